@@ -1,0 +1,34 @@
+"""Image classifiers whose every prediction is a short exact sum of named concepts."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccr.core.coding import HardThreshold, TopK
+    from ccr.core.concepts import Concepts
+    from ccr.core.space import Angular, Symmetric
+    from ccr.models.classifier import ConceptClassifier
+
+__all__ = ["Angular", "ConceptClassifier", "Concepts", "HardThreshold", "Symmetric", "TopK"]
+
+_HOMES = {
+    "Angular": "ccr.core.space",
+    "ConceptClassifier": "ccr.models.classifier",
+    "Concepts": "ccr.core.concepts",
+    "HardThreshold": "ccr.core.coding",
+    "Symmetric": "ccr.core.space",
+    "TopK": "ccr.core.coding",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: `ccr --help` and the processes that decode images need no torch.
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'ccr' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,1 @@
+"""Numbers only: no files, no images, no command line."""

@@ -1,0 +1,105 @@
+"""Concepts: names and unit embeddings, frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ccr.core.geometry import unit_rows
+from ccr.errors import CCRError
+
+
+@dataclass(frozen=True, eq=False)
+class Concepts:
+    """Named rows of a dictionary: `names` (n) and `embeddings` (n, d), made unit rows, float32, read-only.
+
+    Names are unique, not empty, and compared after trimming spaces.
+    """
+
+    names: tuple[str, ...]
+    embeddings: np.ndarray
+
+    def __init__(self, names: Iterable[str], embeddings: Any) -> None:
+        rows = _checked_rows(embeddings)
+        object.__setattr__(self, "names", _checked_names(names, len(rows)))
+        object.__setattr__(self, "embeddings", rows)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
+        return f"Concepts({len(self)} x {self.dimension}: {shown})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Concepts):
+            return NotImplemented
+        return self.names == other.names and np.array_equal(self.embeddings, other.embeddings)
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.embeddings.shape[1])
+
+    def index(self, name: str) -> int:
+        """Row of the concept called `name`."""
+        try:
+            return self.names.index(name.strip())
+        except ValueError:
+            raise CCRError(f"no concept is called {name!r}; there are {len(self)}, such as {self.names[0]!r}") from None
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> Concepts:
+        """The concepts of these rows, in this order."""
+        rows = list(np.arange(len(self))[np.asarray(rows)])
+        return Concepts([self.names[row] for row in rows], self.embeddings[rows])
+
+    def with_embeddings(self, embeddings: Any) -> Concepts:
+        """The same names at other places."""
+        return Concepts(self.names, embeddings)
+
+
+def _checked_names(names: Iterable[str], n: int) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise CCRError(f"names must be a list of texts, got the one text {names!r}: put it in a list")
+    given = list(names)
+    for row, name in enumerate(given):
+        if not isinstance(name, str) or not name.strip():
+            raise CCRError(f"every concept needs a name, got {name!r} in row {row}: give a text that is not empty")
+    stripped = tuple(str(name).strip() for name in given)
+    if len(stripped) != n:
+        raise CCRError(f"there must be one name for each embedding, got {len(stripped)} names and {n} rows")
+    first: dict[str, int] = {}
+    for row, name in enumerate(stripped):
+        if name in first:
+            raise CCRError(f"concept names must be unique, got {name!r} in rows {first[name]} and {row}: drop one")
+        first[name] = row
+    return stripped
+
+
+def _checked_rows(embeddings: Any) -> np.ndarray:
+    if isinstance(embeddings, torch.Tensor):
+        embeddings = embeddings.detach().cpu().numpy()
+    try:
+        rows = np.array(embeddings, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise CCRError(f"embeddings must be a matrix of numbers, got {type(embeddings).__name__}: {error}") from None
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise CCRError(f"embeddings must be (concepts, dimensions) with at least one of each, got shape {rows.shape}")
+    if not np.isfinite(rows).all():
+        bad = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+        raise CCRError(f"embeddings must be finite, got NaN or infinity in row {bad}: embed that text again")
+    if not rows.any(axis=1).all():
+        bad = int(np.flatnonzero(~rows.any(axis=1))[0])
+        raise CCRError(f"an embedding must point somewhere, got only zeros in row {bad}: embed that text again")
+    unit = unit_rows(rows).astype(np.float32)
+    unit.setflags(write=False)
+    return unit

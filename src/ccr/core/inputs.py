@@ -1,0 +1,127 @@
+"""Reading X: arrays, memmaps, tensors and stores as checked unit rows, a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from ccr.core.geometry import centered, unit_rows
+from ccr.errors import CCRError
+
+#: About this many numbers are worked on at once; 4 MB in float32, so that they stay in the cache.
+CHUNK_VALUES = 1_000_000
+#: Up to this many bytes, rows in memory are prepared once instead of batch by batch.
+RESIDENT_BYTES = 1 << 30
+
+
+class Embeddings:
+    """X (m, d) read as finite float32 unit rows, optionally as directions from a mean.
+
+    `normalize=False` reads the rows as they are, zeros included. The source is never
+    copied whole, unless `make_resident` finds it small and in memory; a memmap stays a memmap.
+    """
+
+    def __init__(self, X: Any, *, mean: np.ndarray | None = None, normalize: bool = True) -> None:
+        self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else _as_array(X)
+        self.mean = mean
+        self.normalize = normalize
+        shape = tuple(self.source.shape)
+        if len(shape) != 2:
+            raise CCRError(f"X must be (images, dimensions), got shape {shape}: one embedding is X[None, :]")
+        if 0 in shape:
+            raise CCRError(f"X must have at least one row and one column, got shape {shape}")
+        _check_numeric(self.source)
+        self._prepared: torch.Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.source.shape[0]), int(self.source.shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def check_dimension(self, dimension: int) -> None:
+        if self.shape[1] != dimension:
+            raise CCRError(
+                f"X must have the concepts' {dimension} dimensions, got {self.shape[1]}: embed images and concepts "
+                "with the same encoder"
+            )
+
+    def take(self, rows: np.ndarray) -> torch.Tensor:
+        """These rows, prepared."""
+        if self._prepared is not None:
+            return self._prepared[torch.from_numpy(rows)]
+        return self._prepare(self.source[rows], rows)
+
+    def chunks(self, width: int = 1) -> Iterator[torch.Tensor]:
+        """All rows in order, prepared, in pieces that stay small when multiplied up to `width` columns."""
+        size = max(1, CHUNK_VALUES // max(width, self.shape[1]))
+        for start in range(0, len(self), size):
+            stop = min(start + size, len(self))
+            if self._prepared is not None:
+                yield self._prepared[start:stop]
+            else:
+                yield self._prepare(self.source[start:stop], np.arange(start, stop))
+
+    def unit_mean(self) -> np.ndarray:
+        """Mean of the unit rows, without centring (d,), float32."""
+        plain = Embeddings(self.source)
+        total = sum(chunk.double().sum(dim=0) for chunk in plain.chunks())
+        return (torch.as_tensor(total) / len(self)).float().numpy()
+
+    def make_resident(self) -> Embeddings:
+        """Prepare every row now, if X is in memory already and small enough; training then reads faster."""
+        m, d = self.shape
+        if m * d * 4 <= RESIDENT_BYTES and in_memory(self.source):
+            self._prepared = torch.cat(list(self.chunks()))
+        return self
+
+    def _prepare(self, rows: Any, numbers: np.ndarray) -> torch.Tensor:
+        tensor = _as_tensor(rows)
+        if not bool(torch.isfinite(tensor).all()):
+            bad = int(numbers[int((~torch.isfinite(tensor).all(dim=1)).nonzero()[0])])
+            raise CCRError(f"X must be finite, got NaN or infinity in row {bad}: drop that image or embed it again")
+        if not self.normalize:
+            return tensor
+        unit = unit_rows(tensor)
+        if not bool(unit.any(dim=1).all()):
+            bad = int(numbers[int((~unit.any(dim=1)).nonzero()[0])])
+            raise CCRError(f"an embedding must point somewhere, got only zeros in row {bad} of X: embed it again")
+        return unit if self.mean is None else centered(unit, self.mean)
+
+
+def in_memory(source: Any) -> bool:
+    """Whether the rows are in memory, not behind a file."""
+    base = source
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return False
+        base = base.base
+    return isinstance(source, (np.ndarray, torch.Tensor))
+
+
+def _as_array(X: Any) -> np.ndarray:
+    if hasattr(X, "to_numpy"):
+        return np.asarray(X.to_numpy())
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise CCRError(f"X must be a matrix of numbers, got {type(X).__name__}: {error}") from None
+
+
+def _check_numeric(source: Any) -> None:
+    kind = getattr(source.dtype, "kind", "f")  # torch's floating types have no kind
+    complex_tensor = isinstance(source, torch.Tensor) and source.is_complex()
+    if kind not in "fiub" or complex_tensor:
+        raise CCRError(f"X must hold real numbers, got {source.dtype}: convert it to float32")
+
+
+def _as_tensor(rows: Any) -> torch.Tensor:
+    if isinstance(rows, torch.Tensor):
+        return rows.detach().to(device="cpu", dtype=torch.float32)
+    array = np.ascontiguousarray(rows, dtype=np.float32)
+    # torch warns about arrays it could write to but must not; it never writes here.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

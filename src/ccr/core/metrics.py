@@ -1,0 +1,132 @@
+"""Measures of METHOD 6 and 7: how accurate, how short, how far the concepts went, and are they still themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy import sparse
+from scipy.stats import norm
+
+from ccr.core.geometry import unit_rows
+from ccr.errors import CCRError
+
+
+class Interval(NamedTuple):
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+class Deviation(NamedTuple):
+    """How far concepts moved: mean (ACED) and maximum of |d_i - d0_i|."""
+
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `ConceptClassifier.evaluate` found on `n` images.
+
+    `length` is the mean number of active concepts an image (AEL), `sparsity` is length / number of concepts
+    (ASR), `deviation` how far the concepts moved in refinement, `retention` the share of refined concepts whose
+    nearest starting place is their own.
+    """
+
+    n: int
+    accuracy: float
+    interval: Interval
+    length: float
+    sparsity: float
+    deviation: Deviation
+    retention: float
+    per_class: Mapping[Any, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        fields = asdict(self)
+        fields["interval"] = list(self.interval)
+        fields["deviation"] = {"mean": self.deviation.mean, "max": self.deviation.max}
+        fields["per_class"] = {str(name): value for name, value in self.per_class.items()}
+        return fields
+
+
+def accuracy(truth: Any, predicted: Any) -> float:
+    """Share of predictions that equal the truth."""
+    truth, predicted = _pair(truth, predicted)
+    return float(np.mean(truth == predicted))
+
+
+def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Wilson's interval for a proportion: sound for small n and near 0 and 1, unlike the normal one."""
+    if n < 1 or not 0 <= successes <= n:
+        raise CCRError(f"an interval needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
+    z = float(norm.ppf(0.5 + confidence / 2))
+    share = successes / n
+    center = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # At 0 and n one end is the share itself, up to rounding.
+    return Interval(max(0.0, min(share, float(center - half))), min(1.0, max(share, float(center + half))))
+
+
+def per_class_accuracy(truth: Any, predicted: Any) -> dict[Any, float]:
+    """Accuracy on the images of each class that occurs in `truth`."""
+    truth, predicted = _pair(truth, predicted)
+    classes, position = np.unique(truth, return_inverse=True)
+    right = np.bincount(position, weights=truth == predicted)
+    shares = right / np.bincount(position)
+    return {label.item(): float(share) for label, share in zip(classes, shares, strict=True)}
+
+
+def explanation_length(codes: Any) -> float:
+    """AEL: mean number of nonzero entries a row of the codes (m, n), sparse or dense."""
+    return _nonzeros(codes) / codes.shape[0]
+
+
+def sparsity_ratio(codes: Any) -> float:
+    """ASR: explanation length divided by the number of concepts."""
+    return explanation_length(codes) / codes.shape[1]
+
+
+def deviation(dictionary: Any, initial: Any) -> Deviation:
+    """Mean (ACED) and max distance of the dictionary's rows (n, d) from where they started."""
+    distance = np.linalg.norm(_rows(dictionary) - _rows(initial), axis=1)
+    return Deviation(float(distance.mean()), float(distance.max()))
+
+
+def retention(dictionary: Any, initial: Any) -> float:
+    """Share of refined rows whose nearest row of `initial` (by cosine) is their own.
+
+    A tie counts as retained: concepts that started as duplicates are not lost by staying so.
+    """
+    cosines = unit_rows(_rows(dictionary)) @ unit_rows(_rows(initial)).T
+    own = np.diagonal(cosines)
+    return float(np.mean(own >= cosines.max(axis=1) - 1e-6))
+
+
+def _rows(dictionary: Any) -> np.ndarray:
+    if isinstance(dictionary, torch.Tensor):
+        dictionary = dictionary.detach().cpu().numpy()
+    return np.asarray(getattr(dictionary, "embeddings", dictionary), dtype=np.float64)
+
+
+def _nonzeros(codes: Any) -> int:
+    if codes.shape[0] == 0:
+        raise CCRError("codes must have at least one row to have a length, got none")
+    if sparse.issparse(codes):
+        return int(codes.count_nonzero())
+    return int(np.count_nonzero(np.asarray(codes)))
+
+
+def _pair(truth: Any, predicted: Any) -> tuple[np.ndarray, np.ndarray]:
+    truth, predicted = np.asarray(truth), np.asarray(predicted)
+    if truth.shape != predicted.shape or truth.size == 0:
+        raise CCRError(
+            f"truth and predictions must be equally many and not empty, got {truth.shape} and {predicted.shape}"
+        )
+    return truth, predicted

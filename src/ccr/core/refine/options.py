@@ -1,0 +1,114 @@
+"""How the refinement is trained: batches, steps, regularisation, stopping."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ccr.errors import CCRError
+
+Optimizer = Literal["adaptive", "sgd"]
+Schedule = Literal["cosine", "constant"]
+
+#: Automatic training takes about this many steps, within these numbers of epochs.
+STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1000, 10, 100
+#: The largest part of the radius that one automatic dictionary step takes.
+STRIDE = 0.05
+
+
+@dataclass(frozen=True)
+class Training:
+    """Options of the loop; None means chosen from the data's size.
+
+    `optimizer="adaptive"`: momentum, divided row by row (a row is one concept) by the running size of its
+    gradient, so that rates mean the same for every encoder, list of concepts and number of classes:
+    `head_rate` is in units of 1 / (size of a code entry), `dictionary_rate` is the length of a concept's step.
+    `optimizer="sgd"`: momentum and plain learning rates, as in the paper.
+    `alpha` is the penalty on squared weights, for codes scaled to size 1.
+    """
+
+    max_iter: int | None = None
+    batch_size: int | None = None
+    optimizer: Optimizer = "adaptive"
+    head_rate: float | None = None
+    dictionary_rate: float | None = None
+    momentum: float = 0.9
+    dropout: float = 0.1
+    alpha: float = 1e-4
+    schedule: Schedule = "cosine"
+    n_iter_no_change: int | None = None
+    tol: float = 0.0
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        _whole("max_iter", self.max_iter, "it counts passes over the data")
+        _whole("batch_size", self.batch_size, "it counts the images of one step")
+        _whole("n_iter_no_change", self.n_iter_no_change, "it counts epochs without improvement")
+        _one_of("optimizer", self.optimizer, ("adaptive", "sgd"))
+        _one_of("schedule", self.schedule, ("cosine", "constant"))
+        _at_least_zero("head_rate", self.head_rate)
+        _at_least_zero("dictionary_rate", self.dictionary_rate)
+        _at_least_zero("alpha", self.alpha)
+        _at_least_zero("tol", self.tol)
+        _below_one("momentum", self.momentum)
+        _below_one("dropout", self.dropout)
+
+    def batch(self, m: int) -> int:
+        """Images a step, for m training images."""
+        return min(self.batch_size or max(16, min(256, m // 10)), m)
+
+    def epochs(self, m: int) -> int:
+        """Passes over m training images."""
+        steps = math.ceil(m / self.batch(m))
+        return self.max_iter or min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS / steps)))
+
+    def patience(self, m: int) -> int:
+        """Epochs without improvement after which training stops."""
+        return self.n_iter_no_change or max(10, self.epochs(m) // 3)
+
+    def rates(self, radius: float) -> tuple[float, float]:
+        """Rates of head and dictionary before the schedule."""
+        adaptive = self.optimizer == "adaptive"
+        head = (0.03 if adaptive else 1.0) if self.head_rate is None else self.head_rate
+        automatic = STRIDE * min(radius, 0.1) if adaptive else 1e-4
+        return head, automatic if self.dictionary_rate is None else self.dictionary_rate
+
+    def damping(self, progress: float) -> float:
+        """Factor on both rates when this share of training, in [0, 1], is done."""
+        return 0.5 * (1.0 + math.cos(math.pi * progress)) if self.schedule == "cosine" else 1.0
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is a GPU when there is one."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError:
+            raise CCRError(f'device must be "auto", "cpu", "cuda" or "mps", got {name!r}') from None
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _whole(name: str, value: int | None, meaning: str) -> None:
+    if value is not None and (value < 1 or int(value) != value):
+        raise CCRError(f"{name} must be a whole number >= 1 or None, got {value}: {meaning}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise CCRError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _at_least_zero(name: str, value: float | None) -> None:
+    if value is not None and not (math.isfinite(value) and value >= 0):
+        raise CCRError(f"{name} must be a number >= 0, got {value}")
+
+
+def _below_one(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise CCRError(f"{name} must be in [0, 1), got {value}")

@@ -1,0 +1,92 @@
+"""The space in which images meet concepts: centring and dispersion, fitted once, applied alike to later texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+
+from ccr.core.geometry import ConeWidening, centered, fit_cone, symmetric_map, unit_rows, widen
+from ccr.errors import CCRError
+
+Center = Literal["data"] | None
+
+
+class Angular(BaseEstimator):
+    """Widen the cone of concepts (METHOD 4): angles to their mean direction times `factor`, None: automatic."""
+
+    def __init__(self, factor: float | None = None) -> None:
+        self.factor = factor
+
+    def fit(self, rows: torch.Tensor) -> ConeWidening:
+        return fit_cone(rows, self.factor)
+
+
+class Symmetric(BaseEstimator):
+    """Toward the nearest orthonormal concepts (METHOD 7): `strength` 1 goes there, 0 stays."""
+
+    def __init__(self, strength: float = 1.0) -> None:
+        self.strength = strength
+
+    def fit(self, rows: torch.Tensor) -> torch.Tensor:
+        return symmetric_map(rows, self.strength)
+
+
+Dispersion = Angular | Symmetric
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Fitted preparation: the images' mean, the concepts' mean (both (d,) or None) and the dispersion's map.
+
+    `dispersion` is None, a `ConeWidening`, or the (d, d) matrix of symmetric dispersion.
+    """
+
+    image_mean: np.ndarray | None
+    concept_mean: np.ndarray | None
+    dispersion: ConeWidening | torch.Tensor | None
+
+    @classmethod
+    def fit(
+        cls,
+        concepts: np.ndarray,
+        image_mean: np.ndarray | None,
+        *,
+        center: Center,
+        dispersion: Dispersion | None,
+    ) -> Space:
+        """Fit on the concepts' unit rows (n, d) and the mean of the training images' unit rows."""
+        concept_mean = None
+        if center == "data":
+            concept_mean = unit_rows(concepts).mean(axis=0)
+            _check_spread(concepts, concept_mean)
+        elif center is not None:
+            raise CCRError(f'center must be None or "data", got {center!r}')
+        if dispersion is not None and not isinstance(dispersion, (Angular, Symmetric)):
+            raise CCRError(f"dispersion must be None, Angular() or Symmetric(), got {dispersion!r}")
+        plain = cls(image_mean if center else None, concept_mean, None)
+        fitted = dispersion.fit(torch.from_numpy(plain.place(concepts))) if dispersion is not None else None
+        return cls(plain.image_mean, concept_mean, fitted)
+
+    def place(self, texts: Any) -> np.ndarray:
+        """Where concepts with these text embeddings (n, d) start: centred, dispersed, unit, float32."""
+        rows = torch.tensor(np.asarray(texts), dtype=torch.float32)
+        rows = unit_rows(rows) if self.concept_mean is None else centered(unit_rows(rows), self.concept_mean)
+        if isinstance(self.dispersion, ConeWidening):
+            rows = widen(rows, self.dispersion)
+        elif self.dispersion is not None:
+            rows = unit_rows(rows @ self.dispersion.to(rows))
+        return rows.numpy()
+
+
+def _check_spread(concepts: np.ndarray, mean: np.ndarray) -> None:
+    distance = np.linalg.norm(unit_rows(concepts) - mean, axis=1)
+    if distance.min() < 1e-6:
+        row = int(distance.argmin())
+        raise CCRError(
+            f"center='data' measures concepts from their mean, but concept {row} is the mean itself, so it has no "
+            "direction left: add different concepts, or use center=None"
+        )

@@ -1,0 +1,1 @@
+"""Things with fit and predict."""

@@ -1,0 +1,82 @@
+"""Labels and weights at the border: any labels in, class numbers and one weight an image out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from sklearn.utils.class_weight import compute_class_weight
+
+from ccr.errors import CCRError
+
+ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
+
+
+class Labels(NamedTuple):
+    """`classes` (C,) sorted, and for each image its class number `y` (m,)."""
+
+    classes: np.ndarray
+    y: np.ndarray
+
+
+def as_labels(y: Any, m: int) -> np.ndarray:
+    """Labels as a one-dimensional array of m texts, numbers or booleans, none of them missing."""
+    if y is None:
+        raise CCRError("labels are needed, got None: fit(X, y) takes one label for each row of X")
+    labels = np.asarray(y.cpu() if hasattr(y, "cpu") else y)
+    if labels.ndim != 1:
+        raise CCRError(f"labels must be one for each row of X, got shape {labels.shape}: try y.ravel()")
+    if len(labels) != m:
+        raise CCRError(f"there must be one label for each row of X, got {len(labels)} labels for {m} rows")
+    if labels.dtype == object:
+        kinds = {type(label).__name__ for label in labels}
+        if kinds != {"str"}:
+            raise CCRError(f"labels must be all of one kind, got {', '.join(sorted(kinds))}: make them texts")
+        labels = labels.astype(str)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise CCRError("labels must not be missing, got NaN or infinity: drop those images")
+    if labels.dtype.kind not in "Ufiub":
+        raise CCRError(f"labels must be texts, numbers or booleans, got {labels.dtype}")
+    return labels
+
+
+def number_labels(y: Any, m: int) -> Labels:
+    """Class numbers for training; at least two classes."""
+    classes, numbers = np.unique(as_labels(y, m), return_inverse=True)
+    if len(classes) < 2:
+        raise CCRError(f"a classifier needs at least two classes, got only {classes[0]!r}: check the labels")
+    return Labels(classes, numbers.astype(np.int64))
+
+
+def training_weights(labels: Labels, *, class_weight: ClassWeight, sample_weight: Any | None) -> np.ndarray | None:
+    """One weight an image, of mean 1; None when all are equal."""
+    if class_weight is None and sample_weight is None:
+        return None
+    m = len(labels.y)
+    weight = np.ones(m) if sample_weight is None else np.asarray(sample_weight, np.float64)
+    if weight.shape != (m,) or not np.isfinite(weight).all() or (weight < 0).any() or weight.sum() == 0:
+        raise CCRError(f"sample_weight must be {m} finite numbers >= 0, not all 0, got shape {weight.shape}")
+    if class_weight is not None:
+        try:
+            by_class = compute_class_weight(class_weight, classes=labels.classes, y=labels.classes[labels.y])
+        except ValueError as error:
+            raise CCRError(f'class_weight must be None, "balanced" or {{class: weight}}: {error}') from None
+        weight = weight * by_class[labels.y]
+    return (weight / weight.mean()).astype(np.float32)
+
+
+def validation_rows(labels: Labels, fraction: float, *, seed: int, most: int) -> np.ndarray:
+    """Rows to hold out: about `fraction` of every class, in all at most `most`, never the whole of a class."""
+    if not 0 <= fraction < 1:
+        raise CCRError(f"validation_fraction must be in [0, 1), got {fraction}: 0.1 holds out a tenth")
+    fraction = min(fraction, most / len(labels.y))
+    rng = np.random.default_rng([seed, 0x5EED])
+    order = rng.permutation(len(labels.y))
+    # Position of every image within its class, in random order; the first few of each class are held out.
+    sorted_order = order[np.argsort(labels.y[order], kind="stable")]
+    counts = np.bincount(labels.y, minlength=len(labels.classes))
+    rank = np.arange(len(labels.y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    # Random rounding, so that classes of three images still give one now and then.
+    quota = np.minimum(np.floor(counts * fraction + rng.random(len(counts))), np.maximum(counts - 1, 0))
+    return np.sort(sorted_order[rank < np.repeat(quota, counts)])

@@ -1,0 +1,135 @@
+"""A model is a folder: config.json + model.safetensors, written whole or not at all. Never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from ccr.errors import CCRError, FormatError
+
+FORMAT = "ccr-model"
+FORMAT_VERSION = 1
+CONFIG, TENSORS = "config.json", "model.safetensors"
+
+
+class ModelFolder(NamedTuple):
+    """What a model folder holds."""
+
+    config: dict[str, Any]
+    tensors: dict[str, np.ndarray]
+
+
+def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
+    """Write the folder `path` aside and rename it into place: a crash leaves the old model or none.
+
+    An existing model is replaced; any other folder that is not empty is refused.
+    """
+    target = Path(path)
+    _check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    blob = save_tensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+    header = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
+    }
+    text = json.dumps({**header, **config}, indent=1, ensure_ascii=False, allow_nan=False)
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=".tmp", dir=target.parent))
+    try:
+        _write(aside / TENSORS, blob)
+        _write(aside / CONFIG, text.encode("utf-8"))
+        aside.chmod(0o755)
+        _swap(aside, target)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    return target
+
+
+def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
+    """Read a folder written by `save_folder`; damaged, foreign or newer ones are refused with the reason."""
+    folder = Path(path)
+    config = _read_config(folder)
+    try:
+        blob = (folder / TENSORS).read_bytes()
+    except OSError as error:
+        raise FormatError(
+            f"{folder} is not a whole model: cannot read {TENSORS} ({error.strerror}); save it again"
+        ) from None
+    if hashlib.sha256(blob).hexdigest() != config.get("tensors_sha256"):
+        raise FormatError(
+            f"{folder / TENSORS} is damaged: its checksum is not the one in {CONFIG}; copy or save it again"
+        )
+    try:
+        tensors = load_tensors(blob)
+    except SafetensorError as error:
+        raise FormatError(f"{folder / TENSORS} cannot be read as safetensors: {error}") from None
+    return ModelFolder(config, tensors)
+
+
+def is_model_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` holds a model of any version."""
+    try:
+        _read_config(Path(path), check_version=False)
+    except FormatError:
+        return False
+    return True
+
+
+def _read_config(folder: Path, *, check_version: bool = True) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise FormatError(f"{folder} is not a model: there is no such folder; `ccr fit ... --out {folder}` makes one")
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FormatError(f"{folder} is not a model: cannot read {CONFIG} ({error.strerror})") from None
+    except ValueError as error:
+        raise FormatError(f"{folder / CONFIG} is damaged: it is not valid JSON ({error})") from None
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise FormatError(f"{folder} is not a ccr model: its {CONFIG} does not say format={FORMAT!r}")
+    version = config.get("format_version")
+    if check_version and version != FORMAT_VERSION:
+        raise FormatError(
+            f"{folder} has model format {version!r}, this ccr reads format {FORMAT_VERSION}: "
+            f"it was written by ccr {config.get('library_version', 'unknown')}; install that version or newer"
+        )
+    return config
+
+
+def _check_target(target: Path) -> None:
+    if target.exists() and not target.is_dir():
+        raise CCRError(f"a model is a folder, but {target} is a file: choose another name")
+    if target.is_dir() and any(target.iterdir()) and not is_model_folder(target):
+        raise CCRError(f"{target} is not empty and not a ccr model, so it is left alone: choose another folder")
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _swap(aside: Path, target: Path) -> None:
+    if not target.exists():
+        aside.rename(target)
+        return
+    old = aside.with_name(aside.name + ".old")
+    target.rename(old)
+    try:
+        aside.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.stats import binomtest
+from sklearn.metrics import accuracy_score, recall_score
+
+from ccr.core import metrics
+from ccr.core.geometry import unit_rows
+from ccr.errors import CCRError
+
+
+@given(st.integers(1, 500), st.data())
+def test_wilson_interval_against_scipy(n: int, draw: st.DataObject) -> None:
+    successes = draw.draw(st.integers(0, n))
+    reference = binomtest(successes, n).proportion_ci(method="wilson")
+    found = metrics.wilson_interval(successes, n)
+    assert found == pytest.approx((reference.low, reference.high), abs=1e-12)
+    assert found.low <= successes / n <= found.high
+
+
+def test_accuracies_against_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.choice(["apple", "pear", "plum"], 200)
+    guess = np.where(rng.random(200) < 0.7, truth, rng.choice(["apple", "pear", "plum"], 200))
+    assert metrics.accuracy(truth, guess) == pytest.approx(accuracy_score(truth, guess))
+    expected = recall_score(truth, guess, average=None, labels=["apple", "pear", "plum"])
+    assert list(metrics.per_class_accuracy(truth, guess).values()) == pytest.approx(list(expected))
+
+
+def test_length_and_sparsity_ignore_stored_zeros() -> None:
+    dense = np.array([[0.0, 1.0, 2.0, 0.0], [0.0, 0.0, 0.0, 3.0]])
+    stored = sparse.csr_matrix(dense)
+    stored.data[0] = 0.0
+    assert metrics.explanation_length(dense) == 1.5
+    assert metrics.explanation_length(sparse.csr_matrix(dense)) == 1.5
+    assert metrics.explanation_length(stored) == 1.0
+    assert metrics.sparsity_ratio(dense) == 1.5 / 4
+
+
+def test_deviation_and_retention() -> None:
+    start = np.eye(3)
+    moved = unit_rows(start + np.array([[0, 0.1, 0], [0, 0, 0], [2.0, 0, 0]]))
+    found = metrics.deviation(moved, start)
+    assert found.max == pytest.approx(np.linalg.norm(moved[2] - start[2]))
+    assert found.mean == pytest.approx(np.linalg.norm(moved - start, axis=1).mean())
+    assert metrics.retention(moved, start) == pytest.approx(2 / 3)
+    assert metrics.retention(start, start) == 1.0
+
+
+def test_duplicates_that_stay_are_retained() -> None:
+    twins = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert metrics.retention(twins, twins) == 1.0
+
+
+@pytest.mark.parametrize(("truth", "guess"), [([], []), ([1, 2], [1])])
+def test_unequal_or_empty_labels_are_refused(truth: list[int], guess: list[int]) -> None:
+    with pytest.raises(CCRError, match="equally many and not empty"):
+        metrics.accuracy(truth, guess)
+
+
+def test_impossible_counts_are_refused() -> None:
+    with pytest.raises(CCRError, match="successes"):
+        metrics.wilson_interval(3, 2)
+    with pytest.raises(CCRError, match="at least one row"):
+        metrics.explanation_length(np.zeros((0, 3)))

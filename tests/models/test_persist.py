@@ -1,0 +1,171 @@
+"""A model is a folder: round trips are exact, damage is named, nothing half-written stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric, TopK
+from ccr.errors import CCRError, FormatError
+from ccr.models import persist
+from tests.conftest import Data
+
+
+def fitted(data: Data, **options: object) -> ConceptClassifier:
+    settings: dict[str, object] = {"max_iter": 2, "random_state": 0, **options}
+    return ConceptClassifier(data.concepts, **settings).fit(data.X, data.y)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def model(digits: Data) -> ConceptClassifier:
+    return fitted(digits)
+
+
+@pytest.fixture
+def folder(model: ConceptClassifier, tmp_path: Path) -> Path:
+    model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"coder": TopK(7), "dispersion": Angular()},
+        {"coder": HardThreshold(threshold=0.2, sign="positive"), "center": None, "dispersion": None},
+        {"dispersion": Symmetric(0.3), "class_weight": {f"digit {n}": 1.0 + n for n in range(10)}},
+    ],
+)
+def test_round_trip_is_exact(digits: Data, tmp_path: Path, options: dict[str, object]) -> None:
+    model = fitted(digits, **options)
+    model.save(tmp_path / "a" / "model")
+    again = ConceptClassifier.load(tmp_path / "a" / "model")
+    assert np.array_equal(again.decision_function(digits.X_test), model.decision_function(digits.X_test))
+    assert np.array_equal(again.predict(digits.X_test), model.predict(digits.X_test))
+    assert np.array_equal(again.concepts_.embeddings, model.concepts_.embeddings)
+    assert again.concepts == model.concepts
+    assert again.history_ == model.history_ or np.isnan(model.threshold_)
+    assert again.evaluate(digits.X_test, digits.y_test) == model.evaluate(digits.X_test, digits.y_test)
+    texts = digits.concepts.embeddings[:3]
+    assert np.array_equal(again.space_.place(texts), model.space_.place(texts))
+    mine, theirs = model.get_params(), again.get_params()
+    assert {key: str(value) for key, value in mine.items()} == {key: str(value) for key, value in theirs.items()}
+    again.fit(digits.X, digits.y)
+    assert np.allclose(again.coef_, model.coef_, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "labels", [np.arange(10), np.arange(10) * 0.5, np.array([True, False]), np.array(["é", "<b>", "'", "\n", "猫"])]
+)
+def test_labels_of_every_kind_come_back(digits: Data, tmp_path: Path, labels: np.ndarray) -> None:
+    y = labels[np.unique(digits.y, return_inverse=True)[1] % len(labels)]
+    model = ConceptClassifier(digits.concepts, max_iter=1, random_state=0).fit(digits.X, y)
+    model.save(tmp_path / "model")
+    again = ConceptClassifier.load(tmp_path / "model")
+    assert again.classes_.dtype == model.classes_.dtype
+    assert np.array_equal(again.predict(digits.X), model.predict(digits.X))
+
+
+def test_hostile_names_survive(digits: Data, tmp_path: Path) -> None:
+    names = ["../../etc", "a\nb", '"quoted"', "<script>", "\u202eright to left", "x" * 200]
+    concepts = Concepts(names, digits.concepts.embeddings[:6])
+    model = ConceptClassifier(concepts, coder=TopK(3), max_iter=1, random_state=0).fit(digits.X, digits.y)
+    model.save(tmp_path / "model")
+    assert ConceptClassifier.load(tmp_path / "model").concepts_.names == tuple(names)
+
+
+def test_the_folder_is_plain(folder: Path) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["format"] == "ccr-model"
+    assert config["format_version"] == 1
+    assert len(config["concepts"]) == 40
+    assert config["parameters"]["radius"] == 0.1
+
+
+def test_saving_again_replaces_and_leaves_nothing_else(model: ConceptClassifier, folder: Path) -> None:
+    model.save(folder)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_other_folders_and_files_are_left_alone(model: ConceptClassifier, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_text("mine")
+    with pytest.raises(CCRError, match="left alone"):
+        model.save(tmp_path / "photos")
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(CCRError, match="is a file"):
+        model.save(tmp_path / "note")
+    assert (tmp_path / "photos" / "a.jpg").read_text() == "mine"
+
+
+@pytest.mark.parametrize("at", ["write", "swap"])
+def test_a_failure_leaves_the_old_model(
+    model: ConceptClassifier, folder: Path, digits: Data, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    before = ConceptClassifier.load(folder).predict(digits.X_test)
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(persist if at == "write" else os, "_write" if at == "write" else "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        model.save(folder)
+    monkeypatch.undo()
+    assert np.array_equal(ConceptClassifier.load(folder).predict(digits.X_test), before)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def edit(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+def test_damage_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="no such folder"):
+        ConceptClassifier.load(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FormatError, match=r"cannot read config\.json"):
+        ConceptClassifier.load(tmp_path / "empty")
+    blob = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(blob[: len(blob) // 2])
+    with pytest.raises(FormatError, match="damaged: its checksum"):
+        ConceptClassifier.load(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FormatError, match="not a whole model"):
+        ConceptClassifier.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "other"}, "not a ccr model"),
+        ({"format_version": 99}, "model format 99, this ccr reads format 1"),
+        ({"concepts": ["too", "few"]}, "do not fit together"),
+        ({"classes": ["one"]}, "do not fit together|head has shape"),
+        ({"rule": {"type": "Evil"}}, "do not fit together"),
+        ({"parameters": {"coder": {"type": "os.system"}}}, "do not fit together"),
+        ({"parameters": {"no_such_option": 1}}, "does not know: no_such_option"),
+    ],
+)
+def test_a_changed_configuration_is_refused(folder: Path, changes: dict[str, object], message: str) -> None:
+    edit(folder, **changes)
+    with pytest.raises(FormatError, match=message):
+        ConceptClassifier.load(folder)
+
+
+def test_truncated_json(folder: Path) -> None:
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text[:100])
+    with pytest.raises(FormatError, match="not valid JSON"):
+        ConceptClassifier.load(folder)
+
+
+def test_a_model_moves_with_its_folder(folder: Path, tmp_path: Path, digits: Data) -> None:
+    shutil.move(folder, tmp_path / "elsewhere")
+    assert ConceptClassifier.load(tmp_path / "elsewhere").predict(digits.X_test[:1]).shape == (1,)
