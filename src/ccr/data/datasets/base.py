@@ -1,0 +1,80 @@
+"""Samples and data sets: what is to be embedded, in a fixed order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from PIL import Image
+
+from ccr.data.datasets.decode import MAX_PIXELS, decode
+from ccr.data.datasets.sources import Source
+from ccr.errors import FormatError
+
+_SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image: `key` names it within its data set (a relative path, a row), `source` reads it."""
+
+    key: str
+    source: Source
+    label: str | None = None
+    split: str | None = None
+
+    def image(self, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+        """The image as upright RGB; BadImage with the reason when it cannot be read."""
+        return decode(self.source.read(), max_pixels=max_pixels)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples in a fixed order, the classes, and the `origin` from which they can be found again."""
+
+    origin: Mapping[str, Any]
+    samples: tuple[Sample, ...]
+    classes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self.samples)
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """How many samples each split has."""
+        return dict(sorted(Counter(sample.split for sample in self.samples if sample.split).items()))
+
+    def select(self, split: str) -> Dataset:
+        """The samples of one split, in the same order."""
+        chosen = tuple(sample for sample in self.samples if sample.split == split)
+        if not chosen:
+            raise FormatError(f"the data set has no split {split!r}; it has {', '.join(self.splits) or 'none'}")
+        return replace(self, samples=chosen)
+
+
+def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: Iterable[str] | None = None) -> Dataset:
+    """A checked data set; classes are the sorted labels unless their order is known."""
+    listed = tuple(samples)
+    if not listed:
+        raise FormatError(f"there are no images in {origin.get('path')}: give a folder, manifest or arrays with some")
+    names = sorted({sample.label for sample in listed if sample.label is not None})
+    return Dataset(dict(origin), listed, tuple(names if classes is None else classes))
+
+
+def split_name(name: str) -> str | None:
+    """train, val or test for any of their usual spellings; None for other words."""
+    return _SPLIT_NAMES.get(name.strip().lower())

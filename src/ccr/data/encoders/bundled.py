@@ -1,0 +1,133 @@
+"""`bundled`: CLIP ViT-B/16 images and stand-in texts from registry packages alone, no model hub needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ccr.data.assets import CLIP_IMAGE_TOWER, MINILM, Log, fetch, fetch_group
+from ccr.data.encoders.adapter import TextAdapter, load_adapter
+from ccr.data.encoders.preprocess import ClipPreprocess
+from ccr.data.encoders.protocol import Crop, batches, checked_template, digest_of, filled, unit
+from ccr.data.encoders.quiet import no_bars
+from ccr.errors import MissingExtraError
+
+_LONGEST_TEXT = 256  # tokens; what all-MiniLM-L6-v2 was trained with
+
+
+class BundledEncoder:
+    """OpenAI's CLIP ViT-B/16 image tower (int8 ONNX) and MiniLM texts mapped into its space.
+
+    Every image is run on its own: the weights are dynamically quantised, so the embedding of an image in a
+    batch would depend on its neighbours. `threads` images are run side by side, which is as fast and changes
+    no number.
+    """
+
+    name = "bundled"
+    dimension = 512
+
+    def __init__(self, *, template: str | None = None, threads: int | None = None, log: Log | None = None) -> None:
+        self.template = checked_template(template)
+        self.threads = threads
+        self._log = log
+        self._preprocess = ClipPreprocess()
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        return self._preprocess.describe()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return digest_of(kind="bundled", images=CLIP_IMAGE_TOWER.sha256, preprocessing=self.preprocessing)
+
+    @cached_property
+    def text_fingerprint(self) -> str:
+        texts = [asset.sha256 for asset in MINILM.assets]
+        return digest_of(space=self.fingerprint, texts=texts, adapter=self._adapter.sha256, template=self.template)
+
+    @property
+    def image_mean(self) -> np.ndarray:
+        """Mean of the images that the text adapter was trained against: texts are directions from it."""
+        return self._adapter.image_mean
+
+    @property
+    def crop(self) -> Crop:
+        return self._preprocess.crop
+
+    def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
+        threads = self.threads or _available_cores()
+        rows: list[np.ndarray] = []
+        with ThreadPoolExecutor(threads) as pool:
+            for batch in batches(images, batch_size or 8 * threads):
+                rows.extend(pool.map(self._embed_image, batch))
+        return unit(np.concatenate(rows)) if rows else np.empty((0, self.dimension), dtype=np.float32)
+
+    def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
+        if not filled(None, texts):
+            return np.empty((0, self.dimension), dtype=np.float32)
+        return self._adapter(texts, self._sentences.embed, template or self.template)
+
+    def _embed_image(self, image: Image.Image) -> np.ndarray:
+        (row,) = self._session.run(["image_embeds"], {"pixel_values": self._preprocess(image)})
+        return np.asarray(row)
+
+    @cached_property
+    def _session(self) -> Any:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise MissingExtraError('the bundled encoder needs onnxruntime: pip install "ccr-xai[bundled]"') from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        # Without VNNI the fast u8 x s8 kernels saturate at 16 bits: embeddings came out at cosine 0.5 to the
+        # true ones.
+        options.add_session_config_entry("session.x64quantprecision", "1")
+        path = fetch(CLIP_IMAGE_TOWER, log=self._log)
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    @cached_property
+    def _adapter(self) -> TextAdapter:
+        return load_adapter()
+
+    @cached_property
+    def _sentences(self) -> _MiniLM:
+        return _MiniLM(fetch_group(MINILM, log=self._log))
+
+
+class _MiniLM:
+    """all-MiniLM-L6-v2: texts to (n, 384) unit sentence vectors, mean over tokens."""
+
+    def __init__(self, folder: os.PathLike[str]) -> None:
+        try:
+            import transformers
+        except ImportError as error:
+            raise MissingExtraError('texts need transformers: pip install "ccr-xai[bundled]"') from error
+        place = {"local_files_only": True}
+        with no_bars():
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **place)
+            model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **place)
+        self._model = model.float().eval()
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return unit(np.concatenate([self._embed_one(text) for text in texts]))
+
+    def _embed_one(self, text: str) -> np.ndarray:
+        """One text a run: no padding, so a text's vector never depends on which texts came with it."""
+        import torch
+
+        tokens = self._tokenizer([text], truncation=True, max_length=_LONGEST_TEXT, return_tensors="pt")
+        with torch.inference_mode():
+            states = self._model(**tokens).last_hidden_state
+        return states.mean(dim=1).numpy()
+
+
+def _available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

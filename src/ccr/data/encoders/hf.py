@@ -1,0 +1,173 @@
+"""`hf:NAME_OR_FOLDER`: CLIP, SigLIP and SigLIP 2 through transformers, with its Pillow image processors."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ccr.data.encoders.protocol import batches, checked_batch_size, checked_template, digest_of, filled, unit
+from ccr.data.encoders.quiet import no_bars
+from ccr.data.encoders.torch_common import features_of, pick_device, weights_digest
+from ccr.errors import CCRError, MissingExtraError
+
+_MODELS = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
+# What the pixels depend on; other entries of a processor's config come and go between versions.
+_PREPROCESSING = [
+    "do_resize",
+    "do_center_crop",
+    "do_rescale",
+    "do_normalize",
+    "do_convert_rgb",
+    "size",
+    "crop_size",
+    "resample",
+    "rescale_factor",
+    "image_mean",
+    "image_std",
+    "patch_size",
+    "max_num_patches",
+]
+
+
+class HFEncoder:
+    """A CLIP-like model of the Hugging Face hub, or of a local folder, in float32."""
+
+    crop = None
+
+    def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:
+        self.name = f"hf:{target}"
+        self.template = checked_template(template)
+        self.batch_size = checked_batch_size(batch_size)
+        self.device = pick_device(device)
+        parts = _load(target)
+        self._model_type, self._processor, self._tokenizer = parts.kind, parts.processor, parts.tokenizer
+        self._model = parts.model.float().eval().to(self.device)
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        config = self._processor.to_dict()
+        return {name: _plain(config[name]) for name in _PREPROCESSING if config.get(name) is not None}
+
+    @cached_property
+    def dimension(self) -> int:
+        return int(self.embed_texts(["x"], template="{}").shape[1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return digest_of(kind="hf", weights=weights_digest(self._model), preprocessing=self.preprocessing)
+
+    @property
+    def text_fingerprint(self) -> str:
+        return digest_of(space=self.fingerprint, template=self.template)
+
+    def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
+        rows = [self._embed_images(batch) for batch in batches(images, batch_size or self.batch_size)]
+        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
+
+    def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
+        prompts = filled(template or self.template, texts)
+        rows = [self._embed_texts(batch) for batch in batches(prompts, self.batch_size)]
+        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
+
+    def _embed_images(self, images: list[Image.Image]) -> np.ndarray:
+        inputs = self._processor([image.convert("RGB") for image in images], return_tensors="pt")
+        return self._features(self._model.get_image_features, inputs)
+
+    def _embed_texts(self, texts: list[str]) -> np.ndarray:
+        # Every text is padded to the full length: SigLIP was trained so, and no text then depends on its
+        # neighbours.
+        length = self._model.config.text_config.max_position_embeddings
+        inputs = self._tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+        wanted = {name: inputs[name] for name in ("input_ids", "attention_mask") if name in inputs}
+        if self._model_type != "clip":  # SigLIP has no mask: it attends to the padding
+            wanted.pop("attention_mask", None)
+        return self._features(self._model.get_text_features, wanted)
+
+    def _features(self, call: Callable[..., Any], inputs: Any) -> np.ndarray:
+        with torch.inference_mode():
+            output = call(**{name: tensor.to(self.device) for name, tensor in inputs.items()})
+        return unit(features_of(output).float().cpu().numpy())
+
+
+class _Parts:
+    """Model, processor and tokenizer of one target."""
+
+    def __init__(self, kind: str, model: Any, processor: Any, tokenizer: Any) -> None:
+        self.kind, self.model, self.processor, self.tokenizer = kind, model, processor, tokenizer
+
+
+def _load(target: str) -> _Parts:
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError('hf: encoders need transformers: pip install "ccr-xai[hf]"') from error
+    place: dict[str, Any] = {"local_files_only": Path(target).is_dir() or not _hub_is_known()}
+    # PIL: the other image processors need torchvision and give slightly other pixels
+    pil: dict[str, Any] = (
+        {"backend": "pil"} if int(transformers.__version__.split(".")[0]) >= 5 else {"use_fast": False}
+    )
+    try:
+        with no_bars(place["local_files_only"]):  # a download keeps its bar
+            return _load_parts(transformers, target, place, pil)
+    except CCRError:
+        raise
+    except Exception as error:  # the hub, the file system and the parsers each have their own kinds of errors
+        raise _explained(target, error) from error
+
+
+def _load_parts(transformers: Any, target: str, place: dict[str, Any], pil: dict[str, Any]) -> _Parts:
+    config = transformers.AutoConfig.from_pretrained(target, **place)
+    kind = str(config.model_type)
+    if kind not in _MODELS:
+        raise CCRError(f"hf: knows {', '.join(_MODELS)}; {target!r} is a {kind!r} model: choose a CLIP or SigLIP one")
+    # safetensors only: a .bin file is a pickle and could run anything
+    model = getattr(transformers, _MODELS[kind]).from_pretrained(target, use_safetensors=True, **place)
+    processor = transformers.AutoImageProcessor.from_pretrained(target, **pil, **place)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(target, **place)
+    return _Parts(kind, model, processor, tokenizer)
+
+
+def _hub_is_known() -> bool:
+    """Can the hub's name be resolved? If not, only what was downloaded before is looked at, instead of half a minute
+    of retries. Behind a proxy names need not resolve."""
+    if any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ):
+        return True
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
+    try:
+        return bool(socket.getaddrinfo(host, 443))
+    except OSError:
+        return False
+
+
+def _explained(target: str, error: Exception) -> CCRError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    if Path(target).is_dir():
+        needs = "config.json, model.safetensors, preprocessor_config.json and the tokenizer's files"
+        return CCRError(f"the folder {target} cannot be used as an encoder: {reason}; it needs {needs}")
+    return CCRError(
+        f"could not get the weights of {target!r} from the Hugging Face hub: {reason}. Without a network, "
+        f"download them "
+        f"elsewhere (`hf download {target}`) and give the folder, as hf:FOLDER; or use the encoder "
+        f"`bundled`, which needs "
+        "the package registry alone"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, texts, lists and dicts only, so that JSON and hashes are stable."""
+    if isinstance(value, dict) or hasattr(value, "items"):
+        return {str(name): _plain(item) for name, item in sorted(value.items()) if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool) or value is None or isinstance(value, (float, str)):
+        return value
+    return int(value)

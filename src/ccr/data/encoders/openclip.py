@@ -1,0 +1,156 @@
+"""`open_clip:MODEL/TAG_OR_CHECKPOINT`: models of the open_clip library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ccr.data.encoders.protocol import batches, checked_batch_size, checked_template, digest_of, filled, unit
+from ccr.data.encoders.torch_common import pick_device, weights_digest
+from ccr.errors import CCRError, MissingExtraError
+
+_SUFFIX = "-quickgelu"
+
+
+class OpenClipEncoder:
+    """A model of open_clip with pretrained weights or a local checkpoint, in float32."""
+
+    crop = None
+
+    def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:
+        model, weights = split_target(target)
+        check_activation(model, weights)
+        self.name = f"open_clip:{target}"
+        self.template = checked_template(template)
+        self.batch_size = checked_batch_size(batch_size)
+        self.device = pick_device(device)
+        self._model, self._transform, self._tokenizer = _load(model, weights)
+        self._model = self._model.float().eval().to(self.device)
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        return {"open_clip": " ".join(str(self._transform).split())}
+
+    @cached_property
+    def dimension(self) -> int:
+        return int(self.embed_texts(["x"], template="{}").shape[1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        # Weights alone do not tell the two activations apart.
+        activation = "quickgelu" if _uses_quickgelu(self._model) else "gelu"
+        return digest_of(
+            kind="open_clip",
+            weights=weights_digest(self._model),
+            activation=activation,
+            preprocessing=self.preprocessing,
+        )
+
+    @property
+    def text_fingerprint(self) -> str:
+        return digest_of(space=self.fingerprint, template=self.template)
+
+    def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
+        rows = [self._embed_images(batch) for batch in batches(images, batch_size or self.batch_size)]
+        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
+
+    def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
+        prompts = filled(template or self.template, texts)
+        rows = [self._embed_texts(batch) for batch in batches(prompts, self.batch_size)]
+        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
+
+    def _embed_images(self, images: list[Image.Image]) -> np.ndarray:
+        pixels = torch.stack([self._transform(image.convert("RGB")) for image in images]).to(self.device)
+        with torch.inference_mode():
+            return unit(self._model.encode_image(pixels).float().cpu().numpy())
+
+    def _embed_texts(self, texts: list[str]) -> np.ndarray:
+        with torch.inference_mode():
+            return unit(self._model.encode_text(self._tokenizer(texts).to(self.device)).float().cpu().numpy())
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Model name and tag or checkpoint path: `ViT-B-16-quickgelu/openai`,
+    `ViT-B-16//data/model.safetensors`.
+    """
+    model, slash, weights = target.partition("/")
+    if not (model and slash and weights):
+        raise CCRError(
+            f"open_clip: wants MODEL/TAG or MODEL/CHECKPOINT, got {target!r}: try open_clip:ViT-B-16-quickgelu/openai"
+        )
+    return model, weights
+
+
+def check_activation(model: str, weights: str) -> None:
+    """Refuse OpenAI's weights in a model without QuickGELU: they load, and give wrong embeddings in
+    silence.
+    """
+    if weights == "openai" and not model.endswith(_SUFFIX):
+        raise CCRError(
+            f"OpenAI's weights were trained with QuickGELU and give wrong embeddings in {model!r}: "
+            f"use open_clip:{model}{_SUFFIX}/openai"
+        )
+
+
+def explain_import(error: Exception) -> MissingExtraError:
+    """Why open_clip cannot be imported, and what to do."""
+    if "torchvision" in str(error) or "nms" in str(error):
+        return MissingExtraError(
+            f"open_clip needs a torchvision that fits the installed torch ({torch.__version__}), and that "
+            f"one does not "
+            f"load: {error}. torchvision from the package registry is a CUDA build and fails beside a CPU "
+            f"build of "
+            "torch. Install both from one index in an environment of their own, or use hf: or bundled, "
+            "which need "
+            "no torchvision"
+        )
+    return MissingExtraError(f'open_clip: encoders need open_clip: pip install "ccr-xai[open-clip]" ({error})')
+
+
+def _load(model: str, weights: str) -> tuple[Any, Any, Any]:
+    try:
+        import open_clip
+    except (
+        ImportError,
+        RuntimeError,
+        AttributeError,
+        OSError,
+    ) as error:  # a torchvision that does not fit: RuntimeError
+        raise explain_import(error) from error
+    if model not in open_clip.list_models():
+        raise CCRError(f"open_clip has no model {model!r}; `open_clip.list_models()` lists them")
+    if not Path(weights).is_file():
+        _check_tag(open_clip, model, weights)
+    try:
+        loaded, _, transform = open_clip.create_model_and_transforms(model, pretrained=weights, precision="fp32")
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CCRError(
+            f"could not load the weights {weights!r} of open_clip's {model!r}: {reason}. Without a network, "
+            f"give a local "
+            f"checkpoint as open_clip:{model}/PATH; or use the encoder `bundled`, which needs the package "
+            f"registry alone"
+        ) from error
+    return loaded, transform, open_clip.get_tokenizer(model)
+
+
+def _check_tag(open_clip: Any, model: str, tag: str) -> None:
+    """Refuse unknown tags, and tags whose weights want the other activation."""
+    tags = open_clip.list_pretrained_tags_by_model(model)
+    if tag not in tags:
+        raise CCRError(f"{tag!r} is neither a file nor weights of {model!r}, which has {', '.join(tags) or 'none'}")
+    trained = bool((open_clip.get_pretrained_cfg(model, tag) or {}).get("quick_gelu", False))
+    built = bool((open_clip.get_model_config(model) or {}).get("quick_gelu", False))
+    if trained != built:
+        right = model + _SUFFIX if trained else model.removesuffix(_SUFFIX)
+        raise CCRError(f"the weights {tag!r} want the other activation than {model!r} has: use open_clip:{right}/{tag}")
+
+
+def _uses_quickgelu(model: torch.nn.Module) -> bool:
+    return any(type(module).__name__ == "QuickGELU" for module in model.modules())

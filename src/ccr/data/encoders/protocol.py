@@ -1,0 +1,106 @@
+"""What every encoder can do, and the few steps that all of them share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from PIL import Image
+
+from ccr.errors import CCRError
+
+Item = TypeVar("Item")
+Crop = Callable[[Image.Image], Image.Image]
+
+
+class Encoder(Protocol):
+    """Images and texts into one space of unit vectors.
+
+    `fingerprint` names the space: weights and image preprocessing. Two encoders with the same fingerprint
+    embed an image to the same place, whatever their device or batch size. `text_fingerprint` adds what only
+    texts depend on: the text tower and the template.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def text_fingerprint(self) -> str: ...
+
+    @property
+    def template(self) -> str | None: ...
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How an image is brought to the encoder's input, in words and numbers that JSON can hold."""
+        ...
+
+    @property
+    def crop(self) -> Crop | None:
+        """Cuts out of an image the part that the encoder looks at: embedding that is embedding the image.
+        Workers call it so that little is sent between processes; it can be pickled. None: images are sent
+        whole.
+        """
+        ...
+
+    def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
+        """(m, d) float32 unit rows, one for each image."""
+        ...
+
+    def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
+        """(n, d) float32 unit rows, one for each text, put into `template` (None: the encoder's
+        own) first.
+        """
+        ...
+
+
+def digest_of(**parts: Any) -> str:
+    """Short text that changes when any part does: 16 hexadecimal digits of the sha256 of their JSON."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def checked_template(template: str | None) -> str | None:
+    """The template itself if it has exactly one `{}`."""
+    if template is not None and template.count("{}") != 1:
+        raise CCRError(
+            f"a template must hold {{}} exactly once, where the text goes, got {template!r}: try 'a photo of {{}}'"
+        )
+    return template
+
+
+def checked_batch_size(batch_size: int) -> int:
+    if batch_size < 1:
+        raise CCRError(f"batch_size must be at least 1, got {batch_size}: it is how many images are embedded at a time")
+    return batch_size
+
+
+def filled(template: str | None, texts: Sequence[str]) -> list[str]:
+    """Each text where the template has `{}`. Texts are data: braces in them mean nothing."""
+    if isinstance(texts, str):
+        raise CCRError(f"texts must be a list of texts, got the one text {texts!r}: put it in a list")
+    wanted = checked_template(template)
+    return list(texts) if wanted is None else [wanted.replace("{}", text) for text in texts]
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Consecutive lists of `size` items; the last may be shorter."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Rows divided by their norms, as float32."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(norms, np.finfo(np.float32).tiny), dtype=np.float32)

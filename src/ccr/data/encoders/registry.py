@@ -1,0 +1,56 @@
+"""Encoder specs: one line of text that names an encoder anywhere."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ccr.data.assets import Log
+from ccr.data.encoders.protocol import Encoder, checked_batch_size
+from ccr.errors import CCRError
+
+DEFAULT_ENCODER = "hf:openai/clip-vit-base-patch16"
+_FORMS = "hf:NAME_OR_FOLDER, open_clip:MODEL/TAG_OR_CHECKPOINT, bundled"
+
+
+class EncoderSpec(NamedTuple):
+    """`kind` is hf, open_clip or bundled; `target` is what stands after the colon ("" for bundled)."""
+
+    kind: str
+    target: str
+
+
+def parse_spec(spec: str) -> EncoderSpec:
+    """The parts of an encoder spec such as `hf:openai/clip-vit-base-patch16`."""
+    kind, colon, target = spec.strip().partition(":")
+    if kind == "bundled" and not colon:
+        return EncoderSpec("bundled", "")
+    if kind in ("hf", "open_clip") and target.strip():
+        return EncoderSpec(kind, target.strip())
+    raise CCRError(f"an encoder is one of {_FORMS}; got {spec!r}: try {DEFAULT_ENCODER!r} or 'bundled'")
+
+
+def load_encoder(
+    spec: str = DEFAULT_ENCODER,
+    *,
+    device: str = "auto",
+    batch_size: int = 32,
+    template: str | None = None,
+    threads: int | None = None,
+    log: Log | None = None,
+) -> Encoder:
+    """The encoder that `spec` names. `device` and `batch_size` are for hf and open_clip, `threads` for
+    bundled.
+    """
+    kind, target = parse_spec(spec)
+    checked_batch_size(batch_size)
+    if kind == "bundled":
+        from ccr.data.encoders.bundled import BundledEncoder
+
+        return BundledEncoder(template=template, threads=threads, log=log)
+    if kind == "hf":
+        from ccr.data.encoders.hf import HFEncoder
+
+        return HFEncoder(target, device=device, batch_size=batch_size, template=template)
+    from ccr.data.encoders.openclip import OpenClipEncoder
+
+    return OpenClipEncoder(target, device=device, batch_size=batch_size, template=template)

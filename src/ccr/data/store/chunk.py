@@ -1,0 +1,121 @@
+"""A chunk: the embedded form of a fixed run of samples, the smallest step that a killed run keeps."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ccr.data.datasets import Sample
+from ccr.data.encoders import Encoder
+from ccr.data.store.layout import write_whole
+from ccr.data.store.workers import Decoded
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The row that had a content first: its embedding as stored, and its split."""
+
+    embedding: np.ndarray
+    split: str | None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Embeddings (rows, d) of the samples that could be read, their metadata, and what happened to the
+    others.
+    """
+
+    embeddings: np.ndarray
+    metadata: list[dict[str, Any]]
+    skipped: list[dict[str, str]]
+    reused: int
+    crossing: int
+
+    def save(self, path: Path) -> None:
+        facts = {name: getattr(self, name) for name in ("metadata", "skipped", "reused", "crossing")}
+        text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
+        stream = io.BytesIO()
+        np.savez(stream, embeddings=self.embeddings, facts=text)
+        write_whole(path, stream.getvalue())
+
+
+def load_chunk(path: Path) -> Chunk | None:
+    """The chunk that was saved, or None when there is none or it is damaged (the archive has checksums)."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            facts = json.loads(archive["facts"].tobytes())
+            return Chunk(embeddings=archive["embeddings"], **facts)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+@dataclass
+class ChunkBuilder:
+    """Collects samples in order, embeds new contents `batch_size` at a time, and gives the chunk.
+
+    Batches begin anew with every chunk, so a row's numbers never depend on where a run was interrupted.
+    """
+
+    encoder: Encoder
+    batch_size: int
+    dtype: str
+    metadata: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    reused: int = 0
+    crossing: int = 0
+    _slots: list[int | np.ndarray] = field(default_factory=list)
+    _new: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    _pending: list[Image.Image] = field(default_factory=list)
+    _embedded: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, sample: Sample, decoded: Decoded, earlier: Earlier | None) -> None:
+        """The next sample; `earlier` if an earlier chunk has the same content."""
+        if decoded.image is None:
+            self.skipped.append({"path": _printable(sample.key), "reason": decoded.reason or "no reason known"})
+            return
+        self.metadata.append(_row(sample, decoded.content))
+        if earlier is not None:
+            self._reuse(earlier.embedding, sample.split, earlier.split)
+        elif decoded.content in self._new:
+            slot, split = self._new[decoded.content]
+            self._reuse(slot, sample.split, split)
+        else:
+            self._slots.append(len(self._new))
+            self._new[decoded.content] = (len(self._new), sample.split)
+            self._pending.append(decoded.image)
+            if len(self._pending) == self.batch_size:
+                self._embed()
+
+    def finish(self) -> Chunk:
+        self._embed()
+        fresh = np.concatenate(self._embedded) if self._embedded else np.empty((0, self.encoder.dimension), self.dtype)
+        rows = [fresh[slot] if isinstance(slot, int) else slot for slot in self._slots]
+        embeddings = np.stack(rows) if rows else np.empty((0, self.encoder.dimension), dtype=self.dtype)
+        return Chunk(embeddings, self.metadata, self.skipped, self.reused, self.crossing)
+
+    def _reuse(self, slot: int | np.ndarray, split: str | None, first_split: str | None) -> None:
+        self._slots.append(slot)
+        self.reused += 1
+        self.crossing += split != first_split
+
+    def _embed(self) -> None:
+        if self._pending:
+            rows = self.encoder.embed_images(self._pending, batch_size=self.batch_size)
+            self._embedded.append(rows.astype(self.dtype))
+            self._pending.clear()
+
+
+def _row(sample: Sample, content: str) -> dict[str, Any]:
+    return {"image_path": sample.key, "label": sample.label, "split": sample.split, "content": content}
+
+
+def _printable(key: str) -> str:
+    """A name that any file can hold: bytes that are not UTF-8 become escapes."""
+    return key.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,226 @@
+"""`embed_dataset`: a data set through an encoder into a store, resumable at any moment.
+
+Samples are cut into chunks at fixed places; each chunk is one file that appears whole or not at all. A killed
+run goes on at the first chunk that is missing. A chunk's numbers depend on its samples and on earlier chunks
+alone, so the store is the same, bit for bit, however often it was interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ccr.data.datasets import MAX_PIXELS, BadImage, Dataset, Sample
+from ccr.data.encoders import Encoder
+from ccr.data.encoders.protocol import checked_batch_size
+from ccr.data.store import layout
+from ccr.data.store.chunk import Chunk, ChunkBuilder, Earlier, load_chunk
+from ccr.data.store.finish import forget_progress, write_shards
+from ccr.data.store.plan import check_same_plan, describe, make_plan
+from ccr.data.store.workers import Decoded, Decoders
+from ccr.errors import CCRError
+
+Progress = Callable[[int, int], None]
+_PLAN = "plan.json"
+_BATCHES_A_CHUNK = 2  # what a killed run loses at most, in batches
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that is not in the store, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class EmbedSummary:
+    """What a store holds and what this run did for it.
+
+    `reused` rows have the content of an earlier row, and `crossing` of them have that row in another split;
+    `resumed` samples were done by an earlier run.
+    """
+
+    store: str
+    rows: int
+    skipped: tuple[Skipped, ...]
+    reused: int
+    crossing: int
+    resumed: int
+    seconds: float
+    images_per_second: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON can hold it."""
+        return asdict(self)
+
+
+def embed_dataset(
+    dataset: Dataset,
+    encoder: Encoder,
+    out: str | Path,
+    *,
+    dtype: str = "float16",
+    workers: int = 1,
+    batch_size: int = 32,
+    shard_size: int = 100_000,
+    max_pixels: int = MAX_PIXELS,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> EmbedSummary:
+    """Embed every image of `dataset` into the store `out`; continue there if that was begun before.
+
+    `workers` processes read and decode ahead of the encoder (0: none). Images that cannot be read are left
+    out and listed in the summary, or an error if `strict`. Images with the same content are embedded once.
+    `progress(done, total)` is called as samples pass.
+    """
+    sizes = {"batch_size": checked_batch_size(batch_size), "shard_size": shard_size, "max_pixels": max_pixels}
+    plan = make_plan(dataset, encoder, dtype=dtype, **sizes)
+    folder = Path(out)
+    started = time.perf_counter()
+    if (folder / layout.DESCRIPTION).is_file():
+        check_same_plan(folder, layout.read_json(folder / layout.DESCRIPTION).get("plan"), plan)
+        forget_progress(folder)
+        return _summary(folder, strict, len(dataset), 0, started)
+    with _prepared(folder, plan):
+        with Decoders(workers, crop=encoder.crop, max_pixels=max_pixels) as decoders:
+            run = _Run(folder, plan, dataset, encoder, decoders, strict, progress)
+            resumed = run.go()
+        totals = write_shards(folder, run.chunks, shard_size)
+        layout.write_json(folder / layout.DESCRIPTION, describe(dataset, encoder, plan, totals))
+        forget_progress(folder)
+    return _summary(folder, strict, resumed, len(dataset) - resumed, started)
+
+
+class _Run:
+    """One run: which contents are embedded already, and what is still to do."""
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: Mapping[str, Any],
+        dataset: Dataset,
+        encoder: Encoder,
+        decoders: Decoders,
+        strict: bool,
+        progress: Progress | None,
+    ) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.dataset = dataset
+        self.encoder = encoder
+        self.decoders = decoders
+        self.strict = strict
+        self.progress = progress
+        self.size = _BATCHES_A_CHUNK * int(plan["batch_size"])
+        self.chunks = -(-len(dataset) // self.size)
+        self._first: dict[str, tuple[int, int]] = {}  # content -> chunk and row that had it first
+        self._chunk = lru_cache(maxsize=32)(lambda number: load_chunk(layout.chunk_path(folder, number)))
+
+    def go(self) -> int:
+        """Embed what is missing; the number of samples that were there already."""
+        done = self._already_done()
+        resumed = min(done * self.size, len(self.dataset))
+        self._tell(resumed)
+        decoded = self.decoders.decode(self.dataset.samples[resumed:])
+        for number in range(done, self.chunks):
+            self._embed_chunk(number, decoded)
+        return resumed
+
+    def _already_done(self) -> int:
+        for number in range(self.chunks):
+            chunk = load_chunk(layout.chunk_path(self.folder, number))
+            if chunk is None:
+                return number
+            self._remember(number, chunk)
+        return self.chunks
+
+    def _embed_chunk(self, number: int, decoded: Iterator[Decoded]) -> None:
+        start = number * self.size
+        builder = ChunkBuilder(self.encoder, int(self.plan["batch_size"]), str(self.plan["dtype"]))
+        for done, sample in enumerate(self.dataset.samples[start : start + self.size], start=start + 1):
+            item = next(decoded)
+            self._refuse_bad(sample, item)
+            builder.add(sample, item, self._earlier(item.content))
+            self._tell(done)
+        chunk = builder.finish()
+        chunk.save(layout.chunk_path(self.folder, number))
+        self._remember(number, chunk)
+
+    def _refuse_bad(self, sample: Sample, item: Decoded) -> None:
+        if self.strict and item.reason is not None:
+            raise BadImage(f"{sample.key!r} cannot be embedded: {item.reason}")
+
+    def _earlier(self, content: str) -> Earlier | None:
+        if content not in self._first:
+            return None
+        number, row = self._first[content]
+        chunk = self._chunk(number)
+        if chunk is None:
+            raise CCRError(f"chunk {number} of {self.folder} disappeared while it was in use: run the command again")
+        return Earlier(chunk.embeddings[row], chunk.metadata[row]["split"])
+
+    def _remember(self, number: int, chunk: Chunk) -> None:
+        for row, facts in enumerate(chunk.metadata):
+            self._first.setdefault(facts["content"], (number, row))
+
+    def _tell(self, done: int) -> None:
+        if self.progress is not None:
+            self.progress(done, len(self.dataset))
+
+
+@contextmanager
+def _prepared(folder: Path, plan: Mapping[str, Any]) -> Iterator[None]:
+    """The folder with this plan in it and no other run at work; another plan or foreign files are refused."""
+    place = folder / layout.PROGRESS
+    if folder.exists() and not place.is_dir() and any(folder.iterdir()):
+        raise CCRError(f"{folder} exists and is no store begun by ccr: choose a new or empty folder")
+    place.mkdir(parents=True, exist_ok=True)
+    with _locked(place):
+        if (place / _PLAN).is_file():
+            check_same_plan(folder, layout.read_json(place / _PLAN), plan)
+        else:
+            layout.write_json(place / _PLAN, plan)
+        yield
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """One run at a time. The lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with (place / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CCRError(
+                f"another run is embedding into {place.parent}: wait for it or choose another folder"
+            ) from error
+        yield
+
+
+def _summary(folder: Path, strict: bool, resumed: int, fresh: int, started: float) -> EmbedSummary:
+    description = layout.read_json(folder / layout.DESCRIPTION)
+    skipped = tuple(Skipped(item["path"], item["reason"]) for item in description["skipped"])
+    if strict and skipped:
+        raise BadImage(f"{skipped[0].path!r} cannot be embedded: {skipped[0].reason}")
+    counts = description["counts"]
+    seconds = time.perf_counter() - started
+    return EmbedSummary(
+        store=str(folder),
+        rows=counts["rows"],
+        skipped=skipped,
+        reused=counts["reused"],
+        crossing=counts["crossing"],
+        resumed=resumed,
+        seconds=seconds,
+        images_per_second=fresh / seconds if fresh else 0.0,
+    )

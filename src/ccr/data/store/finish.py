@@ -1,0 +1,87 @@
+"""From the chunks of a finished run to the files of a store."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ccr.data.store import layout
+from ccr.data.store.chunk import Chunk, load_chunk
+from ccr.errors import CCRError, FormatError
+
+Rows = tuple[np.ndarray, list[dict[str, Any]]]
+
+
+def write_shards(folder: Path, chunks: int, shard_size: int) -> dict[str, Any]:
+    """Write the rows of all chunks as shards of `shard_size` rows; give the totals for `store.json`."""
+    totals = _Totals()
+    shards = []
+    for number, (embeddings, metadata) in enumerate(_cut(_read(folder, chunks, totals), shard_size)):
+        files = {"img_emb": layout.array_bytes(embeddings), "metadata": layout.table_bytes(metadata)}
+        layout.write_whole(layout.embeddings_path(folder, number), files["img_emb"])
+        layout.write_whole(layout.metadata_path(folder, number), files["metadata"])
+        shards.append({"rows": len(metadata), **{name: layout.sha256(data) for name, data in files.items()}})
+    if not shards:
+        forget_progress(folder)  # so that the next run looks at the images again
+        raise CCRError(f"none of the {len(totals.skipped)} images can be read: {totals.skipped[0]['reason']}")
+    return {**totals.to_dict(), "shards": shards}
+
+
+def forget_progress(folder: Path) -> None:
+    """Drop what only an unfinished store needs."""
+    shutil.rmtree(folder / layout.PROGRESS, ignore_errors=True)
+
+
+class _Totals:
+    """Counts that grow as chunks are read."""
+
+    def __init__(self) -> None:
+        self.rows = self.reused = self.crossing = 0
+        self.skipped: list[dict[str, str]] = []
+        self.splits: Counter[str] = Counter()
+        self.labels: Counter[str] = Counter()
+
+    def add(self, chunk: Chunk) -> None:
+        self.rows += len(chunk.metadata)
+        self.reused += chunk.reused
+        self.crossing += chunk.crossing
+        self.skipped += chunk.skipped
+        self.splits.update(row["split"] for row in chunk.metadata if row["split"] is not None)
+        self.labels.update(row["label"] for row in chunk.metadata if row["label"] is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        counts: Mapping[str, Any] = {"rows": self.rows, "reused": self.reused, "crossing": self.crossing}
+        return {
+            "counts": {**counts, "skipped": len(self.skipped), "classes": dict(sorted(self.labels.items()))},
+            "splits": dict(sorted(self.splits.items())),
+            "skipped": self.skipped,
+        }
+
+
+def _read(folder: Path, chunks: int, totals: _Totals) -> Iterator[Rows]:
+    for number in range(chunks):
+        chunk = load_chunk(layout.chunk_path(folder, number))
+        if chunk is None:
+            raise FormatError(f"chunk {number} of {folder} was damaged while it was made: run the same command again")
+        totals.add(chunk)
+        yield chunk.embeddings, chunk.metadata
+
+
+def _cut(parts: Iterator[Rows], size: int) -> Iterator[Rows]:
+    """The same rows in pieces of `size`; the last may be shorter."""
+    arrays: list[np.ndarray] = []
+    metadata: list[dict[str, Any]] = []
+    for embeddings, rows in parts:
+        arrays.append(embeddings)
+        metadata += rows
+        while len(metadata) >= size:
+            whole = np.concatenate(arrays)
+            yield whole[:size], metadata[:size]
+            arrays, metadata = [whole[size:]], metadata[size:]
+    if metadata:
+        yield np.concatenate(arrays), metadata

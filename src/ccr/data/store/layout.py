@@ -1,0 +1,98 @@
+"""Files of a store: clip-retrieval's names, plus `store.json`; every file is written aside and renamed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ccr.errors import FormatError
+
+FORMAT = "ccr-store"
+FORMAT_VERSION = 1
+DESCRIPTION = "store.json"
+PROGRESS = "progress"
+_SCHEMA = pa.schema(
+    [("image_path", pa.string()), ("label", pa.string()), ("split", pa.string()), ("content", pa.string())]
+)
+_NUMBER = re.compile(r"_(\d+)\.")
+
+
+def embeddings_path(folder: Path, shard: int) -> Path:
+    return folder / "img_emb" / f"img_emb_{shard}.npy"
+
+
+def metadata_path(folder: Path, shard: int) -> Path:
+    return folder / "metadata" / f"metadata_{shard}.parquet"
+
+
+def chunk_path(folder: Path, chunk: int) -> Path:
+    return folder / PROGRESS / f"chunk_{chunk}.npz"
+
+
+def numbered(folder: Path, pattern: str) -> list[Path]:
+    """Files of a pattern in the order of their numbers, so that 10 comes after 9."""
+    found = [path for path in folder.glob(pattern) if _NUMBER.search(path.name)]
+    return sorted(found, key=lambda path: int(_NUMBER.search(path.name)[1]))  # type: ignore[index]
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file has all of `data` or was never there: written aside, flushed to the disk, renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.aside")
+    with aside.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(aside, path)
+    _flush_folder(path.parent)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_whole(path, (json.dumps(content, indent=1, ensure_ascii=True) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path} must be JSON, as ccr writes it: {error}") from error
+    if not isinstance(content, dict):
+        raise FormatError(f"{path} must hold a JSON object, as ccr writes it")
+    return content
+
+
+def array_bytes(rows: np.ndarray) -> bytes:
+    """The `.npy` file of an array."""
+    stream = io.BytesIO()
+    np.save(stream, rows, allow_pickle=False)
+    return stream.getvalue()
+
+
+def table_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """The Parquet file of metadata rows."""
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=_SCHEMA), stream, compression="zstd")
+    return stream.getvalue()
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _flush_folder(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere folders cannot be opened; a rename is durable enough there
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

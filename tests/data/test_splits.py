@@ -1,0 +1,85 @@
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccr.data.datasets import Sample, content_hash, open_dataset, split_dataset
+from ccr.data.datasets.base import make_dataset
+from ccr.errors import CCRError
+from tests.data.helpers import write_image
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A source whose content is given."""
+
+    data: bytes
+
+    def read(self) -> bytes:
+        return self.data
+
+
+def dataset_of(contents, labels):
+    samples = [
+        Sample(str(row), Bytes(bytes([c])), label) for row, (c, label) in enumerate(zip(contents, labels, strict=True))
+    ]
+    return make_dataset({"kind": "test", "path": "test"}, samples)
+
+
+def splits_of(dataset):
+    return [sample.split for sample in dataset]
+
+
+def test_shares_are_kept_in_every_class():
+    dataset = split_dataset(dataset_of(range(200), ["a", "b"] * 100), val=0.1, test=0.2)
+    counts = Counter((sample.label, sample.split) for sample in dataset)
+    for label in "ab":
+        assert (counts[label, "train"], counts[label, "val"], counts[label, "test"]) == (70, 10, 20)
+
+
+def test_seeds_give_the_same_and_other_splits():
+    dataset = dataset_of(range(100), ["a"] * 100)
+    assert splits_of(split_dataset(dataset, seed=1)) == splits_of(split_dataset(dataset, seed=1))
+    assert splits_of(split_dataset(dataset, seed=1)) != splits_of(split_dataset(dataset, seed=2))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc")), min_size=1, max_size=80),
+    st.floats(0, 0.45),
+    st.floats(0, 0.45),
+    st.integers(0, 5),
+)
+def test_copies_stay_together_and_shares_are_never_exceeded(rows, val, test, seed):
+    dataset = split_dataset(dataset_of(*zip(*rows, strict=True)), val=val, test=test, seed=seed)
+    places = defaultdict(set)
+    for sample in dataset:
+        places[content_hash(sample.source.read())].add(sample.split)
+    assert all(len(names) == 1 for names in places.values())
+    sizes = Counter(splits_of(dataset))
+    assert sizes["train"] >= 1
+    assert sizes["test"] <= test * len(rows) + 2  # rounding, one half a class
+    assert sizes["val"] <= val * len(rows) + 2
+
+
+def test_copies_in_files_stay_together(tmp_path):
+    for row in range(30):
+        write_image(tmp_path / "a" / f"{row}.png", row % 10)
+    dataset = open_dataset(tmp_path, val=0.2, test=0.3)
+    places = defaultdict(set)
+    for sample in dataset:
+        places[sample.source.read()].add(sample.split)
+    assert all(len(names) == 1 for names in places.values())
+    assert dataset.splits == {"test": 9, "train": 15, "val": 6}
+
+
+@pytest.mark.parametrize(("val", "test"), [(0.5, 0.5), (-0.1, 0.2), (0, 1)])
+def test_impossible_shares_are_refused(val, test):
+    with pytest.raises(CCRError, match="sum below 1"):
+        split_dataset(dataset_of([1], ["a"]), val=val, test=test)
+
+
+def test_an_unreadable_file_still_has_a_split(tmp_path):
+    (tmp_path / "m.csv").write_text("path,label\ngone.png,a\nlost.png,a\n")
+    assert set(splits_of(open_dataset(tmp_path / "m.csv"))) == {"train"}

@@ -1,0 +1,72 @@
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccr.data.vocab import embed_concepts, read_concepts
+from ccr.errors import CCRError, FormatError
+from tests.data.helpers import PixelEncoder
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(content):
+        file = tmp_path / "concepts.txt"
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return file
+
+    return _write
+
+
+def test_one_concept_a_line(write):
+    text = "\ufeff# colours\r\nred skin\r\n\r\n  round  \r\ncafe\u0301\r\na#b\r\n{} <b>'\"\r\n"
+    assert read_concepts(write(text)) == ["red skin", "round", "café", "a#b", "{} <b>'\""]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "message"),
+    [
+        ("red\ngreen\nRED\n", CCRError, "lines 1 and 3"),
+        ("caf\u00e9\ncafe\u0301\n", CCRError, "lines 1 and 2"),
+        ("x" * 201, CCRError, "at most 200 characters, got 201 in line 1"),
+        ("# only this\n\n", FormatError, "has no concepts"),
+        (b"\xff\xfe\x00", FormatError, "UTF-8"),
+        ("a\x00b", CCRError, "control character in line 1"),
+    ],
+)
+def test_bad_lists_are_explained(write, content, kind, message):
+    with pytest.raises(kind, match=message):
+        read_concepts(write(content))
+
+
+def test_a_missing_list_is_explained(tmp_path):
+    with pytest.raises(FormatError, match=r"none\.txt cannot be read"):
+        read_concepts(tmp_path / "none.txt")
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"]), min_size=1, max_size=20)
+
+
+@given(st.lists(names, min_size=1, max_size=10))
+def test_what_is_read_is_unique_trimmed_and_read_again(tmp_path_factory, concepts):
+    file = tmp_path_factory.mktemp("v") / "c.txt"
+    file.write_text("\n".join(concepts), encoding="utf-8")
+    with suppress(CCRError):
+        read = read_concepts(file)
+        assert all(concept == concept.strip() and not concept.startswith("#") for concept in read)
+        assert len({concept.casefold() for concept in read}) == len(read)
+        file.write_text("\r\n".join(read), encoding="utf-8", newline="")
+        assert read_concepts(file) == read
+
+
+def test_concepts_are_embedded_as_they_stand_or_in_a_template():
+    encoder = PixelEncoder()
+    concepts = embed_concepts(["red", "{}"], encoder)
+    assert concepts.names == ("red", "{}")
+    assert np.allclose(concepts.embeddings, encoder.embed_texts(["red", "{}"]))
+    prompted = embed_concepts(["red", "{}"], encoder, template="a photo of {}")
+    assert np.allclose(prompted.embeddings, encoder.embed_texts(["a photo of red", "a photo of {}"]))
+    with pytest.raises(CCRError, match="exactly once"):
+        embed_concepts(["red"], encoder, template="a photo")
