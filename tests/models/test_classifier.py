@@ -182,7 +182,7 @@ def test_weights_count_like_copies(digits: Data) -> None:
 
 
 def test_given_validation_data_chooses_the_epoch(digits: Data) -> None:
-    model = ConceptClassifier(digits.concepts, max_iter=4, random_state=0)
+    model = ConceptClassifier(digits.concepts, max_iter=4, tol=0.0, random_state=0)
     model.fit(digits.X[:500], digits.y[:500], validation=(digits.X_test, digits.y_test))
     best = max(model.history_, key=lambda epoch: epoch.validation_accuracy)
     assert model.history_[model.best_epoch_ - 1].validation_accuracy == best.validation_accuracy

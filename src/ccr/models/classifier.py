@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -32,6 +33,9 @@ from ccr.models.persist import load_folder, save_folder
 
 #: The released thresholds (METHOD 3).
 PAPER_THRESHOLDS = {"cifar10": 0.15, "cifar100": 0.215, "cub": 0.22, "imagenet": 0.24, "places365": 0.22}
+#: Of symmetric dispersion: as accurate as full strength, and concepts stay closer to their texts
+#: (measured: benchmarks/defaults.py).
+DEFAULT_STRENGTH = 0.9
 #: More validation images than this make no choice better.
 MOST_VALIDATION = 20_000
 
@@ -49,7 +53,7 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
     radius : how far a concept may move, in [0, 2]; 0 trains the head alone (the baseline).
     center : "data" measures images and concepts from their own means; None takes them as they are.
     dispersion : None, `Angular()` or `Symmetric()`: how concepts are spread before refinement; "auto" is
-        `Symmetric()`.
+        `Symmetric(0.9)`.
     class_weight : None, "balanced" or {class: weight}.
     max_iter : passes over the training data; None is enough for about 1,000 steps.
     validation_fraction : share of the training data held out to choose the epoch; 0 keeps the last one.
@@ -60,7 +64,8 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
     random_state : the same number gives the same model.
 
     Fitted attributes: `concepts_` (refined), `initial_concepts_` (where refinement started: centred and dispersed),
-    `coef_` (classes, concepts), `intercept_`, `classes_`, `history_`, `best_epoch_`, `threshold_`, `space_`, `rule_`.
+    `coef_` (classes, concepts), `intercept_`, `classes_`, `history_`, `best_epoch_`, `threshold_`, `space_`, `rule_`,
+    `encoder_` and `encoder_fingerprint_` (of the store it was fitted on), `metrics_` (a dict, saved with the model).
     """
 
     def __init__(
@@ -79,11 +84,11 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
         dictionary_rate: float | None = None,
         momentum: float = 0.9,
         dropout: float = 0.1,
-        alpha: float = 1e-4,
+        alpha: float | None = None,
         schedule: Schedule = "cosine",
         validation_fraction: float = 0.1,
         n_iter_no_change: int | None = None,
-        tol: float = 0.0,
+        tol: float | None = None,
         engine: EngineName = "auto",
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
@@ -157,7 +162,7 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
         labels = number_labels(getattr(X, "y", None) if y is None else y, len(plain))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         mean = plain.unit_mean() if self.center else None
-        dispersion = Symmetric() if self.dispersion == "auto" else self.dispersion
+        dispersion = Symmetric(DEFAULT_STRENGTH) if self.dispersion == "auto" else self.dispersion
         space = Space.fit(concepts.embeddings, mean, center=self.center, dispersion=dispersion)
         initial = concepts.with_embeddings(space.place(concepts.embeddings))
         embeddings = Embeddings(X, mean=space.image_mean).make_resident()
@@ -190,9 +195,12 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
                 rule=result.rule,
                 history=result.history,
                 best_epoch=result.best_epoch,
+                encoder=getattr(X, "encoder", None),
                 encoder_fingerprint=getattr(X, "fingerprint", None),
+                metrics={},
             )
         )
+        self.metrics_["training"] = self._training_metrics()
         self._warn_if_empty()
         return self
 
@@ -291,7 +299,8 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_ = fitted.coef, fitted.intercept
         self.space_, self.rule_ = fitted.space, fitted.rule
         self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
-        self.encoder_fingerprint_ = fitted.encoder_fingerprint
+        self.encoder_, self.encoder_fingerprint_ = fitted.encoder, fitted.encoder_fingerprint
+        self.metrics_ = fitted.metrics
 
     def _logits(self, X: Any) -> Iterator[np.ndarray]:
         embeddings = self._read(X)
@@ -343,6 +352,11 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
     def _training(self, seed: int) -> Training:
         shared = [name for name in Training.__dataclass_fields__ if name not in ("seed",)]
         return Training(seed=seed, **{name: getattr(self, name) for name in shared})
+
+    def _training_metrics(self) -> dict[str, float | None]:
+        kept = asdict(self.history_[self.best_epoch_ - 1])
+        kept["retention"] = metrics.retention(self.concepts_, self.initial_concepts_)
+        return {name: None if math.isnan(value) else value for name, value in kept.items()}
 
     def _warn_if_empty(self) -> None:
         length = self.history_[self.best_epoch_ - 1].length

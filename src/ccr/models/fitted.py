@@ -37,7 +37,9 @@ class Fitted:
     rule: Rule
     history: tuple[Epoch, ...]
     best_epoch: int
+    encoder: str | None
     encoder_fingerprint: str | None
+    metrics: dict[str, Any]
 
 
 def library_version() -> str:
@@ -60,7 +62,9 @@ def pack(fitted: Fitted, parameters: Mapping[str, Any]) -> ModelFolder:
         "concepts": list(fitted.refined.names),
         "rule": {"type": type(fitted.rule).__name__, **asdict(fitted.rule)},  # type: ignore[call-overload]
         "dispersion_factor": getattr(fitted.space.dispersion, "factor", None),
+        "encoder": fitted.encoder,
         "encoder_fingerprint": fitted.encoder_fingerprint,
+        "metrics": fitted.metrics,
         "best_epoch": fitted.best_epoch,
         "history": [{key: _finite(value) for key, value in asdict(epoch).items()} for epoch in fitted.history],
     }
@@ -101,7 +105,9 @@ def _unpack(folder: ModelFolder) -> tuple[Fitted, dict[str, Any]]:
         rule=RULES[rule.pop("type")](**rule),
         history=tuple(_unpack_epoch(epoch) for epoch in config["history"]),
         best_epoch=int(config["best_epoch"]),
+        encoder=config["encoder"],
         encoder_fingerprint=config["encoder_fingerprint"],
+        metrics=dict(config["metrics"]),
     )
     _check_shapes(fitted)
     parameters = {name: _unpack_choice(value) for name, value in config["parameters"].items()}

@@ -110,6 +110,25 @@ def refine(
         return Trainer(rows, train, held_out, coder, radius, classes, training, engine).run(callback)
 
 
+class Best:
+    """Which epoch to keep: the latest of those that validation cannot tell from the best (see `Training.tol`)."""
+
+    def __init__(self, training: Training, n: int) -> None:
+        self.training, self.n = training, n
+        self.epoch, self.improved, self.record = 0, 0, -math.inf
+
+    def offer(self, number: int, accuracy: float) -> bool:
+        """Whether this epoch is now the one to keep; without validation data the last one always is."""
+        if self.n == 0 or accuracy > self.record:
+            self.improved = number
+        if self.n:
+            self.record = max(self.record, accuracy)
+            if accuracy < self.record - self.training.tolerance(self.record, self.n):
+                return False
+        self.epoch = number
+        return True
+
+
 class Trainer:
     """One training run: the engine that steps, the data, and what is measured between epochs."""
 
@@ -135,7 +154,7 @@ class Trainer:
             adaptive=training.optimizer == "adaptive",
             momentum=training.momentum,
             dropout=training.dropout,
-            alpha=training.alpha,
+            alpha=training.penalty(len(train.y)),
             scale=_code_size(rule, self.sample, dictionary),
             key=training.seed,
         )
@@ -145,7 +164,7 @@ class Trainer:
         m = len(self.train.y)
         epochs, patience = self.training.epochs(m), self.training.patience(m)
         history: list[Epoch] = []
-        best, improved, record, kept = 0, 0, -math.inf, self.start
+        best, kept = Best(self.training, 0 if self.held_out is None else len(self.held_out.y)), self.start
         for number in range(1, epochs + 1):
             loss = self._epoch(number, epochs)
             if self.radius > 0:
@@ -154,14 +173,11 @@ class Trainer:
             history.append(self._measure(number, loss, state))
             if callback is not None:
                 callback(history[-1], epochs)
-            score = 0.0 if self.held_out is None else history[-1].validation_accuracy
-            if self.held_out is None or score > record + self.training.tol:
-                improved = number
-            if score >= record:  # of equals the later, which has smaller steps behind it
-                best, record, kept = number, score, state
-            if number - improved >= patience:
+            if best.offer(number, history[-1].validation_accuracy):
+                kept = state
+            if number - best.improved >= patience:
                 break
-        return Refinement(kept.dictionary, kept.weights, kept.bias, kept.rule, tuple(history), best)
+        return Refinement(kept.dictionary, kept.weights, kept.bias, kept.rule, tuple(history), best.epoch)
 
     def _epoch(self, number: int, epochs: int) -> float:
         """All batches once, in an order fixed by seed and epoch; the mean training loss."""

@@ -27,7 +27,10 @@ class Training:
     gradient, so that rates mean the same for every encoder, list of concepts and number of classes:
     `head_rate` is in units of 1 / (size of a code entry), `dictionary_rate` is the length of a concept's step.
     `optimizer="sgd"`: momentum and plain learning rates, as in the paper.
-    `alpha` is the penalty on squared weights, for codes scaled to size 1.
+    `alpha` is the penalty on squared weights, for codes scaled to size 1; None is 1 / (number of training images), as
+    scikit-learn's C=1. Of the epochs whose validation accuracy is within `tol` of the best, the latest is kept: it
+    has the smallest steps behind it. None is one standard error of that accuracy, so that luck on few validation
+    images does not choose; 0 takes the very best.
     """
 
     max_iter: int | None = None
@@ -37,10 +40,10 @@ class Training:
     dictionary_rate: float | None = None
     momentum: float = 0.9
     dropout: float = 0.1
-    alpha: float = 1e-4
+    alpha: float | None = None
     schedule: Schedule = "cosine"
     n_iter_no_change: int | None = None
-    tol: float = 0.0
+    tol: float | None = None
     seed: int = 0
     device: str = "auto"
 
@@ -68,7 +71,15 @@ class Training:
 
     def patience(self, m: int) -> int:
         """Epochs without improvement after which training stops."""
-        return self.n_iter_no_change or max(10, self.epochs(m) // 3)
+        return self.n_iter_no_change or max(10, self.epochs(m) // 2)
+
+    def penalty(self, m: int) -> float:
+        """Strength of the penalty on weights, for m training images."""
+        return 1.0 / m if self.alpha is None else self.alpha
+
+    def tolerance(self, accuracy: float, n: int) -> float:
+        """How far below the best accuracy, on n validation images, an epoch still counts as equally good."""
+        return math.sqrt(max(accuracy * (1.0 - accuracy), 0.0) / n) if self.tol is None else self.tol
 
     def rates(self, radius: float) -> tuple[float, float]:
         """Rates of head and dictionary before the schedule."""
