@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench test-open-clip clean
 
 demo: $(INSTALLED)
 	$(BIN)/ccr demo
@@ -19,6 +19,13 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
+# open_clip needs torchvision, whose only wheels are CUDA builds that do not import beside a CPU torch: it gets an
+# environment of its own, with an unpinned torch (several gigabytes).
+test-open-clip:
+	$(PYTHON) -m venv .venv-open-clip
+	.venv-open-clip/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev,demo,open-clip]"
+	CCR_REQUIRE_OPEN_CLIP=1 .venv-open-clip/bin/python -m pytest tests/data/test_openclip.py
+
 # -c constraints.txt: the tested versions; an unpinned torch would pull gigabytes of CUDA libraries.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -26,4 +33,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $(INSTALLED)
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-open-clip .mypy_cache .ruff_cache .pytest_cache .hypothesis

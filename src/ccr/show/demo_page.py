@@ -1,0 +1,64 @@
+"""The demo's page: what was measured, one prediction that is right, one that is wrong, and a gallery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from ccr.core.explain import Explanation
+from ccr.show import page
+from ccr.study.experiments import Gain
+
+
+class Shown(NamedTuple):
+    """An image to show with its explanation and its true class."""
+
+    image: Image.Image
+    explanation: Explanation
+    truth: Any
+
+
+def demo_page(
+    gain: Gain, *, probe: float, right: Shown, wrong: Shown, gallery: Sequence[Shown], facts: Sequence[tuple[str, str]]
+) -> str:
+    """The whole page, ready to write."""
+    rows = [
+        ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
+        ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
+        ("CCR: concepts refined inside their ball", *_spread(gain.refined), f"{100 * gain.over_baseline:+.1f} points"),
+        ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
+    ]
+    cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in gallery]
+    body = [
+        "<h1>Fruit by concepts</h1>",
+        "<p>Every prediction on this page is an exact sum: a bias and one contribution for each active concept. "
+        'Blue bars speak for the predicted class, orange ones against it. "not:" marks a concept that '
+        "counted by being far from the image. Hold the pointer over a bar to see code and weight.</p>",
+        f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
+        page.table(("model", "mean", "min to max", "gain"), rows),
+        "<h2>A prediction that is right</h2>",
+        _featured(right),
+        "<h2>A prediction that is wrong</h2>",
+        "<p>The second sum says why the predicted class won over the true one.</p>",
+        _featured(wrong),
+        "<h2>More test images, mistakes first</h2>",
+        f'<div class="cards">{"".join(cards)}</div>',
+        "<h2>How this was made</h2>",
+        page.table(("what", ""), facts),
+        '<p class="quiet">' + escape("Photos: supermarket fruit, MIT licence, from a registry package.") + "</p>",
+    ]
+    return page.page("Fruit by concepts", body)
+
+
+def _featured(item: Shown) -> str:
+    mistaken = str(item.truth) != str(item.explanation.prediction)
+    against = item.explanation.contrast(item.truth) if mistaken else None
+    return page.explanation_card(item.explanation, item.image, truth=item.truth, against=against, top=12, big=True)
+
+
+def _spread(accuracies: Sequence[float]) -> tuple[str, str]:
+    return f"{np.mean(accuracies):.1%}", f"{min(accuracies):.1%} to {max(accuracies):.1%}"

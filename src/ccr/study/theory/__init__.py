@@ -1,0 +1,77 @@
+"""The generative testbed of METHOD 1 and 2, and the paper's theorems as checks that can fail."""
+
+from ccr.study.theory.claims import GROUPS, Claim, ClaimResult, check_group, run_claims
+from ccr.study.theory.losses import (
+    Surrogate,
+    believed_codes,
+    drawn_loss,
+    estimator_loss,
+    expected_loss,
+    surrogate,
+    surrogate_codes,
+)
+from ccr.study.theory.necessity import eps_limit, loss_bound, rotated
+from ccr.study.theory.pursuit import Pursuit, information_gain, ip_omp, top_k
+from ccr.study.theory.refinement import (
+    Spectrum,
+    Trajectory,
+    contraction,
+    one_sample_limit,
+    rate_limit,
+    refine_worlds,
+    spectral_event,
+    spectrum,
+)
+from ccr.study.theory.scenes import (
+    EventFrequency,
+    NecessityCurve,
+    PhaseDiagram,
+    Run,
+    event_frequency,
+    necessity_curve,
+    paper_runs,
+    phase_diagram,
+)
+from ccr.study.theory.testbed import Testbed, Worlds, orthonormal_rows, row_distance
+
+__all__ = [
+    "GROUPS",
+    "Claim",
+    "ClaimResult",
+    "EventFrequency",
+    "NecessityCurve",
+    "PhaseDiagram",
+    "Pursuit",
+    "Run",
+    "Spectrum",
+    "Surrogate",
+    "Testbed",
+    "Trajectory",
+    "Worlds",
+    "believed_codes",
+    "check_group",
+    "contraction",
+    "drawn_loss",
+    "eps_limit",
+    "estimator_loss",
+    "event_frequency",
+    "expected_loss",
+    "information_gain",
+    "ip_omp",
+    "loss_bound",
+    "necessity_curve",
+    "one_sample_limit",
+    "orthonormal_rows",
+    "paper_runs",
+    "phase_diagram",
+    "rate_limit",
+    "refine_worlds",
+    "rotated",
+    "row_distance",
+    "run_claims",
+    "spectral_event",
+    "spectrum",
+    "surrogate",
+    "surrogate_codes",
+    "top_k",
+]

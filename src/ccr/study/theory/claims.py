@@ -1,0 +1,250 @@
+"""The claims of METHOD 1 and 2, checked over random instances, and what must fail when an assumption is broken."""
+
+# ruff: noqa: RUF001 - the theorems' own Greek letters
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from ccr.errors import CCRError
+from ccr.study.theory import observe_pursuit as pursuit
+from ccr.study.theory import observe_refinement as refinement
+from ccr.study.theory.sampling import Observe, Sizes, any_size, square_size, sweep
+
+Verdict = Literal["holds", "violated", "fails, as it must", "cannot tell"]
+#: Called after every group of claims: groups done, groups in all, what was just checked.
+Progress = Callable[[int, int, str], None]
+#: Bounds may be exceeded by this part: rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is asserted: `measure` never exceeds `allowed`. With `breaks`, an assumption is broken and it must."""
+
+    key: str
+    claim: str
+    section: str
+    measure: str
+    allowed: float
+    breaks: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Claims read off the same worlds."""
+
+    observe: Observe
+    sizes: Sizes
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim met `instances` worlds; `worst` is the largest measure seen, `beyond` counts worlds past `allowed`."""
+
+    key: str
+    claim: str
+    section: str
+    measure: str
+    allowed: float
+    breaks: str
+    instances: int
+    worst: float
+    beyond: int
+    complete: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """A broken assumption must show in most worlds; otherwise the check could not have told."""
+        if not self.complete:
+            return "cannot tell"
+        if self.breaks:
+            return "fails, as it must" if 2 * self.beyond > self.instances else "cannot tell"
+        return "violated" if self.beyond else "holds"
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict in ("holds", "fails, as it must")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def run_claims(
+    instances: int = 1000, seed: int = 0, progress: Progress | None = None, *, workers: int = 2
+) -> tuple[ClaimResult, ...]:
+    """Check every claim and every control on `instances` random worlds each; the same for the same seed.
+
+    Two workers share the groups; BLAS keeps to one thread, since on matrices this small its own only wait.
+    """
+    if instances < 1 or workers < 1:
+        raise CCRError(f"instances and workers must be at least 1, got {instances} and {workers}: try 1000 and 2")
+    found: dict[int, tuple[ClaimResult, ...]] = {}
+    with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
+        jobs = {pool.submit(check_group, GROUPS[place], instances, seed): place for place in _LONGEST_FIRST}
+        for done, job in enumerate(as_completed(jobs), start=1):
+            found[jobs[job]] = job.result()
+            if progress is not None:
+                progress(done, len(GROUPS), found[jobs[job]][0].claim)
+    results = [result for place in range(len(GROUPS)) for result in found[place]]
+    return tuple(sorted(results, key=lambda result: bool(result.breaks)))
+
+
+def check_group(group: Group, instances: int, seed: int) -> tuple[ClaimResult, ...]:
+    """One group's claims; its random numbers do not depend on the other groups."""
+    rng = np.random.default_rng([seed, zlib.crc32(group.claims[0].key.encode())])
+    with threadpool_limits(1):
+        observed = sweep(group.observe, group.sizes, rng, instances)
+    return tuple(_judge(claim, values, instances) for claim, values in zip(group.claims, observed, strict=True))
+
+
+def _judge(claim: Claim, values: np.ndarray, instances: int) -> ClaimResult:
+    beyond = ~(values <= claim.allowed * (1 + ROUNDING))  # a NaN is beyond, too
+    worst = float(np.max(values, initial=-np.inf))
+    return ClaimResult(
+        **asdict(claim),
+        instances=len(values),
+        worst=worst,
+        beyond=int(beyond.sum()),
+        complete=len(values) == instances,
+    )
+
+
+_NECESSITY = "an orthonormal D at distance eps loses at least 81 {} eps² γ²/200"
+_TAU = "many samples: |D(t+1) - D*| ≤ τ |D(t) - D*|"
+_RATIO = "observed / allowed"
+
+GROUPS: tuple[Group, ...] = (
+    Group(
+        pursuit.information,
+        any_size(),
+        (Claim("information", "IP-OMP asks the most informative query", "1", "missed squared correlation", 1e-8),),
+    ),
+    Group(
+        pursuit.monte_carlo,
+        any_size(),
+        (
+            Claim("loss", "closed-form loss of f_D = Monte Carlo over z", "1", "standard errors apart", 7.0),
+            Claim("surrogate", "closed-form loss of the surrogate = Monte Carlo", "2", "standard errors apart", 7.0),
+        ),
+    ),
+    Group(
+        pursuit.gradient,
+        any_size(),
+        (Claim("gradient", "gradient of the surrogate = finite differences", "2", "relative difference", 1e-6),),
+    ),
+    Group(
+        pursuit.orthonormal_selection,
+        any_size(),
+        (Claim("top-k", "orthonormal D: IP-OMP = top-k", "2 lemmas", "queries that differ", 0.0),),
+    ),
+    Group(
+        pursuit.truth_is_perfect,
+        any_size(),
+        (Claim("truth", "D = D*: the support is found, the loss is 0", "2 lemmas", "loss / E y²", 1e-20),),
+    ),
+    Group(
+        pursuit.rotation,
+        any_size(least_k=2),
+        (
+            Claim("rotated", "rotated D is orthonormal", "2 lemmas", "departure", 1e-12),
+            Claim("distance", "rotated D is at distance 2 sin(θ/2)", "2 lemmas", "departure", 1e-12),
+        ),
+    ),
+    Group(
+        pursuit.necessity,
+        any_size(least_k=2, parity=0),
+        (
+            Claim("even", _NECESSITY.format("k") + " (k even)", "2 necessity", "bound / loss", 1.0),
+            Claim("even exact", "that loss is eps² Σβ² exactly (k even)", "ours", "relative difference", 1e-8),
+            Claim("fooled", _NECESSITY.format("k"), "1", "bound / loss", 1.0, breaks="answers by D, not by D*"),
+        ),
+    ),
+    Group(
+        pursuit.necessity,
+        any_size(least_k=3, parity=1),
+        (
+            Claim("odd", _NECESSITY.format("(k-1)") + " (k odd)", "2 necessity", "bound / loss", 1.0),
+            Claim("odd exact", "that loss is eps² Σβ² exactly (k odd)", "ours", "relative difference", 1e-8),
+            Claim("fooled odd", _NECESSITY.format("(k-1)"), "1", "bound / loss", 1.0, breaks="answers by D, not by D*"),
+        ),
+    ),
+    Group(
+        pursuit.support_recovery,
+        any_size(spare=1),
+        (
+            Claim("support", "errors < γ/(4√k Γ): the support is found", "2 support", "score outside / inside", 1.0),
+            Claim("support half", "already below γ/(2√k Γ)", "2 support", "score outside / inside", 1.0),
+            Claim("no support", "the support is found", "2", "score outside / inside", 1.0, breaks="errors along x"),
+        ),
+    ),
+    Group(
+        pursuit.position,
+        any_size(),
+        (
+            Claim("position", "position lemma, with |a| ≤ |b|", "2 lemmas", "|b - a| / |c - a|", 1.0),
+            Claim("printed", "position lemma, as printed", "2", "|b - a| / |c - a|", 1.0, breaks="a ≤ |b| only"),
+        ),
+    ),
+    Group(
+        refinement.one_sample,
+        any_size(),
+        (
+            Claim("one sample", "one sample: loss(t+1) ≤ (1 - 2η|x|²)² loss(t)", "2 one sample", _RATIO, 1.0),
+            Claim("equality", "it is an equality: the ball never binds", "2 one sample", "difference / loss(0)", 1e-9),
+            Claim("unmoved", "rows outside the support never move", "2 one sample", "movement", 0.0),
+            Claim("limit", "row i tends to d_i + (β_i - <x,d_i>) x/|x|²", "2 one sample", "distance / radius", 1e-9),
+        ),
+    ),
+    Group(
+        refinement.overshooting,
+        any_size(),
+        (Claim("overshoot", "the same for η in (1/2, 1)/|x|², ball binding", "ours", _RATIO, 1.0),),
+    ),
+    Group(
+        refinement.too_long_a_step,
+        any_size(),
+        (Claim("step", "one sample: the loss falls", "2", "loss after / before", 1.0, breaks="step beyond 1/|x|²"),),
+    ),
+    Group(
+        refinement.any_start,
+        any_size(),
+        (Claim("any start", "|D - D*| never grows, however far D starts", "ours", "growth / first distance", 1e-12),),
+    ),
+    Group(
+        refinement.too_few_samples,
+        square_size(widest=64, spare=1),
+        (Claim("few", _TAU, "2", _RATIO, 1.0, breaks="too few samples"),),
+    ),
+    Group(
+        refinement.span_recovery,
+        square_size(widest=20, share=0.3, extra=6),
+        (
+            Claim("no recovery", "refinement recovers D*", "2", "last / first distance", 1e-3, breaks="n < d"),
+            Claim("outside", "n < d: D moves only inside the span of D*", "2 many samples", "movement outside", 1e-12),
+        ),
+    ),
+    Group(
+        refinement.recovery,
+        square_size(widest=20, share=0.3),
+        (Claim("recovery", "n = d: refinement recovers D*", "2 many samples", "last / first distance", 1e-3),),
+    ),
+    Group(
+        refinement.many_samples,
+        square_size(widest=64, share=0.15),
+        (
+            Claim("tau", _TAU + " where the event holds", "2 many samples", _RATIO, 1.0),
+            Claim("accuracy", "many samples: loss ≤ (k/m) Σ|x|² |D(t) - D*|²", "2 many samples", _RATIO, 1.0),
+        ),
+    ),
+)
+
+#: The many-sample groups, which come last, take longest: started first, no worker waits for them at the end.
+_LONGEST_FIRST = tuple(reversed(range(len(GROUPS))))

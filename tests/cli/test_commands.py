@@ -1,0 +1,184 @@
+"""The commands as a user types them: on a real small data set, with a real (tiny, random) CLIP saved to disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from ccr.cli import app, main
+from tests.data.test_hf import save
+
+HOSTILE = [
+    '<script>alert("x")</script>',
+    'a $5 note\'s "price"',
+    "\u202eright to left",
+    "emoji 🍎",
+    "x" * 200,
+    "[red]markup[/red]",
+]
+COLOURS = {"red fruit": (200, 30, 30), "green fruit": (40, 170, 50), "blue <b>fruit": (40, 50, 190)}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos (colour and noise) of three classes, a tiny CLIP, a list of concepts, and the store made of them."""
+    folder = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(0)
+    for label, colour in COLOURS.items():
+        (folder / "photos" / label).mkdir(parents=True)
+        for number in range(14):
+            pixels = np.clip(np.array(colour) + rng.normal(0, 25, (40, 40, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / "photos" / label / f"{number}.png")
+    (folder / "photos" / "red fruit" / "broken.jpg").write_bytes(b"not an image")
+    save(folder / "clip", "clip")
+    words = ["round", "square", "shiny", "dull", "warm colour", "cold colour", "leaf", "noise", *HOSTILE]
+    (folder / "concepts.txt").write_text("# what one sees\n" + "\n".join(words) + "\n", encoding="utf-8")
+    done = run(
+        "embed", folder / "photos", "--out", folder / "store", "--encoder", f"hf:{folder / 'clip'}", "--workers", "0"
+    )
+    assert done.exit_code == 0, done.output
+    assert "broken.jpg" in done.output
+    return folder
+
+
+def run(*arguments: object) -> object:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def as_json(*arguments: object) -> dict[str, object]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    return json.loads(done.stdout)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def model(place: Path) -> Path:
+    found = as_json(
+        "fit", place / "store", "--concepts", place / "concepts.txt", "--out", place / "model", "--length", 4
+    )
+    assert found["split"] == "test"
+    assert set(found["results"]) == {"baseline (radius 0)", "CCR (radius 0.1)"}  # type: ignore[arg-type]
+    return place / "model"
+
+
+def test_embed_again_finds_everything_done(place: Path) -> None:
+    found = as_json("embed", place / "photos", "--out", place / "store", "--encoder", f"hf:{place / 'clip'}")
+    assert found["rows"] == 42
+    assert found["resumed"] == 43
+    assert len(found["skipped"]) == 1  # type: ignore[arg-type]
+
+
+def test_fit_prints_the_model_beside_its_baseline(place: Path) -> None:
+    done = run("fit", place / "store", "--concepts", place / "concepts.txt", "--out", place / "again", "--epochs", 2)
+    assert done.exit_code == 0  # type: ignore[attr-defined]
+    assert "baseline (radius 0)" in done.stdout  # type: ignore[attr-defined]
+    assert "CCR (radius 0.1)" in done.stdout  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--threshold", 0.05], ["--dispersion", "none", "--no-center"], ["--dispersion", "angular"], ["--radius", 0]],
+)
+def test_fit_takes_the_designs_options(place: Path, tmp_path: Path, options: list[object]) -> None:
+    found = as_json(
+        "fit", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path / "m", "--epochs", 2, *options
+    )
+    assert found["epochs"] == 2
+
+
+def test_evaluate(model: Path, place: Path) -> None:
+    found = as_json("evaluate", model, place / "store", "--split", "test")
+    assert 0.0 <= found["accuracy"] <= 1.0  # type: ignore[operator]
+    assert set(found["per_class"]) == set(COLOURS)  # type: ignore[arg-type]
+    done = run("evaluate", model, place / "store")
+    assert "Hardest first" in done.stdout  # type: ignore[attr-defined]
+
+
+def test_explain_sums_and_writes_by_ending(model: Path, place: Path, tmp_path: Path) -> None:
+    image = place / "photos" / "red fruit" / "3.png"
+    found = as_json("explain", model, image, "--against", "green fruit")["explanations"][0]  # type: ignore[index]
+    total = found["bias"] + sum(term["contribution"] for term in found["contributions"])
+    assert total == pytest.approx(found["logit"], rel=1e-9)
+    against = found["against"]
+    assert against["bias"] + sum(t["contribution"] for t in against["contributions"]) == pytest.approx(
+        against["difference"]
+    )
+    for ending in (".html", ".png", ".json"):
+        done = run("explain", model, image, "--top", 3, "--out", tmp_path / f"why{ending}")
+        assert done.exit_code == 0  # type: ignore[attr-defined]
+    html = (tmp_path / "why.html").read_text(encoding="utf-8")
+    assert "<script>" not in html
+    assert "http" not in html
+    assert Image.open(tmp_path / "why.png").size[0] > 400
+    assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))[0]["prediction"] in COLOURS
+
+
+def test_hostile_names_are_only_text(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
+    as_json(
+        "fit",
+        place / "store",
+        "--concepts",
+        tmp_path / "c.txt",
+        "--out",
+        tmp_path / "m",
+        "--length",
+        6,
+        "--no-baseline",
+    )
+    image = place / "photos" / "blue <b>fruit" / "0.png"
+    done = run("explain", tmp_path / "m", image, "--out", tmp_path / "why.html")
+    assert done.exit_code == 0  # type: ignore[attr-defined]
+    assert "[red]markup[/red]" in done.stdout  # type: ignore[attr-defined]
+    html = (tmp_path / "why.html").read_text(encoding="utf-8")
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert run("explain", tmp_path / "m", image, "--out", tmp_path / "why.png").exit_code == 0  # type: ignore[attr-defined]
+
+
+def exit_code(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("sys.argv", ["ccr", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    return int(stopped.value.code or 0)
+
+
+def test_refused_input_exits_one_and_misuse_two(
+    place: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["evaluate", tmp_path / "nothing", place / "store"], monkeypatch) == 1
+    assert "no such folder" in capsys.readouterr().err
+    assert exit_code(["evaluate", tmp_path / "nothing", place / "store", "--json"], monkeypatch) == 1
+    assert "no such folder" in json.loads(capsys.readouterr().out)["error"]
+    assert exit_code(["explain", model, tmp_path / "no.png"], monkeypatch) == 1
+    assert exit_code(["explain", model, place / "photos" / "red fruit" / "broken.jpg"], monkeypatch) == 1
+    assert exit_code(["explain", model, tmp_path / "no.png", "--out", tmp_path / "x.pdf"], monkeypatch) == 1
+    assert exit_code(["evaluate", model, place / "store", "--split", "winter"], monkeypatch) == 1
+    assert exit_code(["fit", place / "store"], monkeypatch) == 2
+    assert exit_code(["no-such-command"], monkeypatch) == 2
+    both = ["fit", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path / "m"]
+    assert exit_code([*both, "--length", 3, "--threshold", 0.1], monkeypatch) == 2
+    assert exit_code([*both, "--dispersion", "wild"], monkeypatch) == 2
+    assert exit_code([*both, "--length", 500], monkeypatch) == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_store_of_another_encoder_is_refused(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "other", "clip", seed=5)
+    arguments = ["fit", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path / "m"]
+    assert exit_code([*arguments, "--encoder", f"hf:{tmp_path / 'other'}"], monkeypatch) == 1
+    assert "cannot be compared" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_every_commands_help_is_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    from tools.commands_page import commands_page
+
+    assert page == commands_page(), "run: python -m tools.commands_page > docs/commands.md"

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from ccr import ConceptClassifier, HardThreshold
+from ccr.study.experiments import Part, linear_probe, refinement_gain
+from ccr.study.experiments.gain import refitted_accuracy
+from tests.conftest import Data
+
+
+@pytest.fixture(scope="module")
+def parts(digits: Data) -> dict[str, Part]:
+    return {"train": Part(digits.X[:300], digits.y[:300]), "test": Part(digits.X_test, digits.y_test)}
+
+
+def test_gain_reports_what_its_models_score(digits: Data, parts: dict[str, Part]) -> None:
+    seen: list[tuple[int, int]] = []
+    options = {"coder": HardThreshold(length=6), "max_iter": 10, "validation_fraction": 0.0}
+    gain = refinement_gain(
+        digits.concepts, **parts, options=options, radius=0.2, seeds=(3, 4), progress=lambda *at: seen.append(at)
+    )
+    assert gain.refined[0] == gain.model.score(digits.X_test, digits.y_test)
+    assert gain.baseline[0] == gain.baseline_model.score(digits.X_test, digits.y_test)
+    assert gain.model.random_state == 3
+    assert gain.over_baseline == pytest.approx(np.mean(gain.refined) - np.mean(gain.baseline))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert json.loads(json.dumps(gain.to_dict()))["seeds"] == [3, 4]
+
+
+def test_refitted_head_is_at_least_a_good_head(digits: Data, parts: dict[str, Part]) -> None:
+    baseline = ConceptClassifier(digits.concepts, radius=0.0, random_state=0).fit(*parts["train"])
+    found = refitted_accuracy(baseline, **parts)
+    codes, test = baseline.transform(parts["train"].X), baseline.transform(parts["test"].X)
+    reference = LogisticRegression(C=100, max_iter=2000).fit(codes, parts["train"].y).score(test, parts["test"].y)
+    assert found > reference - 0.03
+
+
+def test_probe_against_scikit_learn(digits: Data, parts: dict[str, Part]) -> None:
+    plain = LogisticRegression(max_iter=2000).fit(digits.X[:300], digits.y[:300]).score(digits.X_test, digits.y_test)
+    assert linear_probe(**parts) > plain - 0.03
