@@ -12,8 +12,8 @@ from ccr.cli import app
 HEADER = """# Commands
 
 Made by `python -m tools.commands_page > docs/commands.md`; a test fails when it is out of date. `ccr COMMAND --help`
-says the same. Exit codes: 0 success, 1 refused input, 2 misuse. With `--json` a command prints one JSON object on stdout and
-nothing else. `ccr --install-completion` sets up completion for the shell.
+says the same. Exit codes: 0 success, 1 refused input, 2 misuse. With `--json` a command prints one JSON object on
+stdout and nothing else. `ccr --install-completion` sets up completion for the shell.
 """
 
 

@@ -118,6 +118,14 @@ def test_explain_sums_and_writes_by_ending(model: Path, place: Path, tmp_path: P
     assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))[0]["prediction"] in COLOURS
 
 
+def test_figures(place: Path, tmp_path: Path) -> None:
+    options = ["--length", 4, "--epochs", 1, "--seeds", 1]
+    found = as_json("figures", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path, *options)
+    drawn = {"dispersion.png", "training.png", "ablations.png", "thresholds.png", "radii.png", "figures.json"}
+    assert {path.name for path in tmp_path.iterdir()} == drawn
+    assert len(found["radii"]) == 6  # type: ignore[arg-type]
+
+
 def test_hostile_names_are_only_text(place: Path, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
     as_json(

@@ -11,6 +11,7 @@ from ccr.cli.demo import demo
 from ccr.cli.embed import embed
 from ccr.cli.evaluate import evaluate
 from ccr.cli.explain import explain
+from ccr.cli.figures import figures
 from ccr.cli.fit import fit
 from ccr.cli.theory import theory
 from ccr.errors import CCRError
@@ -25,7 +26,7 @@ app = typer.Typer(
     "Start with `ccr demo`. Then, with a folder of photos and a text file of concepts: `ccr embed`, `ccr fit`, "
     "`ccr explain`.",
 )
-for command in (demo, embed, fit, evaluate, explain, theory):
+for command in (demo, embed, fit, evaluate, explain, theory, figures):
     app.command()(command)
 
 

@@ -1,0 +1,123 @@
+"""The paper's curves: training epoch by epoch with seeds, sweeps over lambda and radius, ablations (METHOD 6).
+
+Sweeps and ablations hold lambda fixed: a held length would flatten what they show. Test accuracy is followed by epoch,
+never chosen by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ccr.core.coding import HardThreshold
+from ccr.core.concepts import Concepts
+from ccr.core.metrics import explanation_length
+from ccr.core.refine import Epoch
+from ccr.models.classifier import ConceptClassifier
+from ccr.study.experiments.gain import Part
+
+#: A radius that never binds on the unit sphere: refinement without projection.
+UNBOUND = 2.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One training followed by epoch; `validation_accuracy` of its epochs is test accuracy."""
+
+    name: str
+    seed: int
+    history: tuple[Epoch, ...]
+
+    def column(self, name: str) -> np.ndarray:
+        return np.array([getattr(epoch, name) for epoch in self.history])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "seed": self.seed, "history": [asdict(epoch) for epoch in self.history]}
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One fit of a sweep, measured on the test split at its last epoch."""
+
+    name: str
+    value: float
+    accuracy: float
+    length: float
+    mean_deviation: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Workbench:
+    """What all fits of the figures share: concepts, data, options, and who is told about progress."""
+
+    concepts: Concepts
+    train: Part
+    test: Part
+    options: Mapping[str, Any]
+    tell: Callable[[str], None] = lambda what: None
+
+    def fit(self, what: str, **changes: Any) -> ConceptClassifier:
+        """A model whose history follows the test split; nothing is chosen by it."""
+        self.tell(what)
+        settings = {**self.options, "n_iter_no_change": 10**6, "tol": 1.0, **changes}
+        model = ConceptClassifier(self.concepts, **settings)
+        return model.fit(self.train.X, self.train.y, validation=(self.test.X, self.test.y))
+
+    def threshold(self, length: float) -> float:
+        """Lambda at which the unrefined, dispersed concepts have this length on the training data."""
+        model = self.fit("calibrating lambda", coder=HardThreshold(length=length), radius=0.0, max_iter=1)
+        return model.threshold_
+
+
+def training_curves(bench: Workbench, *, length: float, radius: float, seeds: Sequence[int]) -> list[Curve]:
+    """CCR and its baseline, epoch by epoch, for every seed, at the same held length."""
+    names = {"baseline": 0.0, "CCR": radius}
+    return [
+        Curve(
+            name,
+            seed,
+            bench.fit(
+                f"{name}, seed {seed}", coder=HardThreshold(length=length), radius=size, random_state=seed
+            ).history_,
+        )
+        for name, size in names.items()
+        for seed in seeds
+    ]
+
+
+def ablation_curves(bench: Workbench, *, threshold: float, radius: float) -> list[Curve]:
+    """The whole method, without dispersion, and without projection, at the same lambda."""
+    coder = HardThreshold(threshold=threshold)
+    changes: dict[str, dict[str, Any]] = {
+        "CCR": {"radius": radius},
+        "without dispersion": {"radius": radius, "dispersion": None},
+        "without projection": {"radius": UNBOUND},
+    }
+    return [Curve(name, 0, bench.fit(name, coder=coder, **change).history_) for name, change in changes.items()]
+
+
+def threshold_sweep(bench: Workbench, thresholds: Sequence[float], *, radius: float) -> list[SweepPoint]:
+    """Length and accuracy as lambda grows, for CCR and its baseline."""
+    return [
+        _point(bench, name, value, coder=HardThreshold(threshold=value), radius=size)
+        for name, size in {"baseline": 0.0, "CCR": radius}.items()
+        for value in thresholds
+    ]
+
+
+def radius_sweep(bench: Workbench, radii: Sequence[float], *, threshold: float) -> list[SweepPoint]:
+    """Length and accuracy as the ball grows, at one lambda."""
+    return [_point(bench, "CCR", radius, coder=HardThreshold(threshold=threshold), radius=radius) for radius in radii]
+
+
+def _point(bench: Workbench, name: str, value: float, **changes: Any) -> SweepPoint:
+    model = bench.fit(f"{name}, {value:.3g}", **changes)
+    last = model.history_[-1]
+    length = explanation_length(model.transform(bench.test.X))
+    return SweepPoint(name, float(value), last.validation_accuracy, length, last.mean_deviation)
