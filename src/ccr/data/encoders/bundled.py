@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ccr.core.threads import threads_for
 from ccr.data.assets import CLIP_IMAGE_TOWER, MINILM, Log, fetch, fetch_group
 from ccr.data.encoders.adapter import TextAdapter, load_adapter
 from ccr.data.encoders.preprocess import ClipPreprocess
@@ -115,7 +116,8 @@ class _MiniLM:
         self._model = model.float().eval()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        return unit(np.concatenate([self._embed_one(text) for text in texts]))
+        with threads_for(0):  # a few tokens at a time: a second thread would only be waited for
+            return unit(np.concatenate([self._embed_one(text) for text in texts]))
 
     def _embed_one(self, text: str) -> np.ndarray:
         """One text a run: no padding, so a text's vector never depends on which texts came with it."""
