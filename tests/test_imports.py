@@ -25,7 +25,7 @@ MODULES = {
         "refine",
         "explain",
     ],
-    "models": ["persist", "labels", "fitted", "classifier", "baselines", "edit"],
+    "models": ["persist", "labels", "fitted", "edit", "questions", "classifier", "baselines"],
     "data": ["assets", "encoders", "datasets", "store", "vocab"],
     "study": ["theory", "experiments"],
 }

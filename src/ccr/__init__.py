@@ -6,18 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ccr.core.coding import HardThreshold, TopK
+    from ccr.core.coding import IPOMP, OMP, HardThreshold, TopK
     from ccr.core.concepts import Concepts
     from ccr.core.space import Angular, Symmetric
     from ccr.models.classifier import ConceptClassifier
 
-__all__ = ["Angular", "ConceptClassifier", "Concepts", "HardThreshold", "Symmetric", "TopK"]
+__all__ = ["IPOMP", "OMP", "Angular", "ConceptClassifier", "Concepts", "HardThreshold", "Symmetric", "TopK"]
 
 _HOMES = {
     "Angular": "ccr.core.space",
     "ConceptClassifier": "ccr.models.classifier",
     "Concepts": "ccr.core.concepts",
     "HardThreshold": "ccr.core.coding",
+    "IPOMP": "ccr.core.coding",
+    "OMP": "ccr.core.coding",
     "Symmetric": "ccr.core.space",
     "TopK": "ccr.core.coding",
 }

@@ -104,7 +104,7 @@ def test_length_of_all_concepts_keeps_all() -> None:
 def test_calibration_sees_large_data_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     X, D = data(500, 40, 16, 1)
     whole = calibrate(Embeddings(X), D, length=5)
-    monkeypatch.setattr("ccr.core.coding.CHUNK_VALUES", 400)
+    monkeypatch.setattr("ccr.core.coding.rules.CHUNK_VALUES", 400)
     assert calibrate(Embeddings(X), D, length=5) == pytest.approx(whole, abs=1e-7)
 
 

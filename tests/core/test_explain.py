@@ -65,3 +65,109 @@ def test_an_empty_code_is_explained_by_the_bias() -> None:
     found = explain(sparse.csr_matrix((1, 12)), head, concepts=NAMES, classes=list("abcd"))
     assert found.contributions == ()
     assert found.logit == found.bias == pytest.approx(float(head.intercept.max()))
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "'; DROP TABLE concepts; --",
+    '"quoted" & <b>bold</b>',
+    "\u202eright to left \u05e9\u05dc\u05d5\u05dd",
+    "🦊🏳️‍🌈",
+    "x" * 200,
+    "{name} %s \\n",
+    "a\nb\tc",
+    "../../etc/passwd",
+    "=1+1",
+    "\u200b",
+    "concept 11",
+]
+
+
+def test_hostile_names_are_just_data() -> None:
+    code, head = one(3, density=1.0)
+    found = explain(code, head, concepts=HOSTILE, classes=HOSTILE[:4])
+    assert {term.concept for term in found.contributions} == set(HOSTILE)
+    other = found.classes[int(found.logits.argmin())]
+    results = [
+        found,
+        found.contrast(other),
+        found.counterfactual(),
+        found.change_toward(other),
+        found.mistake(other),
+        found.compare(found),
+        found.intervene({HOSTILE[0]: 0.0, HOSTILE[4]: 2.0}),
+    ]
+    for result in results:
+        assert result is not None
+        again = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+        assert again == result.to_dict()
+
+
+def test_labels_that_are_numbers_or_booleans_are_plain() -> None:
+    code, head = one(4, classes=2)
+    for labels in (np.array([0, 1]), np.array([True, False]), np.array([0.5, 1.5])):
+        found = explain(code, head, concepts=NAMES, classes=list(labels))
+        for result in (found, found.contrast(labels[0]), found.mistake(labels[1]), found.compare(found)):
+            json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_explicit_zeros_are_not_active() -> None:
+    _, head = one(0)
+    code = sparse.csr_matrix((np.array([0.0, 0.5]), np.array([2, 5]), np.array([0, 2])), shape=(1, 12))
+    found = explain(code, head, concepts=NAMES, classes=list("abcd"))
+    assert found.active == ("concept 5",)
+
+
+@given(st.integers(0, 10**6))
+def test_contributions_to_any_class_sum_to_its_logit(seed: int) -> None:
+    code, head = one(seed)
+    found = explain(code, head, concepts=NAMES, classes=list("abcd"))
+    for place, name in enumerate("abcd"):
+        total = float(head.intercept[place]) + sum(t.contribution for t in found.contributions_to(name))
+        assert total == pytest.approx(found.logits[place], abs=1e-12)
+    assert found.contributions_to(found.prediction) == found.contributions
+
+
+@given(st.integers(0, 10**6))
+def test_a_mistake_is_the_true_classes_sum(seed: int) -> None:
+    code, head = one(seed)
+    found = explain(code, head, concepts=NAMES, classes=list("abcd"))
+    for place, truth in enumerate("abcd"):
+        mistake = found.mistake(truth)
+        assert mistake.is_wrong == (found.prediction != truth)
+        assert all(term.contribution > 0 for term in mistake.spoke_for)
+        assert all(term.contribution <= 0 for term in mistake.spoke_against)
+        total = mistake.bias + sum(t.contribution for t in mistake.spoke_for + mistake.spoke_against)
+        assert total == pytest.approx(mistake.logit, abs=1e-12)
+        assert mistake.logit == pytest.approx(found.logits[place])
+        assert mistake.rank == 1 + sum(found.logits > found.logits[place])
+        assert mistake.contrast.other == truth
+        assert mistake.missing is None
+
+
+def test_two_explanations_side_by_side() -> None:
+    (code, head), (other_code, other_head) = one(1), one(2)
+    first = explain(code, head, concepts=NAMES, classes=list("abcd"))
+    second = explain(other_code, other_head, concepts=NAMES[::-1], classes=list("dcba"))
+    for of in (None, "c"):
+        found = first.compare(second, of=of)
+        assert found.of == (first.prediction if of is None else of)
+        for side, explanation in enumerate((first, second)):
+            terms = [(row.first, row.second)[side] for row in found.concepts]
+            total = found.biases[side] + sum(term.contribution for term in terms if term is not None)
+            place = explanation.classes.index(found.of)
+            assert total == pytest.approx(found.logits[side], abs=1e-12)
+            assert found.logits[side] == pytest.approx(explanation.logits[place])
+            assert {term.concept for term in terms if term is not None} == set(explanation.active)
+    mine, theirs = set(first.active), set(second.active)
+    assert found.overlap == pytest.approx(len(mine & theirs) / len(mine | theirs))
+    assert first.compare(first).overlap == 1.0
+    assert first.compare(first).agree
+
+
+def test_missing_concepts_need_not_be_known_without_data_but_classes_must() -> None:
+    code, head = one(0)
+    found = explain(code, head, concepts=NAMES, classes=list("abcd"))
+    for ask in (found.contributions_to, found.change_toward, found.mistake):
+        with pytest.raises(CCRError, match="no class is called 'z'"):
+            ask("z")

@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+from ccr.core.coding import ActiveEntries, logits_of
 from ccr.errors import CCRError
 
 
@@ -22,7 +23,12 @@ class LinearHead:
 
     def logits(self, codes: Any) -> np.ndarray:
         """One row of class scores for each row of the codes."""
-        return np.asarray(codes @ np.ascontiguousarray(self.coef.T)) + self.intercept
+        weights = np.array(self.coef.T, order="C")
+        if sparse.issparse(codes) and codes.format == "csr" and codes.dtype == weights.dtype == np.float32:
+            # As `predict` computes them, to the bit.
+            entries = ActiveEntries(*(np.asarray(part) for part in (codes.indptr, codes.indices, codes.data)))
+            return logits_of(entries, weights, np.array(self.intercept, np.float32))
+        return np.asarray(codes @ weights) + self.intercept
 
     def probabilities(self, codes: Any) -> np.ndarray:
         return softmax(self.logits(codes).astype(np.float64), axis=1)

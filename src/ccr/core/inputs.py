@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from ccr.errors import CCRError
 CHUNK_VALUES = 1_000_000
 #: Up to this many bytes, rows in memory are prepared once instead of batch by batch.
 RESIDENT_BYTES = 1 << 30
+#: After so many bytes read, pages of mapped files are let go.
+RELEASE_BYTES = 1 << 26
 
 
 class Embeddings:
@@ -35,6 +38,12 @@ class Embeddings:
             raise CCRError(f"X must have at least one row and one column, got shape {shape}")
         _check_numeric(self.source)
         self._prepared: torch.Tensor | None = None
+        self._read_bytes = 0
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are in memory, not behind a file."""
+        return self._prepared is not None or in_memory(self.source)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,17 +63,19 @@ class Embeddings:
         """These rows, prepared."""
         if self._prepared is not None:
             return self._prepared[torch.from_numpy(rows)]
-        return self._prepare(self.source[rows], rows)
+        return self._read(rows, rows)
+
+    def span(self, start: int, stop: int) -> torch.Tensor:
+        """The rows start:stop, prepared."""
+        if self._prepared is not None:
+            return self._prepared[start:stop]
+        return self._read(slice(start, stop), np.arange(start, stop))
 
     def chunks(self, width: int = 1) -> Iterator[torch.Tensor]:
         """All rows in order, prepared, in pieces that stay small when multiplied up to `width` columns."""
         size = max(1, CHUNK_VALUES // max(width, self.shape[1]))
         for start in range(0, len(self), size):
-            stop = min(start + size, len(self))
-            if self._prepared is not None:
-                yield self._prepared[start:stop]
-            else:
-                yield self._prepare(self.source[start:stop], np.arange(start, stop))
+            yield self.span(start, min(start + size, len(self)))
 
     def unit_mean(self) -> np.ndarray:
         """Mean of the unit rows, without centring (d,), float32."""
@@ -78,6 +89,14 @@ class Embeddings:
         if m * d * 4 <= RESIDENT_BYTES and in_memory(self.source):
             self._prepared = torch.cat(list(self.chunks()))
         return self
+
+    def _read(self, index: Any, numbers: np.ndarray) -> torch.Tensor:
+        prepared = self._prepare(self.source[index], numbers)
+        self._read_bytes += len(numbers) * self.shape[1] * 4
+        if self._read_bytes > RELEASE_BYTES:
+            self._read_bytes = 0
+            release(self.source)
+        return prepared
 
     def _prepare(self, rows: Any, numbers: np.ndarray) -> torch.Tensor:
         tensor = _as_tensor(rows)
@@ -101,6 +120,21 @@ def in_memory(source: Any) -> bool:
             return False
         base = base.base
     return isinstance(source, (np.ndarray, torch.Tensor))
+
+
+def release(source: Any) -> None:
+    """Let go of the pages that were read of a mapped file: they count as this process's memory. Nothing is lost;
+    they are read again when needed."""
+    if hasattr(source, "release"):
+        source.release()
+    while isinstance(source, np.ndarray):
+        if isinstance(source, np.memmap):
+            mapping: Any = getattr(source, "_mmap", None)
+            # Not of copy-on-write maps, whose changes live in those pages alone.
+            if source.mode in ("r", "r+") and hasattr(mapping, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
+                mapping.madvise(mmap.MADV_DONTNEED)
+            return
+        source = source.base
 
 
 def _as_array(X: Any) -> np.ndarray:

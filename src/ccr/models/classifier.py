@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -16,20 +16,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 
 from ccr.core import metrics
-from ccr.core.coding import Coder, HardThreshold, apply_rule, code_chunks
+from ccr.core.coding import Coder, HardThreshold, apply_rule, code_chunks, logits_of, map_codes
 from ccr.core.concepts import Concepts
 from ccr.core.explain import Explanation, explain
 from ccr.core.geometry import check_radius
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
 from ccr.core.refine import Training, refine
-from ccr.core.refine.loop import Callback, EngineName
+from ccr.core.refine.loop import Callback, EngineName, Folder
 from ccr.core.refine.options import Optimizer, Schedule
 from ccr.core.space import Angular, Center, Dispersion, Space, Symmetric
 from ccr.errors import CCRError, CCRWarning, FormatError, NotFittedError
 from ccr.models.fitted import Fitted, pack, stored_concepts, unpack
 from ccr.models.labels import ClassWeight, as_labels, number_labels, training_weights, validation_rows
 from ccr.models.persist import load_folder, save_folder
+from ccr.models.questions import Questions
 
 #: The released thresholds (METHOD 3).
 PAPER_THRESHOLDS = {"cifar10": 0.15, "cifar100": 0.215, "cub": 0.22, "imagenet": 0.24, "places365": 0.22}
@@ -40,7 +41,7 @@ DEFAULT_STRENGTH = 0.9
 MOST_VALIDATION = 20_000
 
 
-class ConceptClassifier(ClassifierMixin, BaseEstimator):
+class ConceptClassifier(Questions, ClassifierMixin, BaseEstimator):
     """A classifier whose every prediction is a short exact sum of named concepts.
 
     An image's code holds its scores on few of the `concepts`; a linear head on the code predicts; and the concepts
@@ -59,13 +60,14 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
     validation_fraction : share of the training data held out to choose the epoch; 0 keeps the last one.
     optimizer, batch_size, head_rate, dictionary_rate, momentum, dropout, alpha, schedule, n_iter_no_change, tol :
         how it is trained, see `ccr.core.refine.Training`.
-    engine : "dense" (torch, any device); "auto" chooses.
+    engine : "sparse" (compiled, CPU), "dense" (torch, any device); "auto" is sparse on a CPU. Both take the same steps.
     device : "auto", "cpu", "cuda", "mps".
     random_state : the same number gives the same model.
 
     Fitted attributes: `concepts_` (refined), `initial_concepts_` (where refinement started: centred and dispersed),
     `coef_` (classes, concepts), `intercept_`, `classes_`, `history_`, `best_epoch_`, `threshold_`, `space_`, `rule_`,
-    `encoder_` and `encoder_fingerprint_` (of the store it was fitted on), `metrics_` (a dict, saved with the model).
+    `encoder_` and `encoder_fingerprint_` (of the store it was fitted on), `metrics_` (a dict, saved with the model),
+    `edits_` (what was changed by hand since `fit`, saved with the model).
     """
 
     def __init__(
@@ -150,11 +152,14 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
         *,
         validation: tuple[Any, Any] | None = None,
         callback: Callback | None = None,
+        checkpoint: Folder | None = None,
     ) -> ConceptClassifier:
         """Refine the concepts and train the head on X (m, d) and labels y (m,).
 
         X may be an array, memmap, tensor or embedding store; a store brings its own labels. `validation` is an
         (X, y) to choose the epoch on instead of a held-out share. `callback(epoch, epochs)` follows the training.
+        `checkpoint` is a folder in which every epoch is kept: the same call continues an interrupted training there
+        and ends with the same model to the bit; delete the folder when done.
         """
         concepts = self._checked_concepts()
         plain = Embeddings(X)
@@ -183,6 +188,7 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
             training=self._training(seed),
             engine=self.engine,
             callback=callback,
+            checkpoint=checkpoint,
         )
         self._adopt(
             Fitted(
@@ -228,16 +234,16 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits (m, classes): intercept plus the sum of contributions."""
-        return np.concatenate(list(self._logits(X)))
+        return np.concatenate(self._map_logits(X, lambda logits: logits))
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row of X."""
-        winners = [logits.argmax(axis=1) for logits in self._logits(X)]
+        winners = self._map_logits(X, lambda logits: logits.argmax(axis=1))
         return self.classes_[np.concatenate(winners)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (m, classes), columns in the order of `classes_`."""
-        return np.concatenate([softmax(logits.astype(np.float64), axis=1) for logits in self._logits(X)])
+        return np.concatenate(self._map_logits(X, lambda logits: softmax(logits.astype(np.float64), axis=1)))
 
     def evaluate(self, X: Any, y: Any = None) -> metrics.Evaluation:
         """Accuracy with its interval, length, sparsity, deviation, retention and accuracy by class."""
@@ -300,12 +306,15 @@ class ConceptClassifier(ClassifierMixin, BaseEstimator):
         self.space_, self.rule_ = fitted.space, fitted.rule
         self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
         self.encoder_, self.encoder_fingerprint_ = fitted.encoder, fitted.encoder_fingerprint
-        self.metrics_ = fitted.metrics
+        self.metrics_, self.edits_ = fitted.metrics, fitted.edits
 
-    def _logits(self, X: Any) -> Iterator[np.ndarray]:
+    def _map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+        """`use` of the logits of some rows of X after the other."""
         embeddings = self._read(X)
-        for codes in code_chunks(self.rule_, embeddings, self.concepts_.embeddings):
-            yield self.head_.logits(codes)
+        weights, bias = np.array(self.coef_.T, np.float32, order="C"), np.array(self.intercept_, np.float32)
+        return map_codes(
+            self.rule_, embeddings, self.concepts_.embeddings, lambda _, codes: use(logits_of(codes, weights, bias))
+        )
 
     def _read(self, X: Any) -> Embeddings:
         self._check_fitted()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ccr.core.coding import HardThreshold, Rule, ThresholdRule, TopK, TopRule
+from ccr.core.coding import IPOMP, OMP, HardThreshold, PursuitRule, Rule, ThresholdRule, TopK, TopRule
 from ccr.core.concepts import Concepts
 from ccr.core.geometry import ConeWidening
 from ccr.core.refine import Epoch
@@ -20,8 +20,8 @@ from ccr.errors import CCRError, FormatError
 from ccr.models.persist import ModelFolder
 
 #: User's choices that a configuration can name.
-CHOICES = {kind.__name__: kind for kind in (HardThreshold, TopK, Angular, Symmetric)}
-RULES = {kind.__name__: kind for kind in (ThresholdRule, TopRule)}
+CHOICES = {kind.__name__: kind for kind in (HardThreshold, TopK, OMP, IPOMP, Angular, Symmetric)}
+RULES = {kind.__name__: kind for kind in (ThresholdRule, TopRule, PursuitRule)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,7 @@ class Fitted:
     encoder: str | None
     encoder_fingerprint: str | None
     metrics: dict[str, Any]
+    edits: tuple[dict[str, Any], ...] = ()
 
 
 def library_version() -> str:
@@ -65,6 +66,7 @@ def pack(fitted: Fitted, parameters: Mapping[str, Any]) -> ModelFolder:
         "encoder": fitted.encoder,
         "encoder_fingerprint": fitted.encoder_fingerprint,
         "metrics": fitted.metrics,
+        "edits": list(fitted.edits),
         "best_epoch": fitted.best_epoch,
         "history": [{key: _finite(value) for key, value in asdict(epoch).items()} for epoch in fitted.history],
     }
@@ -108,6 +110,7 @@ def _unpack(folder: ModelFolder) -> tuple[Fitted, dict[str, Any]]:
         encoder=config["encoder"],
         encoder_fingerprint=config["encoder_fingerprint"],
         metrics=dict(config["metrics"]),
+        edits=_unpack_edits(config.get("edits", [])),  # folders of older versions have none
     )
     _check_shapes(fitted)
     parameters = {name: _unpack_choice(value) for name, value in config["parameters"].items()}
@@ -179,6 +182,12 @@ def _plain(value: Any) -> Any:
 
 def _finite(value: float) -> float | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unpack_edits(edits: Any) -> tuple[dict[str, Any], ...]:
+    if not isinstance(edits, list) or not all(isinstance(edit, dict) and "action" in edit for edit in edits):
+        raise FormatError("the model's edits are not a list of actions: the file was changed after it was saved")
+    return tuple(edits)
 
 
 def _unpack_epoch(record: Mapping[str, Any]) -> Epoch:

@@ -49,6 +49,14 @@ class Engine(Protocol):
 
     def state(self) -> State: ...
 
+    def memory(self) -> dict[str, np.ndarray]:
+        """Everything but the rule that the next step depends on."""
+        ...
+
+    def recall(self, memory: dict[str, np.ndarray]) -> None:
+        """Go on from a `memory`."""
+        ...
+
 
 @dataclass(frozen=True)
 class StepOptions:
@@ -150,6 +158,21 @@ class DenseEngine:
     def state(self) -> State:
         dictionary, weights, bias = (t.cpu().numpy().copy() for t in (self.dictionary, self.weights, self.bias))
         return State(dictionary, weights, bias, self.rule)
+
+    def memory(self) -> dict[str, np.ndarray]:
+        tensors = {name: tensor.cpu().numpy().copy() for name, tensor in self._tensors().items()}
+        return {**tensors, "steps": np.array([self.steps])}
+
+    def recall(self, memory: dict[str, np.ndarray]) -> None:
+        self.steps = int(memory["steps"][0])
+        for name, tensor in self._tensors().items():
+            tensor.copy_(torch.from_numpy(memory[name].copy()))
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        own = {"dictionary": self.dictionary, "weights": self.weights, "bias": self.bias}
+        for number, (moment, size) in enumerate(zip(self.moments, self.sizes, strict=True)):
+            own |= {f"moment{number}": moment, f"size{number}": size}
+        return own
 
     def _move_head(self, found: Gradients, rate: float) -> None:
         options = self.options

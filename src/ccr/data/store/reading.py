@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from ccr.core.inputs import release
 from ccr.data.assets import file_sha256
 from ccr.data.datasets import BadImage, decode, locate
 from ccr.data.store.layout import DESCRIPTION, FORMAT, FORMAT_VERSION, PROGRESS, numbered, read_json
@@ -197,6 +198,11 @@ class EmbeddingStore:
             return decode(locate(source, key).read())
         except BadImage as error:
             raise CCRError(f"the image {key!r} of {source.get('path')} cannot be read again: {error}") from error
+
+    def release(self) -> None:
+        """Let go of the pages that were read: mapped files count as this process's memory."""
+        for shard in self._shards:
+            release(shard)
 
     def verify(self) -> None:
         """An error when a file of the store is not the one that was written (reads everything)."""

@@ -1,0 +1,140 @@
+"""Coders: what the user wants of a code, such as `HardThreshold(length=12)` (METHOD 1 and 3)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from ccr.core import kernels
+from ccr.core.coding.codes import apply_rule
+from ccr.core.coding.pursuit import PursuitRule
+from ccr.core.coding.rules import Rule, ThresholdRule, TopRule, calibrate
+from ccr.core.inputs import Embeddings
+from ccr.errors import CCRError
+
+Sign = Literal["both", "positive"]
+
+
+class Coder(Protocol):
+    """A user's choice of coding. `differentiable`: the dictionary can be refined through it."""
+
+    differentiable: bool
+
+    def rule(self, X: Embeddings, dictionary: np.ndarray) -> Rule: ...
+
+    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix: ...
+
+
+class HardThreshold(BaseEstimator):
+    """Codes are the scores `<x, d_i>` past a threshold, as they are; the rest is zero (METHOD 3).
+
+    Give either `threshold`, or `length`: the average number of active concepts an image, to which the
+    threshold is calibrated on the data at hand and held while the dictionary is refined.
+    `sign="both"` keeps |s| >= threshold; `"positive"` keeps s > threshold, as the paper's released code does.
+    """
+
+    differentiable = True
+
+    def __init__(self, *, threshold: float | None = None, length: float | None = None, sign: Sign = "both") -> None:
+        self.threshold = threshold
+        self.length = length
+        self.sign = sign
+
+    def rule(self, X: Embeddings, dictionary: np.ndarray) -> ThresholdRule:
+        """This coder fitted to X and the dictionary (n, d)."""
+        if self.sign not in ("both", "positive"):
+            raise CCRError(f'sign must be "both" or "positive", got {self.sign!r}')
+        positive = self.sign == "positive"
+        if (self.threshold is None) == (self.length is None):
+            raise CCRError(
+                f"give HardThreshold either a threshold or a length, got threshold={self.threshold} and "
+                f"length={self.length}: length=12 asks for about 12 concepts an image"
+            )
+        if self.threshold is not None:
+            if not (math.isfinite(self.threshold) and self.threshold >= 0):
+                raise CCRError(f"threshold must be a number >= 0, got {self.threshold}: try length=12 instead")
+            return ThresholdRule(float(self.threshold), positive)
+        assert self.length is not None
+        check_length(self.length, len(dictionary))
+        length = float(self.length)
+        return ThresholdRule(calibrate(X, dictionary, length=length, positive=positive), positive, length)
+
+    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
+        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d); a length is calibrated on X."""
+        return encode(self, X, dictionary)
+
+
+class TopK(BaseEstimator):
+    """Codes keep each image's `length` scores of largest absolute value (METHOD 2)."""
+
+    differentiable = True
+
+    def __init__(self, length: int = 12) -> None:
+        self.length = length
+
+    def rule(self, X: Embeddings, dictionary: np.ndarray) -> TopRule:
+        check_length(self.length, len(dictionary))
+        if int(self.length) != self.length:
+            raise CCRError(f"TopK keeps a whole number of concepts, got length={self.length}")
+        return TopRule(int(self.length))
+
+    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
+        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d)."""
+        return encode(self, X, dictionary)
+
+
+class OMP(BaseEstimator):
+    """Codes are the least-squares coefficients of an image on at most `length` concepts, selected one by one by
+    their product with what the others leave of the image (METHOD 1).
+
+    Its selection has no gradient: it codes for a head alone (`radius=0`).
+    """
+
+    differentiable = False
+    _information = False
+
+    def __init__(self, length: int = 12) -> None:
+        self.length = length
+
+    def rule(self, X: Embeddings, dictionary: np.ndarray) -> PursuitRule:
+        if not 1 <= self.length <= len(dictionary) or int(self.length) != self.length:
+            raise CCRError(
+                f"length must be a whole number between 1 and the number of concepts, {len(dictionary)}, got "
+                f"{self.length}: it is how many concepts explain an image at most; try 12"
+            )
+        if not kernels.AVAILABLE:
+            raise CCRError(f"{type(self).__name__} needs numba: pip install numba; or use HardThreshold or TopK")
+        return PursuitRule(int(self.length), self._information)
+
+    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
+        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d)."""
+        return encode(self, X, dictionary)
+
+
+class IPOMP(OMP):
+    """OMP that selects by correlation with what is left of the concept too: `|<P d, P x>| / (|P d| |P x|)`, which is
+    the concept of most information about the image given those already selected (METHOD 1)."""
+
+    _information = True
+
+
+def check_length(length: float, n: int) -> None:
+    if not 1 <= length <= n:
+        raise CCRError(
+            f"length must be between 1 and the number of concepts, {n}, got {length}: it is how many concepts explain "
+            "an image on average; try 12"
+        )
+
+
+def encode(coder: Coder, X: Any, dictionary: Any) -> sparse.csr_matrix:
+    """Codes of the rows of X as they are, under the coder fitted to X."""
+    if hasattr(dictionary, "detach"):
+        dictionary = dictionary.detach().cpu().numpy()
+    rows = np.asarray(getattr(dictionary, "embeddings", dictionary), dtype=np.float32)
+    embeddings = Embeddings(X, normalize=False)
+    embeddings.check_dimension(rows.shape[1])
+    return apply_rule(coder.rule(embeddings, rows), embeddings, rows)

@@ -1,0 +1,113 @@
+"""Codes of embeddings under a fitted rule, a few rows at a time, by all threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from ccr.core import kernels
+from ccr.core.coding.pursuit import PursuitRule
+from ccr.core.coding.rules import ActiveEntries, Rule
+from ccr.core.inputs import CHUNK_VALUES, Embeddings
+from ccr.core.threads import Workers
+
+Result = TypeVar("Result")
+#: Pieces whose codes `code_chunks` makes at once.
+AHEAD = 16
+#: Rows of a piece at most: with few concepts a piece is small anyway.
+MOST_ROWS = 2048
+
+
+def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> sparse.csr_matrix:
+    """Codes of X under a fitted rule, float32 CSR; memory beyond the codes does not grow with m x n."""
+    pieces = map_codes(rule, X, dictionary, lambda rows, codes: codes)
+    lengths = np.concatenate([np.diff(piece.pointers) for piece in pieces])
+    pointers = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    kind = np.int64 if pointers[-1] > np.iinfo(np.int32).max else np.int32
+    indices = np.concatenate([piece.indices for piece in pieces]).astype(kind, copy=False)
+    data = np.concatenate([piece.data for piece in pieces])
+    return sparse.csr_matrix((data, indices, pointers.astype(kind)), shape=(len(X), len(dictionary)))
+
+
+def code_chunks(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> Iterator[sparse.csr_matrix]:
+    """Codes of some rows of X after the other, in order."""
+    work = _coding(rule, X, dictionary, None, lambda rows, codes: codes)
+    spans = _spans(len(X), dictionary)
+    for start in range(0, len(spans), AHEAD):
+        with Workers() as workers:
+            pieces = workers.map(work, spans[start : start + AHEAD])
+        for piece in pieces:
+            shape = (len(piece.pointers) - 1, len(dictionary))
+            yield sparse.csr_matrix((piece.data, piece.indices, piece.pointers), shape=shape)
+
+
+def map_codes(
+    rule: Rule,
+    X: Embeddings,
+    dictionary: np.ndarray,
+    use: Callable[[slice, ActiveEntries], Result],
+    *,
+    rows: np.ndarray | None = None,
+    workers: Workers | None = None,
+) -> list[Result]:
+    """`use(part, codes)` of the codes of X, or of these `rows` of it, part by part in order.
+
+    `workers` are those of a surrounding `with`; otherwise there are some for this call.
+    """
+    work = _coding(rule, X, dictionary, rows, use)
+    spans = _spans(len(X) if rows is None else len(rows), dictionary)
+    if workers is not None:
+        return workers.map(work, spans)
+    with Workers() as own:
+        return own.map(work, spans)
+
+
+def logits_of(codes: ActiveEntries, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Codes times weights (n, C), plus bias: (b, C)."""
+    if kernels.AVAILABLE:
+        out = np.empty((len(codes.pointers) - 1, len(bias)), np.float32)
+        kernels.logits(codes.pointers, codes.indices, codes.data, weights, bias, out)
+        return out
+    matrix = sparse.csr_matrix(
+        (codes.data, codes.indices, codes.pointers), shape=(len(codes.pointers) - 1, len(weights))
+    )
+    return np.asarray(matrix @ weights) + bias
+
+
+def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
+    size = max(1, min(CHUNK_VALUES // max(dictionary.shape), MOST_ROWS))
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def _coding(
+    rule: Rule,
+    X: Embeddings,
+    dictionary: np.ndarray,
+    rows: np.ndarray | None,
+    use: Callable[[slice, ActiveEntries], Result],
+) -> Callable[[slice], Result]:
+    encode = rule.encoder(dictionary) if isinstance(rule, PursuitRule) else _scoring(rule, dictionary)
+
+    def work(part: slice) -> Result:
+        x = X.span(part.start, part.stop) if rows is None else X.take(rows[part])
+        return use(part, encode(x))
+
+    return work
+
+
+def _scoring(rule: Rule, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
+    transposed = torch.tensor(dictionary, dtype=torch.float32).T
+    own = threading.local()
+
+    def encode(x: torch.Tensor) -> ActiveEntries:
+        if len(x) > len(getattr(own, "buffer", ())):
+            # Used again by every piece of a thread: fresh large blocks between small results would fragment the heap.
+            own.buffer = torch.empty(len(x), transposed.shape[1])
+        return rule.select(torch.mm(x, transposed, out=own.buffer[: len(x)]).numpy())
+
+    return encode

@@ -1,0 +1,193 @@
+"""Rules: a coder's wish fitted to data, which decides entry by entry what of the scores stays in the code."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from ccr.core import kernels
+from ccr.core.inputs import CHUNK_VALUES, Embeddings
+from ccr.errors import CCRWarning
+
+#: Thresholds are calibrated on at most this many rows: AEL is then right to about half a percent.
+CALIBRATION_ROWS = 16_384
+#: How strongly a batch's length corrects the threshold; see `ThresholdRule.nudged`.
+NUDGE = 0.05
+
+
+class ActiveEntries(NamedTuple):
+    """The parts of a CSR matrix."""
+
+    pointers: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+
+
+class Kept(NamedTuple):
+    """Active entries that dropout kept, and how many were active before it."""
+
+    pointers: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+    active: int
+
+
+class Rule(Protocol):
+    """What of the scores stays in the code."""
+
+    @property
+    def threshold(self) -> float: ...
+
+    def mask(self, scores: torch.Tensor) -> torch.Tensor:
+        """Which entries of the scores (b, n) are active."""
+        ...
+
+    def select(self, scores: np.ndarray) -> ActiveEntries:
+        """The active entries of the scores (b, n), as the parts of a CSR matrix."""
+        ...
+
+    def nudged(self, mean_length: float) -> Rule:
+        """The rule after a batch of this mean length was seen, kept on its requested length."""
+        ...
+
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> Rule:
+        """The rule fitted again to a dictionary that moved."""
+        ...
+
+
+class Selection(NamedTuple):
+    """A rule as the kernels take it; see `kernels.select_active`."""
+
+    kind: int
+    bound: float
+    length: int
+    expected: float  # active entries a row, to make room for
+
+    def entries(self, scores: np.ndarray, *, first: int = 0, dropped: int = 0, salt: int = 0) -> Kept:
+        """Active entries of the scores (b, n), rows numbered from `first`, without those that dropout hits."""
+        pointers = np.empty(len(scores) + 1, np.int32)
+        room = 64 + int(len(scores) * min(self.expected * 1.25, scores.shape[1]))
+        while True:
+            indices, data = np.empty(room, np.int32), np.empty(room, np.float32)
+            active = kernels.select_active(
+                scores, self.kind, np.float32(self.bound), self.length, first, dropped, salt, pointers, indices, data
+            )
+            if pointers[-1] <= room:
+                return Kept(pointers, indices[: pointers[-1]], data[: pointers[-1]], active)
+            room = int(pointers[-1])
+
+
+@dataclass(frozen=True)
+class ThresholdRule:
+    """Keep scores with |s| >= threshold, or with s > threshold when `positive` (METHOD 3).
+
+    `length`, when given, is the average number of active concepts that the threshold is held to.
+    """
+
+    threshold: float
+    positive: bool = False
+    length: float | None = None
+
+    def mask(self, scores: torch.Tensor) -> torch.Tensor:
+        if self.positive:
+            return scores > self.threshold
+        return (scores.abs() >= self.threshold) & (scores != 0)
+
+    def selection(self) -> Selection:
+        kind = kernels.ONE_SIDED if self.positive else kernels.TWO_SIDED
+        return Selection(kind, self.threshold, 0, 32.0 if self.length is None else self.length)
+
+    def select(self, scores: np.ndarray) -> ActiveEntries:
+        return _select(self, scores)
+
+    def nudged(self, mean_length: float) -> ThresholdRule:
+        if self.length is None:
+            return self
+        # Relative steps make it independent of the scores' scale; the cap keeps one odd batch harmless.
+        excess = min(mean_length / self.length, 2.0) - 1.0
+        return replace(self, threshold=self.threshold * (1.0 + NUDGE * excess))
+
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ThresholdRule:
+        if self.length is None:
+            return self
+        return replace(self, threshold=calibrate(X, dictionary, length=self.length, positive=self.positive))
+
+
+@dataclass(frozen=True)
+class TopRule:
+    """Keep the `length` scores of largest absolute value in each row; zeros are never active."""
+
+    length: int
+
+    @property
+    def threshold(self) -> float:
+        return math.nan
+
+    def mask(self, scores: torch.Tensor) -> torch.Tensor:
+        best = scores.abs().topk(self.length, dim=1).indices
+        chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
+        return chosen & (scores != 0)
+
+    def selection(self) -> Selection:
+        return Selection(kernels.TOP, 0.0, self.length, self.length)
+
+    def select(self, scores: np.ndarray) -> ActiveEntries:
+        return _select(self, scores)
+
+    def nudged(self, mean_length: float) -> TopRule:
+        return self
+
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> TopRule:
+        return self
+
+
+def _select(rule: ThresholdRule | TopRule, scores: np.ndarray) -> ActiveEntries:
+    if kernels.AVAILABLE:
+        return ActiveEntries(*rule.selection().entries(scores)[:3])
+    active = rule.mask(torch.from_numpy(scores)).numpy()
+    pointers = np.concatenate([[0], np.cumsum(active.sum(axis=1))]).astype(np.int32)
+    return ActiveEntries(pointers, np.nonzero(active)[1].astype(np.int32), scores[active])
+
+
+def calibrate(X: Embeddings, dictionary: np.ndarray, *, length: float, positive: bool = False) -> float:
+    """The threshold at which rows of X have `length` active concepts on average.
+
+    Halfway between the (m length)-th largest score and the next, so that rounding does not flip either.
+    """
+    rows = np.arange(len(X))
+    if len(X) > CALIBRATION_ROWS:
+        rows = np.linspace(0, len(X) - 1, CALIBRATION_ROWS).astype(np.int64)
+    wanted = min(round(len(rows) * length), len(rows) * len(dictionary))
+    largest = _largest_scores(X, rows, dictionary, wanted + 1, positive)
+    if len(largest) > wanted:
+        return float(np.partition(largest, 1)[:2].sum()) / 2
+    # Every usable score is wanted: two-sided that is all of them, one-sided all that are positive.
+    if positive and len(largest) < wanted * 0.95:
+        warnings.warn(
+            f"length {length:g} cannot be reached with positive scores alone: images have "
+            f"{len(largest) / len(rows):.1f} on average; use sign='both' or a smaller length",
+            CCRWarning,
+            stacklevel=2,
+        )
+    return 0.0
+
+
+def _largest_scores(X: Embeddings, rows: np.ndarray, dictionary: np.ndarray, count: int, positive: bool) -> np.ndarray:
+    """The `count` largest usable |scores| of these rows, in no order; fewer if there are fewer."""
+    transposed = torch.tensor(dictionary, dtype=torch.float32).T
+    size = max(1, CHUNK_VALUES // len(dictionary))
+    best = np.zeros(0, np.float32)
+    floor = 0.0
+    for start in range(0, len(rows), size):
+        scores = X.take(rows[start : start + size]) @ transposed
+        values = (scores if positive else scores.abs()).numpy().ravel()
+        best = np.concatenate([best, values[values > floor]])
+        if len(best) > count:
+            best = np.partition(best, len(best) - count)[-count:]
+            floor = float(best.min())
+    return best

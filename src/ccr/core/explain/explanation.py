@@ -1,0 +1,180 @@
+"""Explanation: one prediction as a short exact sum of named contributions, and what could be asked about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import softmax
+
+from ccr.core.explain.comparison import Comparison, compare
+from ccr.core.explain.counterfactual import CodeChange, Counterfactual, fewest_removals, shifts, smallest_change
+from ccr.core.explain.intervention import Intervention
+from ccr.core.explain.mistake import Mistake, missing_concepts, spoken
+from ccr.core.explain.terms import Contrast, Contribution, contributions, plain, position
+from ccr.core.explain.views import ModelView
+from ccr.core.heads import LinearHead
+from ccr.errors import CCRError
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One prediction: `bias` + sum of contributions == `logit`, to rounding.
+
+    `contributions` holds every active concept, largest effect on the predicted class first. `head` has the active
+    concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
+    """
+
+    prediction: Any
+    probability: float
+    logit: float
+    bias: float
+    contributions: tuple[Contribution, ...]
+    classes: tuple[Any, ...] = field(repr=False)
+    logits: np.ndarray = field(repr=False)
+    probabilities: np.ndarray = field(repr=False)
+    active: tuple[str, ...] = field(repr=False)
+    codes: np.ndarray = field(repr=False)
+    head: LinearHead = field(repr=False)
+    columns: np.ndarray = field(repr=False)
+    concepts: Sequence[str] = field(repr=False)
+    full_head: LinearHead = field(repr=False)
+
+    def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
+        """Every active concept's contribution to the class `name`, whatever was predicted."""
+        return contributions(self.active, self.codes, self.head.coef[position(self.classes, name)])
+
+    def contrast(self, other: Any) -> Contrast:
+        """Why this class and not `other`: weights are the differences of the two classes' weights."""
+        mine, rival = self._winner, position(self.classes, other)
+        weights = self.head.coef[mine] - self.head.coef[rival]
+        bias = float(self.head.intercept[mine]) - float(self.head.intercept[rival])
+        terms = contributions(self.active, self.codes, weights)
+        difference = bias + sum(term.contribution for term in terms)
+        return Contrast(self.prediction, self.classes[rival], difference, bias, terms)
+
+    def counterfactual(self) -> Counterfactual | None:
+        """The smallest set of active concepts whose removal changes the prediction; None if no removal does."""
+        return fewest_removals(self.active, self.codes, self.head, classes=self.classes, winner=self._winner)
+
+    def change_toward(self, name: Any, *, active_only: bool = True) -> CodeChange | None:
+        """The smallest (Euclidean) change of the code that brings the class `name` level with the first.
+
+        By default only active concepts may change; None if they cannot bring it about.
+        """
+        target = position(self.classes, name)
+        names, codes, head = self.active, self.codes, self.head
+        if not active_only:
+            names, codes, head = tuple(self.concepts), self._dense(), _double(self.full_head)
+        delta = smallest_change(codes, head, winner=self._winner, target=target)
+        if delta is None:
+            return None
+        moved = shifts(names, codes, delta)
+        return CodeChange(self.prediction, self.classes[target], float(np.linalg.norm(delta)), moved)
+
+    def mistake(self, truth: Any, *, view: ModelView | None = None, top: int = 10) -> Mistake:
+        """What spoke for and against the class `truth`, and which of its concepts were missing.
+
+        Missing concepts need a `view` of the model on data, which knows what images of that class show; without
+        one, `missing` is None.
+        """
+        true = position(self.classes, truth)
+        spoke_for, spoke_against = spoken(self.contributions_to(truth))
+        missing = None if view is None else missing_concepts(view, self.classes[true], self.active, top=top)
+        return Mistake(
+            prediction=self.prediction,
+            truth=self.classes[true],
+            probability=float(self.probabilities[true]),
+            rank=int((self.logits > self.logits[true]).sum()) + 1,
+            logit=float(self.logits[true]),
+            bias=float(self.head.intercept[true]),
+            spoke_for=spoke_for,
+            spoke_against=spoke_against,
+            contrast=self.contrast(truth),
+            missing=missing,
+        )
+
+    def compare(self, other: Explanation, *, of: Any = None) -> Comparison:
+        """Another model's explanation of the same image beside this one, as contributions to the class `of`.
+
+        `of` is by default this explanation's prediction.
+        """
+        return compare(self, other, of=self.prediction if of is None else of)
+
+    def intervene(self, codes: Mapping[str, float]) -> Intervention:
+        """Set entries of the code, {concept: value}, and see the prediction move; 0 removes a concept."""
+        entries = dict(zip(self.columns.tolist(), self.codes.tolist(), strict=True))
+        before = dict(entries)
+        for name, value in codes.items():
+            if not math.isfinite(value):
+                raise CCRError(f"a code entry must be a finite number, got {value} for {name!r}: 0 removes the concept")
+            entries[_column(self.concepts, name)] = float(value)
+        columns = sorted(column for column, value in entries.items() if value != 0)
+        values = np.array([entries[column] for column in columns], dtype=np.float64)
+        code = sparse.csr_matrix((values, columns, [0, len(columns)]), shape=(1, len(self.concepts)))
+        after = explain(code, self.full_head, concepts=self.concepts, classes=self.classes)
+        union = sorted(set(before) | set(entries))
+        old = np.array([before.get(column, 0.0) for column in union])
+        new = np.array([entries.get(column, 0.0) for column in union])
+        return Intervention(self, after, shifts([self.concepts[column] for column in union], old, new - old))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {
+            "prediction": plain(self.prediction),
+            "probability": self.probability,
+            "logit": self.logit,
+            "bias": self.bias,
+            "contributions": [vars(term).copy() for term in self.contributions],
+            "probabilities": {str(name): float(p) for name, p in zip(self.classes, self.probabilities, strict=True)},
+        }
+
+    @property
+    def _winner(self) -> int:
+        return int(self.logits.argmax())
+
+    def _dense(self) -> np.ndarray:
+        code = np.zeros(len(self.concepts))
+        code[self.columns] = self.codes
+        return code
+
+
+def explain(code: Any, head: LinearHead, *, concepts: Sequence[str], classes: Sequence[Any]) -> Explanation:
+    """Explain the prediction that the head makes for one code (1, n), CSR."""
+    columns, values = code.indices[code.data != 0], code.data[code.data != 0].astype(np.float64)
+    active_head = _double(LinearHead(head.coef[:, columns], head.intercept))
+    logits = active_head.coef @ values + active_head.intercept
+    winner = int(logits.argmax())
+    probabilities = softmax(logits)
+    active = tuple(concepts[column] for column in columns)
+    return Explanation(
+        prediction=classes[winner],
+        probability=float(probabilities[winner]),
+        logit=float(logits[winner]),
+        bias=float(active_head.intercept[winner]),
+        contributions=contributions(active, values, active_head.coef[winner]),
+        classes=tuple(classes),
+        logits=logits,
+        probabilities=probabilities,
+        active=active,
+        codes=values,
+        head=active_head,
+        columns=columns,
+        concepts=concepts,
+        full_head=head,
+    )
+
+
+def _double(head: LinearHead) -> LinearHead:
+    return LinearHead(head.coef.astype(np.float64), head.intercept.astype(np.float64))
+
+
+def _column(concepts: Sequence[str], name: str) -> int:
+    for column, known in enumerate(concepts):
+        if known == name:
+            return column
+    raise CCRError(f"no concept is called {name!r}; there are {len(concepts)}, such as {concepts[0]!r}")

@@ -1,0 +1,73 @@
+"""Contributions: the signed terms that every explanation is a sum of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from ccr.errors import CCRError
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One active concept: `contribution` = `code` x `weight`."""
+
+    concept: str
+    code: float
+    weight: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Why `prediction` and not `other`: `bias` + sum of contributions == `difference` of their logits."""
+
+    prediction: Any
+    other: Any
+    difference: float
+    bias: float
+    contributions: tuple[Contribution, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return plain_fields(self)
+
+
+def contributions(names: Sequence[str], codes: np.ndarray, weights: np.ndarray) -> tuple[Contribution, ...]:
+    """The terms code x weight, largest effect first, equal ones by name."""
+    terms = [
+        Contribution(name, float(code), float(weight), float(code * weight))
+        for name, code, weight in zip(names, codes, weights, strict=True)
+    ]
+    return tuple(sorted(terms, key=lambda term: (-abs(term.contribution), term.concept)))
+
+
+def position(classes: Sequence[Any], name: Any) -> int:
+    """Number of the class called `name`; numbers may be named by their text."""
+    names = [str(known) for known in classes]
+    if str(name) not in names:
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise CCRError(f"no class is called {name!r}; there are {len(names)}: {shown}")
+    return names.index(str(name))
+
+
+def plain(value: Any) -> Any:
+    """The value in types that JSON has; what is not finite becomes None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if is_dataclass(value) and not isinstance(value, type):
+        return value.to_dict() if hasattr(value, "to_dict") else plain_fields(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain_fields(result: Any) -> dict[str, Any]:
+    """A result object as a dict of plain types, one entry a field."""
+    return {item.name: plain(getattr(result, item.name)) for item in fields(result)}

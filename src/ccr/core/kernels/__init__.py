@@ -1,0 +1,24 @@
+"""Compiled CPU kernels (numba). Each assumes valid input and works on contiguous float32 arrays, without the GIL, on
+the rows or concepts that it is given: who calls it decides about threads (`ccr.core.threads.Workers`)."""
+
+from ccr.core.kernels.compiling import AVAILABLE
+from ccr.core.kernels.pursuit import pursue
+from ccr.core.kernels.select import ONE_SIDED, TOP, TWO_SIDED, select_active
+from ccr.core.kernels.step import by_concept, cap_row, count_concepts, head_slopes, logits, move_concepts
+from ccr.core.kernels.warm import warm_up
+
+__all__ = [
+    "AVAILABLE",
+    "ONE_SIDED",
+    "TOP",
+    "TWO_SIDED",
+    "by_concept",
+    "cap_row",
+    "count_concepts",
+    "head_slopes",
+    "logits",
+    "move_concepts",
+    "pursue",
+    "select_active",
+    "warm_up",
+]

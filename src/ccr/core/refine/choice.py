@@ -1,0 +1,39 @@
+"""Which engine takes the steps."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+from ccr.core import kernels
+from ccr.core.coding import Coder, HardThreshold, TopK
+from ccr.core.refine.options import Training, resolve_device
+from ccr.errors import CCRError
+
+log = logging.getLogger("ccr")
+
+EngineName = Literal["auto", "dense", "sparse"]
+
+
+def choose_engine(name: EngineName, coder: Coder, training: Training) -> Literal["dense", "sparse"]:
+    """The engine that a name stands for; "auto" is sparse where it can work."""
+    if name not in ("auto", "dense", "sparse"):
+        raise CCRError(f'engine must be "auto", "sparse" or "dense", got {name!r}')
+    device = resolve_device(training.device)
+    if name == "dense":
+        return "dense"
+    if device.type != "cpu":
+        return _dense_instead(name, f"works on the CPU, not on {device.type}")
+    if not isinstance(coder, (HardThreshold, TopK)):
+        return _dense_instead(name, f"knows HardThreshold and TopK, not {type(coder).__name__}")
+    if not kernels.AVAILABLE:
+        log.warning("numba is missing, so the dense engine takes over: slower, the same results (pip install numba)")
+        return "dense"
+    kernels.warm_up(log.info)
+    return "sparse"
+
+
+def _dense_instead(name: EngineName, obstacle: str) -> Literal["dense"]:
+    if name == "sparse":
+        raise CCRError(f'the sparse engine {obstacle}: use engine="auto"')
+    return "dense"

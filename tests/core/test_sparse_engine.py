@@ -1,0 +1,214 @@
+"""The sparse engine against the dense one: the same steps to rounding, the same models, on one thread and on two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccr import ConceptClassifier, HardThreshold, TopK
+from ccr.core import kernels
+from ccr.core.coding import Rule, ThresholdRule, TopRule
+from ccr.core.geometry import unit_rows
+from ccr.core.inputs import Embeddings
+from ccr.core.refine import Training, refine
+from ccr.core.refine.data import Labelled
+from ccr.core.refine.dense import DenseEngine, Engine, State, StepOptions
+from ccr.core.refine.sparse import SparseEngine
+from ccr.core.threads import Workers
+from ccr.errors import CCRError
+from tests.conftest import Data
+
+RULES = {
+    "two-sided": ThresholdRule(0.2),
+    "one-sided": ThresholdRule(0.2, positive=True),
+    "held length": ThresholdRule(0.25, length=9.0),
+    "top": TopRule(5),
+}
+N, D, CLASSES = 60, 24, 7
+
+
+def start(rule: Rule, seed: int = 0) -> State:
+    rng = np.random.default_rng(seed)
+    dictionary = unit_rows(rng.normal(size=(N, D))).astype(np.float32)
+    return State(
+        dictionary, (0.3 * rng.normal(size=(N, CLASSES))).astype(np.float32), np.zeros(CLASSES, np.float32), rule
+    )
+
+
+def options(**changes: object) -> StepOptions:
+    settings = {"radius": 0.3, "adaptive": True, "momentum": 0.9, "dropout": 0.0, "alpha": 1e-3, "scale": 0.3, "key": 5}
+    return StepOptions(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+def batch(rng: np.random.Generator, engine: DenseEngine, rows: int = 150) -> tuple[torch.Tensor, ...]:
+    """Rows whose scores keep clear of where the engine's rule decides, with labels and weights."""
+    x = torch.from_numpy(unit_rows(rng.normal(size=(2 * rows, D)))).float()
+    sizes = (x @ engine.dictionary.T).abs()
+    if isinstance(engine.rule, TopRule):
+        best = sizes.topk(engine.rule.length + 1, dim=1).values
+        clear = best[:, -2] - best[:, -1] > 1e-4
+    else:
+        clear = ((sizes - engine.rule.threshold).abs() > 1e-4).all(dim=1)
+    x = x[clear][:rows]
+    assert len(x) > rows // 2
+    y, weight = torch.from_numpy(rng.integers(0, CLASSES, len(x))), torch.from_numpy(rng.uniform(0, 2, len(x)))
+    return x, y, weight.float()
+
+
+def assert_same_path(dense: DenseEngine, sparse: SparseEngine, steps: int, seed: int, rate: float = 0.05) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        x, y, weight = batch(rng, dense)
+        one, two = (engine.step(x, y, weight, head_rate=rate, dictionary_rate=rate / 5) for engine in (dense, sparse))
+        assert two.loss == pytest.approx(one.loss, abs=1e-5)
+        assert two.length == one.length
+        assert sparse.rule.threshold == pytest.approx(dense.rule.threshold, nan_ok=True)
+        for name in ("dictionary", "weights", "bias"):
+            assert np.allclose(getattr(sparse.state(), name), getattr(dense.state(), name), atol=1e-5), name
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("radius", [0.0, 0.05, 2.0])
+@pytest.mark.parametrize("rule", list(RULES))
+def test_every_step_is_the_dense_engines(rule: str, radius: float, dropout: float, adaptive: bool) -> None:
+    settings = options(radius=radius, dropout=dropout, adaptive=adaptive)
+    dense = DenseEngine(start(RULES[rule]), settings, torch.device("cpu"))
+    with Workers() as workers:
+        assert_same_path(dense, SparseEngine(start(RULES[rule]), settings, workers), steps=15, seed=3)
+
+
+def test_two_threads_and_several_blocks_take_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccr.core.refine.sparse.BLOCK_WORK", 100)
+    settings = options(dropout=0.2)
+    dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
+    with Workers(2) as workers:
+        sparse = SparseEngine(start(RULES["held length"]), settings, workers)
+        assert sparse._parts(150) == 2
+        assert_same_path(dense, sparse, steps=15, seed=4)
+
+
+@given(st.integers(0, 1000), st.floats(0.0, 2.0), st.booleans(), st.floats(0.0, 5.0), st.integers(1, 5))
+def test_rows_stay_unit_and_in_their_ball(seed: int, radius: float, adaptive: bool, rate: float, steps: int) -> None:
+    rng = np.random.default_rng(seed)
+    with Workers() as workers:
+        engine = SparseEngine(start(ThresholdRule(0.2), seed), options(radius=radius, adaptive=adaptive), workers)
+        for _ in range(steps):
+            x = torch.from_numpy(unit_rows(rng.normal(size=(20, D)))).float()
+            y = torch.from_numpy(rng.integers(0, CLASSES, 20))
+            engine.step(x, y, torch.ones(20), head_rate=rate, dictionary_rate=rate)
+    moved = np.linalg.norm(engine.dictionary - engine.center, axis=1)
+    assert np.allclose(np.linalg.norm(engine.dictionary, axis=1), 1.0, atol=1e-5)
+    assert moved.max() <= radius + 1e-5
+
+
+def test_a_batch_without_any_active_concept() -> None:
+    settings = options(alpha=0.0)
+    dense = DenseEngine(start(ThresholdRule(5.0)), settings, torch.device("cpu"))
+    with Workers() as workers:
+        sparse = SparseEngine(start(ThresholdRule(5.0)), settings, workers)
+        assert_same_path(dense, sparse, steps=3, seed=0)
+        assert np.array_equal(sparse.weights, start(ThresholdRule(5.0)).weights)
+
+
+@pytest.mark.parametrize("coder", [HardThreshold(length=5), HardThreshold(threshold=0.3, sign="positive"), TopK(3)])
+@pytest.mark.parametrize("training", [{}, {"optimizer": "sgd", "head_rate": 1.0, "dictionary_rate": 0.01}])
+def test_whole_trainings_agree(planted: Data, coder: HardThreshold | TopK, training: dict[str, object]) -> None:
+    one, two = (
+        refine(
+            planted.concepts, planted.X, planted.y, coder=coder, radius=0.3, validation=np.arange(300), engine=engine,
+            training=Training(max_iter=4, seed=2, **training),  # type: ignore[arg-type]
+        )
+        for engine in ("dense", "sparse")
+    )  # fmt: skip
+    for mine, theirs in zip(two.history, one.history, strict=True):
+        assert mine.validation_accuracy == pytest.approx(theirs.validation_accuracy, abs=0.02)
+        assert mine.length == pytest.approx(theirs.length, rel=0.02)
+        assert mine.train_loss == pytest.approx(theirs.train_loss, rel=0.02)
+        assert mine.mean_deviation == pytest.approx(theirs.mean_deviation, rel=0.02)
+
+
+def test_class_weights_and_samples_reach_the_sparse_engine(digits: Data) -> None:
+    settings = {"max_iter": 3, "random_state": 1, "class_weight": {"digit 3": 4.0, "digit 8": 0.25}}
+    weight = np.linspace(0.5, 1.5, len(digits.y))
+    one, two = (
+        ConceptClassifier(digits.concepts, engine=engine, **settings).fit(digits.X, digits.y, weight)  # type: ignore[arg-type]
+        for engine in ("dense", "sparse")
+    )
+    assert np.allclose(one.decision_function(digits.X_test), two.decision_function(digits.X_test), atol=0.1)
+    assert (one.predict(digits.X_test) == two.predict(digits.X_test)).mean() > 0.98
+
+
+def test_auto_is_sparse_on_a_cpu_and_dense_without_numba(
+    planted: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    used: list[type[Engine]] = []
+
+    def watch(kind: type) -> None:
+        original = kind.step
+        monkeypatch.setattr(kind, "step", lambda self, *a, **k: (used.append(kind), original(self, *a, **k))[1])
+
+    for kind in (DenseEngine, SparseEngine):
+        watch(kind)
+
+    def run(**settings: object) -> None:
+        used.clear()
+        refine(
+            planted.concepts, planted.X, planted.y, coder=TopK(3), radius=0.1, training=Training(max_iter=1),
+            **settings,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    run()
+    assert set(used) == {SparseEngine}
+    run(engine="dense")
+    assert set(used) == {DenseEngine}
+    monkeypatch.setattr(kernels, "AVAILABLE", False)
+    run(engine="sparse")
+    assert set(used) == {DenseEngine}
+    assert "numba is missing" in caplog.text
+
+
+def test_what_the_sparse_engine_cannot_do_is_said(planted: Data) -> None:
+    class Custom(TopK):
+        pass
+
+    class Foreign:
+        differentiable = True
+        rule, encode = TopK(3).rule, TopK(3).encode
+
+    run = {"radius": 0.1, "engine": "sparse"}
+    with pytest.raises(CCRError, match="sparse engine knows HardThreshold and TopK"):
+        refine(planted.concepts, planted.X, planted.y, coder=Foreign(), **run)  # type: ignore[arg-type]
+    with pytest.raises(CCRError, match="works on the CPU"):
+        refine(planted.concepts, planted.X, planted.y, coder=TopK(3), training=Training(device="cuda"), **run)  # type: ignore[arg-type]
+
+
+def read_order(X: Embeddings, m: int, size: int, seed: int = 0) -> Iterator[np.ndarray]:
+    rows = np.arange(10, 10 + m)
+    for x, y, weight in Labelled(X, rows, rows.copy(), rows.astype(np.float32)).shuffled(
+        np.random.default_rng(seed), size
+    ):
+        assert np.array_equal(x[:, 0].numpy(), y.numpy())
+        assert np.array_equal(weight.numpy(), y.numpy())
+        yield y.numpy()
+
+
+@pytest.mark.parametrize("m", [5, 1000, 40_003])
+def test_every_row_is_read_once_in_the_same_order_from_memory_and_from_a_file(m: int, tmp_path: Path) -> None:
+    source = np.repeat(np.arange(m + 20, dtype=np.float32)[:, None], 2, axis=1)
+    np.save(tmp_path / "x.npy", source)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    one, two = (list(read_order(Embeddings(X, normalize=False), m, 96)) for X in (source, mapped))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert np.array_equal(np.sort(np.concatenate(one)), np.arange(10, 10 + m))
+    assert {len(part) for part in one[:-1]} <= {96}
+    if m > 1000:
+        # Neighbours, which in a file are often of one class, do not meet in a batch more than a few at a time.
+        close = [int((np.diff(np.sort(part)) < 8).sum()) for part in one]
+        assert np.mean(close) < 20
