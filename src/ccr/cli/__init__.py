@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ccr.cli.common import fail
+from ccr.cli.common import fail, show_log
 from ccr.cli.demo import demo
 from ccr.cli.embed import embed
 from ccr.cli.evaluate import evaluate
@@ -32,6 +32,7 @@ for command in (demo, embed, fit, evaluate, explain, theory, figures):
 
 def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse."""
+    show_log(quiet="--json" in sys.argv)
     try:
         app()
     except CCRError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,21 @@ def note(message: str, *, quiet: bool = False) -> None:
     """A line about what is going on, on stderr."""
     if not quiet:
         errors.print(escape(message), style="dim", highlight=False)
+
+
+class _Notes(logging.Handler):
+    """The library's log as notes on stderr: what is waited for is said."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+def show_log(*, quiet: bool) -> None:
+    """Let the library's log be seen, once."""
+    log = logging.getLogger("ccr")
+    if not quiet and not any(isinstance(handler, _Notes) for handler in log.handlers):
+        log.addHandler(_Notes())
+        log.setLevel(logging.INFO)
 
 
 @contextmanager
