@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, note, print_json, write_whole
+from ccr.cli.common import Advance, Json, bar, console, note, print_json, write_whole
 
 if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
@@ -43,18 +45,19 @@ def demo(
     store = _store(out / "store", encoder, quiet=as_json)
     concepts = _concepts(out / "concepts.txt", encoder, quiet=as_json)
     parts = _parts(store)
-    gain = _gain(concepts, parts, quiet=as_json)
+    plain, gain = _gains(concepts, parts, quiet=as_json)
     probe = linear_probe(**parts)
     gain.model.metrics_["test"] = gain.model.evaluate(store.select("test")).to_dict()
     gain.model.save(out / "model")
     report = out / "report.html"
-    right, wrong = _write_report(report, gain, probe, store, concepts)
-    result = {"model": str(out / "model"), "report": str(report), "linear_probe": probe, **gain.to_dict()}
+    right, wrong = _write_report(report, (plain, gain), probe, store, concepts)
+    gains = {"without_dispersion": plain.to_dict(), "with_dispersion": gain.to_dict()}
+    result = {"model": str(out / "model"), "report": str(report), "linear_probe": probe, **gains}
     if as_json:
         explained = {"right": right.explanation.to_dict(), "wrong": wrong.explanation.to_dict()}
         print_json({**result, "length": gain.model.metrics_["test"]["length"], **explained})
         return
-    console.print(_table(gain, probe))
+    console.print(_table(plain, gain, probe))
     _show(right, wrong)
     console.print(f"\nThe report is {escape(str(report.resolve()))}\nThe model is {escape(str(out / 'model'))}")
 
@@ -91,27 +94,40 @@ def _parts(store: EmbeddingStore) -> dict[str, Part]:
     return {"train": Part(train, train.y), "test": Part(test, test.y)}
 
 
-def _gain(concepts: Concepts, parts: dict[str, Part], *, quiet: bool) -> Gain:
+def _gains(concepts: Concepts, parts: dict[str, Part], *, quiet: bool) -> tuple[Gain, Gain]:
+    """What refinement brings, without dispersion and with the default one, everything else equal."""
     from ccr.core.coding import HardThreshold
     from ccr.study.experiments import refinement_gain
 
+    gains = []
     with bar(quiet=quiet) as advance:
-        return refinement_gain(
-            concepts,
-            **parts,
-            options={"coder": HardThreshold(length=LENGTH), "validation_fraction": 0.0},
-            radius=RADIUS,
-            seeds=range(SEEDS),
-            progress=lambda done, total: advance(done, total, "fitting models"),
-        )
+        for number, dispersion in enumerate((None, "auto")):
+            found = refinement_gain(
+                concepts,
+                **parts,
+                options={
+                    "coder": HardThreshold(length=LENGTH),
+                    "dispersion": dispersion,
+                    "validation_fraction": 0.0,
+                },
+                radius=RADIUS,
+                seeds=range(SEEDS),
+                progress=partial(_advance_half, advance, number),
+            )
+            gains.append(found)
+    return gains[0], gains[1]
+
+
+def _advance_half(advance: Advance, half: int, done: int, total: int) -> None:
+    advance(half * total + done, 2 * total, "fitting models")
 
 
 def _write_report(
-    path: Path, gain: Gain, probe: float, store: EmbeddingStore, concepts: Concepts
+    path: Path, gains: tuple[Gain, Gain], probe: float, store: EmbeddingStore, concepts: Concepts
 ) -> tuple[Shown, Shown]:
     from ccr.show.demo_page import demo_page
 
-    test = store.select("test")
+    test, gain = store.select("test"), gains[1]
     right, wrong, gallery = _choose(gain.model, test)
     facts = [
         (
@@ -126,7 +142,7 @@ def _write_report(
         ("encoder", f"{store.encoder}, fingerprint {store.fingerprint}"),
         ("made by", "ccr demo"),
     ]
-    html = demo_page(gain, probe=probe, right=right, wrong=wrong, gallery=gallery, facts=facts)
+    html = demo_page(gains, probe=probe, right=right, wrong=wrong, gallery=gallery, facts=facts)
     write_whole(path, html.encode())
     return right, wrong
 
@@ -150,23 +166,24 @@ def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Show
     return shown[0], shown[1], shown[2:]
 
 
-def _table(gain: Gain, probe: float) -> Table:
-    import numpy as np
-
+def _table(plain: Gain, gain: Gain, probe: float) -> Table:
     table = Table(title=f"Test accuracy, {LENGTH} concepts an image, {SEEDS} seeds", title_justify="left")
-    table.add_column("model")
+    table.add_column("model", no_wrap=True)
     for name in ("mean", "min", "max", "CCR gains"):
-        table.add_column(name, justify="right")
-    rows = (
-        ("baseline (concepts stay)", gain.baseline, gain.over_baseline),
-        ("baseline, head refitted by L-BFGS", gain.refitted, gain.over_refitted),
-        ("CCR (concepts refined)", gain.refined, None),
-    )
-    for name, found, gained in rows:
-        cells = f"{np.mean(found):.1%}", f"{min(found):.1%}", f"{max(found):.1%}"
-        table.add_row(name, *cells, "" if gained is None else f"{100 * gained:+.1f} points")
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, found in (("concepts as embedded", plain), ("concepts dispersed", gain)):
+        table.add_row(f"[bold]{name}[/bold]", "", "", "", "")
+        table.add_row("  baseline (concepts stay)", *_cells(found.baseline), f"{100 * found.over_baseline:+.1f} points")
+        table.add_row(
+            "  its head refitted by L-BFGS", *_cells(found.refitted), f"{100 * found.over_refitted:+.1f} points"
+        )
+        table.add_row("  CCR (concepts refined)", *_cells(found.refined), "")
     table.add_row("linear probe (no explanation)", f"{probe:.1%}", "", "", "")
     return table
+
+
+def _cells(accuracies: Sequence[float]) -> tuple[str, str, str]:
+    return f"{sum(accuracies) / len(accuracies):.1%}", f"{min(accuracies):.1%}", f"{max(accuracies):.1%}"
 
 
 def _show(right: Shown, wrong: Shown) -> None:

@@ -141,7 +141,9 @@ def _hub_is_known() -> bool:
     of retries. Behind a proxy names need not resolve."""
     if any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ):
         return True
-    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
+    from huggingface_hub import constants  # comes with transformers
+
+    host = urlsplit(constants.ENDPOINT).hostname
     try:
         return bool(socket.getaddrinfo(host, 443))
     except OSError:
