@@ -13,12 +13,13 @@ SOURCE = Path(ccr.__file__).parent
 ROOMS = ["errors", "core", "models", "data", "study", "show", "scale", "cli"]
 MODULES = {
     "core": [
+        "devices",
         "threads",
         "geometry",
         "concepts",
+        "kernels",
         "inputs",
         "space",
-        "kernels",
         "coding",
         "heads",
         "metrics",

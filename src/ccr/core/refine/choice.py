@@ -7,7 +7,8 @@ from typing import Literal
 
 from ccr.core import kernels
 from ccr.core.coding import Coder, HardThreshold, TopK
-from ccr.core.refine.options import Training, resolve_device
+from ccr.core.devices import resolve_device
+from ccr.core.refine.options import Training
 from ccr.errors import CCRError
 
 log = logging.getLogger("ccr")

@@ -30,7 +30,7 @@ class Labelled(NamedTuple):
     def sample(self, most: int) -> Embeddings:
         """At most this many of the rows, evenly spaced, prepared and in memory."""
         spaced = np.linspace(0, len(self.rows) - 1, min(most, len(self.rows))).astype(np.int64)
-        return Embeddings(self.X.take(self.rows[spaced]), normalize=False)
+        return Embeddings.ready(self.X.take(self.rows[spaced]))
 
     def shuffled(self, rng: np.random.Generator, size: int) -> Iterator[Batch]:
         """All rows once, in batches of `size`, in an order that does not depend on where X is: random runs of rows
@@ -43,7 +43,7 @@ class Labelled(NamedTuple):
     def _loaded(self, chosen: np.ndarray) -> Labelled:
         """These of the rows, read in the file's order."""
         rows, place = np.unique(self.rows[chosen], return_inverse=True)
-        return Labelled(Embeddings(self.X.take(rows), normalize=False), place, self.y[chosen], self.weight[chosen])
+        return Labelled(Embeddings.ready(self.X.take(rows)), place, self.y[chosen], self.weight[chosen])
 
     def _batches(self, order: np.ndarray, size: int) -> Iterator[Batch]:
         for start in range(0, len(order), size):

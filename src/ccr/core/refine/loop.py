@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.coding import Coder
+from ccr.core.devices import resolve_device
 from ccr.core.geometry import check_radius
 from ccr.core.inputs import Embeddings
 from ccr.core.metrics import deviation
@@ -19,7 +20,7 @@ from ccr.core.refine.data import Labelled, split
 from ccr.core.refine.dense import DenseEngine, Engine, State, StepOptions
 from ccr.core.refine.fixed import fit_head
 from ccr.core.refine.measure import code_size, mean_length, validate
-from ccr.core.refine.options import Training, resolve_device
+from ccr.core.refine.options import Training
 from ccr.core.refine.progress import Best, Epoch, Progress, Refinement, pack, unpack
 from ccr.core.refine.sparse import SparseEngine
 from ccr.core.threads import Workers, threads_for

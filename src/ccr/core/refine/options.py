@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from ccr.errors import CCRError
 
 Optimizer = Literal["adaptive", "sgd"]
@@ -17,6 +15,9 @@ Schedule = Literal["cosine", "constant"]
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1000, 10, 100
 #: Of the automatic penalty on weights, in units of 1 / (number of training images).
 PENALTY = 3.0
+#: Large data take larger batches, up to this one, while an epoch keeps this many steps (the fewest epochs then still
+#: take `STEPS`): a step passes over all parameters once, whatever its batch.
+LARGEST_BATCH, STEPS_AN_EPOCH = 2048, 100
 #: The largest part of the radius that one automatic dictionary step takes.
 STRIDE = 0.05
 
@@ -64,7 +65,7 @@ class Training:
 
     def batch(self, m: int) -> int:
         """Images a step, for m training images."""
-        return min(self.batch_size or max(16, min(256, m // 10)), m)
+        return min(self.batch_size or max(16, min(256, m // 10), min(LARGEST_BATCH, m // STEPS_AN_EPOCH)), m)
 
     def epochs(self, m: int) -> int:
         """Passes over m training images."""
@@ -93,18 +94,6 @@ class Training:
     def damping(self, progress: float) -> float:
         """Factor on both rates when this share of training, in [0, 1], is done."""
         return 0.5 * (1.0 + math.cos(math.pi * progress)) if self.schedule == "cosine" else 1.0
-
-
-def resolve_device(name: str) -> torch.device:
-    """`auto` is a GPU when there is one."""
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError:
-            raise CCRError(f'device must be "auto", "cpu", "cuda" or "mps", got {name!r}') from None
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def _whole(name: str, value: int | None, meaning: str) -> None:

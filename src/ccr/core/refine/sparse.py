@@ -7,14 +7,13 @@ block's product runs on one thread of torch, so that no two thread pools compete
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 
 from ccr.core import kernels
-from ccr.core.coding import ThresholdRule, TopRule
+from ccr.core.coding import ThresholdRule, TopRule, scores_into
 from ccr.core.refine.dense import SIZE_DECAY, State, StepOptions, StepReport, step_salt
 from ccr.core.threads import Workers
 
@@ -103,7 +102,7 @@ class SparseEngine:
     def _blocks(self, x: torch.Tensor, y: np.ndarray, share: np.ndarray, slopes: np.ndarray) -> list[Block]:
         """Codes, loss and slopes of all rows, block by block."""
         options, n = self.options, len(self.dictionary)
-        transposed = torch.from_numpy(self.dictionary).T
+        dictionary = torch.from_numpy(self.dictionary)
         scores = self._buffer("scores", len(x), n)
         keep = np.float32(1.0 / (1.0 - options.dropout))
         dropped, salt = int(options.dropout * 2**32), step_salt(options.key, self.steps)
@@ -111,7 +110,7 @@ class SparseEngine:
 
         def work(rows: slice) -> Block:
             found = scores[rows]
-            torch.mm(x[rows], transposed, out=torch.from_numpy(found))
+            scores_into(x[rows], dictionary, torch.from_numpy(found))
             pointers, indices, data, active = selection.entries(found, first=rows.start, dropped=dropped, salt=salt)
             through, bias_slope = np.empty(len(data), np.float32), np.zeros(len(self.bias), np.float32)
             loss = kernels.head_slopes(
@@ -185,5 +184,5 @@ def _owned(array: np.ndarray) -> np.ndarray:
 
 
 def _slices(count: int, parts: int) -> list[slice]:
-    edges = np.linspace(0, count, min(parts, count) + 1).astype(int)
-    return [slice(int(a), int(b)) for a, b in pairwise(edges)]
+    parts = min(parts, count)
+    return [slice(count * part // parts, count * (part + 1) // parts) for part in range(parts)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ccr.data.encoders.protocol import batches, checked_batch_size, checked_template, digest_of, filled, unit
+from ccr.core.devices import resolve_device
+from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit
 from ccr.data.encoders.quiet import no_bars
-from ccr.data.encoders.torch_common import features_of, pick_device, weights_digest
+from ccr.data.encoders.torch_common import TorchEncoder, features_of, weights_digest
 from ccr.errors import CCRError, MissingExtraError
 
 _MODELS = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
@@ -38,16 +39,14 @@ _PREPROCESSING = [
 ]
 
 
-class HFEncoder:
+class HFEncoder(TorchEncoder):
     """A CLIP-like model of the Hugging Face hub, or of a local folder, in float32."""
-
-    crop = None
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:
         self.name = f"hf:{target}"
         self.template = checked_template(template)
         self.batch_size = checked_batch_size(batch_size)
-        self.device = pick_device(device)
+        self.device = resolve_device(device)
         parts = _load(target)
         self._model_type, self._processor, self._tokenizer = parts.kind, parts.processor, parts.tokenizer
         self._model = parts.model.float().eval().to(self.device)
@@ -58,25 +57,8 @@ class HFEncoder:
         return {name: _plain(config[name]) for name in _PREPROCESSING if config.get(name) is not None}
 
     @cached_property
-    def dimension(self) -> int:
-        return int(self.embed_texts(["x"], template="{}").shape[1])
-
-    @cached_property
     def fingerprint(self) -> str:
         return digest_of(kind="hf", weights=weights_digest(self._model), preprocessing=self.preprocessing)
-
-    @property
-    def text_fingerprint(self) -> str:
-        return digest_of(space=self.fingerprint, template=self.template)
-
-    def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
-        rows = [self._embed_images(batch) for batch in batches(images, batch_size or self.batch_size)]
-        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
-
-    def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
-        prompts = filled(template or self.template, texts)
-        rows = [self._embed_texts(batch) for batch in batches(prompts, self.batch_size)]
-        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
 
     def _embed_images(self, images: list[Image.Image]) -> np.ndarray:
         inputs = self._processor([image.convert("RGB") for image in images], return_tensors="pt")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ccr.data.encoders.protocol import batches, checked_batch_size, checked_template, digest_of, filled, unit
-from ccr.data.encoders.torch_common import pick_device, weights_digest
+from ccr.core.devices import resolve_device
+from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit
+from ccr.data.encoders.torch_common import TorchEncoder, weights_digest
 from ccr.errors import CCRError, MissingExtraError
 
 _SUFFIX = "-quickgelu"
 
 
-class OpenClipEncoder:
+class OpenClipEncoder(TorchEncoder):
     """A model of open_clip with pretrained weights or a local checkpoint, in float32."""
-
-    crop = None
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:
         model, weights = split_target(target)
@@ -29,17 +27,13 @@ class OpenClipEncoder:
         self.name = f"open_clip:{target}"
         self.template = checked_template(template)
         self.batch_size = checked_batch_size(batch_size)
-        self.device = pick_device(device)
+        self.device = resolve_device(device)
         self._model, self._transform, self._tokenizer = _load(model, weights)
         self._model = self._model.float().eval().to(self.device)
 
     @property
     def preprocessing(self) -> dict[str, Any]:
         return {"open_clip": " ".join(str(self._transform).split())}
-
-    @cached_property
-    def dimension(self) -> int:
-        return int(self.embed_texts(["x"], template="{}").shape[1])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -51,19 +45,6 @@ class OpenClipEncoder:
             activation=activation,
             preprocessing=self.preprocessing,
         )
-
-    @property
-    def text_fingerprint(self) -> str:
-        return digest_of(space=self.fingerprint, template=self.template)
-
-    def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
-        rows = [self._embed_images(batch) for batch in batches(images, batch_size or self.batch_size)]
-        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
-
-    def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
-        prompts = filled(template or self.template, texts)
-        rows = [self._embed_texts(batch) for batch in batches(prompts, self.batch_size)]
-        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
 
     def _embed_images(self, images: list[Image.Image]) -> np.ndarray:
         pixels = torch.stack([self._transform(image.convert("RGB")) for image in images]).to(self.device)

@@ -1,28 +1,53 @@
-"""What the two torch encoders share: devices and a name for weights."""
+"""What the two torch encoders share: batching, templates, and a name for weights."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
-from ccr.errors import CCRError
+from ccr.data.encoders.protocol import batches, digest_of, filled
 
 
-def pick_device(device: str) -> torch.device:
-    """`auto` is cuda if there is one, else mps, else cpu; other names as torch knows them."""
-    if device == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise CCRError(f"device must be auto or one that torch has here, got {device!r}: {reason}") from error
-    return chosen
+class TorchEncoder(ABC):
+    """A model in float32 on one device: batches, templates and fingerprints of texts."""
+
+    crop = None
+    batch_size: int
+    template: str | None
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str: ...
+
+    @abstractmethod
+    def _embed_images(self, images: list[Image.Image]) -> np.ndarray: ...
+
+    @abstractmethod
+    def _embed_texts(self, texts: list[str]) -> np.ndarray: ...
+
+    @cached_property
+    def dimension(self) -> int:
+        return int(self.embed_texts(["x"], template="{}").shape[1])
+
+    @property
+    def text_fingerprint(self) -> str:
+        return digest_of(space=self.fingerprint, template=self.template)
+
+    def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
+        rows = [self._embed_images(batch) for batch in batches(images, batch_size or self.batch_size)]
+        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
+
+    def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
+        prompts = filled(template or self.template, texts)
+        rows = [self._embed_texts(batch) for batch in batches(prompts, self.batch_size)]
+        return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
 
 
 def weights_digest(model: torch.nn.Module) -> str:
