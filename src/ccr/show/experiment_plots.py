@@ -9,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ccr.core.geometry import coherence, unit_rows
-from ccr.show.style import AGAINST, FOR, NEUTRAL
+from ccr.show.style import COLOURS
 from ccr.study.experiments.curves import Curve, SweepPoint
 
-COLOURS = (FOR, AGAINST, "#009E73", "#CC79A7", NEUTRAL)
 #: More rows than this are thinned evenly: a heat map cannot show them.
 MOST_ROWS = 256
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from io import BytesIO
 from typing import Any
@@ -37,6 +37,26 @@ th:first-child, td:first-child {{ text-align: left; }}
 .track {{ background: linear-gradient({NEUTRAL}, {NEUTRAL}) center/1px 100% no-repeat; }}
 .bar {{ position: absolute; top: 0; height: 100%; }}
 .quiet {{ color: var(--quiet); font-size: .86rem; overflow-wrap: anywhere; }}
+td {{ overflow-wrap: anywhere; vertical-align: top; font-variant-numeric: tabular-nums; }}
+th.text, td.text {{ text-align: left; min-width: 7rem; max-width: 24rem; }} td:first-child {{ min-width: 9rem; }}
+td:not(.text):not(:first-child) {{ white-space: nowrap; }}
+.figure {{ overflow-x: auto; }} .figure img {{ width: 100%; max-width: 52rem; min-width: 30rem; display: block; }}
+.strip {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(46%, 130px), 1fr)); gap: .7rem; }}
+.strip {{ margin: .5rem 0; }}
+.strip figure {{ margin: 0; min-width: 0; }} .strip img {{ width: 100%; max-width: 160px; border-radius: 4px; }}
+.strip img {{ aspect-ratio: 1; object-fit: cover; display: block; }} .columns .term {{ font-size: .9rem; }}
+.columns .term {{ grid-template-columns: minmax(0, 1fr) 9rem 3.6rem; }}
+h4 {{ margin: 1rem 0 .2rem; overflow-wrap: anywhere; }}
+.strip figcaption {{ font-size: .8rem; color: var(--quiet); overflow-wrap: anywhere; line-height: 1.25; }}
+.no-image {{ border: 1px dashed var(--line); border-radius: 4px; padding: 1.2rem .4rem; max-width: 230px; }}
+.no-image {{ font-size: .8rem; color: var(--quiet); text-align: center; }}
+.columns {{ display: grid; gap: .5rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); }}
+.columns > * {{ min-width: 0; }} .columns h4 {{ margin: .3rem 0; font-size: .9rem; overflow-wrap: anywhere; }}
+summary {{ cursor: pointer; overflow-wrap: anywhere; }} details.class {{ border-top: 1px solid var(--line); }}
+details.class > summary {{ font-weight: 600; padding: .6rem 0; }} .card details {{ margin-top: .4rem; }}
+.card summary {{ font-size: .86rem; color: var(--quiet); }}
+nav a {{ margin-right: 1rem; white-space: nowrap; }} a {{ color: var(--for); }} bdi {{ overflow-wrap: anywhere; }}
+.big-number {{ font-size: 2.2rem; font-weight: 650; line-height: 1.1; }}
 """
 
 
@@ -51,10 +71,37 @@ def page(title: str, body: Sequence[str]) -> str:
     )
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Collection[int] = ()) -> str:
+    """A table of escaped cells; the first column and the `texts` are words, the others numbers."""
+    return table_of_html(header, [[escape(cell) for cell in row] for row in rows], texts=texts)
+
+
+def table_of_html(header: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Collection[int] = ()) -> str:
+    """The same with cells that are HTML already."""
+    kinds = [' class="text"' if column in texts else "" for column in range(len(header))]
+    head = "".join(f"<th{kind}>{escape(cell)}</th>" for cell, kind in zip(header, kinds, strict=True))
+    lines = "".join(
+        "<tr>" + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        for row in rows
+    )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def name(text: object) -> str:
+    """A name inside a sentence: escaped, and kept from turning the direction of the words around it."""
+    return f"<bdi>{escape(str(text))}</bdi>"
+
+
+def details(summary: str, body: str, *, opened: bool = False, kind: str = "") -> str:
+    """Something to unfold; both parts are HTML already."""
+    attributes = (f' class="{kind}"' if kind else "") + (" open" if opened else "")
+    return f"<details{attributes}><summary>{summary}</summary>{body}</details>"
+
+
+def drawing(png: bytes, alt: str) -> str:
+    """A figure as PNG inside the page; on a narrow screen it scrolls sideways in its own box."""
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return f'<div class="figure"><img alt="{escape(alt)}" src="{source}"></div>'
 
 
 def thumbnail(image: Image.Image, size: int = 230) -> str:
@@ -68,55 +115,77 @@ def thumbnail(image: Image.Image, size: int = 230) -> str:
 
 def explanation_card(
     found: Explanation,
-    image: Image.Image | None = None,
+    image: Image.Image | str | None = None,
     *,
     truth: Any | None = None,
     against: Contrast | None = None,
     caption: str = "",
+    more: Sequence[str] = (),
     top: int = 10,
     big: bool = False,
 ) -> str:
-    """One prediction: image, verdict, and the sum that made it; optionally why not another class."""
-    sums = [_verdict(found, truth), _terms(found.bias, found.contributions, top)]
+    """One prediction: image, verdict, and the sum that made it; optionally why not another class.
+
+    The image may be HTML already; `more` is HTML to put below the sum.
+    """
+    sums = [verdict(found, truth), terms(found.bias, found.contributions, top)]
     sums.append(f'<div class="quiet">bias and {len(found.contributions)} concepts add up to {found.logit:.2f}</div>')
-    parts = [thumbnail(image, 460 if big else 230)] if image is not None else []
+    sums += more
+    parts = [image if isinstance(image, str) else thumbnail(image, 460 if big else 230)] if image is not None else []
     parts.append(f"<div>{''.join(sums)}</div>")
     if against is not None:
-        heading = f"{escape(str(against.prediction))} rather than {escape(str(against.other))}"
-        terms = _terms(against.bias, against.contributions, top)
-        together = f'<div class="quiet">together {against.difference:+.2f}</div>'
-        parts.append(f'<div><p class="verdict">{heading}</p>{terms}{together}</div>')
+        parts.append(f"<div>{contrast(against, top)}</div>")
     if caption:
         parts.append(f'<div class="quiet">{escape(caption)}</div>')
     return f'<section class="card{" big" if big else ""}">' + "\n".join(parts) + "</section>"
 
 
-def _verdict(found: Explanation, truth: Any | None) -> str:
-    verdict = f"{escape(str(found.prediction))}, {found.probability:.0%}"
+def contrast(found: Contrast, top: int) -> str:
+    """Why one class rather than another."""
+    heading = f"{name(found.prediction)} rather than {name(found.other)}"
+    together = f'<div class="quiet">together {found.difference:+.2f}</div>'
+    return f'<p class="verdict">{heading}</p>{terms(found.bias, found.contributions, top)}{together}'
+
+
+def verdict(found: Explanation, truth: Any | None) -> str:
+    """What was predicted, how surely, and whether it is right."""
+    said_class = f"{name(found.prediction)}, {found.probability:.0%}"
     if truth is None:
-        return f'<p class="verdict">{verdict}</p>'
+        return f'<p class="verdict">{said_class}</p>'
     if str(truth) == str(found.prediction):
-        return f'<p class="verdict right">{verdict}: right</p>'
-    return f'<p class="verdict wrong">{verdict}: wrong, it is {escape(str(truth))}</p>'
+        return f'<p class="verdict right">{said_class}: right</p>'
+    return f'<p class="verdict wrong">{said_class}: wrong, it is {name(truth)}</p>'
 
 
-def _terms(bias: float, terms: Sequence[Contribution], top: int) -> str:
+def terms(bias: float, contributions: Sequence[Contribution], top: int) -> str:
+    """A sum as bars: bias, the largest contributions, the others."""
     shown = [("bias", bias, "the same for every image")]
     shown += [
-        (said(term), term.contribution, f"code {term.code:.3f} x weight {term.weight:.3f}") for term in terms[:top]
+        (said(term), term.contribution, f"code {term.code:.3f} x weight {term.weight:.3f}")
+        for term in contributions[:top]
     ]
-    rest = terms[top:]
+    rest = contributions[top:]
     if rest:
-        shown.append((f"{len(rest)} others", sum(term.contribution for term in rest), "summed"))
-    largest = max(max(abs(value) for _, value, _ in shown), 1e-12)
-    return "".join(_term(name, value, hint, largest) for name, value, hint in shown)
+        shown.append(
+            (f"{len(rest)} other{'s' if len(rest) > 1 else ''}", sum(term.contribution for term in rest), "summed")
+        )
+    return bars(shown)
 
 
-def _term(name: str, value: float, hint: str, largest: float) -> str:
+def bars(rows: Sequence[tuple[str, float, str]], *, scale: float = 0.0) -> str:
+    """Signed bars on one scale: (name, value, what to say when the pointer rests on it).
+
+    The longest bar is the largest value, or `scale` if that is larger.
+    """
+    largest = max([scale, *(abs(value) for _, value, _ in rows)]) or 1.0
+    return "".join(_bar(label, value, hint, largest) for label, value, hint in rows)
+
+
+def _bar(label: str, value: float, hint: str, largest: float) -> str:
     width = 50 * abs(value) / largest
     left, colour = (50.0, FOR) if value >= 0 else (50.0 - width, AGAINST)
     return (
-        f'<div class="term" title="{escape(name)}: {escape(hint)}"><span class="name">{escape(name)}</span>'
+        f'<div class="term" title="{escape(label)}: {escape(hint)}"><span class="name">{escape(label)}</span>'
         f'<span class="track"><span class="bar" style="left:{left:.1f}%;width:{width:.1f}%;background:{colour}"></span>'
         f'</span><span class="sum">{value:+.2f}</span></div>'
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ccr.core.explain import Contribution
 
 FOR, AGAINST, NEUTRAL, INK = "#0072B2", "#D55E00", "#999999", "#222222"
+#: Lines of one figure.
+COLOURS = (FOR, AGAINST, "#009E73", "#CC79A7", NEUTRAL)
 
 
 def shortened(name: object, most: int = 40) -> str:

@@ -1,0 +1,148 @@
+"""`ccr edit`: change a fitted model by hand, into a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, console, model_encoder, note, print_json, split_of
+from ccr.cli.edit_options import number, read_pair, read_weight
+from ccr.errors import CCRError
+
+if TYPE_CHECKING:
+    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.edit import EditEffect, EditSession
+
+Many = list[str] | None
+
+
+def edit(
+    model: Annotated[Path, typer.Argument(help="Folder of a model; it stays as it is.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the edited model.")] = None,
+    add: Annotated[Many, typer.Option(help="TEXT: a new concept; it says nothing until --refit or --weight.")] = None,
+    pin: Annotated[Many, typer.Option(help="NAME: back to where it was before refinement.")] = None,
+    scale: Annotated[Many, typer.Option(help="NAME=FACTOR: multiply what it contributes.")] = None,
+    weight: Annotated[Many, typer.Option(help="CLASS:NAME=VALUE: its weight for a class.")] = None,
+    merge: Annotated[Many, typer.Option(help="A+B: one concept halfway, called A.")] = None,
+    suppress: Annotated[Many, typer.Option(help="NAME: take it away.")] = None,
+    rename: Annotated[Many, typer.Option(help="OLD=NEW.")] = None,
+    refit: Annotated[Path | None, typer.Option(help="Store: fit the head again on its split train.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Store: measure before and after.")] = None,
+    split: Annotated[str | None, typer.Option(help="Of --store; default: test, else val, else everything.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="For --add: where the model's encoder is now.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="Print all edits since the model was fitted.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Edit concepts and weights of a fitted model and save the result as a new model, with a log of the edits.
+
+    Each edit may be given many times. They are done in this order: add, pin, scale, weight, merge, suppress, rename,
+    refit; all name concepts as they are called in MODEL (or by --add). Where a name itself holds the sign that
+    separates, every reading that fits the model's names is tried.
+
+    Example: `ccr edit photos-model --out fixed --suppress "price tag" --scale "bright light=0.5" --refit photos-store`
+    """
+    from ccr.models.classifier import ConceptClassifier
+
+    loaded = ConceptClassifier.load(model)
+    wanted = {"add": add, "pin": pin, "scale": scale, "weight": weight}
+    wanted |= {"merge": merge, "suppress": suppress, "rename": rename}
+    asked = any(wanted.values()) or refit is not None
+    _check(model, out, asked=asked, log=log)
+    session = loaded.edit()
+    if add:
+        found = model_encoder(loaded, encoder, quiet=as_json)
+        for text in add:
+            session.add(text, encoder=found)
+    _apply(session, {key: value or [] for key, value in wanted.items()}, loaded)
+    if refit is not None:
+        _refit(session, refit)
+    edited = session.model() if asked else loaded
+    effect = _effect(session, store, split) if store is not None else None
+    if out is not None and asked:
+        edited.save(out)
+    _say(edited, effect, out, log=log, idle=bool(add) and refit is None and not weight, as_json=as_json)
+
+
+def _check(model: Path, out: Path | None, *, asked: bool, log: bool) -> None:
+    if not asked and not log:
+        raise typer.BadParameter("nothing to do: give an edit such as --suppress NAME, or --log")
+    if asked and out is None:
+        raise typer.BadParameter("give --out, the folder of the edited model")
+    if out is not None and out.resolve() == model.resolve():
+        raise CCRError(f"--out must be another folder than {model}: the model that is edited stays, to go back to")
+
+
+def _apply(session: EditSession, written: dict[str, list[str]], model: ConceptClassifier) -> None:
+    concepts, classes = session.concepts.names, [str(name) for name in model.classes_.tolist()]
+    for name in written["pin"]:
+        session.pin(name)
+    for text in written["scale"]:
+        name, factor = number("--scale NAME=FACTOR", text)
+        session.scale(name, factor)
+    for text in written["weight"]:
+        label, name, value = read_weight(text, classes, concepts)
+        session.set_weight(name, label, value)
+    for text in written["merge"]:
+        session.merge(*read_pair("--merge", text, "+", concepts, concepts))
+    for name in written["suppress"]:
+        session.suppress(name)
+    for text in written["rename"]:
+        session.rename(*read_pair("--rename", text, "=", concepts, None))
+
+
+def _refit(session: EditSession, path: Path) -> None:
+    from ccr.data.store import EmbeddingStore
+
+    opened = EmbeddingStore.open(path)
+    session.refit(split_of(opened, None, order=("train",))[1])
+
+
+def _effect(session: EditSession, path: Path, split: str | None) -> EditEffect:
+    from ccr.data.store import EmbeddingStore
+
+    return session.effect(split_of(EmbeddingStore.open(path), split)[1])
+
+
+def _say(
+    edited: ConceptClassifier, effect: EditEffect | None, out: Path | None, *, log: bool, idle: bool, as_json: bool
+) -> None:
+    if as_json:
+        found: dict[str, Any] = {"model": None if out is None else str(out), "concepts": len(edited.concepts_)}
+        found |= {"edits": list(edited.edits_), "effect": None if effect is None else effect.to_dict()}
+        print_json(found)
+        return
+    if log:
+        console.print(_log_table(edited))
+    if effect is not None:
+        console.print(_effect_table(effect))
+    if idle:
+        note("a concept that was added says nothing until it has weights: --refit STORE, or --weight CLASS:NAME=VALUE")
+    if out is not None:
+        console.print(f"The edited model is in {escape(str(out))}: {len(edited.edits_)} edits since it was fitted")
+
+
+def _log_table(edited: ConceptClassifier) -> Table:
+    table = Table(title=f"{len(edited.edits_)} edits, oldest first", title_justify="left")
+    table.add_column("")
+    table.add_column("edit")
+    table.add_column("of", overflow="fold")
+    for place, entry in enumerate(edited.edits_, 1):
+        arguments = ", ".join(f"{key}: {value}" for key, value in entry.items() if key != "action")
+        table.add_row(str(place), escape(str(entry["action"])), escape(arguments))
+    return table
+
+
+def _effect_table(effect: EditEffect) -> Table:
+    table = Table(title=f"On {effect.n} images; {effect.changed} predictions changed", title_justify="left")
+    table.add_column("class", overflow="fold")
+    for name in ("images", "before", "after", "points"):
+        table.add_column(name, justify="right")
+    rows = [("all", effect.n, effect.before, effect.after)]
+    rows += [(str(item.name), item.n, item.before, item.after) for item in effect.classes]
+    for name, n, before, after in rows:
+        table.add_row(escape(name), str(n), f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
+    return table

@@ -1,0 +1,276 @@
+"""Figures of what a model does: contrasts, classes, drift, heat maps, accuracy against length. No global state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ccr.core.explain import Audit, CarryingConcept, ClassView, Coactivation, ConceptDrift, Contrast, ModelView
+from ccr.errors import CCRError
+from ccr.show.style import AGAINST, COLOURS, FOR, INK, NEUTRAL, said, shortened
+
+MARKERS = "osD^vP"
+#: A heat map with more rows than this shows those with most to see.
+MOST_NAMED = 40
+
+
+class ParetoPoint(NamedTuple):
+    """A model as a point: concepts an image, accuracy in [0, 1], mean deviation."""
+
+    name: str
+    length: float
+    accuracy: float
+    deviation: float
+
+
+def contrast_bars(found: Contrast, *, top: int = 12) -> Figure:
+    """Why one class and not the other: each concept's part of the difference of their logits."""
+    rows = [("bias", found.bias)]
+    rows += [(said(term), term.contribution) for term in found.contributions[:top]]
+    rest = found.contributions[top:]
+    if rest:
+        rows.append((f"{len(rest)} others", sum(term.contribution for term in rest)))
+    figure, axes = _tall(len(rows))
+    _signed(axes, [shortened(name) for name, _ in rows], [value for _, value in rows])
+    axes.set_xlabel("part of the difference of logits")
+    _title(
+        axes, f"{shortened(found.prediction)} rather than {shortened(found.other)}\ntogether {found.difference:+.2f}"
+    )
+    return figure
+
+
+def class_view(found: ClassView, *, top: int = 10) -> Figure:
+    """The concepts that carry a class and those that speak against it; beside each bar, how many of its images
+    show it."""
+    shown: list[CarryingConcept] = [*found.carrying[:top], *reversed(found.opposing[: max(1, top // 2)])]
+    figure, axes = _tall(max(len(shown), 1))
+    names = [shortened(item.concept if item.code >= 0 else f"not: {item.concept}") for item in shown]
+    values = [item.contribution for item in shown]
+    _signed(axes, names, values, [f"{item.share:.0%}" for item in shown])
+    axes.set_xlabel("contribution where it shows; at the bar: share of the class's images that show it")
+    accuracy = "" if np.isnan(found.accuracy) else f", {found.accuracy:.0%} right"
+    _title(axes, f"{shortened(found.name)}: {found.images} images{accuracy}")
+    return figure
+
+
+def drift(found: Audit, *, top: int = 25, radius: float | None = None) -> Figure:
+    """How far concepts moved: all of them as a histogram, the `top` of the audit by name, flagged ones marked."""
+    shown = found.concepts[:top]
+    figure = Figure(figsize=(8, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
+    above, below = figure.subplots(2, 1, height_ratios=[1.3, 0.3 * max(len(shown), 3) + 0.6])
+    _deviations(above, found, radius)
+    for row, item in enumerate(shown):
+        colour = AGAINST if item.flagged else FOR
+        below.plot([0, item.deviation], [row, row], color=colour, linewidth=1.2)
+        below.plot(item.deviation, row, "D" if item.flagged else "o", color=colour, markersize=6)
+        _beside(below, item.deviation, row, _drift_note(item))
+    _named_rows(below, [shortened(item.concept) for item in shown])
+    below.set_xlabel("deviation (orange diamonds: flagged)")
+    below.margins(x=0.3)
+    below.set_xlim(left=0)
+    return figure
+
+
+def accuracy_curve(
+    lengths: Sequence[float],
+    accuracies: Mapping[str, Any],
+    *,
+    full: Mapping[str, float] | None = None,
+    label: str = "concepts kept",
+) -> Figure:
+    """Accuracy against the number of concepts kept (accuracy@k or NEC), a line a model.
+
+    `accuracies` holds an array for each model, one entry a length, or (seeds, lengths) for a band from the worst to
+    the best. `full`: accuracy with every concept, as a dotted line.
+    """
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for place, (name, values) in enumerate(accuracies.items()):
+        runs = 100 * np.atleast_2d(np.asarray(values, np.float64))
+        if runs.shape[1] != len(lengths):
+            raise CCRError(f"{name!r} must have an accuracy for each of {len(lengths)} lengths, got {runs.shape[1]}")
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        text = shortened(name).replace("$", r"\$")
+        axes.plot(lengths, runs.mean(axis=0), color=colour, marker=marker, markersize=5, label=text)
+        if len(runs) > 1:
+            axes.fill_between(lengths, runs.min(axis=0), runs.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+        if full is not None and name in full:
+            axes.axhline(100 * full[name], color=colour, linestyle=":", linewidth=1)
+    _finish(axes, label + (" (dotted: all of them)" if full else ""), "accuracy, %")
+    axes.legend(frameon=False)
+    return figure
+
+
+def pareto(points: Sequence[ParetoPoint]) -> Figure:
+    """Accuracy against length, coloured by how far concepts moved; the line joins what nothing beats in both."""
+    if not points:
+        raise CCRError("a Pareto figure needs at least one point, got none")
+    figure = Figure(figsize=(7.5, 4.6), layout="constrained")
+    axes = figure.subplots()
+    best = pareto_front(points)
+    axes.step([p.length for p in best], [100 * p.accuracy for p in best], where="post", color=NEUTRAL, zorder=1)
+    dots = axes.scatter(
+        [p.length for p in points],
+        [100 * p.accuracy for p in points],
+        c=[p.deviation for p in points],
+        cmap="cividis",
+        vmin=0.0,
+        s=60,
+        edgecolors=INK,
+        linewidths=0.6,
+        zorder=2,
+    )
+    for point in points if len(points) <= 12 else best[:12]:
+        axes.annotate(
+            shortened(point.name, 28),
+            (point.length, 100 * point.accuracy),
+            xytext=(7, -10),
+            textcoords="offset points",
+            fontsize=8,
+            parse_math=False,
+        )
+    figure.colorbar(dots, ax=axes, label="mean deviation of the concepts")
+    axes.margins(0.12)
+    _finish(axes, "concepts an image", "accuracy, %")
+    return figure
+
+
+def pareto_front(points: Sequence[ParetoPoint]) -> list[ParetoPoint]:
+    """Points that no other is both shorter and more accurate than, shortest first."""
+    best: list[ParetoPoint] = []
+    for point in sorted(points, key=lambda p: (p.length, -p.accuracy)):
+        if not best or point.accuracy > best[-1].accuracy:
+            best.append(point)
+    return best
+
+
+def confusion_map(view: ModelView, *, most: int = MOST_NAMED) -> Figure:
+    """True classes against predicted ones, in percent of the true class; right ones are left blank.
+
+    Of more than `most` classes, those with most errors are shown.
+    """
+    if not view.labelled:
+        raise CCRError("a map of confusions needs the true labels, but this view was made without: give y")
+    counts = view.confusion.astype(np.float64)
+    np.fill_diagonal(counts, 0.0)
+    rows = _busiest(counts + counts.T, most)
+    shares = 100 * counts / np.maximum(view.images, 1)[:, None]
+    cells = shares[np.ix_(rows, rows)]
+    np.fill_diagonal(cells, np.nan)
+    figure, axes = _map(cells, [view.classes[row] for row in rows], "% of the true class")
+    axes.set_ylabel("true class")
+    axes.set_xlabel("taken for")
+    part = f", the {len(rows)} of {len(view.classes)} classes with most" if len(rows) < len(view.classes) else ""
+    _title(axes, f"Errors by class{part}")
+    return figure
+
+
+def coactivation_map(pairs: Sequence[Coactivation], *, most: int = MOST_NAMED) -> Figure:
+    """How often concepts are active in the same images: both / either (Jaccard), for the concepts of these pairs."""
+    if not pairs:
+        raise CCRError("a map of co-activation needs at least one pair of concepts, got none")
+    names = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
+    place = {name: row for row, name in enumerate(names)}
+    shares = np.zeros((len(names), len(names)))
+    for pair in pairs:
+        first, second = place[pair.first], place[pair.second]
+        shares[first, second] = shares[second, first] = pair.jaccard
+    rows = _busiest(shares, most)
+    cells = shares[np.ix_(rows, rows)]
+    np.fill_diagonal(cells, np.nan)
+    figure, axes = _map(cells, [names[row] for row in rows], "share of images with either that have both")
+    part = f", {len(rows)} of {len(names)} concepts" if len(rows) < len(names) else ""
+    _title(axes, f"Concepts active together{part}")
+    return figure
+
+
+def _busiest(weights: np.ndarray, most: int) -> list[int]:
+    """All rows, or if there are more than `most` the ones of largest sum, in their own order."""
+    sums = weights.sum(axis=1)
+    if len(sums) <= most:
+        return list(range(len(sums)))
+    chosen = np.argsort(-sums, kind="stable")[:most]
+    return sorted(row for row in chosen.tolist() if sums[row] > 0) or sorted(chosen.tolist())
+
+
+def _map(cells: np.ndarray, names: Sequence[Any], label: str) -> tuple[Figure, Axes]:
+    size = 3.0 + 0.22 * len(names)
+    figure = Figure(figsize=(size + 2.2, size + 0.8), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(cells, cmap="Blues", vmin=0.0, interpolation="nearest")
+    axes.set_facecolor("#dddddd")  # under the blank diagonal
+    texts = [shortened(name) for name in names]
+    axes.set_xticks(range(len(texts)))
+    axes.set_xticklabels(texts, rotation=90, parse_math=False, fontsize=8)
+    axes.set_yticks(range(len(texts)))
+    axes.set_yticklabels(texts, parse_math=False, fontsize=8)
+    figure.colorbar(image, ax=axes, label=label, shrink=0.7)
+    if len(names) <= 20:
+        dark = np.nanmax(cells, initial=0.0) / 2
+        for row, column in np.argwhere(np.nan_to_num(cells) > 0):
+            value = cells[row, column]
+            text = f"{value:.0f}" if np.nanmax(cells) > 1 else f"{value:.2f}".lstrip("0")
+            colour = "white" if value > dark else INK
+            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
+    return figure, axes
+
+
+def _deviations(axes: Axes, found: Audit, radius: float | None) -> None:
+    sizes = [[item.deviation for item in found.concepts if item.flagged is kind] for kind in (False, True)]
+    last = max([radius or 0.0, found.deviation.max, 1e-9])
+    axes.hist(sizes, bins=np.linspace(0, last * 1.02, 31).tolist(), stacked=True, color=[FOR, AGAINST])
+    if radius:
+        axes.axvline(radius, color=INK, linestyle="--", linewidth=1)
+    edge = f"; dashed: radius {radius:g}" if radius else ""
+    _finish(axes, f"deviation of all {len(found.concepts)} concepts{edge}", "concepts")
+    _title(axes, f"{len(found.flagged)} of {len(found.concepts)} concepts flagged, {found.retention:.0%} retained")
+
+
+def _drift_note(item: ConceptDrift) -> str:
+    overlap = "" if item.overlap is None else f"{item.overlap:.0%} same images"
+    words = {"lost": "no longer its own nearest", "neighbour": "another nearest concept"}
+    return ", ".join(part for part in (overlap, *(words[flag] for flag in item.flags if flag in words)) if part)
+
+
+def _tall(rows: int) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(8, 1.3 + 0.3 * max(rows, 2)), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _signed(axes: Axes, names: Sequence[str], values: Sequence[float], notes: Sequence[str] | None = None) -> None:
+    axes.barh(range(len(values)), values, color=[FOR if value >= 0 else AGAINST for value in values], height=0.7)
+    for row, value in enumerate(values):
+        text = f"{value:+.2f}" + (f"  {notes[row]}" if notes else "")
+        _beside(axes, max(value, 0.0), row, text)
+    _named_rows(axes, names)
+    axes.axvline(0.0, color=INK, linewidth=0.8)
+    axes.use_sticky_edges = False
+    axes.margins(x=0.2)
+
+
+def _beside(axes: Axes, x: float, row: int, text: str) -> None:
+    axes.annotate(text, (x, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+
+
+def _named_rows(axes: Axes, names: Sequence[str]) -> None:
+    # parse_math off: a concept such as "$5 note" is a name, not a formula
+    axes.set_yticks(range(len(names)))
+    axes.set_yticklabels(names, parse_math=False)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _title(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=11, parse_math=False)
+
+
+def _finish(axes: Axes, x: str, y: str) -> None:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)

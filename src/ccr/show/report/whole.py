@@ -1,0 +1,135 @@
+"""The whole report."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ccr.core.concepts import Concepts
+from ccr.models.classifier import ConceptClassifier
+from ccr.models.fitted import library_version
+from ccr.show import model_plots, page, plots
+from ccr.show.report import classes, concepts, gallery
+from ccr.show.report.headline import Measured, headline
+from ccr.show.report.pictures import Pictures
+
+SECTIONS = {
+    "numbers": "Numbers",
+    "gallery": "Predictions",
+    "classes": "Classes",
+    "concepts": "Concepts",
+    "drift": "Drift",
+    "edits": "Edits",
+    "settings": "Settings",
+}
+#: Rows read at a time.
+CHUNK = 8192
+Progress = Callable[[int, int, str], None]
+
+
+def report_page(
+    model: ConceptClassifier,
+    rows: Any,
+    *,
+    baseline: ConceptClassifier | None = None,
+    probe: float | None = None,
+    mistakes_first: bool = False,
+    images: int = 24,
+    title: str = "Report",
+    notes: Sequence[str] = (),
+    facts: Sequence[tuple[str, str]] = (),
+    progress: Progress | None = None,
+) -> str:
+    """A model on the labelled `rows` (an embedding store, or a part of one) as one static page.
+
+    `baseline` is another model to compare with, `probe` a linear probe's accuracy on the same rows. `images` are the
+    explained predictions. `notes` are said at the top; `facts` join the settings at the end.
+    """
+    tell = progress or (lambda done, total, what: None)
+    truth, pictures = rows.y, Pictures(rows)
+    tell(0, len(SECTIONS), "measuring")
+    ours = Measured.on(model, rows)
+    theirs = None if baseline is None else Measured.on(baseline, rows)
+    view, sureness = model.view(rows), _sureness(model, rows)
+    parts = {"numbers": headline(ours, theirs, probe, truth)}
+    tell(1, len(SECTIONS), "explaining predictions")
+    right = np.asarray(ours.predictions == truth)
+    chosen = gallery.gallery_rows(truth, right, sureness, count=images, mistakes=mistakes_first)
+    shown = gallery.cards(ours, rows, truth, chosen, view=view, pictures=pictures, baseline=theirs)
+    parts["gallery"] = [_how_chosen(chosen, right, mistakes_first), f'<div class="cards">{"".join(shown)}</div>']
+    tell(2, len(SECTIONS), "classes")
+    parts["classes"] = [_confusion(view), *classes.class_sections(view, ours, theirs, truth, sureness, pictures)]
+    tell(3, len(SECTIONS), "concepts")
+    parts["concepts"] = concepts.use_section(view, model.coactivation(rows, top=12))
+    parts["drift"] = concepts.drift_section(model.audit(rows), radius=model.radius, pictures=pictures)
+    if model.edits_:
+        parts["edits"] = concepts.edit_section(model.edits_)
+    parts["settings"] = [page.table(("what", ""), [*facts, *_settings(model, rows)], texts=(1,))]
+    tell(len(SECTIONS), len(SECTIONS), "done")
+    return page.page(title, [_top(title, parts, [*notes, *_missing(pictures)]), *_bodies(parts)])
+
+
+def _top(title: str, parts: dict[str, list[str]], notes: Sequence[str]) -> str:
+    links = "".join(f'<a href="#{key}">{SECTIONS[key]}</a> ' for key in parts)
+    said = "".join(f'<p class="quiet">{page.name(note)}</p>' for note in notes)
+    return f"<h1>{page.name(title)}</h1><nav>{links}</nav>{said}"
+
+
+def _bodies(parts: dict[str, list[str]]) -> list[str]:
+    return [f'<h2 id="{key}">{SECTIONS[key]}</h2>\n' + "\n".join(body) for key, body in parts.items()]
+
+
+def _how_chosen(chosen: Sequence[int], right: np.ndarray, mistakes_first: bool) -> str:
+    how = "mistakes first, the surest of every class" if mistakes_first else "an even sample over the classes"
+    return (
+        f"<p>{len(chosen)} of {len(right):,} images, {how}; {int((~right).sum()):,} of all are wrong. Every prediction "
+        "is an exact sum: a bias and a contribution (code x weight) of each active concept. Blue speaks for the class, "
+        'orange against it; "not:" marks a concept that counts by being far from the image.</p>'
+    )
+
+
+def _confusion(view: Any) -> str:
+    drawn = plots.png(model_plots.confusion_map(view), dpi=90)
+    return page.details("Map of errors", page.drawing(drawn, "errors by true and predicted class"))
+
+
+def _missing(pictures: Pictures) -> list[str]:
+    if not pictures.missing:
+        return []
+    return [f"{pictures.missing} images could not be read; the first: {pictures.reason}"]
+
+
+def _settings(model: ConceptClassifier, rows: Any) -> list[tuple[str, str]]:
+    facts = [
+        ("images", f"{len(rows):,}, embeddings {_digest(_chunks(rows))}"),
+        ("classes", f"{len(model.classes_):,}"),
+        ("concepts", f"{len(model.concepts_):,}"),
+        ("encoder", f"{model.encoder_ or 'not said'}, fingerprint {model.encoder_fingerprint_ or 'not said'}"),
+        ("weights", _digest([model.concepts_.embeddings, model.coef_, model.intercept_])),
+        ("threshold", f"{model.threshold_:.4g}"),
+        ("epochs", f"{len(model.history_)}, kept {model.best_epoch_}"),
+        ("library", f"ccr {library_version()}"),
+    ]
+    chosen = {name: value for name, value in model.get_params(deep=False).items() if not isinstance(value, Concepts)}
+    return [*facts, ("settings", ", ".join(f"{name}={value!r}" for name, value in sorted(chosen.items())))]
+
+
+def _sureness(model: ConceptClassifier, rows: Any) -> np.ndarray:
+    """The probability of each prediction (m,), without holding all classes' at once."""
+    return np.concatenate([model.predict_proba(chunk).max(axis=1) for chunk in _chunks(rows)])
+
+
+def _chunks(rows: Any) -> Iterator[np.ndarray]:
+    for start in range(0, len(rows), CHUNK):
+        yield np.asarray(rows[start : start + CHUNK])
+
+
+def _digest(arrays: Iterable[np.ndarray]) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of what the arrays hold."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]

@@ -1,0 +1,160 @@
+"""`ccr audit`, `ccr edit`, `ccr report` and what `ccr explain` says beyond the sum, as a user types them."""
+
+# ruff: noqa: F811 - fixtures are imported
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ccr.cli.edit_options import number, read_pair, read_weight
+from ccr.errors import CCRError
+from ccr.models.classifier import ConceptClassifier
+from tests.cli.test_commands import COLOURS, HOSTILE, as_json, exit_code, model, place, run  # noqa: F401
+
+
+def test_audit_with_and_without_images(model: Path, place: Path) -> None:
+    alone = as_json("audit", model, "--top", 3)
+    assert len(alone["concepts"]) == 3  # type: ignore[arg-type]
+    assert alone["images"] == 0
+    seen = as_json("audit", model, place / "store")
+    assert seen["images"] > 0  # type: ignore[operator]
+    flags = [bool(item["flags"]) for item in seen["concepts"]]  # type: ignore[index, union-attr]
+    assert flags == sorted(flags, reverse=True), "flagged first"
+    for arguments in ([], [place / "store", "--split", "train"]):
+        done = run("audit", model, *arguments, "--top", 50)
+        assert done.exit_code == 0  # type: ignore[attr-defined]
+        assert "concepts flagged" in done.stdout  # type: ignore[attr-defined]
+
+
+def test_edits_make_a_new_model_with_a_log(model: Path, place: Path, tmp_path: Path) -> None:
+    before = ConceptClassifier.load(model)
+    edits = ["--suppress", "leaf", "--rename", "round=ball=round", "--scale", "noise=0.5", "--pin", "dull"]
+    edits += ["--weight", "red fruit:shiny=2.5", "--merge", "warm colour+cold colour", "--suppress", HOSTILE[0]]
+    found = as_json("edit", model, "--out", tmp_path / "new", *edits, "--store", place / "store")
+    actions = [entry["action"] for entry in found["edits"]]  # type: ignore[index, union-attr]
+    assert actions == ["pin", "scale", "set_weight", "merge", "suppress", "suppress", "rename"]
+    after = ConceptClassifier.load(tmp_path / "new")
+    assert len(after.concepts_) == len(before.concepts_) - 3
+    assert "ball=round" in after.concepts_.names
+    red = after.classes_.tolist().index("red fruit")
+    assert after.coef_[red, after.concepts_.index("shiny")] == pytest.approx(2.5)
+    assert {item["name"] for item in found["effect"]["classes"]} == set(COLOURS)  # type: ignore[index]
+    assert np.array_equal(ConceptClassifier.load(model).coef_, before.coef_), "the model itself stays"
+    again = as_json("edit", tmp_path / "new", "--log")
+    assert again["edits"] == found["edits"]
+
+
+def test_a_concept_is_added_by_text_and_the_head_refitted(model: Path, place: Path, tmp_path: Path) -> None:
+    done = run("edit", model, "--out", tmp_path / "new", "--add", "a=new:thing+", "--store", place / "store")
+    assert done.exit_code == 0  # type: ignore[attr-defined]
+    assert "says nothing until it has weights" in done.output  # type: ignore[attr-defined]
+    added = ["--add", "a=new:thing+", "--weight", "red fruit:a=new:thing+=1", "--refit", place / "store"]
+    done = run("edit", model, "--out", tmp_path / "new", *added, "--log", "--store", place / "store")
+    assert done.exit_code == 0  # type: ignore[attr-defined]
+    assert "refit" in done.stdout  # type: ignore[attr-defined]
+    assert "predictions changed" in done.stdout  # type: ignore[attr-defined]
+    new = ConceptClassifier.load(tmp_path / "new")
+    red = new.classes_.tolist().index("red fruit")
+    assert new.coef_[red, new.concepts_.index("a=new:thing+")] == pytest.approx(1.0), "a weight set by hand stays"
+
+
+def test_refused_edits_write_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", tmp_path / "new"]
+    assert exit_code(["edit", model, *out, "--suppress", "no such"], monkeypatch) == 1
+    assert "no concept is called 'no such'" in capsys.readouterr().err.replace("\n", " ")
+    assert exit_code(["edit", model, *out, "--rename", "no such=x"], monkeypatch) == 1
+    assert exit_code(["edit", model, *out, "--weight", "red fruit:round=many"], monkeypatch) == 1
+    assert exit_code(["edit", model, *out, "--scale", "round=nan"], monkeypatch) == 1
+    assert exit_code(["edit", model, "--out", model, "--suppress", "leaf"], monkeypatch) == 1
+    assert "another folder" in capsys.readouterr().err.replace("\n", " ")
+    assert exit_code(["edit", model, "--suppress", "leaf"], monkeypatch) == 2
+    assert exit_code(["edit", model], monkeypatch) == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_names_may_hold_the_signs_that_separate() -> None:
+    concepts = ["a", "a=b", "c+d", "d", "x:y"]
+    assert read_pair("--rename", "c+d=e=f", "=", concepts, None) == ("c+d", "e=f")
+    assert read_pair("--merge", "c+d + x:y", "+", concepts, concepts) == ("c+d", "x:y")
+    assert read_weight("k:l:x:y=-1e-2", ["k:l", "m"], concepts) == ("k:l", "x:y", -0.01)
+    assert number("--scale", "a=b=2") == ("a=b", 2.0)
+    with pytest.raises(CCRError, match="can be read as 'a' = 'b=c' or 'a=b' = 'c'"):
+        read_pair("--rename", "a=b=c", "=", concepts, None)
+    for text, why in {"a": "needs a =", "q=r": "nothing called 'q'", "a=": "nothing after the ="}.items():
+        with pytest.raises(CCRError, match=why):
+            read_pair("--rename", text, "=", concepts, None)
+    with pytest.raises(CCRError, match="nothing called 'zz'"):
+        read_pair("--merge", "a+zz", "+", concepts, concepts)
+    for text in ("a", "=2", "a=two"):
+        with pytest.raises(CCRError, match="must end in = and a number"):
+            number("--scale NAME=FACTOR", text)
+
+
+def test_explain_says_what_would_change_it_and_what_the_baseline_says(model: Path, place: Path, tmp_path: Path) -> None:
+    image = place / "photos" / "red fruit" / "3.png"
+    options = ["--concepts", place / "concepts.txt", "--length", 4, "--radius", 0, "--epochs", 3]
+    as_json("fit", place / "store", *options, "--out", tmp_path / "base")
+    found = as_json("explain", model, image, "--baseline", tmp_path / "base")["explanations"][0]  # type: ignore[index]
+    assert found["baseline"]["prediction"] in COLOURS
+    assert 0 <= found["baseline"]["comparison"]["overlap"] <= 1
+    changed = found["counterfactual"]
+    assert changed is None or changed["becomes"] != found["prediction"]
+    done = run("explain", model, image, "--baseline", tmp_path / "base", "--out", tmp_path / "why.html")
+    assert "baseline:" in done.stdout  # type: ignore[attr-defined]
+    said = " ".join(done.stdout.split())  # type: ignore[attr-defined]
+    assert "it would be" in said or "No removal" in said
+    html = (tmp_path / "why.html").read_text(encoding="utf-8")
+    assert "Baseline: " in html
+    assert "<script" not in html
+
+
+def test_report_with_fitted_and_given_baseline(model: Path, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "report.html"
+    found = as_json("report", model, place / "store", "--out", out, "--mistakes-first", "--images", 5)
+    assert found["linear_probe"] is not None
+    assert found["baseline"] is not None
+    html = out.read_text(encoding="utf-8")
+    assert found["bytes"] == len(html.encode())
+    assert "baseline (radius 0)" in html
+    assert "data:image/jpeg" in html
+    assert "<script" not in html
+    assert "http" not in html
+    given = as_json("report", model, place / "store", "--out", out, "--baseline", model, "--no-probe", "--split", "val")
+    assert given["baseline"] == given["accuracy"]
+    assert given["linear_probe"] is None
+    done = run("report", model, place / "store", "--out", out, "--no-baseline", "--images", 0)
+    assert done.exit_code == 0  # type: ignore[attr-defined]
+    assert "MB in" in done.stdout  # type: ignore[attr-defined]
+    assert "baseline (radius" not in out.read_text(encoding="utf-8")
+
+
+def test_report_survives_images_that_moved_and_a_store_without_splits(model: Path, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "store", tmp_path / "store")
+    description = json.loads((tmp_path / "store" / "store.json").read_text(encoding="utf-8"))
+    description["source"]["path"] = str(tmp_path / "gone")
+    (tmp_path / "store" / "store.json").write_text(json.dumps(description), encoding="utf-8")
+    out = tmp_path / "report.html"
+    as_json("report", model, tmp_path / "store", "--out", out, "--no-baseline", "--no-probe")
+    html = out.read_text(encoding="utf-8")
+    assert "no image: " in html
+    assert "could not be read" in html
+    as_json(
+        "report", model, tmp_path / "store", "--out", out, "--data", place / "photos", "--no-baseline", "--no-probe"
+    )
+    assert "could not be read" not in out.read_text(encoding="utf-8")
+
+
+def test_report_refuses_what_it_cannot_do(
+    model: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = ["--out", tmp_path / "r.html"]
+    assert exit_code(["report", model, place / "store", *out, "--split", "winter"], monkeypatch) == 1
+    assert exit_code(["report", model, place / "store", *out, "--baseline", model, "--no-baseline"], monkeypatch) == 2
+    assert exit_code(["report", tmp_path / "nothing", place / "store", *out], monkeypatch) == 1
+    assert not (tmp_path / "r.html").exists()

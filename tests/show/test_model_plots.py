@@ -1,0 +1,129 @@
+"""Figures of models: the objects' own numbers, readable with long names and a thousand classes."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from scipy import sparse
+
+from ccr.core.concepts import Concepts
+from ccr.core.explain import Coactivation, ModelView, audit, explain, view_codes
+from ccr.core.geometry import unit_rows
+from ccr.core.heads import LinearHead
+from ccr.errors import CCRError
+from ccr.show import model_plots, plots
+from ccr.show.model_plots import ParetoPoint
+from ccr.show.style import shortened
+from tests.show.test_pages import NAMES
+
+
+def texts(axes: mpl.axes.Axes) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def drawn(figure: Figure) -> bool:
+    return plots.png(figure, dpi=50).startswith(b"\x89PNG")
+
+
+def view(classes: int, *, labelled: bool = True) -> ModelView:
+    rng = np.random.default_rng(0)
+    n = len(NAMES)
+    head = LinearHead(rng.normal(size=(classes, n)), rng.normal(size=classes))
+    y = rng.integers(classes, size=4 * classes) if labelled else None
+    codes = sparse.random(4 * classes, n, density=0.5, random_state=0, format="csr", dtype=np.float32)
+    names = [f"class {number} with a name of forty letters or so" for number in range(classes)]
+    return view_codes([codes], head, concepts=NAMES, classes=names, y=y)
+
+
+def test_contrast_bars_sum_to_the_difference() -> None:
+    rng = np.random.default_rng(0)
+    code = sparse.csr_matrix(rng.normal(size=(1, len(NAMES))).astype(np.float32))
+    head = LinearHead(rng.normal(size=(3, len(NAMES))), rng.normal(size=3))
+    found = explain(code, head, concepts=NAMES, classes=["<i>a", "$x_1$", "c" * 90]).contrast("$x_1$")
+    for top in (3, 99):
+        figure = model_plots.contrast_bars(found, top=top)
+        assert sum(patch.get_width() for patch in figure.axes[0].patches) == pytest.approx(found.difference)
+        assert max(map(len, texts(figure.axes[0]))) <= 40
+        assert drawn(figure)
+
+
+def test_a_class_shows_its_concepts() -> None:
+    found = view(5).of_class("class 2 with a name of forty letters or so", top=None)
+    figure = model_plots.class_view(found, top=4)
+    assert len(figure.axes[0].patches) == min(4, len(found.carrying)) + min(2, len(found.opposing))
+    assert drawn(figure)
+    empty = view_codes(
+        [sparse.csr_matrix((0, 2))], LinearHead(np.ones((2, 2)), np.zeros(2)), concepts="ab", classes=[0, 1]
+    )
+    assert drawn(model_plots.class_view(empty.of_class(1)))
+
+
+def test_drift_marks_what_is_flagged() -> None:
+    rng = np.random.default_rng(0)
+    start = unit_rows(rng.normal(size=(len(NAMES), 12)))
+    moved = start.copy()
+    moved[0] = start[1]
+    found = audit(Concepts(NAMES, start), Concepts(NAMES, moved))
+    assert found.flagged
+    figure = model_plots.drift(found, top=5, radius=0.5)
+    markers = [line.get_marker() for line in figure.axes[1].lines if line.get_marker() != "None"]
+    assert markers == ["D" if item.flagged else "o" for item in found.concepts[:5]]
+    assert drawn(figure)
+    still = audit(Concepts(NAMES, start), Concepts(NAMES, start))
+    assert drawn(model_plots.drift(still))
+
+
+def test_accuracy_curves_take_arrays_and_seeds() -> None:
+    figure = model_plots.accuracy_curve(
+        [5, 10], {"$CCR$": [[0.5, 0.6], [0.7, 0.8]], "base": [0.1, 0.2]}, full={"base": 0.3}
+    )
+    assert figure.axes[0].lines[0].get_ydata() == pytest.approx([60, 70])
+    assert drawn(figure)
+    with pytest.raises(CCRError, match="for each of 2 lengths, got 3"):
+        model_plots.accuracy_curve([5, 10], {"CCR": [0.1, 0.2, 0.3]})
+
+
+def test_the_pareto_front_is_what_nothing_beats() -> None:
+    rng = np.random.default_rng(0)
+    points = [ParetoPoint(f"m{row}", *map(float, values)) for row, values in enumerate(rng.random((40, 3)))]
+    beaten = {p for p in points for q in points if q.length <= p.length and q.accuracy >= p.accuracy and p != q}
+    assert set(model_plots.pareto_front(points)) == set(points) - beaten
+    assert drawn(model_plots.pareto(points))
+    assert drawn(model_plots.pareto([ParetoPoint("$one", 3.0, 0.5, 0.0)]))
+    with pytest.raises(CCRError, match="at least one point"):
+        model_plots.pareto([])
+
+
+def test_a_thousand_classes_are_thinned_to_the_most_confused() -> None:
+    found = view(1000)
+    figure = model_plots.confusion_map(found)
+    errors = found.confusion + found.confusion.T
+    np.fill_diagonal(errors, 0)
+    assert len(texts(figure.axes[0])) == 40
+    most = np.argsort(-errors.sum(axis=1), kind="stable")[:40]
+    assert texts(figure.axes[0]) == [shortened(found.classes[row]) for row in sorted(most)]
+    assert "40 of 1000 classes" in figure.axes[0].get_title(loc="left")
+    assert max(figure.get_size_inches()) < 16
+    assert drawn(figure)
+    with pytest.raises(CCRError, match="needs the true labels"):
+        model_plots.confusion_map(view(3, labelled=False))
+
+
+def test_pairs_of_concepts_are_a_map() -> None:
+    pairs = [Coactivation(NAMES[0], NAMES[1], 5, 0.5, 2.0, 1.0), Coactivation(NAMES[1], NAMES[2], 3, 0.25, 1.0, 0.5)]
+    figure = model_plots.coactivation_map(pairs)
+    cells = figure.axes[0].images[0].get_array().filled(np.nan)
+    assert cells[0, 1] == cells[1, 0] == 0.5
+    assert cells[0, 2] == 0
+    assert np.isnan(np.diagonal(cells)).all()
+    assert drawn(figure)
+    with pytest.raises(CCRError, match="at least one pair"):
+        model_plots.coactivation_map([])
+
+
+def test_no_global_state() -> None:
+    before = dict(mpl.rcParams)
+    model_plots.confusion_map(view(4))
+    assert dict(mpl.rcParams) == before

@@ -1,0 +1,191 @@
+"""The report: whole, inert, true to the model, and readable in a real browser at laptop and phone widths."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.core.geometry import unit_rows
+from ccr.errors import CCRError
+from ccr.show.report import report_page
+from ccr.show.report.gallery import gallery_rows
+from ccr.show.report.pictures import Pictures
+from tests.show import browser
+from tests.show.test_pages import Reader
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "a \"quoted\" 'name' & more",
+    "\u202eright to left \u05d0\u05d1\u05d2",
+    "🍎 emoji",
+    "x" * 200,
+    "$5 note_1^2",
+    "</style></details></body>",
+]
+
+
+class Rows(np.ndarray):
+    """Embeddings with labels, paths and images, as a store has them."""
+
+    y: np.ndarray
+    broken: bool = False
+
+    @property
+    def paths(self) -> list[str]:
+        return [f"<b>{row}</b>.png" for row in range(len(self))]
+
+    def image(self, row: int) -> Image.Image:
+        if self.broken:
+            raise CCRError("the images <moved> away")
+        return Image.new("RGB", (40 + row % 20, 30), (row % 255, 80, 160))
+
+
+def rows_of(classes: int, n: int, *, each: int = 12, d: int = 24, seed: int = 0) -> tuple[Rows, Concepts]:
+    """Noisy images of `classes` classes and `n` concepts; names of both are hostile as far as they reach."""
+    rng = np.random.default_rng(seed)
+    names = [*HOSTILE, *(f"concept {number}" for number in range(n))][:n]
+    labels = [*HOSTILE, *(f"class {number}" for number in range(classes))][:classes]
+    centers, y = rng.normal(size=(classes, d)), np.repeat(np.arange(classes), each)
+    X = np.asarray(centers[y] + 1.2 * rng.normal(size=(len(y), d)), np.float32).view(Rows)
+    X.y = np.array(labels)[y]
+    return X, Concepts(names, unit_rows(rng.normal(size=(n, d))))
+
+
+def fitted(X: Rows, concepts: Concepts, *, radius: float = 0.2) -> ConceptClassifier:
+    options = {"coder": HardThreshold(length=6), "max_iter": 3, "validation_fraction": 0.0, "random_state": 0}
+    return ConceptClassifier(concepts, radius=radius, **options).fit(np.asarray(X), X.y)
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    return rows_of(len(HOSTILE), 20)[0]
+
+
+@pytest.fixture(scope="module")
+def html(rows: Rows) -> str:
+    """Everything at once: hostile names, baseline, probe, mistakes first, edits."""
+    concepts = rows_of(len(HOSTILE), 20)[1]
+    model = fitted(rows, concepts)
+    edited = model.edit().scale(HOSTILE[0], 0.5).rename("concept 3", '<i onclick="x">').model()
+    return report_page(
+        edited,
+        rows,
+        baseline=fitted(rows, concepts, radius=0.0),
+        probe=0.5,
+        mistakes_first=True,
+        images=9,
+        title=HOSTILE[0],
+        notes=[HOSTILE[1]],
+        facts=[("store", HOSTILE[2])],
+    )
+
+
+def test_the_page_is_whole_and_inert(html: str) -> None:
+    reader = Reader()
+    reader.feed(html)
+    assert not {"script", "iframe", "link", "object", "i", "b"} & set(reader.tags)
+    assert reader.tags.count("body") == 1
+    assert html.count("</body>") == 1
+    assert not re.search(r'(src|href)="(?!data:image/(jpeg|png);base64,|#)', html)
+    assert not re.search(r"<[^>]*\son\w+=", re.sub(r'(title|alt)="[^"]*"', "", html))
+    text = "".join(reader.text)
+    for name in HOSTILE:
+        assert " ".join(name.split()) in " ".join(text.split())
+
+
+def test_every_section_is_there_and_every_link_leads_somewhere(html: str) -> None:
+    for title in ("Numbers", "Predictions", "Classes", "Concepts", "Drift", "Edits", "Settings"):
+        assert f">{title}</h2>" in html
+    ids = set(re.findall(r' id="([^"]+)"', html))
+    links = set(re.findall(r'href="#([^"]+)"', html))
+    assert links <= ids
+    assert {f"class-{number}" for number in range(len(HOSTILE))} <= links
+    assert "baseline (radius 0)" in html
+    assert "linear probe" in html
+
+
+def test_the_headline_is_what_the_model_measures(rows: Rows) -> None:
+    model = fitted(rows, rows_of(len(HOSTILE), 20)[1])
+    page = report_page(model, rows, images=4)
+    found = model.evaluate(rows)
+    assert f"{found.accuracy:.1%}" in page
+    assert "baseline" not in page
+    first = model.explain(
+        rows[int(gallery_rows(rows.y, np.ones(len(rows), bool), np.ones(len(rows)), count=4, mistakes=False)[0])]
+    )
+    for term in first.contributions[:8]:
+        assert f"{term.contribution:+.2f}" in page
+    assert page == report_page(model, rows, images=4), "the same page twice"
+
+
+def test_missing_images_leave_a_word_in_their_place(rows: Rows) -> None:
+    model = fitted(rows, rows_of(len(HOSTILE), 20)[1])
+    moved = rows.copy()
+    moved.y, moved.broken = rows.y, True
+    page = report_page(model, moved, images=3)
+    assert "no image: &lt;b&gt;" in page
+    assert "could not be read; the first: the images &lt;moved&gt; away" in page
+    assert "data:image/jpeg" not in page
+
+
+def test_mistakes_come_first_one_of_every_class_in_turn() -> None:
+    truth = np.array(["a", "a", "a", "b", "b", "c"])
+    right = np.array([False, False, True, False, True, True])
+    sure = np.array([0.5, 0.9, 0.8, 0.6, 0.7, 0.4])
+    assert gallery_rows(truth, right, sure, count=3, mistakes=True) == [1, 3, 0]
+    assert gallery_rows(truth, right, sure, count=2, mistakes=True) == [1, 3]
+    assert sorted(gallery_rows(truth, right, sure, count=99, mistakes=True)) == list(range(6))
+    assert gallery_rows(truth, right, sure, count=3, mistakes=False) == [1, 3, 5]
+    assert gallery_rows(truth, right, sure, count=0, mistakes=False) == []
+
+
+def test_many_classes_stay_small() -> None:
+    rows, concepts = rows_of(300, 60, each=3)
+    page = report_page(fitted(rows, concepts), rows, images=6)
+    assert len(page.encode()) < 8e6
+    assert page.count('<details class="class">') == 300
+    assert "The 60 hardest of 300 classes have images" in page
+
+
+def test_a_class_without_images_is_left_out(rows: Rows) -> None:
+    model = fitted(rows, rows_of(len(HOSTILE), 20)[1])
+    few = rows[:24]
+    few.y = rows.y[:24]
+    assert report_page(model, few, images=2).count('<details class="class" open>') == 2
+
+
+def test_pictures_are_read_once(rows: Rows) -> None:
+    pictures = Pictures(rows)
+    assert pictures.of(3) is pictures.of(3)
+    assert pictures.missing == 0
+    assert pictures.strip([]) == ""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_it_without_overflow(html: str, tmp_path: Path, width: int) -> None:
+    browser.chromium()
+    found = browser.measure(html, tmp_path, width)
+    assert found["window"] == width
+    assert found["width"] <= width, f"the page is {found['width']} wide in a window of {width}"
+    assert found["scripts"] == 0
+    assert found["handlers"] == 0
+    assert found["broken"] == 0
+    assert found["images"] > 20
+    file = tmp_path / "report.html"
+    file.write_text(html, encoding="utf-8")
+    assert browser.screenshot(file, tmp_path / f"{width}.png", width).startswith(b"\x89PNG")
+    with Image.open(tmp_path / f"{width}.png") as picture:
+        assert picture.size[0] == width
+        assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 50, "the page is blank"
+
+
+def test_names_are_read_back_as_they_are(html: str) -> None:
+    assert HOSTILE[0] in unescape(html)
+    assert f"<title>{HOSTILE[0]}" not in html
