@@ -10,6 +10,7 @@ from sklearn.metrics import accuracy_score, recall_score
 
 from ccr.core import metrics
 from ccr.core.geometry import unit_rows
+from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
 
 
@@ -67,3 +68,47 @@ def test_impossible_counts_are_refused() -> None:
         metrics.wilson_interval(3, 2)
     with pytest.raises(CCRError, match="at least one row"):
         metrics.explanation_length(np.zeros((0, 3)))
+
+
+def coded(seed: int, m: int = 30, n: int = 9, classes: int = 4) -> tuple[sparse.csr_matrix, LinearHead, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    codes = sparse.random(m, n, density=0.5, random_state=seed, data_rvs=rng.standard_normal, format="csr")
+    head = LinearHead(rng.normal(size=(classes, n)), rng.normal(size=classes))
+    return codes, head, rng.integers(0, classes, m)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10))
+def test_accuracy_at_k_against_one_image_at_a_time(seed: int, k: int) -> None:
+    codes, head, y = coded(seed)
+    right = 0
+    for code, label in zip(codes.toarray(), y, strict=True):
+        winner = int((head.coef @ code + head.intercept).argmax())
+        keep = np.argsort(-np.abs(code * head.coef[winner]), kind="stable")[:k]
+        short = np.zeros_like(code)
+        short[keep] = code[keep]
+        right += int((head.coef @ short + head.intercept).argmax()) == label
+    assert metrics.accuracy_at_k(codes, head, y, k) == pytest.approx(right / len(y))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10))
+def test_accuracy_at_nec_against_one_class_at_a_time(seed: int, k: int) -> None:
+    codes, head, y = coded(seed)
+    coef = np.zeros_like(head.coef)
+    for row, weights in enumerate(head.coef):
+        keep = np.argsort(-np.abs(weights), kind="stable")[:k]
+        coef[row, keep] = weights[keep]
+    expected = np.mean((codes @ coef.T + head.intercept).argmax(axis=1) == y)
+    assert metrics.accuracy_at_nec(codes, head, y, k) == pytest.approx(expected)
+
+
+def test_keeping_everything_changes_nothing_and_bad_k_is_refused() -> None:
+    codes, head, y = coded(0)
+    plain = float(np.mean(head.logits(codes).argmax(axis=1) == y))
+    assert metrics.accuracy_at_k(codes, head, y, 9) == plain
+    assert metrics.accuracy_at_nec(codes, head, y, 9) == plain
+    assert 0.0 <= metrics.mean_accuracy_at_nec(codes, head, y) <= 1.0
+    for call in (metrics.accuracy_at_k, metrics.accuracy_at_nec):
+        with pytest.raises(CCRError, match="k must be at least 1"):
+            call(codes, head, y, 0)
+        with pytest.raises(CCRError, match="one label for each code"):
+            call(codes, head, y[:3], 2)

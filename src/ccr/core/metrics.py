@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.stats import norm
 
 from ccr.core.geometry import unit_rows
+from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
 
 
@@ -107,6 +108,45 @@ def retention(dictionary: Any, initial: Any) -> float:
     cosines = unit_rows(_rows(dictionary)) @ unit_rows(_rows(initial)).T
     own = np.diagonal(cosines)
     return float(np.mean(own >= cosines.max(axis=1) - 1e-6))
+
+
+def accuracy_at_k(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:
+    """Accuracy when each image keeps only the `k` concepts that contribute most, by size, to its predicted class.
+
+    `codes` (m, n) are CSR, `y` (m,) holds class numbers.
+    """
+    codes = _checked_codes(codes, y, k)
+    predicted = head.logits(codes).argmax(axis=1)
+    row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
+    size = np.abs(codes.data * head.coef[predicted[row], codes.indices])
+    order = np.lexsort((-size, row))  # rows in order, within a row the largest first
+    rank = np.empty(len(row), np.int64)
+    rank[order] = np.arange(len(row)) - codes.indptr[row[order]]
+    kept = sparse.csr_matrix((np.where(rank < k, codes.data, 0), codes.indices, codes.indptr), shape=codes.shape)
+    return float(np.mean(head.logits(kept).argmax(axis=1) == y))
+
+
+def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:
+    """Accuracy when each class keeps only its `k` weights of largest size (VLG-CBM's number of effective concepts)."""
+    codes = _checked_codes(codes, y, k)
+    size = np.abs(head.coef)
+    order = np.argsort(-size, axis=1, kind="stable")[:, :k]
+    coef = np.zeros_like(head.coef)
+    np.put_along_axis(coef, order, np.take_along_axis(head.coef, order, axis=1), axis=1)
+    return float(np.mean(LinearHead(coef, head.intercept).logits(codes).argmax(axis=1) == y))
+
+
+def mean_accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray) -> float:
+    """ANEC: mean accuracy at 5, 10, ..., 30 effective concepts a class."""
+    return float(np.mean([accuracy_at_nec(codes, head, y, k) for k in range(5, 31, 5)]))
+
+
+def _checked_codes(codes: Any, y: np.ndarray, k: int) -> sparse.csr_matrix:
+    if k < 1:
+        raise CCRError(f"k must be at least 1, got {k}: it is how many concepts are kept")
+    if codes.shape[0] != len(y):
+        raise CCRError(f"there must be one label for each code, got {len(y)} labels and {codes.shape[0]} codes")
+    return sparse.csr_matrix(codes)
 
 
 def _rows(dictionary: Any) -> np.ndarray:
