@@ -174,10 +174,7 @@ def test_auto_is_sparse_on_a_cpu_and_dense_without_numba(
     assert "numba is missing" in caplog.text
 
 
-def test_what_the_sparse_engine_cannot_do_is_said(planted: Data) -> None:
-    class Custom(TopK):
-        pass
-
+def test_what_the_sparse_engine_cannot_do_is_said(planted: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     class Foreign:
         differentiable = True
         rule, encode = TopK(3).rule, TopK(3).encode
@@ -185,8 +182,9 @@ def test_what_the_sparse_engine_cannot_do_is_said(planted: Data) -> None:
     run = {"radius": 0.1, "engine": "sparse"}
     with pytest.raises(CCRError, match="sparse engine knows HardThreshold and TopK"):
         refine(planted.concepts, planted.X, planted.y, coder=Foreign(), **run)  # type: ignore[arg-type]
-    with pytest.raises(CCRError, match="works on the CPU"):
-        refine(planted.concepts, planted.X, planted.y, coder=TopK(3), training=Training(device="cuda"), **run)  # type: ignore[arg-type]
+    monkeypatch.setattr("ccr.core.refine.choice.resolve_device", lambda name: torch.device("cuda"))
+    with pytest.raises(CCRError, match="works on the CPU, not on cuda"):
+        refine(planted.concepts, planted.X, planted.y, coder=TopK(3), **run)  # type: ignore[arg-type]
 
 
 def read_order(X: Embeddings, m: int, size: int, seed: int = 0) -> Iterator[np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 import resource, sys
@@ -27,3 +28,30 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 def test_transform_of_200_000_images_over_4523_concepts_stays_under_one_and_a_half_gigabytes() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True)
     assert float(done.stdout) < 1.5
+
+
+STREAMING = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from ccr import Concepts, ConceptClassifier, HardThreshold
+m, d, n, file = int(sys.argv[1]), 512, 40, Path(sys.argv[2])
+rng = np.random.default_rng(0)
+with file.open("wb") as out:
+    for start in range(0, m, 5_000):
+        out.write(rng.standard_normal((5_000, d), dtype=np.float32).tobytes())
+X = np.memmap(file, mode="r", dtype=np.float32, shape=(m, d))
+concepts = Concepts([str(i) for i in range(n)], rng.standard_normal((n, d)))
+model = ConceptClassifier(concepts, coder=HardThreshold(length=5), max_iter=1, random_state=0)
+model.fit(X, np.arange(m) % 4)
+model.predict(X)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+"""
+
+
+def test_training_and_predicting_from_a_file_take_the_same_memory_for_five_times_the_images(tmp_path: Path) -> None:
+    def peak(m: int) -> float:
+        command = [sys.executable, "-c", STREAMING, str(m), str(tmp_path / "x")]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert peak(250_000) < peak(50_000) + 0.1  # the file is 0.41 gigabytes larger

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ccr.core import kernels
 from ccr.core.geometry import centered, unit_rows
+from ccr.core.threads import Workers
 from ccr.errors import CCRError
 
 #: About this many numbers are worked on at once; 4 MB in float32, so that they stay in the cache.
@@ -18,6 +20,8 @@ CHUNK_VALUES = 1_000_000
 RESIDENT_BYTES = 1 << 30
 #: After so many bytes read, pages of mapped files are let go.
 RELEASE_BYTES = 1 << 26
+#: Scattered rows of a file that are read at once.
+SCATTERED_ROWS = 256
 
 
 class Embeddings:
@@ -62,8 +66,15 @@ class Embeddings:
     def take(self, rows: np.ndarray) -> torch.Tensor:
         """These rows, prepared."""
         if self._prepared is not None:
-            return self._prepared[torch.from_numpy(rows)]
-        return self._read(rows, rows)
+            return self._prepared.index_select(0, torch.from_numpy(rows))
+        if in_memory(self.source):
+            return self._read(rows, rows)
+        found = torch.empty(len(rows), self.shape[1])
+        for start in range(0, len(rows), SCATTERED_ROWS):
+            part = rows[start : start + SCATTERED_ROWS]
+            found[start : start + len(part)] = self._read(part, part)
+            release(self.source)  # every row brought its neighbourhood in the file with it
+        return found
 
     def span(self, start: int, stop: int) -> torch.Tensor:
         """The rows start:stop, prepared."""
@@ -79,16 +90,37 @@ class Embeddings:
 
     def unit_mean(self) -> np.ndarray:
         """Mean of the unit rows, without centring (d,), float32."""
-        plain = Embeddings(self.source)
-        total = sum(chunk.double().sum(dim=0) for chunk in plain.chunks())
-        return (torch.as_tensor(total) / len(self)).float().numpy()
+        plain, parts = Embeddings(self.source), self._parts()
+        sums = torch.zeros(len(parts), self.shape[1], dtype=torch.float64)
+
+        def add(number: int) -> None:
+            # Into one block: a small result after every large piece would fragment the heap.
+            torch.sum(plain.span(parts[number].start, parts[number].stop), 0, dtype=torch.float64, out=sums[number])
+
+        with Workers() as workers:
+            workers.map(add, range(len(parts)))
+        return (sums.sum(dim=0) / len(self)).float().numpy()
 
     def make_resident(self) -> Embeddings:
         """Prepare every row now, if X is in memory already and small enough; training then reads faster."""
         m, d = self.shape
         if m * d * 4 <= RESIDENT_BYTES and in_memory(self.source):
-            self._prepared = torch.cat(list(self.chunks()))
+            whole = torch.empty(m, d)
+            with Workers() as workers:
+                workers.map(lambda part: whole[part].copy_(self.span(part.start, part.stop)), self._parts())
+            self._prepared = whole
         return self
+
+    @classmethod
+    def ready(cls, rows: torch.Tensor) -> Embeddings:
+        """Rows that are prepared already, read as they are."""
+        embeddings = cls(rows, normalize=False)
+        embeddings._prepared = rows
+        return embeddings
+
+    def _parts(self) -> list[slice]:
+        size = max(1, CHUNK_VALUES // (4 * self.shape[1]))
+        return [slice(start, min(start + size, len(self))) for start in range(0, len(self), size)]
 
     def _read(self, index: Any, numbers: np.ndarray) -> torch.Tensor:
         prepared = self._prepare(self.source[index], numbers)
@@ -100,16 +132,25 @@ class Embeddings:
 
     def _prepare(self, rows: Any, numbers: np.ndarray) -> torch.Tensor:
         tensor = _as_tensor(rows)
-        if not bool(torch.isfinite(tensor).all()):
-            bad = int(numbers[int((~torch.isfinite(tensor).all(dim=1)).nonzero()[0])])
-            raise CCRError(f"X must be finite, got NaN or infinity in row {bad}: drop that image or embed it again")
+        if self.normalize and kernels.AVAILABLE:
+            return self._prepare_fast(tensor, numbers)
+        _check_finite(tensor, numbers)
         if not self.normalize:
             return tensor
         unit = unit_rows(tensor)
         if not bool(unit.any(dim=1).all()):
-            bad = int(numbers[int((~unit.any(dim=1)).nonzero()[0])])
-            raise CCRError(f"an embedding must point somewhere, got only zeros in row {bad} of X: embed it again")
+            raise _only_zeros(numbers[int((~unit.any(dim=1)).nonzero()[0])])
         return unit if self.mean is None else centered(unit, self.mean)
+
+    def _prepare_fast(self, tensor: torch.Tensor, numbers: np.ndarray) -> torch.Tensor:
+        mean = np.zeros(0, np.float32) if self.mean is None else np.array(self.mean, np.float32)
+        out = torch.empty(tensor.shape)
+        bad, wrong = kernels.prepare_rows(tensor.contiguous().numpy(), mean, out.numpy())
+        if wrong == kernels.NOT_FINITE:
+            raise _not_finite(numbers[bad])
+        if wrong:
+            raise _only_zeros(numbers[bad])
+        return out
 
 
 def in_memory(source: Any) -> bool:
@@ -153,9 +194,25 @@ def _check_numeric(source: Any) -> None:
         raise CCRError(f"X must hold real numbers, got {source.dtype}: convert it to float32")
 
 
+def _check_finite(tensor: torch.Tensor, numbers: np.ndarray) -> None:
+    finite = torch.isfinite(tensor)
+    if not bool(finite.all()):
+        raise _not_finite(numbers[int((~finite.all(dim=1)).nonzero()[0])])
+
+
+def _not_finite(row: int) -> CCRError:
+    return CCRError(f"X must be finite, got NaN or infinity in row {row}: drop that image or embed it again")
+
+
+def _only_zeros(row: int) -> CCRError:
+    return CCRError(f"an embedding must point somewhere, got only zeros in row {row} of X: embed it again")
+
+
 def _as_tensor(rows: Any) -> torch.Tensor:
     if isinstance(rows, torch.Tensor):
         return rows.detach().to(device="cpu", dtype=torch.float32)
+    if isinstance(rows, np.ndarray) and rows.dtype == np.float16 and rows.flags.writeable:
+        return torch.from_numpy(np.ascontiguousarray(rows)).float()  # faster than NumPy's conversion
     array = np.ascontiguousarray(rows, dtype=np.float32)
     # torch warns about arrays it could write to but must not; it never writes here.
     return torch.from_numpy(array if array.flags.writeable else array.copy())

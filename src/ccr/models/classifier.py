@@ -26,6 +26,7 @@ from ccr.core.refine import Training, refine
 from ccr.core.refine.loop import Callback, EngineName, Folder
 from ccr.core.refine.options import Optimizer, Schedule
 from ccr.core.space import Angular, Center, Dispersion, Space, Symmetric
+from ccr.core.threads import threads_for
 from ccr.errors import CCRError, CCRWarning, FormatError, NotFittedError
 from ccr.models.fitted import Fitted, pack, stored_concepts, unpack
 from ccr.models.labels import ClassWeight, as_labels, number_labels, training_weights, validation_rows
@@ -168,8 +169,9 @@ class ConceptClassifier(Questions, ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         mean = plain.unit_mean() if self.center else None
         dispersion = Symmetric(DEFAULT_STRENGTH) if self.dispersion == "auto" else self.dispersion
-        space = Space.fit(concepts.embeddings, mean, center=self.center, dispersion=dispersion)
-        initial = concepts.with_embeddings(space.place(concepts.embeddings))
+        with threads_for(concepts.embeddings.size * concepts.dimension):
+            space = Space.fit(concepts.embeddings, mean, center=self.center, dispersion=dispersion)
+            initial = concepts.with_embeddings(space.place(concepts.embeddings))
         embeddings = Embeddings(X, mean=space.image_mean).make_resident()
         held_out: Any
         if validation is not None:

@@ -17,6 +17,7 @@ from ccr.core.coding.rules import (
     TopRule,
     calibrate,
 )
+from ccr.core.coding.scoring import scores_into
 
 __all__ = [
     "CALIBRATION_ROWS",
@@ -39,4 +40,5 @@ __all__ = [
     "code_chunks",
     "logits_of",
     "map_codes",
+    "scores_into",
 ]

@@ -13,14 +13,15 @@ from scipy import sparse
 from ccr.core import kernels
 from ccr.core.coding.pursuit import PursuitRule
 from ccr.core.coding.rules import ActiveEntries, Rule
+from ccr.core.coding.scoring import scores_into
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.threads import Workers
 
 Result = TypeVar("Result")
 #: Pieces whose codes `code_chunks` makes at once.
 AHEAD = 16
-#: Rows of a piece at most: with few concepts a piece is small anyway.
-MOST_ROWS = 2048
+#: Work is cut into about this many pieces, of at least so many rows.
+SHARES, FEWEST_ROWS = 16, 128
 
 
 def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> sparse.csr_matrix:
@@ -36,7 +37,8 @@ def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> sparse.csr_
 
 def code_chunks(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> Iterator[sparse.csr_matrix]:
     """Codes of some rows of X after the other, in order."""
-    work = _coding(rule, X, dictionary, None, lambda rows, codes: codes)
+    with Workers():
+        work = _coding(rule, X, dictionary, None, lambda rows, codes: codes)
     spans = _spans(len(X), dictionary)
     for start in range(0, len(spans), AHEAD):
         with Workers() as workers:
@@ -59,12 +61,11 @@ def map_codes(
 
     `workers` are those of a surrounding `with`; otherwise there are some for this call.
     """
-    work = _coding(rule, X, dictionary, rows, use)
+    if workers is None:
+        with Workers() as own:
+            return map_codes(rule, X, dictionary, use, rows=rows, workers=own)
     spans = _spans(len(X) if rows is None else len(rows), dictionary)
-    if workers is not None:
-        return workers.map(work, spans)
-    with Workers() as own:
-        return own.map(work, spans)
+    return workers.map(_coding(rule, X, dictionary, rows, use), spans)
 
 
 def logits_of(codes: ActiveEntries, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -80,7 +81,8 @@ def logits_of(codes: ActiveEntries, weights: np.ndarray, bias: np.ndarray) -> np
 
 
 def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
-    size = max(1, min(CHUNK_VALUES // max(dictionary.shape), MOST_ROWS))
+    # Pieces for several threads to share, but none so small that starting it takes longer than the work.
+    size = max(1, min(CHUNK_VALUES // max(dictionary.shape), max(FEWEST_ROWS, count // SHARES)))
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
@@ -101,13 +103,13 @@ def _coding(
 
 
 def _scoring(rule: Rule, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
-    transposed = torch.tensor(dictionary, dtype=torch.float32).T
+    concepts = torch.tensor(dictionary, dtype=torch.float32)
     own = threading.local()
 
     def encode(x: torch.Tensor) -> ActiveEntries:
         if len(x) > len(getattr(own, "buffer", ())):
             # Used again by every piece of a thread: fresh large blocks between small results would fragment the heap.
-            own.buffer = torch.empty(len(x), transposed.shape[1])
-        return rule.select(torch.mm(x, transposed, out=own.buffer[: len(x)]).numpy())
+            own.buffer = torch.empty(len(x), len(concepts))
+        return rule.select(scores_into(x, concepts, own.buffer[: len(x)]).numpy())
 
     return encode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,18 +41,31 @@ class PursuitRule:
 
     def encoder(self, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
         """The function from embeddings (b, d) to their codes."""
-        rows = torch.tensor(dictionary, dtype=torch.float64)
-        gram = (rows @ rows.T).numpy()
+        rows = torch.tensor(dictionary, dtype=torch.float32)
+        exact = rows.double()
+        gram = exact @ exact.T
+        grams = gram.numpy(), gram.float().numpy()
+        unit = bool(((gram.diagonal() - 1.0).abs() < 1e-5).all())
 
         def encode(x: torch.Tensor) -> ActiveEntries:
-            x = x.double()
-            counts = np.empty(len(x), np.int64)
-            indices = np.empty(len(x) * self.length, np.int32)
-            data = np.empty(len(x) * self.length, np.float32)
-            scores, squares = (x @ rows.T).numpy(), (x**2).sum(dim=1).numpy()
-            kernels.pursue(gram, scores, squares, self.information, self.length, indices, data, counts)
-            written = (np.arange(self.length) < counts[:, None]).ravel() & (data != 0.0)
-            pointers = np.concatenate([[0], np.cumsum(written.reshape(len(x), -1).sum(axis=1))]).astype(np.int32)
+            shape = (len(x), self.length)
+            indices, data, counts = np.empty(shape, np.int32), np.empty(shape, np.float32), np.full(len(x), -1)
+            if unit:
+                self._run(kernels.pursue_fast, grams[1], x, rows, indices, data, counts)
+            hard = np.flatnonzero(counts < 0)
+            if len(hard):
+                again = [part[hard] for part in (indices, data, counts)]
+                self._run(kernels.pursue, grams[0], x[hard].double(), exact, *again)
+                indices[hard], data[hard], counts[hard] = again
+            written = (np.arange(self.length) < counts[:, None]) & (data != 0.0)
+            pointers = np.concatenate([[0], np.cumsum(written.sum(axis=1))]).astype(np.int32)
             return ActiveEntries(pointers, indices[written], data[written])
 
         return encode
+
+    def _run(
+        self, kernel: Any, gram: np.ndarray, x: torch.Tensor, rows: torch.Tensor, indices: np.ndarray, data: np.ndarray,
+        counts: np.ndarray,
+    ) -> None:  # fmt: skip
+        scores, squares = (x @ rows.T).numpy(), (x**2).sum(dim=1).numpy()
+        kernel(gram, scores, squares, self.information, self.length, indices.ravel(), data.ravel(), counts)

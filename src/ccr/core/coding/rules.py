@@ -18,6 +18,8 @@ from ccr.errors import CCRWarning
 CALIBRATION_ROWS = 16_384
 #: How strongly a batch's length corrects the threshold; see `ThresholdRule.nudged`.
 NUDGE = 0.05
+#: A new threshold is looked for above this part of the one before.
+NEAR = 0.9
 
 
 class ActiveEntries(NamedTuple):
@@ -115,7 +117,10 @@ class ThresholdRule:
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ThresholdRule:
         if self.length is None:
             return self
-        return replace(self, threshold=calibrate(X, dictionary, length=self.length, positive=self.positive))
+        return replace(self, threshold=self._calibrated(X, dictionary, self.length))
+
+    def _calibrated(self, X: Embeddings, dictionary: np.ndarray, length: float) -> float:
+        return calibrate(X, dictionary, length=length, positive=self.positive, near=self.threshold)
 
 
 @dataclass(frozen=True)
@@ -154,16 +159,21 @@ def _select(rule: ThresholdRule | TopRule, scores: np.ndarray) -> ActiveEntries:
     return ActiveEntries(pointers, np.nonzero(active)[1].astype(np.int32), scores[active])
 
 
-def calibrate(X: Embeddings, dictionary: np.ndarray, *, length: float, positive: bool = False) -> float:
+def calibrate(
+    X: Embeddings, dictionary: np.ndarray, *, length: float, positive: bool = False, near: float = 0.0
+) -> float:
     """The threshold at which rows of X have `length` active concepts on average.
 
-    Halfway between the (m length)-th largest score and the next, so that rounding does not flip either.
+    Halfway between the (m length)-th largest score and the next, so that rounding does not flip either. It is found
+    faster if it is known to be `near` a number.
     """
     rows = np.arange(len(X))
     if len(X) > CALIBRATION_ROWS:
         rows = np.linspace(0, len(X) - 1, CALIBRATION_ROWS).astype(np.int64)
     wanted = min(round(len(rows) * length), len(rows) * len(dictionary))
-    largest = _largest_scores(X, rows, dictionary, wanted + 1, positive)
+    largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, NEAR * near)
+    if len(largest) <= wanted and near > 0.0:
+        largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, 0.0)
     if len(largest) > wanted:
         return float(np.partition(largest, 1)[:2].sum()) / 2
     # Every usable score is wanted: two-sided that is all of them, one-sided all that are positive.
@@ -177,12 +187,13 @@ def calibrate(X: Embeddings, dictionary: np.ndarray, *, length: float, positive:
     return 0.0
 
 
-def _largest_scores(X: Embeddings, rows: np.ndarray, dictionary: np.ndarray, count: int, positive: bool) -> np.ndarray:
-    """The `count` largest usable |scores| of these rows, in no order; fewer if there are fewer."""
+def _largest_scores(
+    X: Embeddings, rows: np.ndarray, dictionary: np.ndarray, count: int, positive: bool, floor: float
+) -> np.ndarray:
+    """The `count` largest usable |scores| of these rows above `floor`, in no order; fewer if there are fewer."""
     transposed = torch.tensor(dictionary, dtype=torch.float32).T
     size = max(1, CHUNK_VALUES // len(dictionary))
     best = np.zeros(0, np.float32)
-    floor = 0.0
     for start in range(0, len(rows), size):
         scores = X.take(rows[start : start + size]) @ transposed
         values = (scores if positive else scores.abs()).numpy().ravel()

@@ -2,13 +2,15 @@
 the rows or concepts that it is given: who calls it decides about threads (`ccr.core.threads.Workers`)."""
 
 from ccr.core.kernels.compiling import AVAILABLE
-from ccr.core.kernels.pursuit import pursue
+from ccr.core.kernels.pursuit import pursue, pursue_fast
+from ccr.core.kernels.rows import NOT_FINITE, prepare_rows
 from ccr.core.kernels.select import ONE_SIDED, TOP, TWO_SIDED, select_active
 from ccr.core.kernels.step import by_concept, cap_row, count_concepts, head_slopes, logits, move_concepts
 from ccr.core.kernels.warm import warm_up
 
 __all__ = [
     "AVAILABLE",
+    "NOT_FINITE",
     "ONE_SIDED",
     "TOP",
     "TWO_SIDED",
@@ -18,7 +20,9 @@ __all__ = [
     "head_slopes",
     "logits",
     "move_concepts",
+    "prepare_rows",
     "pursue",
+    "pursue_fast",
     "select_active",
     "warm_up",
 ]

@@ -1,5 +1,9 @@
 """Orthogonal matching pursuit and IP-OMP (METHOD 1) by the Gram matrix, with an orthonormal basis of the selected rows
-that grows by one a step. In float64: what is left of a row after projection is a difference of near-equal numbers."""
+that grows by one a step.
+
+What is left of a row after projection is a difference of near-equal numbers. `pursue_fast` works in float32 and gives
+up an image as soon as that could change a choice; `pursue` works in float64.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,10 @@ from ccr.core.kernels.compiling import comparing, compiled, fused
 SMALLEST_REST = 1e-6
 #: A gain below this part of |x| is rounding.
 SMALLEST_GAIN = 1e-12
+#: In float32, least part of |x|^2 and of |d|^2 that may be left.
+LEAST_FAST = np.float32(1e-3)
+#: Entries worked on at once.
+WIDE = 64
 
 
 @fused
@@ -69,6 +77,54 @@ def _deflate(line, scale, part, scores, left):  # type: ignore[no-untyped-def]
         left[row] -= value * value
 
 
+@fused
+def _deflate_fast(line, scale, part, scores, left, information, gains):  # type: ignore[no-untyped-def]
+    """`_deflate` and the gains after it in one pass."""
+    for row in range(len(line)):
+        value = line[row] * scale
+        line[row] = value
+        score = scores[row] - part * value
+        rest = left[row] - value * value
+        scores[row] = score
+        left[row] = rest
+        gains[row] = score * score / rest if information else score * score
+
+
+@compiled
+def _largest_bits(bits):  # type: ignore[no-untyped-def]
+    """Largest of numbers >= 0 that are given as their bits: these are ordered alike, and as integers vectorised."""
+    best = np.int32(0)
+    for place in range(len(bits)):
+        best = bits[place] if bits[place] > best else best
+    return best
+
+
+@compiled
+def _smallest_bits(bits):  # type: ignore[no-untyped-def]
+    """Smallest of such numbers; rounding below zero counts as below all."""
+    best = bits[0]
+    for place in range(len(bits)):
+        best = bits[place] if bits[place] < best else best
+    return best
+
+
+@compiled
+def _first_fast(values, wanted):  # type: ignore[no-untyped-def]
+    """The first place of a value, WIDE at a time."""
+    n = len(values)
+    for start in range(0, n - WIDE + 1, WIDE):
+        piece = values[start : start + WIDE]
+        found = np.uint8(0)
+        for place in range(WIDE):
+            found |= np.uint8(piece[place] == wanted)
+        if found:
+            return start + _first(piece, wanted)
+    for place in range(n // WIDE * WIDE, n):
+        if values[place] == wanted:
+            return place
+    return 0
+
+
 @compiled
 def _coefficients(basis, chosen, parts, count, out):  # type: ignore[no-untyped-def]
     """Least squares on the chosen rows: back substitution of R c = parts with R[t, s] = basis[t, chosen[s]]."""
@@ -112,8 +168,52 @@ def pursue(gram, scores, squares, information, length, indices, data, counts):  
             line[pick], left[pick] = 0.0, 0.0
             count += 1
         _coefficients(basis, chosen, parts, count, found)
-        place = item * length
-        for step in np.argsort(chosen[:count]):
-            indices[place], data[place] = chosen[step], found[step]
-            place += 1
+        _write(chosen, found, count, item * length, indices, data)
         counts[item] = count
+
+
+@compiled
+def pursue_fast(gram, scores, squares, information, length, indices, data, counts):  # type: ignore[no-untyped-def]
+    """`pursue` in float32, for rows of norm 1; counts[r] = -1 for images that need float64, because too little of them
+    or of some row is left."""
+    n = len(gram)
+    left, gains = np.empty(n, np.float32), np.empty(n, np.float32)
+    basis = np.empty((length, n), np.float32)
+    chosen, parts, found = np.empty(length, np.int64), np.empty(length, np.float32), np.empty(length, np.float32)
+    nothing, gain_bits, left_bits = np.zeros(n, np.float32), gains.view(np.int32), left.view(np.int32)
+    least = np.full(1, LEAST_FAST, np.float32).view(np.int32)[0]
+    for item in range(len(scores)):
+        line, rest, count = scores[item], squares[item], 0
+        left[:] = np.float32(1.0)
+        _deflate_fast(nothing, np.float32(1.0), np.float32(0.0), line, left, information, gains)
+        while count < length:
+            best = _largest_bits(gain_bits)
+            if best == 0:
+                break
+            if _smallest_bits(left_bits) < least or rest < squares[item] * LEAST_FAST:
+                count = -1
+                break
+            pick = _first_fast(gain_bits, best)
+            basis[count] = gram[pick]
+            _project(basis, count, pick, basis[count])
+            root = np.sqrt(left[pick])
+            parts[count], chosen[count] = line[pick] / root, pick
+            # A row that is used up has no score and is, for the division, infinitely long.
+            line[pick], left[pick] = np.float32(0.0), np.float32(1e30)
+            basis[count, pick] = np.float32(0.0)
+            _deflate_fast(basis[count], np.float32(1.0) / root, parts[count], line, left, information, gains)
+            basis[count, pick] = root
+            rest -= parts[count] * parts[count]
+            count += 1
+        counts[item] = count
+        if count > 0:
+            _coefficients(basis, chosen, parts, count, found)
+            _write(chosen, found, count, item * length, indices, data)
+
+
+@compiled
+def _write(chosen, found, count, place, indices, data):  # type: ignore[no-untyped-def]
+    """Columns, rising, and coefficients of one image."""
+    for step in np.argsort(chosen[:count]):
+        indices[place], data[place] = chosen[step], found[step]
+        place += 1

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
-from ccr.core.kernels import pursuit, select, step
+from ccr.core.kernels import pursuit, rows, select, step
 from ccr.core.kernels.compiling import AVAILABLE
 
 #: Seconds after which a wait is worth a word.
@@ -26,11 +30,25 @@ def warm_up(say: Callable[[str], None] | None = None) -> None:
         timer.daemon = True
         timer.start()
     try:
+        _compile_elsewhere()
         _call_each()
     finally:
         if timer is not None:
             timer.cancel()
     _ready.set()
+
+
+def _compile_elsewhere() -> None:
+    """Compile in another process, if nothing is on disk yet: the compiler would leave half a gigabyte in this one.
+
+    Where that fails (nothing can be written, no process can be started), the kernels compile here as they are called.
+    """
+    cached = [kernel.stats.cache_path for kernel in (select.select_active, step.move_concepts)]
+    if all(path is not None and any(Path(path).glob("*.nbi")) for path in cached):
+        return
+    program = "from ccr.core.kernels import warm; warm._call_each()"
+    with suppress(OSError):
+        subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
 
 
 def _call_each() -> None:
@@ -51,5 +69,7 @@ def _call_each() -> None:
         0, 1, True, 0.9, 1.0, 1.0, starts, ints, one, one, square, square, square.copy(), square.copy(), one.copy(),
         np.float32(0), 0.1, True, square.copy(), square.copy(), one.copy(), square, 0.1, 0.1,
     )  # fmt: skip
+    rows.prepare_rows(square, zeros[:0], square.copy())
+    pursuit.pursue_fast(square, square.copy(), one, True, 1, ints, one.copy(), counts)
     eye = np.ones((1, 1))
     pursuit.pursue(eye, np.ones((1, 1)), np.ones(1), True, 1, ints, one.copy(), counts)

@@ -18,7 +18,7 @@ from ccr.core.refine.dense import SIZE_DECAY, State, StepOptions, StepReport, st
 from ccr.core.threads import Workers
 
 #: Multiplications of a block: enough that starting it costs little beside it.
-BLOCK_WORK = 20_000_000
+BLOCK_WORK = 16_000_000
 #: Ranges of concepts a thread: some are slower than others, and so are threads on a busy machine.
 RANGES = 4
 #: Arrays that the next step depends on.

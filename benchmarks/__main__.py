@@ -1,0 +1,45 @@
+"""`python -m benchmarks [part ...]`: print one table and write it to RESULTS.md (all parts only)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks import accuracy, prediction, pursuit, steps
+from benchmarks.measuring import Line, machine, table
+from ccr.core import kernels
+
+PARTS = {"steps": steps, "accuracy": accuracy, "pursuit": pursuit, "prediction": prediction}
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def main(names: list[str]) -> None:
+    unknown = set(names) - set(PARTS)
+    if unknown:
+        sys.exit(f"there are the benchmarks {', '.join(PARTS)}, not {', '.join(sorted(unknown))}")
+    where = machine()
+    kernels.warm_up(lambda text: print(text, file=sys.stderr))
+    lines: list[Line] = []
+    notes: list[str] = []
+    for name in names or PARTS:
+        print(f"{name} ...", file=sys.stderr)
+        try:
+            lines += PARTS[name].run()  # type: ignore[attr-defined]
+        except accuracy.Skipped as reason:
+            notes.append(f"{name} was skipped: {reason}.")
+    text = "\n".join([where, "", table(lines), *(f"\n{note}" for note in notes)])
+    print(text)
+    if not names:
+        RESULTS.write_text(f"# Benchmarks\n\n`make bench` wrote this. {NOTES}\n\n{text}\n", encoding="utf-8")
+
+
+NOTES = (
+    "Everything in a line was timed in turns in one run; the least of several rounds counts. Opponents and the floor "
+    "get one thread or all, whichever is faster. The plain dense loop is `benchmarks/opponents.py`. The lines in "
+    "brackets compare the dense loop with the bare product as one `torch.mm` computes it: an engine whose step is that "
+    "product and nothing else would be so much faster. Ours computes the product of many concepts in tiles, which is "
+    "faster than one call."
+)
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,117 @@
+"""Time to a validation accuracy: CIFAR-10 photos, concepts embedded by the bundled encoder."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.measuring import Line, at_least
+from benchmarks.opponents import DenseLoop
+from ccr import Angular, ConceptClassifier, Concepts, HardThreshold
+from ccr.core.inputs import Embeddings
+from ccr.core.space import Space, Symmetric
+from ccr.errors import CCRError
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+EPOCHS, LENGTH = 20, 11.0
+
+
+class Skipped(Exception):
+    """Why a benchmark cannot run here."""
+
+
+def run(rounds: int = 1) -> list[Line]:
+    X, y, validation = _photos()
+    concepts = _concepts()
+    return [
+        _measure(X, y, validation, concepts, rounds, released=True),
+        _measure(X, y, validation, concepts, rounds, released=False),
+    ]
+
+
+def _photos() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    file = SHARED / "embeddings" / "cifar10.npz"
+    if not file.exists():
+        raise Skipped(f"there is no {file}")
+    images = np.load(file)
+    train = np.random.default_rng(0).permutation(np.flatnonzero(images["is_train"]))
+    cut = len(train) // 10
+    X, y = images["X"].astype(np.float32), images["y"].astype(np.int64)
+    return X[train[cut:]], y[train[cut:]], (X[train[:cut]], y[train[:cut]])
+
+
+def _concepts() -> Concepts:
+    from ccr.data.encoders import load_encoder
+
+    file = SHARED / "concepts" / "cifar10.txt"
+    if not file.exists():
+        raise Skipped(f"there is no {file}")
+    names = list(dict.fromkeys(line.strip() for line in file.read_text().splitlines() if line.strip()))
+    try:
+        return Concepts(names, load_encoder("bundled").embed_texts(names))
+    except (CCRError, OSError) as error:
+        raise Skipped(f"the bundled encoder cannot be used: {error}") from error
+
+
+def _measure(X, y, validation, concepts, rounds, *, released) -> Line:  # type: ignore[no-untyped-def]
+    best, reached, target, length = float("inf"), float("inf"), 0.0, 0.0
+    for _ in range(rounds):
+        for threads in sorted({1, torch.get_num_threads()}):
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            seconds, target, length = _dense(X, y, validation, concepts, released)
+            torch.set_num_threads(before)
+            best = min(best, seconds)
+    for _ in range(2 * rounds + 1):
+        reached = min(reached, _ours(X, y, validation, concepts, target))
+    kind = "released settings" if released else "released steps on our preparation"
+    other = f"plain dense loop, {kind}, {EPOCHS} epochs, length {length:.1f}: {best:.2f} s"
+    work = f"time to {target:.1%} validation accuracy, CIFAR-10 photos"
+    ratio = at_least(best / reached, 20.0) if released else (f"{best / reached:.1f} times faster", "", None)
+    return Line(work, f"{reached:.2f} s, all of `fit`, defaults, length {LENGTH:g}", other, *ratio)
+
+
+def _dense(X, y, validation, concepts, released):  # type: ignore[no-untyped-def]
+    """Seconds of training alone, final validation accuracy and length."""
+    mean = None if released else Embeddings(X).unit_mean()
+    space = Space.fit(
+        concepts.embeddings,
+        mean,
+        center=None if released else "data",
+        dispersion=Angular() if released else Symmetric(0.9),
+    )
+    D = space.place(concepts.embeddings)
+    rows, held_out = (Embeddings(part, mean=space.image_mean).make_resident() for part in (X, validation[0]))
+    coder = HardThreshold(threshold=0.15, sign="positive") if released else HardThreshold(length=LENGTH)
+    rule = coder.rule(rows, D)
+    loop = DenseLoop(torch.from_numpy(D), 10, rule.threshold, one_sided=released)
+    tensor, labels = rows.span(0, len(rows)), torch.from_numpy(y)
+    start = time.perf_counter()
+    for _ in range(EPOCHS):
+        loop.epoch(tensor, labels, torch.randperm(len(labels)))
+    seconds = time.perf_counter() - start
+    codes = loop.codes(tensor[:2000])
+    accuracy = loop.accuracy(held_out.span(0, len(held_out)), torch.from_numpy(validation[1]))
+    return seconds, accuracy, float((codes != 0).sum()) / len(codes)
+
+
+class _Reached(Exception):
+    pass
+
+
+def _ours(X, y, validation, concepts, target) -> float:  # type: ignore[no-untyped-def]
+    model = ConceptClassifier(concepts, coder=HardThreshold(length=LENGTH), random_state=0)
+    start = time.perf_counter()
+
+    def check(epoch, epochs) -> None:  # type: ignore[no-untyped-def]
+        if epoch.validation_accuracy >= target:
+            raise _Reached
+
+    try:
+        model.fit(X, y, validation=validation, callback=check)
+    except _Reached:
+        return time.perf_counter() - start
+    return float("inf")

@@ -1,0 +1,87 @@
+"""Times of several things, taken in turns so that all see the same machine, and the table they end up in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class Line:
+    """One result. `wanted` is the bound that the project set itself, `met` whether it is kept."""
+
+    work: str
+    ours: str
+    other: str
+    ratio: str
+    wanted: str
+    met: bool | None
+
+
+def take_turns(works: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
+    """The least seconds of each, over rounds in which each runs once; one round before is not counted."""
+    best = dict.fromkeys(works, float("inf"))
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            if number:
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def on_threads(count: int, work: Callable[[], object]) -> Callable[[], None]:
+    """The same work with so many threads of torch."""
+
+    def run() -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        try:
+            work()
+        finally:
+            torch.set_num_threads(before)
+
+    return run
+
+
+def at_least(factor: float, wanted: float) -> tuple[str, str, bool]:
+    return f"{factor:.1f} times faster", f"at least {wanted:g}", factor >= wanted
+
+
+def at_most(factor: float, wanted: float) -> tuple[str, str, bool]:
+    return f"{factor:.2f} times the time", f"at most {wanted:g}", factor <= wanted
+
+
+def table(lines: list[Line]) -> str:
+    """As Markdown."""
+    head = "| work | ours | against | ratio | wanted | met |\n|---|---|---|---|---|---|\n"
+    met = {True: "yes", False: "**no**", None: ""}
+    rows = [
+        f"| {line.work} | {line.ours} | {line.other} | {line.ratio} | {line.wanted} | {met[line.met]} |"
+        for line in lines
+    ]
+    return head + "\n".join(rows)
+
+
+def machine() -> str:
+    """What it was measured on."""
+    model = platform.processor() or platform.machine()
+    cpu = Path("/proc/cpuinfo")
+    if cpu.exists():
+        names = [line.split(":")[1].strip() for line in cpu.read_text().splitlines() if line.startswith("model name")]
+        model = names[0] if names else model
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "numpy", "scikit-learn"))
+    when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"{when}. {model}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; load at the start {load} (other "
+        f"work on the machine counts in). Python {platform.python_version()}, {versions}."
+    )

@@ -1,0 +1,100 @@
+"""A training step at three shapes: the sparse engine, the plain dense loop, and the bare product X D^T."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from benchmarks.measuring import Line, at_least, at_most, on_threads, take_turns
+from benchmarks.opponents import DenseLoop
+from ccr import HardThreshold
+from ccr.core.geometry import unit_rows
+from ccr.core.inputs import Embeddings
+from ccr.core.refine.data import Labelled
+from ccr.core.refine.loop import Trainer
+from ccr.core.refine.options import Training
+from ccr.core.threads import Workers
+
+DIMENSION = 512
+
+
+class Shape(NamedTuple):
+    """`images` are those of the data set, which decide on the batch; `rows` are timed, `dense_rows` by the opponent."""
+
+    name: str
+    images: int
+    n: int
+    classes: int
+    length: int
+    rows: int
+    dense_rows: int
+    faster: float
+    floor: float | None
+
+
+SHAPES = (
+    Shape("ImageNet", 1_281_167, 4523, 1000, 47, 16_384, 1000, 15.0, 1.8),
+    Shape("CIFAR-100", 50_000, 824, 100, 20, 16_384, 4000, 8.0, 3.0),
+    Shape("CIFAR-10", 50_000, 128, 10, 11, 32_768, 10_000, 8.0, None),
+)
+
+
+def run(rounds: int = 5) -> list[Line]:
+    return [line for shape in SHAPES for line in _measure(shape, rounds)]
+
+
+def _measure(shape: Shape, rounds: int) -> list[Line]:
+    rng = np.random.default_rng(0)
+    D = unit_rows(rng.standard_normal((shape.n, DIMENSION), dtype=np.float32))
+    X = torch.from_numpy(unit_rows(rng.standard_normal((shape.rows, DIMENSION), dtype=np.float32)))
+    y = rng.integers(0, shape.classes, shape.rows)
+    labels = torch.from_numpy(y)
+    data = Labelled(Embeddings.ready(X), np.arange(len(X)), y, np.ones(len(X), np.float32))
+    batch = Training().batch(shape.images)
+    coder = HardThreshold(length=shape.length)
+    product = torch.empty(shape.rows, shape.n)
+    threads = torch.get_num_threads()
+    with Workers() as workers:
+        trainer = Trainer(D, data, None, coder, 0.1, shape.classes, Training(batch_size=batch), workers)
+        dense = DenseLoop(
+            torch.from_numpy(D), shape.classes, trainer.start.rule.threshold, one_sided=False, dropout=0.1
+        )
+        order = torch.arange(shape.dense_rows)
+
+        def floor_in_pieces() -> None:
+            pieces = [slice(start, start + 1024) for start in range(0, shape.rows, 1024)]
+            workers.map(lambda rows: torch.mm(X[rows], dense.center.T, out=product[rows]), pieces)
+
+        works = {"sparse": lambda: trainer._epoch(1, 10), "floor, our threads": floor_in_pieces}
+        for count in sorted({1, threads}):
+            # Torch's own threads wait for each other: on a busy machine one can be faster than two.
+            works[f"floor {count}"] = on_threads(count, lambda: torch.mm(X, dense.center.T, out=product))
+            works[f"dense {count}"] = on_threads(count, lambda: dense.epoch(X, labels, order))
+        seconds = take_turns(works, rounds=rounds)
+    return _lines(shape, batch, seconds)
+
+
+def _lines(shape: Shape, batch: int, seconds: dict[str, float]) -> list[Line]:
+    ours = seconds["sparse"] / shape.rows * 1e6
+    floor = min(value for name, value in seconds.items() if name.startswith("floor")) / shape.rows * 1e6
+    dense = min(value for name, value in seconds.items() if name.startswith("dense")) / shape.dense_rows * 1e6
+    work = f"step, {shape.name} shape (n={shape.n}, C={shape.classes}, {shape.length} active), a sample"
+    mine = f"{ours:.2f} us, batch {batch}"
+    lines = [Line(work, mine, f"plain dense loop, batch 100: {dense:.1f} us", *at_least(dense / ours, shape.faster))]
+    against = f"bare X D^T: {floor:.2f} us"
+    # No engine that computes X D^T can be faster than this against the dense loop.
+    bound = Line(
+        f"(the floor itself, {shape.name} shape)",
+        f"{floor:.2f} us",
+        f"plain dense loop: {dense:.1f} us",
+        f"{dense / floor:.1f} times faster",
+        "",
+        None,
+    )
+    if shape.floor is None:
+        lines.append(Line(work, mine, against, f"{ours / floor:.2f} times the time", "", None))
+    else:
+        lines.append(Line(work, mine, against, *at_most(ours / floor, shape.floor)))
+    return [*lines, bound]
