@@ -107,7 +107,7 @@ def evaluation_table(rows: Mapping[str, Evaluation], title: str) -> Table:
     """One line a model: accuracy with its interval, length, how far concepts moved, how many are still themselves."""
     table = Table(title=title, title_justify="left")
     table.add_column("model", no_wrap=True)
-    for name in ("accuracy", "95 % interval", "length", "moved", "most", "kept"):
+    for name in ("accuracy", "95 % interval", "length", "moved", "kept"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, found in rows.items():
         table.add_row(
@@ -116,12 +116,9 @@ def evaluation_table(rows: Mapping[str, Evaluation], title: str) -> Table:
             f"{found.interval.low:.1%}-{found.interval.high:.1%}",
             f"{found.length:.1f}",
             f"{found.deviation.mean:.3f}",
-            f"{found.deviation.max:.3f}",
             f"{found.retention:.0%}",
         )
-    table.caption = (
-        "length: concepts an image; moved: mean and largest deviation; kept: concepts still nearest to themselves"
-    )
+    table.caption = "length: concepts an image; moved: mean deviation; kept: concepts still nearest to themselves"
     table.caption_justify = "left"
     return table
 

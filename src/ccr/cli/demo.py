@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from functools import partial
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Advance, Json, bar, console, note, print_json, write_whole
+from ccr.cli.common import Json, bar, console, note, print_json, write_whole
 
 if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
@@ -46,20 +48,19 @@ def demo(
     store = _store(out / "store", encoder, quiet=as_json)
     concepts = _concepts(out / "concepts.txt", encoder, quiet=as_json)
     parts = _parts(store)
-    plain, gain = _gains(concepts, parts, quiet=as_json)
+    gain = _gain(concepts, parts, quiet=as_json)
     probe = linear_probe(**parts)
     gain.model.metrics_["test"] = gain.model.evaluate(store.select("test")).to_dict()
     gain.model.save(out / "model")
     gain.baseline_model.save(out / "baseline")
     report = out / "report.html"
-    right, wrong = _write_report(report, (plain, gain), probe, store, concepts)
-    gains = {"without_dispersion": plain.to_dict(), "with_dispersion": gain.to_dict()}
-    result = {"model": str(out / "model"), "report": str(report), "linear_probe": probe, **gains}
+    right, wrong = _write_report(report, gain, probe, store, concepts)
+    result = {"model": str(out / "model"), "report": str(report), "linear_probe": probe, **gain.to_dict()}
     if as_json:
         explained = {"right": right.explanation.to_dict(), "wrong": wrong.explanation.to_dict()}
         print_json({**result, "length": gain.model.metrics_["test"]["length"], **explained})
         return
-    console.print(_table(plain, gain, probe))
+    console.print(_table(gain, probe))
     _show(right, wrong)
     console.print(f"\nThe report is {escape(str(report.resolve()))}\nThe model is {escape(str(out / 'model'))}")
 
@@ -76,60 +77,56 @@ def _store(path: Path, encoder: Encoder, *, quiet: bool) -> EmbeddingStore:
 
 
 def _concepts(path: Path, encoder: Encoder, *, quiet: bool) -> Concepts:
-    """The demo's own list, left where the user can read and change it; a changed one is used."""
+    """The demo's own list, left where the user can read and change it; embeddings of an unchanged one are kept."""
+    from ccr.core.concepts import Concepts
     from ccr.data.vocab import embed_concepts, read_concepts
 
     if not path.is_file():
         write_whole(path, files("ccr.data").joinpath("demo_concepts.txt").read_bytes())
     names = read_concepts(path)
+    mark = hashlib.sha256("\n".join([encoder.text_fingerprint, *names]).encode()).hexdigest()[:16]
+    kept = path.with_name(f"concepts-{mark}.npy")
+    if kept.is_file():
+        return Concepts(names, np.load(kept, allow_pickle=False))
     note(f"embedding {len(names)} concepts", quiet=quiet)
-    return embed_concepts(names, encoder)
+    concepts = embed_concepts(names, encoder)
+    buffer = BytesIO()
+    np.save(buffer, concepts.embeddings)
+    write_whole(kept, buffer.getvalue())
+    return concepts
 
 
 def _parts(store: EmbeddingStore) -> dict[str, Part]:
     """Too few photos to set any aside: all but the test split are trained on, and no choice is left to make."""
-    import numpy as np
-
     from ccr.study.experiments import Part
 
     train, test = store.select(rows=np.flatnonzero(store.splits != "test")), store.select("test")
     return {"train": Part(train, train.y), "test": Part(test, test.y)}
 
 
-def _gains(concepts: Concepts, parts: dict[str, Part], *, quiet: bool) -> tuple[Gain, Gain]:
-    """What refinement brings, without dispersion and with the default one, everything else equal."""
+def _gain(concepts: Concepts, parts: dict[str, Part], *, quiet: bool) -> Gain:
+    """What refinement brings over the concepts exactly as they were embedded."""
     from ccr.core.coding import HardThreshold
     from ccr.study.experiments import refinement_gain
 
-    gains = []
+    options = {"coder": HardThreshold(length=LENGTH), "dispersion": None, "validation_fraction": 0.0}
     with bar(quiet=quiet) as advance:
-        for number, dispersion in enumerate((None, "auto")):
-            found = refinement_gain(
-                concepts,
-                **parts,
-                options={
-                    "coder": HardThreshold(length=LENGTH),
-                    "dispersion": dispersion,
-                    "validation_fraction": 0.0,
-                },
-                radius=RADIUS,
-                seeds=range(SEEDS),
-                progress=partial(_advance_half, advance, number),
-            )
-            gains.append(found)
-    return gains[0], gains[1]
-
-
-def _advance_half(advance: Advance, half: int, done: int, total: int) -> None:
-    advance(half * total + done, 2 * total, "fitting models")
+        return refinement_gain(
+            concepts,
+            **parts,
+            options=options,
+            radius=RADIUS,
+            seeds=range(SEEDS),
+            progress=lambda done, total: advance(done, total, "fitting models"),
+        )
 
 
 def _write_report(
-    path: Path, gains: tuple[Gain, Gain], probe: float, store: EmbeddingStore, concepts: Concepts
+    path: Path, gain: Gain, probe: float, store: EmbeddingStore, concepts: Concepts
 ) -> tuple[Shown, Shown]:
     from ccr.show.demo_page import demo_page
 
-    test, gain = store.select("test"), gains[1]
+    test = store.select("test")
     right, wrong, gallery = _choose(gain.model, test)
     facts = [
         (
@@ -144,15 +141,13 @@ def _write_report(
         ("encoder", f"{store.encoder}, fingerprint {store.fingerprint}"),
         ("made by", "ccr demo"),
     ]
-    html = demo_page(gains, probe=probe, right=right, wrong=wrong, gallery=gallery, facts=facts)
+    html = demo_page(gain, probe=probe, right=right, wrong=wrong, gallery=gallery, facts=facts)
     write_whole(path, html.encode())
     return right, wrong
 
 
 def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Shown, list[Shown]]:
     """The surest right prediction, the surest wrong one, and a gallery: mistakes of different classes first."""
-    import numpy as np
-
     from ccr.show.demo_page import Shown
 
     probabilities = model.predict_proba(test)
@@ -168,18 +163,14 @@ def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Show
     return shown[0], shown[1], shown[2:]
 
 
-def _table(plain: Gain, gain: Gain, probe: float) -> Table:
+def _table(gain: Gain, probe: float) -> Table:
     table = Table(title=f"Test accuracy, {LENGTH} concepts an image, {SEEDS} seeds", title_justify="left")
     table.add_column("model", no_wrap=True)
     for name in ("mean", "min", "max", "CCR gains"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, found in (("concepts as embedded", plain), ("concepts dispersed", gain)):
-        table.add_row(f"[bold]{name}[/bold]", "", "", "", "")
-        table.add_row("  baseline (concepts stay)", *_cells(found.baseline), f"{100 * found.over_baseline:+.1f} points")
-        table.add_row(
-            "  its head refitted by L-BFGS", *_cells(found.refitted), f"{100 * found.over_refitted:+.1f} points"
-        )
-        table.add_row("  CCR (concepts refined)", *_cells(found.refined), "")
+    table.add_row("baseline (concepts stay)", *_cells(gain.baseline), f"{100 * gain.over_baseline:+.1f} points")
+    table.add_row("its head refitted by L-BFGS", *_cells(gain.refitted), f"{100 * gain.over_refitted:+.1f} points")
+    table.add_row("CCR (concepts refined)", *_cells(gain.refined), "")
     table.add_row("linear probe (no explanation)", f"{probe:.1%}", "", "", "")
     return table
 

@@ -23,7 +23,7 @@ class Shown(NamedTuple):
 
 
 def demo_page(
-    gains: tuple[Gain, Gain],
+    gain: Gain,
     *,
     probe: float,
     right: Shown,
@@ -32,15 +32,19 @@ def demo_page(
     facts: Sequence[tuple[str, str]],
 ) -> str:
     """The whole page, ready to write."""
-    rows = [row for name, gain in zip(("as embedded", "dispersed"), gains, strict=True) for row in _rows(name, gain)]
-    rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""))
+    rows = [
+        ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
+        ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
+        ("CCR: concepts refined inside their ball", *_spread(gain.refined), f"{100 * gain.over_baseline:+.1f} points"),
+        ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
+    ]
     cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in gallery]
     body = [
         "<h1>Fruit by concepts</h1>",
         "<p>Every prediction on this page is an exact sum: a bias and one contribution for each active concept. "
         'Blue bars speak for the predicted class, orange ones against it. "not:" marks a concept that '
         "counted by being far from the image. Hold the pointer over a bar to see code and weight.</p>",
-        f"<h2>Test accuracy over {len(gains[0].seeds)} seeds</h2>",
+        f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
         page.table(("model", "mean", "min to max", "gain"), rows),
         "<h2>A prediction that is right</h2>",
         _featured(right),
@@ -60,15 +64,6 @@ def _featured(item: Shown) -> str:
     mistaken = str(item.truth) != str(item.explanation.prediction)
     against = item.explanation.contrast(item.truth) if mistaken else None
     return page.explanation_card(item.explanation, item.image, truth=item.truth, against=against, top=12, big=True)
-
-
-def _rows(name: str, gain: Gain) -> list[tuple[str, str, str, str]]:
-    over = f"{100 * gain.over_baseline:+.1f} points"
-    return [
-        (f"concepts {name}, baseline: they stay", *_spread(gain.baseline), ""),
-        (f"concepts {name}, baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
-        (f"concepts {name}, CCR: refined inside their ball", *_spread(gain.refined), over),
-    ]
 
 
 def _spread(accuracies: Sequence[float]) -> tuple[str, str]:

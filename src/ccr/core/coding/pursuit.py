@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from ccr.core import kernels
 from ccr.core.coding.rules import ActiveEntries
 from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError
+
+log = logging.getLogger("ccr")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class PursuitRule:
 
     def encoder(self, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
         """The function from embeddings (b, d) to their codes."""
+        kernels.warm_up(log.info, group="pursuit")
         rows = torch.tensor(dictionary, dtype=torch.float32)
         exact = rows.double()
         gram = exact @ exact.T

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,43 +17,48 @@ from ccr.core.kernels.compiling import AVAILABLE
 
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
-MESSAGE = "compiling the CPU kernels, once for this machine: about half a minute"
+MESSAGE = "compiling the CPU kernels for {}, once for this machine: some twenty seconds"
 
-_ready = threading.Event()
+_ready: set[str] = set()
+_lock = threading.Lock()
 
 
-def warm_up(say: Callable[[str], None] | None = None) -> None:
-    """Compile or load every kernel now; `say` gets a line of text if that takes longer than a second."""
-    if _ready.is_set() or not AVAILABLE:
-        return
-    timer = threading.Timer(PATIENCE, say, (MESSAGE,)) if say is not None else None
-    if timer is not None:
+def warm_up(say: Callable[[str], None] | None = None, *, group: str = "training") -> None:
+    """Compile or load the kernels of a group now; `say` gets a line of text if that takes longer than a second."""
+    with _lock:
+        if group in _ready or not AVAILABLE:
+            return
+        timer = threading.Timer(PATIENCE, say or _silent, (MESSAGE.format(group),))
         timer.daemon = True
         timer.start()
-    try:
-        _compile_elsewhere()
-        _call_each()
-    finally:
-        if timer is not None:
+        try:
+            _compile_elsewhere(group)
+            GROUPS[group].call()
+        finally:
             timer.cancel()
-    _ready.set()
+        _ready.add(group)
 
 
-def _compile_elsewhere() -> None:
+def _silent(text: str) -> None:
+    """Nobody listens."""
+
+
+def _compile_elsewhere(group: str) -> None:
     """Compile in another process, if nothing is on disk yet: the compiler would leave half a gigabyte in this one.
 
     Where that fails (nothing can be written, no process can be started), the kernels compile here as they are called.
     """
-    cached = [kernel.stats.cache_path for kernel in (select.select_active, step.move_concepts)]
-    if all(path is not None and any(Path(path).glob("*.nbi")) for path in cached):
+    kernel = GROUPS[group].last
+    place, name = kernel.stats.cache_path, kernel.py_func.__name__
+    if place is not None and any(Path(place).glob(f"*{name}-*.nbi")):
         return
-    program = "from ccr.core.kernels import warm; warm._call_each()"
+    program = f"from ccr.core.kernels import warm; warm.GROUPS[{group!r}].call()"
     with suppress(OSError):
         subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
 
 
-def _call_each() -> None:
-    """Call every kernel on one row, with the types that the engines use."""
+def _call_training() -> None:
+    """Call every kernel of a training step on one row, with the types that the engine uses."""
     one, ints = np.ones(1, np.float32), np.zeros(1, np.int32)
     square, zeros = np.ones((1, 1), np.float32), np.zeros(1, np.float32)
     pointers = np.zeros(2, np.int32)
@@ -70,6 +76,20 @@ def _call_each() -> None:
         np.float32(0), 0.1, True, square.copy(), square.copy(), one.copy(), square, 0.1, 0.1,
     )  # fmt: skip
     rows.prepare_rows(square, zeros[:0], square.copy())
+
+
+def _call_pursuit() -> None:
+    one, ints, counts = np.ones(1, np.float32), np.zeros(1, np.int32), np.zeros(1, np.int64)
+    square = np.ones((1, 1), np.float32)
     pursuit.pursue_fast(square, square.copy(), one, True, 1, ints, one.copy(), counts)
-    eye = np.ones((1, 1))
-    pursuit.pursue(eye, np.ones((1, 1)), np.ones(1), True, 1, ints, one.copy(), counts)
+    pursuit.pursue(np.ones((1, 1)), np.ones((1, 1)), np.ones(1), True, 1, ints, one.copy(), counts)
+
+
+class Group(NamedTuple):
+    """Kernels that are used together: how to call each once, and the one that is called last."""
+
+    call: Callable[[], None]
+    last: Any
+
+
+GROUPS = {"training": Group(_call_training, rows.prepare_rows), "pursuit": Group(_call_pursuit, pursuit.pursue)}
