@@ -1,15 +1,18 @@
-"""Data sets: folders, manifests, arrays, saved data sets and the demo photos, as samples with labels and
-splits.
+"""Data sets: folders, manifests, arrays, saved data sets, the demo photos and the paper's data sets, as
+samples with labels and splits.
 """
 
 from ccr.data.datasets.arrow import open_demo
 from ccr.data.datasets.base import Dataset, Sample
 from ccr.data.datasets.decode import MAX_PIXELS, BadImage, content_hash, decode
 from ccr.data.datasets.opening import load_image, locate, open_dataset
+from ccr.data.datasets.published import PUBLISHED, PUBLISHED_SIZES, open_published
 from ccr.data.datasets.splits import split_dataset
 
 __all__ = [
     "MAX_PIXELS",
+    "PUBLISHED",
+    "PUBLISHED_SIZES",
     "BadImage",
     "Dataset",
     "Sample",
@@ -19,5 +22,6 @@ __all__ = [
     "locate",
     "open_dataset",
     "open_demo",
+    "open_published",
     "split_dataset",
 ]

