@@ -6,12 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ccr.core.coding import IPOMP, OMP, HardThreshold, TopK
+    from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
     from ccr.core.concepts import Concepts
     from ccr.core.space import Angular, Symmetric
     from ccr.models.classifier import ConceptClassifier
 
-__all__ = ["IPOMP", "OMP", "Angular", "ConceptClassifier", "Concepts", "HardThreshold", "Symmetric", "TopK"]
+__all__ = [
+    "IPOMP",
+    "OMP",
+    "Angular",
+    "ConceptClassifier",
+    "Concepts",
+    "HardThreshold",
+    "NonNegativeLasso",
+    "Symmetric",
+    "TopK",
+]
 
 _HOMES = {
     "Angular": "ccr.core.space",
@@ -19,6 +29,7 @@ _HOMES = {
     "Concepts": "ccr.core.concepts",
     "HardThreshold": "ccr.core.coding",
     "IPOMP": "ccr.core.coding",
+    "NonNegativeLasso": "ccr.core.coding",
     "OMP": "ccr.core.coding",
     "Symmetric": "ccr.core.space",
     "TopK": "ccr.core.coding",

@@ -112,3 +112,47 @@ def test_keeping_everything_changes_nothing_and_bad_k_is_refused() -> None:
             call(codes, head, y, 0)
         with pytest.raises(CCRError, match="one label for each code"):
             call(codes, head, y[:3], 2)
+
+
+def test_several_cuts_are_the_single_ones() -> None:
+    codes, head, y = coded(5)
+    ks = (1, 2, 5, 9)
+    assert metrics.accuracies_at_k(codes, head, y, ks) == [metrics.accuracy_at_k(codes, head, y, k) for k in ks]
+
+
+@given(seed=st.integers(0, 1000))
+def test_contribution_length_against_one_image_at_a_time(seed: int) -> None:
+    found, full, _ = coded(seed)
+    codes = found.toarray()
+    sparse_coef = np.where(np.random.default_rng(seed).random(full.coef.shape) < 0.4, 0.0, full.coef)
+    head = LinearHead(sparse_coef, full.intercept)
+    counts = []
+    for code in codes:
+        winner = int((head.coef @ code + head.intercept).argmax())
+        counts.append(np.count_nonzero(code * head.coef[winner]))
+    assert metrics.contribution_length(codes, head) == pytest.approx(np.mean(counts))
+    with pytest.raises(CCRError, match="at least one row"):
+        metrics.contribution_length(codes[:0], head)
+
+
+def test_the_paired_bootstrap_against_the_formula() -> None:
+    rng = np.random.default_rng(0)
+    m = 2000
+    hard = rng.random(m)
+    scores = np.array([hard < 0.7, hard < 0.72, rng.random(m) < 0.7]).astype(float)
+    own, apart = metrics.paired_bootstrap(scores)
+    for row, interval in zip(scores, own, strict=True):
+        half = 1.96 * row.std() / np.sqrt(m)
+        assert interval.low == pytest.approx(row.mean() - half, abs=0.003)
+        assert interval.high == pytest.approx(row.mean() + half, abs=0.003)
+    for row, interval in zip(scores[1:], apart[1:], strict=True):
+        difference = row - scores[0]
+        half = 1.96 * difference.std() / np.sqrt(m)
+        assert interval.low == pytest.approx(difference.mean() - half, abs=0.003)
+        assert interval.high == pytest.approx(difference.mean() + half, abs=0.003)
+    assert apart[0] == (0.0, 0.0)
+    # Two points better on the very same images are told apart; the single intervals overlap.
+    assert apart[1].low > 0
+    assert own[0].high > own[1].low
+    with pytest.raises(CCRError, match="methods, images"):
+        metrics.paired_bootstrap(np.zeros((2, 0)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,9 @@ from scipy.stats import norm
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
+
+#: Effective concepts a class over which ANEC is the mean.
+ANEC = (5, 10, 15, 20, 25, 30)
 
 
 class Interval(NamedTuple):
@@ -110,20 +113,30 @@ def retention(dictionary: Any, initial: Any) -> float:
     return float(np.mean(own >= cosines.max(axis=1) - 1e-6))
 
 
+def contribution_length(codes: Any, head: LinearHead) -> float:
+    """Mean number of concepts with a nonzero contribution to the predicted class: the length where codes are dense."""
+    codes = sparse.csr_matrix(codes)
+    if codes.shape[0] == 0:
+        raise CCRError("codes must have at least one row to have a length, got none")
+    return float(np.count_nonzero(_contributions(codes, head)[1])) / codes.shape[0]
+
+
 def accuracy_at_k(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:
     """Accuracy when each image keeps only the `k` concepts that contribute most, by size, to its predicted class.
 
     `codes` (m, n) are CSR, `y` (m,) holds class numbers.
     """
-    codes = _checked_codes(codes, y, k)
-    predicted = head.logits(codes).argmax(axis=1)
-    row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
-    size = np.abs(codes.data * head.coef[predicted[row], codes.indices])
-    order = np.lexsort((-size, row))  # rows in order, within a row the largest first
+    return accuracies_at_k(codes, head, y, (k,))[0]
+
+
+def accuracies_at_k(codes: Any, head: LinearHead, y: np.ndarray, ks: Sequence[int]) -> list[float]:
+    """`accuracy_at_k` for several k."""
+    codes = _checked_codes(codes, y, min(ks))
+    row, contribution = _contributions(codes, head)
+    order = np.lexsort((-np.abs(contribution), row))  # rows in order, within a row the largest first
     rank = np.empty(len(row), np.int64)
     rank[order] = np.arange(len(row)) - codes.indptr[row[order]]
-    kept = sparse.csr_matrix((np.where(rank < k, codes.data, 0), codes.indices, codes.indptr), shape=codes.shape)
-    return float(np.mean(head.logits(kept).argmax(axis=1) == y))
+    return [_share_right(_kept(codes, rank < k), head, y) for k in ks]
 
 
 def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:
@@ -133,12 +146,48 @@ def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> floa
     order = np.argsort(-size, axis=1, kind="stable")[:, :k]
     coef = np.zeros_like(head.coef)
     np.put_along_axis(coef, order, np.take_along_axis(head.coef, order, axis=1), axis=1)
-    return float(np.mean(LinearHead(coef, head.intercept).logits(codes).argmax(axis=1) == y))
+    return _share_right(codes, LinearHead(coef, head.intercept), y)
 
 
 def mean_accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray) -> float:
     """ANEC: mean accuracy at 5, 10, ..., 30 effective concepts a class."""
-    return float(np.mean([accuracy_at_nec(codes, head, y, k) for k in range(5, 31, 5)]))
+    return float(np.mean([accuracy_at_nec(codes, head, y, k) for k in ANEC]))
+
+
+def paired_bootstrap(
+    scores: np.ndarray, *, reference: int = 0, confidence: float = 0.95, rounds: int = 4000, seed: int = 0
+) -> tuple[list[Interval], list[Interval]]:
+    """Intervals of the mean of each row of `scores` (methods, images), and of its difference to the `reference` row.
+
+    Every round draws images with replacement, the same for all methods: what is hard for all of them cancels.
+    """
+    scores = np.asarray(scores, np.float64)
+    if scores.ndim != 2 or 0 in scores.shape:
+        raise CCRError(f"scores must be (methods, images), none of them 0, got shape {scores.shape}")
+    methods, m = scores.shape
+    rng = np.random.default_rng(seed)
+    means = np.empty((rounds, methods))
+    for number in range(rounds):
+        means[number] = scores @ np.bincount(rng.integers(0, m, m), minlength=m) / m
+    ends = [50 * (1 - confidence), 50 * (1 + confidence)]
+    own = np.percentile(means, ends, axis=0)
+    apart = np.percentile(means - means[:, [reference]], ends, axis=0)
+    return [Interval(*map(float, pair)) for pair in own.T], [Interval(*map(float, pair)) for pair in apart.T]
+
+
+def _contributions(codes: sparse.csr_matrix, head: LinearHead) -> tuple[np.ndarray, np.ndarray]:
+    """For each code entry, its row and its contribution to that row's predicted class."""
+    predicted = head.logits(codes).argmax(axis=1)
+    row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
+    return row, codes.data * head.coef[predicted[row], codes.indices]
+
+
+def _kept(codes: sparse.csr_matrix, mask: np.ndarray) -> sparse.csr_matrix:
+    return sparse.csr_matrix((np.where(mask, codes.data, 0), codes.indices, codes.indptr), shape=codes.shape)
+
+
+def _share_right(codes: sparse.csr_matrix, head: LinearHead, y: np.ndarray) -> float:
+    return float(np.mean(head.logits(codes).argmax(axis=1) == y))
 
 
 def _checked_codes(codes: Any, y: np.ndarray, k: int) -> sparse.csr_matrix:

@@ -1,16 +1,20 @@
-"""Concept lists in files, and their embeddings."""
+"""Concept lists in files, their embeddings, and random words to compare them with."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from ccr.core.concepts import Concepts
 from ccr.data.encoders import Encoder
 from ccr.errors import CCRError, FormatError
 
 LONGEST_CONCEPT = 200
+WORDS_FILE = Path(__file__).parent / "random_words.txt"
 
 
 def read_concepts(path: str | Path) -> list[str]:
@@ -42,6 +46,26 @@ def read_concepts(path: str | Path) -> list[str]:
 def embed_concepts(names: Sequence[str], encoder: Encoder, *, template: str | None = None) -> Concepts:
     """The named concepts in the encoder's space, each put into `template` (None: the encoder's own) first."""
     return Concepts(names, encoder.embed_texts(names, template=template))
+
+
+def random_words(n: int, *, seed: int, exclude: Iterable[str] = ()) -> list[str]:
+    """n different English words that have nothing to do with images, for control experiments: the same for the same
+    seed, and fewer are the first of more.
+
+    Words that occur in one of the texts of `exclude` are left out. When the single words are used up, pairs follow.
+    """
+    used = {part for text in exclude for part in re.findall(r"\w+", text.casefold())}
+    words = [word for word in read_concepts(WORDS_FILE) if word.casefold() not in used]
+    pairs = len(words) * (len(words) - 1) // 2
+    if not 1 <= n <= len(words) + pairs:
+        raise CCRError(f"there are between 1 and {len(words) + pairs} random words and pairs of words, got n={n}")
+    rng = np.random.default_rng(seed)
+    chosen = [words[place] for place in rng.permutation(len(words))[:n]]
+    if n > len(words):
+        first, second = np.triu_indices(len(words), k=1)
+        order = rng.permutation(pairs)[: n - len(words)]
+        chosen += [f"{words[a]} {words[b]}" for a, b in zip(first[order], second[order], strict=True)]
+    return chosen
 
 
 def _check(concept: str, number: int, lines: dict[str, int], file: Path) -> None:

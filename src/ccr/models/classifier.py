@@ -357,7 +357,7 @@ class ConceptClassifier(Questions, ClassifierMixin, BaseEstimator):
         labels = as_labels(y, len(embeddings))
         known = np.isin(labels, classes)
         if not known.all():
-            raise CCRError(f"validation has a class that the training data has not: {labels[~known][0]!r}")
+            raise CCRError(f"validation has a class that the training data has not: {labels[~known][0].item()!r}")
         return embeddings, np.searchsorted(classes, labels).astype(np.int64)
 
     def _training(self, seed: int) -> Training:

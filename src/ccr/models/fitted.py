@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from ccr.core.coding import IPOMP, OMP, HardThreshold, PursuitRule, Rule, ThresholdRule, TopK, TopRule
+from ccr.core.coding import (
+    IPOMP,
+    OMP,
+    HardThreshold,
+    LassoRule,
+    NonNegativeLasso,
+    PursuitRule,
+    Rule,
+    ThresholdRule,
+    TopK,
+    TopRule,
+)
 from ccr.core.concepts import Concepts
 from ccr.core.geometry import ConeWidening
 from ccr.core.refine import Epoch
@@ -20,8 +31,8 @@ from ccr.errors import CCRError, FormatError
 from ccr.models.persist import ModelFolder
 
 #: User's choices that a configuration can name.
-CHOICES = {kind.__name__: kind for kind in (HardThreshold, TopK, OMP, IPOMP, Angular, Symmetric)}
-RULES = {kind.__name__: kind for kind in (ThresholdRule, TopRule, PursuitRule)}
+CHOICES = {kind.__name__: kind for kind in (HardThreshold, TopK, OMP, IPOMP, NonNegativeLasso, Angular, Symmetric)}
+RULES = {kind.__name__: kind for kind in (ThresholdRule, TopRule, PursuitRule, LassoRule)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,9 @@ A coder says what the user wants (`HardThreshold(length=12)`); its `rule` is tha
 (`ThresholdRule(0.153)`), which decides entry by entry what of the scores `X D^T` stays in the code.
 """
 
-from ccr.core.coding.coders import IPOMP, OMP, Coder, HardThreshold, Sign, TopK, check_length
+from ccr.core.coding.coders import IPOMP, OMP, Coder, HardThreshold, NonNegativeLasso, Sign, TopK, check_length
 from ccr.core.coding.codes import apply_rule, code_chunks, logits_of, map_codes
+from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
 from ccr.core.coding.rules import (
     CALIBRATION_ROWS,
@@ -27,6 +28,8 @@ __all__ = [
     "ActiveEntries",
     "Coder",
     "HardThreshold",
+    "LassoRule",
+    "NonNegativeLasso",
     "PursuitRule",
     "Rule",
     "Selection",

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 
 from ccr.core import kernels
 from ccr.core.coding.codes import apply_rule
+from ccr.core.coding.lasso import LassoRule, calibrate_alpha
 from ccr.core.coding.pursuit import PursuitRule
 from ccr.core.coding.rules import Rule, ThresholdRule, TopRule, calibrate
 from ccr.core.inputs import Embeddings
@@ -120,6 +121,40 @@ class IPOMP(OMP):
     the concept of most information about the image given those already selected (METHOD 1)."""
 
     _information = True
+
+
+class NonNegativeLasso(BaseEstimator):
+    """Codes are the non-negative weights s whose sum of concepts comes near the image, as in SpLiCE (Bhalla et al.
+    2024): the code of x minimises |x - s D|^2 / 2 + alpha |s|_1 over s >= 0.
+
+    Give either `alpha`, or `length`: the average number of active concepts an image, to which alpha is calibrated on
+    the data at hand. It codes for a head alone (`radius=0`).
+    """
+
+    differentiable = False
+
+    def __init__(self, *, alpha: float | None = None, length: float | None = None) -> None:
+        self.alpha = alpha
+        self.length = length
+
+    def rule(self, X: Embeddings, dictionary: np.ndarray) -> LassoRule:
+        """This coder fitted to X and the dictionary (n, d)."""
+        if (self.alpha is None) == (self.length is None):
+            raise CCRError(
+                f"give NonNegativeLasso either an alpha or a length, got alpha={self.alpha} and length={self.length}: "
+                "length=12 asks for about 12 concepts an image"
+            )
+        if self.alpha is not None:
+            if not (math.isfinite(self.alpha) and self.alpha > 0):
+                raise CCRError(f"alpha must be a number > 0, got {self.alpha}: try length=12 instead")
+            return LassoRule(float(self.alpha))
+        assert self.length is not None
+        check_length(self.length, len(dictionary))
+        return LassoRule(calibrate_alpha(X, dictionary, length=float(self.length)), float(self.length))
+
+    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
+        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d); a length is calibrated on X."""
+        return encode(self, X, dictionary)
 
 
 def check_length(length: float, n: int) -> None:

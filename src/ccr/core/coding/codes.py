@@ -11,6 +11,7 @@ import torch
 from scipy import sparse
 
 from ccr.core import kernels
+from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
 from ccr.core.coding.rules import ActiveEntries, Rule
 from ccr.core.coding.scoring import scores_into
@@ -93,7 +94,7 @@ def _coding(
     rows: np.ndarray | None,
     use: Callable[[slice, ActiveEntries], Result],
 ) -> Callable[[slice], Result]:
-    encode = rule.encoder(dictionary) if isinstance(rule, PursuitRule) else _scoring(rule, dictionary)
+    encode = rule.encoder(dictionary) if isinstance(rule, (PursuitRule, LassoRule)) else _scoring(rule, dictionary)
 
     def work(part: slice) -> Result:
         x = X.span(part.start, part.stop) if rows is None else X.take(rows[part])

@@ -2,6 +2,8 @@
 the rows or concepts that it is given: who calls it decides about threads (`ccr.core.threads.Workers`)."""
 
 from ccr.core.kernels.compiling import AVAILABLE
+from ccr.core.kernels.elastic import descend
+from ccr.core.kernels.lasso import nonnegative_lasso
 from ccr.core.kernels.pursuit import pursue, pursue_fast
 from ccr.core.kernels.rows import NOT_FINITE, prepare_rows
 from ccr.core.kernels.select import ONE_SIDED, TOP, TWO_SIDED, select_active
@@ -17,9 +19,11 @@ __all__ = [
     "by_concept",
     "cap_row",
     "count_concepts",
+    "descend",
     "head_slopes",
     "logits",
     "move_concepts",
+    "nonnegative_lasso",
     "prepare_rows",
     "pursue",
     "pursue_fast",

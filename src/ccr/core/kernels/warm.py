@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccr.core.kernels import pursuit, rows, select, step
+from ccr.core.kernels import elastic, lasso, pursuit, rows, select, step
 from ccr.core.kernels.compiling import AVAILABLE
 
 #: Seconds after which a wait is worth a word.
@@ -85,6 +85,14 @@ def _call_pursuit() -> None:
     pursuit.pursue(np.ones((1, 1)), np.ones((1, 1)), np.ones(1), True, 1, ints, one.copy(), counts)
 
 
+def _call_elastic() -> None:
+    elastic.descend(np.ones((1, 1)), 1.0, 0.5, 0.1, 1e-6, 10, np.ones(1), np.ones(1))
+
+
+def _call_lasso() -> None:
+    lasso.nonnegative_lasso(np.ones((1, 1)), np.ones((1, 1)), 0.5, 1e-6, 10)
+
+
 class Group(NamedTuple):
     """Kernels that are used together: how to call each once, and the one that is called last."""
 
@@ -92,4 +100,9 @@ class Group(NamedTuple):
     last: Any
 
 
-GROUPS = {"training": Group(_call_training, rows.prepare_rows), "pursuit": Group(_call_pursuit, pursuit.pursue)}
+GROUPS = {
+    "training": Group(_call_training, rows.prepare_rows),
+    "pursuit": Group(_call_pursuit, pursuit.pursue),
+    "elastic": Group(_call_elastic, elastic.descend),
+    "lasso": Group(_call_lasso, lasso.nonnegative_lasso),
+}

@@ -1,0 +1,11 @@
+"""The other methods, as estimators with the calls of `ConceptClassifier`.
+
+SpLiCE and CLIP-IP-OMP need none of their own: they are `ConceptClassifier` with `radius=0` and the coders
+`NonNegativeLasso(length=...)` and `IPOMP(...)`.
+"""
+
+from ccr.models.baselines.base import LinearConceptModel
+from ccr.models.baselines.controls import LinearProbe, ZeroShot, random_unit_concepts
+from ccr.models.baselines.labelfree import LabelFreeCBM
+
+__all__ = ["LabelFreeCBM", "LinearConceptModel", "LinearProbe", "ZeroShot", "random_unit_concepts"]

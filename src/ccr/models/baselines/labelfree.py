@@ -1,0 +1,255 @@
+"""Label-free concept bottleneck model (Oikarinen et al. 2023): a learned concept layer and a sparse head on it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.utils import check_random_state
+
+from ccr.core.concepts import Concepts
+from ccr.core.explain import Explanation, explain
+from ccr.core.heads import LinearHead, elastic_net_path
+from ccr.core.inputs import Embeddings
+from ccr.core.space import Center, Space
+from ccr.errors import CCRError
+from ccr.models.baselines.base import LinearConceptModel
+from ccr.models.baselines.concept_layer import ConceptLayer, Judge, Pairs, fit_concept_layer, validation_judge
+from ccr.models.labels import Labels, as_labels, number_labels, validation_rows
+
+#: Share of the training images that is held out where no validation data is given, and the most that are looked at.
+HELD_OUT, MOST_VALIDATION = 0.1, 5000
+#: Halvings of the interval of alpha that holds the wanted length.
+BISECTIONS = 8
+#: A length that is so near to the wanted one is near enough.
+NEAR = 0.99
+#: Strengths of the path, from the first to the last.
+N_ALPHAS, ALPHA_RATIO = 60, 1e-4
+#: A concept whose spread over the images is below this part of its size is constant.
+FLAT = 1e-5
+
+
+class LabelFreeCBM(LinearConceptModel):
+    """Dense concept scores learned from features, and a head with few weights a class.
+
+    The targets are the encoder's scores of the images on the concepts. A linear concept layer on the backbone's
+    features maximises the mean cos-cubed similarity of its outputs to them; concepts that it does not reach are
+    dropped; the outputs are normalised to mean 0 and spread 1; and an elastic-net path gives a head of the wanted
+    length. Without features of another backbone the embeddings themselves are the features: the concepts' embeddings
+    are then the best layer, at similarity 1, and nothing is trained.
+
+    Parameters
+    ----------
+    concepts : names and embeddings, from the same encoder as X.
+    length : mean number of nonzero weights of an image's predicted class; the head has the largest that is not above.
+    l1_ratio : share of the absolute part in the penalty, in (0, 1].
+    cutoff : concepts with a lower validation similarity are dropped.
+    center : "data" measures images and concepts from their own means; None takes them as they are.
+    max_iter : most steps of the concept layer.
+    batch_size : images a step.
+    random_state : the same number gives the same model.
+
+    Fitted attributes: `names_`, `kept_` (rows of the concepts that are kept), `similarities_` (of all concepts),
+    `concept_layer_` (kept, features), `mean_` and `scale_` of its outputs, `head_`, `alpha_`, `length_` (on the
+    training images), `classes_`, `space_`, `n_iter_` (steps of the concept layer).
+    """
+
+    def __init__(
+        self,
+        concepts: Concepts | None = None,
+        *,
+        length: float = 12.0,
+        l1_ratio: float = 0.99,
+        cutoff: float = 0.45,
+        center: Center = None,
+        max_iter: int = 1000,
+        batch_size: int = 4096,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.concepts = concepts
+        self.length = length
+        self.l1_ratio = l1_ratio
+        self.cutoff = cutoff
+        self.center = center
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any = None, *, features: Any = None, validation: tuple[Any, ...] | None = None
+    ) -> LabelFreeCBM:
+        """Learn from embeddings X (m, d), labels y (m,) and backbone features (m, f) of the same images.
+
+        `validation` is (X, y) or (X, y, features): the concept layer stops, and concepts are dropped, by the similarity
+        there; None holds out a tenth of the training images for that.
+        """
+        concepts = self._checked()
+        plain = Embeddings(X)
+        plain.check_dimension(concepts.dimension)
+        labels = number_labels(getattr(X, "y", None) if y is None else y, len(plain))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        mean = plain.unit_mean() if self.center else None
+        self.space_ = Space.fit(concepts.embeddings, mean, center=self.center, dispersion=None)
+        dictionary = torch.from_numpy(self.space_.place(concepts.embeddings))
+        self._own_features = features is None
+        training = self._pairs(X, features, dictionary)
+        rows, judge = self._held_out(training, labels, validation, seed)
+        if self._own_features:
+            layer = ConceptLayer(dictionary.numpy(), judge(dictionary).numpy(), 0)
+        else:
+            layer = fit_concept_layer(
+                training, rows, judge, max_iter=self.max_iter, batch_size=self.batch_size, seed=seed
+            )
+        self.n_iter_, self.similarities_ = layer.n_iter, layer.similarities
+        self.kept_ = self._kept(layer.similarities)
+        self.names_ = tuple(concepts.names[row] for row in self.kept_)
+        self.concept_layer_ = layer.weights[self.kept_]
+        self.n_features_in_ = training.features.shape[1]
+        codes = self._normalised(training.features)
+        self._fit_head(codes, labels.y, len(labels.classes))
+        self.classes_ = labels.classes
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Normalised concept scores (m, kept), float32, of features as `fit` got them (of embeddings, if it got
+        none)."""
+        self._check_fitted()
+        return self._scores(self._features(X)) / self.scale_
+
+    def explain(self, x: Any) -> Explanation:
+        """Why the row x of features is predicted as it is; concepts without weight for any class are left out."""
+        self._check_fitted()
+        rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
+        if len(rows) != 1:
+            raise CCRError(f"explain takes one row, got {len(rows)}: explain(X[i])")
+        code = sparse.csr_matrix(self.transform(rows) * self.head_.coef.any(axis=0))
+        return explain(code, self.head_, concepts=self.names_, classes=self.classes_.tolist())
+
+    def _checked(self) -> Concepts:
+        if not isinstance(self.concepts, Concepts):
+            raise CCRError(f"concepts must be a Concepts(names, embeddings), got {type(self.concepts).__name__}")
+        if not self.length > 0:
+            raise CCRError(f"length must be positive, got {self.length}: the weights of a predicted class; try 12")
+        if not -1 <= self.cutoff <= 1:
+            raise CCRError(f"cutoff must be in [-1, 1], got {self.cutoff}: it is a similarity; try 0.45")
+        if self.max_iter < 0 or self.batch_size < 2:
+            raise CCRError(
+                f"max_iter must not be negative and batch_size at least 2, got {self.max_iter} and {self.batch_size}"
+            )
+        return self.concepts
+
+    def _pairs(self, X: Any, features: Any, dictionary: torch.Tensor) -> Pairs:
+        embeddings = Embeddings(X, mean=self.space_.image_mean).make_resident()
+        own = embeddings if features is None else Embeddings(features, normalize=False).make_resident()
+        return Pairs(own, embeddings, dictionary)
+
+    def _held_out(
+        self, training: Pairs, labels: Labels, validation: tuple[Any, ...] | None, seed: int
+    ) -> tuple[np.ndarray, Judge]:
+        """Rows to train the concept layer on, and the similarities on others."""
+        every = np.arange(len(labels.y))
+        if validation is not None:
+            pairs = self._validation_pairs(validation, training.dictionary, training.features.shape[1])
+            return every, validation_judge(pairs, np.arange(len(pairs.features))[:MOST_VALIDATION])
+        held = validation_rows(labels, HELD_OUT, seed=seed, most=MOST_VALIDATION)
+        if len(held) < 2:  # too few images to hold any out
+            return every, validation_judge(training, every)
+        return np.setdiff1d(every, held), validation_judge(training, held)
+
+    def _validation_pairs(self, validation: tuple[Any, ...], dictionary: torch.Tensor, width: int) -> Pairs:
+        if len(validation) not in (2, 3) or (len(validation) == 3 and validation[2] is not None) == self._own_features:
+            wanted = "(X, y)" if self._own_features else "(X, y, features)"
+            raise CCRError(f"validation must be {wanted}, as the training data is, got {len(validation)} parts")
+        X, y = validation[:2]
+        pairs = self._pairs(X, validation[2] if len(validation) == 3 else None, dictionary)
+        pairs.embeddings.check_dimension(dictionary.shape[1])
+        _check_width(pairs.features, width)
+        as_labels(getattr(X, "y", None) if y is None else y, len(pairs.embeddings))
+        if len(pairs.features) < 2:
+            raise CCRError("validation needs at least two images to compare concepts on, got 1")
+        return pairs
+
+    def _kept(self, similarities: np.ndarray) -> np.ndarray:
+        kept = np.flatnonzero(similarities >= self.cutoff)
+        if not len(kept):
+            raise CCRError(
+                f"no concept reaches the cutoff {self.cutoff}: the best similarity is {similarities.max():.3f}; lower "
+                "cutoff, or give features that show the concepts"
+            )
+        return kept
+
+    def _features(self, X: Any) -> Embeddings:
+        mean = self.space_.image_mean if self._own_features else None
+        features = Embeddings(X, mean=mean, normalize=self._own_features)
+        _check_width(features, self.n_features_in_)
+        return features
+
+    def _scores(self, features: Embeddings) -> np.ndarray:
+        """Outputs of the concept layer less `mean_`, float32."""
+        out = np.empty((len(features), len(self.kept_)), np.float32)
+        weights, start = torch.from_numpy(self.concept_layer_.T.copy()), 0
+        for part in features.chunks(len(self.kept_)):
+            np.subtract((part @ weights).numpy(), self.mean_, out=out[start : start + len(part)])
+            start += len(part)
+        return out
+
+    def _normalised(self, features: Embeddings) -> np.ndarray:
+        """Codes of the training images; sets `mean_` and `scale_`. A concept that is constant gets codes of 0."""
+        self.mean_ = np.zeros(len(self.kept_), np.float32)
+        codes = self._scores(features)
+        size = np.abs(codes).max(axis=0)
+        self.mean_ = codes.mean(axis=0, dtype=np.float64).astype(np.float32)
+        codes -= self.mean_
+        spread = np.sqrt(np.mean(np.square(codes), axis=0, dtype=np.float64)).astype(np.float32)
+        # Divided by infinity, later images get 0 as well.
+        self.scale_ = np.where(spread > FLAT * size, spread, np.float32(np.inf))
+        codes /= self.scale_
+        return codes
+
+    def _fit_head(self, codes: np.ndarray, y: np.ndarray, classes: int) -> None:
+        """The head of the path with the largest length that is not above `length`."""
+        options: dict[str, Any] = {"classes": classes, "l1_ratio": self.l1_ratio}
+
+        def solved(alpha: float, start: LinearHead) -> _Choice:
+            head = elastic_net_path(codes, y, alphas=[alpha], start=start, **options).heads[0]
+            return _Choice(head, alpha, head_length(head, codes))
+
+        path = elastic_net_path(
+            codes, y, n_alphas=N_ALPHAS, alpha_ratio=ALPHA_RATIO, **options,
+            stop=lambda head: head_length(head, codes) > self.length,
+        )  # fmt: skip
+        lengths = [head_length(head, codes) for head in path.heads]
+        # The first head has no weights, and at most the last one is too long.
+        last = len(path) - 1 if lengths[-1] <= self.length else len(path) - 2
+        best = _Choice(path.heads[last], float(path.alphas[last]), lengths[last])
+        low, high = float(path.alphas[-1]), best.alpha
+        for _ in range(BISECTIONS if last + 1 < len(path) else 0):
+            if best.length > NEAR * self.length:
+                break
+            middle = solved(float(np.sqrt(low * high)), best.head)
+            if middle.length > self.length:
+                low = middle.alpha
+            else:
+                high = middle.alpha
+                best = middle if middle.length >= best.length else best
+        self.alpha_, self.length_ = best.alpha, best.length
+        self.head_ = LinearHead(best.head.coef.astype(np.float32), best.head.intercept.astype(np.float32))
+
+
+class _Choice(NamedTuple):
+    head: LinearHead
+    alpha: float
+    length: float
+
+
+def head_length(head: LinearHead, codes: np.ndarray) -> float:
+    """Mean number of nonzero weights of each code's predicted class (METHOD 6, for dense codes)."""
+    predicted = (codes @ head.coef.T.astype(codes.dtype) + head.intercept).argmax(axis=1)
+    return float(np.count_nonzero(head.coef, axis=1)[predicted].mean())
+
+
+def _check_width(features: Embeddings, width: int) -> None:
+    if features.shape[1] != width:
+        raise CCRError(f"features must have the {width} columns of the training features, got {features.shape[1]}")
