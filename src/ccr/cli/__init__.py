@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ccr.cli import audit, demo, edit, embed, evaluate, explain, figures, fit, report, theory
+from ccr.cli import audit, compare, demo, edit, embed, evaluate, explain, figures, fit, report, reproduce, sweep, theory
 from ccr.cli.common import fail, show_log
 from ccr.errors import CCRError
 
@@ -32,6 +32,9 @@ for command in (
     report.report,
     theory.theory,
     figures.figures,
+    compare.compare,
+    sweep.sweep,
+    reproduce.reproduce,
 ):
     app.command()(command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from importlib.resources import files
 from io import BytesIO
@@ -42,14 +43,16 @@ def demo(
     `ccr report ccr-demo/model ccr-demo/store --baseline ccr-demo/baseline --out full-report.html`
     """
     from ccr.data.encoders import load_encoder
-    from ccr.study.experiments import linear_probe
+    from ccr.study.experiments import linear_probe, one_thread_each
 
     encoder = load_encoder("bundled", log=lambda line: note(line, quiet=as_json))
     store = _store(out / "store", encoder, quiet=as_json)
     concepts = _concepts(out / "concepts.txt", encoder, quiet=as_json)
     parts = _parts(store)
-    gain = _gain(concepts, parts, quiet=as_json)
-    probe = linear_probe(**parts)
+    with one_thread_each(1) as pool:
+        probing = pool.submit(linear_probe, **parts)
+        gain = _gain(concepts, parts, quiet=as_json)
+        probe = probing.result()
     gain.model.metrics_["test"] = gain.model.evaluate(store.select("test")).to_dict()
     gain.model.save(out / "model")
     gain.baseline_model.save(out / "baseline")
@@ -117,6 +120,7 @@ def _gain(concepts: Concepts, parts: dict[str, Part], *, quiet: bool) -> Gain:
             options=options,
             radius=RADIUS,
             seeds=range(SEEDS),
+            jobs=os.cpu_count() or 1,
             progress=lambda done, total: advance(done, total, "fitting models"),
         )
 

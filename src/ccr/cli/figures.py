@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.study.experiments.curves import Workbench
 
-RADII = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
-#: Lambdas of the sweep, in units of the one that gives the asked length.
-LAMBDAS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
-
 
 def figures(
     store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`, with splits train and test.")],
@@ -41,6 +37,7 @@ def figures(
     Example: `ccr figures photos-store --concepts concepts.txt --out figures`
     """
     from ccr.data.store import EmbeddingStore
+    from ccr.study.experiments.fixed_lambda import LAMBDAS, RADII
 
     opened = EmbeddingStore.open(store)
     embedded = load_concepts(opened, concepts, spec=encoder, template=None, quiet=as_json)
@@ -78,6 +75,7 @@ def _draw(bench: Workbench, out: Path, *, length: float, radius: float, seeds: i
     from ccr.core.geometry import disperse, orthogonalize, unit_rows
     from ccr.show import experiment_plots, plots
     from ccr.study.experiments import curves
+    from ccr.study.experiments.fixed_lambda import LAMBDAS, RADII
 
     texts = bench.concepts.embeddings
     centred = unit_rows(texts - texts.mean(axis=0))

@@ -14,6 +14,7 @@ from ccr.errors import CCRError
 if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
     from ccr.core.metrics import Evaluation
+    from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
 
@@ -87,10 +88,20 @@ def load_concepts(
     store: EmbeddingStore, path: Path, *, spec: str | None, template: str | None, quiet: bool
 ) -> Concepts:
     """The concepts of a file, embedded by the store's own encoder."""
-    from ccr.data.encoders import load_encoder
     from ccr.data.vocab import embed_concepts, read_concepts
 
     names = read_concepts(path)
+    loaded = encoder_of(store, spec, template=template, quiet=quiet)
+    if not quiet:
+        with console.status(f"embedding {len(names)} concepts"):
+            return embed_concepts(names, loaded)
+    return embed_concepts(names, loaded)
+
+
+def encoder_of(store: EmbeddingStore, spec: str | None, *, template: str | None = None, quiet: bool) -> Encoder:
+    """The store's own encoder, checked to be that one; `spec` says where it is now."""
+    from ccr.data.encoders import load_encoder
+
     wanted = spec or store.encoder
     if wanted is None:
         raise CCRError(
@@ -99,10 +110,7 @@ def load_concepts(
     loaded = load_encoder(wanted, template=template, log=lambda line: note(line, quiet=quiet))
     with warnings_as_notes(quiet=quiet):
         store.check_encoder(loaded.fingerprint)
-    if not quiet:
-        with console.status(f"embedding {len(names)} concepts"):
-            return embed_concepts(names, loaded)
-    return embed_concepts(names, loaded)
+    return loaded
 
 
 def fit_on(store: EmbeddingStore, concepts: Concepts, options: dict[str, Any], advance: Any) -> ConceptClassifier:
@@ -130,15 +138,9 @@ def chosen_coder(length: float | None, threshold: float | None) -> Any:
 
 
 def chosen_dispersion(text: str) -> Any:
-    from ccr.core.space import Angular, Symmetric
+    from ccr.study.experiments.settings import parse_dispersion
 
-    kind, _, number = text.partition(":")
-    kinds: dict[str, Any] = {"none": None, "symmetric": Symmetric, "angular": Angular}
-    if kind not in kinds:
-        raise typer.BadParameter(f"--dispersion is none, angular or symmetric, optionally with a number, got {text!r}")
-    if kinds[kind] is None:
-        return None
     try:
-        return kinds[kind](*([float(number)] if number else []))
-    except ValueError:
-        raise typer.BadParameter(f"--dispersion {kind}: takes a number, got {number!r}") from None
+        return parse_dispersion(text)
+    except CCRError as error:
+        raise typer.BadParameter(f"--{error}") from None

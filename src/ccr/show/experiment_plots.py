@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ccr.core.geometry import coherence, unit_rows
-from ccr.show.style import COLOURS
+from ccr.errors import CCRError
+from ccr.show.style import AGAINST, COLOURS, INK, NEUTRAL
 from ccr.study.experiments.curves import Curve, SweepPoint
+from ccr.study.experiments.sweep import Outcome, Sweep
 
 #: More rows than this are thinned evenly: a heat map cannot show them.
 MOST_ROWS = 256
+#: One shape a dispersion and centring; after the last they begin again.
+SHAPES = "osD^vPX"
 
 
 def training_figure(curves: Sequence[Curve]) -> Figure:
@@ -63,6 +69,36 @@ def sweep_figure(points: Sequence[SweepPoint], label: str) -> Figure:
     return figure
 
 
+def sweep_pareto(found: Sweep, *, chosen: Outcome | None = None) -> Figure:
+    """Accuracy against length, coloured by how far concepts moved: on validation with its front, and on test.
+
+    The line joins the settings that nothing beats on validation. A ring marks the `chosen` setting in both panels;
+    with several seeds, bars go from the worst to the best.
+    """
+    if not found.outcomes:
+        raise CCRError("a Pareto figure needs at least one finished setting, got none: see why they failed")
+    figure = Figure(figsize=(10.5, 4.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    most = max(outcome.mean("mean_deviation") for outcome in found.outcomes) or 1.0
+    kinds = list(dict.fromkeys((o.setting.dispersion, o.setting.center) for o in found.outcomes))
+    front = np.array([_place(outcome, "validation") for outcome in found.front()])
+    panels[0].step(front[:, 0], front[:, 1], where="post", color=NEUTRAL, linewidth=1.6, zorder=1)
+    for axes, split in zip(panels, ("validation", "test"), strict=True):
+        for number, kind in enumerate(kinds):
+            alike = [o for o in found.outcomes if (o.setting.dispersion, o.setting.center) == kind]
+            dots = _dots(axes, alike, split, number, most)
+        if chosen is not None:
+            axes.plot(*_place(chosen, split), "o", markersize=15, mfc="none", mec=AGAINST, mew=2, zorder=4)
+        axes.set_title(f"{split}, {found.images[split]} images", loc="left", fontsize=11)
+        _finish(axes, "concepts an image", f"{split} accuracy, %")
+        axes.tick_params(labelleft=True)
+    panels[0].margins(0.08)
+    figure.colorbar(dots, ax=list(panels), label="mean deviation of the concepts")
+    keys = _keys(kinds, chosen=chosen is not None)
+    figure.legend(handles=keys, loc="outside lower center", ncols=min(len(keys), 5), frameon=False, fontsize=9)
+    return figure
+
+
 def heat_maps(dictionaries: Mapping[str, np.ndarray]) -> Figure:
     """|Correlation| between concepts, one panel a dictionary, all on one scale."""
     figure = Figure(figsize=(3.4 * len(dictionaries) + 0.6, 3.6), layout="constrained")
@@ -76,6 +112,42 @@ def heat_maps(dictionaries: Mapping[str, np.ndarray]) -> Figure:
         axes.set_yticks([])
     figure.colorbar(panels[0].images[0], ax=list(panels), label="|correlation|", shrink=0.85)
     return figure
+
+
+def _place(outcome: Outcome, split: str) -> tuple[float, float]:
+    return outcome.mean(f"{split}_length"), 100 * outcome.mean(f"{split}_accuracy")
+
+
+def _dots(axes: Axes, outcomes: Sequence[Outcome], split: str, number: int, most: float) -> PathCollection:
+    places = np.array([_place(outcome, split) for outcome in outcomes])
+    ends = [outcome.summary()[f"{split}_accuracy"] for outcome in outcomes]
+    low, high = (np.array([100 * end[name] for end in ends]) for name in ("min", "max"))
+    axes.vlines(places[:, 0], low, high, color=NEUTRAL, linewidth=1, zorder=2)
+    return axes.scatter(
+        places[:, 0],
+        places[:, 1],
+        c=[outcome.mean("mean_deviation") for outcome in outcomes],
+        marker=SHAPES[number % len(SHAPES)],
+        cmap="viridis",
+        vmin=0.0,
+        vmax=most,
+        s=max(90 * 0.6**number, 20),  # smaller and smaller, so that equal results are all seen
+        edgecolors=INK,
+        linewidths=0.6,
+        zorder=3,
+    )
+
+
+def _keys(kinds: Sequence[tuple[str, str]], *, chosen: bool) -> list[Line2D]:
+    keys = [Line2D([], [], color=NEUTRAL, label="front on validation")]
+    if chosen:
+        keys.append(Line2D([], [], ls="", marker="o", ms=11, mfc="none", mec=AGAINST, mew=2, label="recommended"))
+    for number, (dispersion, center) in enumerate(kinds if len(kinds) > 1 else []):
+        centred = {"data": "centred", "none": "not centred"}[center] if len({kind[1] for kind in kinds}) > 1 else ""
+        label = ", ".join(part for part in (f"dispersion {dispersion}", centred) if part)
+        shape = SHAPES[number % len(SHAPES)]
+        keys.append(Line2D([], [], ls="", marker=shape, mfc="white", mec=INK, label=label))
+    return keys
 
 
 def _finish(axes: Axes, x: str, y: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from threadpoolctl import threadpool_limits
 
 from ccr.core.concepts import Concepts
 from ccr.core.geometry import centered, unit_rows
@@ -64,20 +68,45 @@ def refinement_gain(
     options: Mapping[str, Any],
     radius: float,
     seeds: Sequence[int] = range(5),
+    jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Gain:
-    """Fit CCR and its baseline with the same options for every seed and measure both on the test split."""
-    models: dict[float, list[ConceptClassifier]] = {0.0: [], radius: []}
-    for seed in seeds:
-        for size, fitted in models.items():
-            model = ConceptClassifier(concepts, **{**options, "radius": size, "random_state": seed})
-            fitted.append(model.fit(train.X, train.y))
-            if progress is not None:
-                progress(sum(map(len, models.values())), 2 * len(seeds))
-    scores = {size: tuple(float(model.score(test.X, test.y)) for model in fitted) for size, fitted in models.items()}
-    # Frozen codes are the same for every seed, and the solved head has no seed.
-    refitted = (refitted_accuracy(models[0.0][0], train, test),) * len(seeds)
-    return Gain(tuple(seeds), scores[0.0], refitted, scores[radius], models[0.0][0], models[radius][0])
+    """Fit CCR and its baseline with the same options for every seed, `jobs` at a time, and measure both on the test
+    split."""
+    sizes = (0.0, radius)
+
+    def fit(seed: int, size: float) -> ConceptClassifier:
+        model = ConceptClassifier(concepts, **{**options, "radius": size, "random_state": seed})
+        return model.fit(train.X, train.y)
+
+    with one_thread_each(jobs) as pool:
+        waiting = [pool.submit(fit, seed, size) for seed in seeds for size in sizes]
+        fitted = [future.result() for future in _told(waiting, progress)]
+        baselines, refined = fitted[::2], fitted[1::2]
+        # Frozen codes are the same for every seed, and the solved head has no seed.
+        refitted = (refitted_accuracy(baselines[0], train, test),) * len(seeds)
+    scores = [tuple(float(model.score(test.X, test.y)) for model in models) for models in (baselines, refined)]
+    return Gain(tuple(seeds), scores[0], refitted, scores[1], baselines[0], refined[0])
+
+
+@contextmanager
+def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool for small work, most of which releases the GIL: several at a time, each on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(jobs) as pool, threadpool_limits(1):
+            yield pool
+    finally:
+        torch.set_num_threads(before)
+
+
+def _told(waiting: Sequence[Future[Any]], progress: Callable[[int, int], None] | None) -> Sequence[Future[Any]]:
+    """The same, all done; `progress` hears of each as it ends."""
+    for number, _ in enumerate(as_completed(waiting), start=1):
+        if progress is not None:
+            progress(number, len(waiting))
+    return waiting
 
 
 def linear_probe(*, train: Part, test: Part) -> float:

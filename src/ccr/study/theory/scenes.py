@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from ccr.study.theory.losses import estimator_loss
 from ccr.study.theory.necessity import eps_limit, loss_bound, rotated

@@ -1,0 +1,20 @@
+"""Honest comparison: every method on the same data, concepts and length, choices made on validation data."""
+
+from ccr.study.experiments.compare.comparison import Comparison, Failure, Row, run_comparison
+from ccr.study.experiments.compare.methods import METHODS, Method, methods_named
+from ccr.study.experiments.compare.run import KEPT, Run, run_method
+from ccr.study.experiments.compare.task import Task
+
+__all__ = [
+    "KEPT",
+    "METHODS",
+    "Comparison",
+    "Failure",
+    "Method",
+    "Row",
+    "Run",
+    "Task",
+    "methods_named",
+    "run_comparison",
+    "run_method",
+]

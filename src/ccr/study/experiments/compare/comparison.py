@@ -1,0 +1,197 @@
+"""Every method on the same task, several seeds, and what can be said about them together."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ccr.core.metrics import Interval, paired_bootstrap
+from ccr.errors import CCRError
+from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr.study.experiments.compare.methods import Method
+from ccr.study.experiments.compare.run import KEPT, Run, run_method
+from ccr.study.experiments.compare.task import Task
+
+#: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
+REVISION = 1
+#: Told before each run: (done, total, what comes).
+Tell = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method over all seeds. `apart` is the interval of its accuracy minus the reference's, on the same images.
+
+    Other fields are means over seeds, None where they do not apply.
+    """
+
+    method: str
+    title: str
+    group: str
+    seeds: int
+    accuracy: float
+    worst: float
+    best: float
+    interval: Interval
+    difference: float
+    apart: Interval
+    validation_accuracy: float
+    length: float | None
+    sparsity: float | None
+    deviation: float | None
+    max_deviation: float | None
+    retention: float | None
+    fit_seconds: float
+    fit_memory: float | None
+    encode_seconds: float
+    accuracy_at: tuple[float, ...] | None
+    nec: tuple[float, ...] | None
+    anec: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A method that could not be run, and why."""
+
+    method: str
+    seed: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """All runs of all methods, on one task; `reference` names the method that differences are taken from."""
+
+    length: float
+    images: int
+    reference: str
+    rows: tuple[Row, ...]
+    runs: tuple[Run, ...]
+    failures: tuple[Failure, ...]
+
+    def row(self, method: str) -> Row | None:
+        return next((row for row in self.rows if row.method == method), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {
+            "length": self.length,
+            "test_images": self.images,
+            "reference": self.reference,
+            "kept": list(KEPT),
+            "methods": [row.to_dict() for row in self.rows],
+            "runs": [run.to_dict() for run in self.runs],
+            "failures": [vars(failure).copy() for failure in self.failures],
+        }
+
+
+def run_comparison(
+    task: Task,
+    methods: Sequence[Method],
+    *,
+    seeds: Sequence[int] = range(5),
+    cache: RunCache | None = None,
+    tell: Tell = lambda done, total, what: None,
+) -> Comparison:
+    """Run every method with every seed; finished runs are taken from the cache, failures are kept as such."""
+    if not methods or not len(seeds):
+        raise CCRError(f"a comparison needs a method and a seed, got {len(methods)} methods and {len(seeds)} seeds")
+    cache = cache or RunCache(None)
+    shared, total = shared_key(task), len(methods) * len(seeds)
+    runs: list[Run] = []
+    failures: list[Failure] = []
+    for number, (method, seed) in enumerate((method, seed) for method in methods for seed in seeds):
+        tell(number, total, f"{method.title}, seed {seed}")
+        key = {**shared, "method": method.name, "seed": int(seed)}
+        stored = cache.get(key)
+        if stored is not None:
+            runs.append(Run.from_dict(stored))
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                found = run_method(method, task, int(seed))
+        except Exception as error:  # one method must not lose the others' results
+            failures.append(Failure(method.name, int(seed), _reason(error)))
+            continue
+        runs.append(found)
+        cache.put(key, found.to_dict())
+    return summarise(runs, failures, methods, length=task.length)
+
+
+def summarise(
+    runs: Sequence[Run], failures: Sequence[Failure], methods: Sequence[Method], *, length: float
+) -> Comparison:
+    """Rows of the methods that finished a run, differences to the first of them (CCR, if it is there)."""
+    finished = [method for method in methods if any(run.method == method.name for run in runs)]
+    if not finished:
+        reasons = "; ".join(dict.fromkeys(f"{failure.method}: {failure.reason}" for failure in failures))
+        raise CCRError(f"no method could be run: {reasons}")
+    by_method = {method.name: [run for run in runs if run.method == method.name] for method in finished}
+    scores = np.array([np.mean([run.correct() for run in chosen], axis=0) for chosen in by_method.values()])
+    own, apart = paired_bootstrap(scores)
+    means = scores.mean(axis=1)
+    rows = tuple(
+        _row(method, by_method[method.name], own[place], float(means[place] - means[0]), apart[place])
+        for place, method in enumerate(finished)
+    )
+    return Comparison(length, scores.shape[1], finished[0].name, rows, tuple(runs), tuple(failures))
+
+
+def _row(method: Method, runs: Sequence[Run], interval: Interval, difference: float, apart: Interval) -> Row:
+    accuracies = [run.accuracy for run in runs]
+    averaged = (
+        "validation_accuracy", "length", "sparsity", "deviation", "max_deviation", "retention", "fit_seconds",
+        "fit_memory", "encode_seconds", "anec",
+    )  # fmt: skip
+    return Row(
+        method=method.name,
+        title=method.title,
+        group=method.group,
+        seeds=len(runs),
+        accuracy=float(np.mean(accuracies)),
+        worst=min(accuracies),
+        best=max(accuracies),
+        interval=interval,
+        difference=difference,
+        apart=apart,
+        accuracy_at=_mean_curve([run.accuracy_at for run in runs]),
+        nec=_mean_curve([run.nec for run in runs]),
+        **{name: _mean([getattr(run, name) for run in runs]) for name in averaged},  # type: ignore[arg-type]
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _mean_curve(curves: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | None:
+    known = [curve for curve in curves if curve is not None]
+    return tuple(np.mean(known, axis=0).tolist()) if known else None
+
+
+def shared_key(task: Task) -> Mapping[str, Any]:
+    """What decides every run apart from method and seed."""
+    texts = {name: getattr(task, name) for name in ("class_texts", "random_words")}
+    return {
+        "revision": REVISION,
+        "concepts": fingerprint_concepts(task.concepts),
+        "train": fingerprint_data(task.train.X, task.train.y),
+        "test": fingerprint_data(task.test.X, task.test.y),
+        "validation": None if task.validation is None else fingerprint_data(task.validation.X, task.validation.y),
+        "texts": {name: None if found is None else fingerprint_concepts(found) for name, found in texts.items()},
+        "options": [task.length, task.radius, task.center, task.max_iter],
+    }
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, CCRError) else f"{type(error).__name__}: {error}"

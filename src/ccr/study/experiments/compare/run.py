@@ -1,0 +1,113 @@
+"""Run: one method fitted once and measured on the test images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ccr.core import metrics
+from ccr.study.experiments.compare.methods import Contender, Method
+from ccr.study.experiments.compare.task import Task
+from ccr.study.experiments.compare.usage import Usage, measured
+from ccr.study.experiments.gain import Part
+
+#: Concepts kept, of an image or of a class, for the curves of accuracy.
+KEPT = tuple(range(1, 31))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was found; None where it does not apply. `right` holds one bit a test image, as hexadecimal text."""
+
+    method: str
+    seed: int
+    right: str
+    images: int
+    accuracy: float
+    validation_accuracy: float
+    chosen: Mapping[str, Any]
+    length: float | None
+    sparsity: float | None
+    deviation: float | None
+    max_deviation: float | None
+    retention: float | None
+    fit_seconds: float
+    fit_memory: int | None
+    encode_seconds: float  # an image
+    accuracy_at: tuple[float, ...] | None
+    nec: tuple[float, ...] | None
+    anec: float | None
+
+    def correct(self) -> np.ndarray:
+        """Which test images were right (m,), as booleans."""
+        return np.unpackbits(np.frombuffer(bytes.fromhex(self.right), np.uint8))[: self.images].astype(bool)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Run:
+        values = dict(stored)
+        for name in ("accuracy_at", "nec"):
+            values[name] = None if values[name] is None else tuple(values[name])
+        return cls(**values)
+
+
+def run_method(method: Method, task: Task, seed: int) -> Run:
+    """Fit a method with this seed and measure it."""
+    train, validation = task.split(seed)
+    with measured() as fitting:
+        contender = method.fit(task, train, validation, seed)
+    with measured() as encoding:
+        codes = contender.model.transform(task.test.X)
+    numbers = np.searchsorted(contender.model.classes_, task.test.y)
+    right = contender.head.logits(codes).argmax(axis=1) == numbers
+    return Run(
+        method=method.name,
+        seed=seed,
+        right=np.packbits(right).tobytes().hex(),
+        images=len(right),
+        accuracy=float(right.mean()),
+        validation_accuracy=contender.validation_accuracy,
+        chosen=contender.chosen,
+        **_used(fitting, encoding, len(right)),
+        **_moved(contender),
+        **_short(contender, Part(codes, numbers)),
+    )
+
+
+def _used(fitting: Usage, encoding: Usage, m: int) -> dict[str, Any]:
+    return {
+        "fit_seconds": fitting.seconds,
+        "fit_memory": fitting.memory,
+        "encode_seconds": encoding.seconds / m,
+    }
+
+
+def _moved(contender: Contender) -> dict[str, Any]:
+    """How far the concepts went, for models that have any."""
+    refined = getattr(contender.model, "concepts_", None)
+    if refined is None:
+        return {"deviation": None, "max_deviation": None, "retention": None}
+    start = contender.model.initial_concepts_
+    moved = metrics.deviation(refined, start)
+    return {"deviation": moved.mean, "max_deviation": moved.max, "retention": metrics.retention(refined, start)}
+
+
+def _short(contender: Contender, test: Part) -> dict[str, Any]:
+    """Length, and accuracy when explanations are cut; None where predictions are not made of concepts."""
+    if contender.concepts is None:
+        return dict.fromkeys(("length", "sparsity", "accuracy_at", "nec", "anec"))
+    codes, head = test.X, contender.head
+    length = metrics.contribution_length(codes, head) if contender.dense else metrics.explanation_length(codes)
+    nec = tuple(metrics.accuracy_at_nec(codes, head, test.y, k) for k in KEPT)
+    return {
+        "length": length,
+        "sparsity": length / contender.concepts,
+        "accuracy_at": tuple(metrics.accuracies_at_k(codes, head, test.y, KEPT)),
+        "nec": nec,
+        "anec": float(np.mean([nec[k - 1] for k in metrics.ANEC])),
+    }

@@ -1,0 +1,103 @@
+"""A comparison as rows of text: for the terminal, for Markdown, for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ccr.core.metrics import Interval
+from ccr.study.experiments.compare.comparison import Comparison, Row
+
+NOTHING = "-"
+
+
+class Column(NamedTuple):
+    """A heading and what it says of a row."""
+
+    heading: str
+    text: Callable[[Row], str]
+
+
+def _percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.1f}"
+
+
+def _range(interval: Interval) -> str:
+    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def _at(curve: Sequence[float] | None, k: int) -> str:
+    return NOTHING if curve is None else _percent(curve[k - 1])
+
+
+ACCURACY = (
+    Column("accuracy, %", lambda row: _percent(row.accuracy)),
+    Column("seeds, worst-best", lambda row: f"{100 * row.worst:.1f}-{100 * row.best:.1f}"),
+    Column("95 % interval", lambda row: f"{100 * row.interval.low:.1f}-{100 * row.interval.high:.1f}"),
+    Column("less the first", lambda row: NOTHING if row.difference == 0 else f"{100 * row.difference:+.1f}"),
+    Column("its 95 % interval", lambda row: NOTHING if row.difference == 0 else _range(row.apart)),
+    Column("length", lambda row: _number(row.length, 1)),
+)
+EXPLANATIONS = (
+    Column("ASR, %", lambda row: _percent(row.sparsity)),
+    Column("ACED", lambda row: _number(row.deviation, 3)),
+    Column("kept, %", lambda row: NOTHING if row.retention is None else f"{100 * row.retention:.0f}"),
+    *(Column(f"acc @{k}", lambda row, k=k: _at(row.accuracy_at, k)) for k in (1, 3, 5)),  # type: ignore[misc]
+    *(Column(f"NEC {k}", lambda row, k=k: _at(row.nec, k)) for k in (1, 3, 5)),  # type: ignore[misc]
+    Column("ANEC", lambda row: _percent(row.anec)),
+)
+COST = (
+    Column("fit, s", lambda row: _number(row.fit_seconds, 1)),
+    Column("peak memory, MB", lambda row: NOTHING if row.fit_memory is None else f"{row.fit_memory / 1e6:.0f}"),
+    Column("encode, us/image", lambda row: f"{1e6 * row.encode_seconds:.0f}"),
+    Column("validation accuracy, %", lambda row: _percent(row.validation_accuracy)),
+)
+TABLES = {"Accuracy": ACCURACY, "Explanations": EXPLANATIONS, "Cost": COST}
+LEGEND = (
+    "Means over seeds. Intervals: paired bootstrap over test images. length: concepts an image (dense codes: with a "
+    "nonzero contribution); ASR: length / concepts; ACED: mean deviation; kept: concepts still nearest to themselves; "
+    "acc@k: only an image's k largest contributions; NEC k: only a class's k largest weights; ANEC: mean of NEC 5 to "
+    "30; fit: with all choices made on validation data; peak memory: of that, beyond what was held before."
+)
+
+
+def markdown(found: Comparison) -> str:
+    """The tables one after the other, and what their headings mean."""
+    parts = [_markdown(found.rows, columns) for columns in TABLES.values()]
+    if found.failures:
+        parts.append("\n".join(f"{item.method}, seed {item.seed}: {item.reason}" for item in found.failures))
+    return "\n\n".join([*parts, LEGEND]) + "\n"
+
+
+def as_csv(found: Comparison) -> str:
+    """One line a method, plain numbers, empty where something does not apply; curves are in the JSON."""
+    skipped = ("accuracy_at", "nec")
+    records = [{name: value for name, value in _flat(row).items() if name not in skipped} for row in found.rows]
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return buffer.getvalue()
+
+
+def _flat(row: Row) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in row.to_dict().items():
+        if name in ("interval", "apart"):
+            found |= {f"{name}_low": value[0], f"{name}_high": value[1]}
+        else:
+            found[name] = value
+    return found
+
+
+def _markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    lines = ["| method | " + " | ".join(column.heading for column in columns) + " |"]
+    lines.append("|---|" + "--:|" * len(columns))
+    lines += [f"| {row.title} | " + " | ".join(column.text(row) for column in columns) + " |" for row in rows]
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""The paper's two sweeps around a grid of settings: over lambda, and over the radius at fixed lambda (METHOD 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ccr.core.concepts import Concepts
+from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr.study.experiments.curves import SweepPoint, Workbench, radius_sweep, threshold_sweep
+from ccr.study.experiments.gain import Part
+from ccr.study.experiments.settings import Setting
+from ccr.study.experiments.sweep import Tell
+
+#: Radii to draw where the grid has fewer than three.
+RADII = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
+#: Lambdas to draw where the grid has fewer than three, in units of the fixed one.
+LAMBDAS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class FixedLambda:
+    """`thresholds`: CCR of this `radius` and its baseline as lambda grows; `radii`: CCR at lambda `threshold`."""
+
+    threshold: float
+    radius: float
+    thresholds: tuple[SweepPoint, ...]
+    radii: tuple[SweepPoint, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return asdict(self)
+
+
+def fixed_lambda(
+    concepts: Concepts,
+    *,
+    train: Part,
+    test: Part,
+    settings: Sequence[Setting],
+    like: Setting,
+    options: Mapping[str, Any],
+    cache: RunCache | None = None,
+    tell: Tell = lambda done, total, what: None,
+) -> FixedLambda:
+    """Both sweeps, with the dispersion and centring of `like`.
+
+    Lambda is the grid's median threshold, or the one that gives its median length. The radius of the sweep over lambda
+    is that of `like`, or if that is 0 the grid's largest. All points are test accuracies at the last epoch.
+    """
+    cache = cache or RunCache(None)
+    lengths, thresholds = (_values(settings, name) for name in ("length", "threshold"))
+    radii = _values(settings, "radius")
+    plan = {
+        "length": None if thresholds else _median(lengths),
+        "thresholds": thresholds,
+        "radius": like.radius or radii[-1] or Setting().radius,
+        "radii": sorted({0.0, *radii}) if len(radii) > 2 else list(RADII),
+        "dispersion": like.dispersion,
+        "center": like.center,
+        "options": dict(options),
+    }
+    data = {name: fingerprint_data(part.X, part.y) for name, part in {"train": train, "test": test}.items()}
+    key = {"kind": "fixed lambda", **data, "concepts": fingerprint_concepts(concepts), **plan}
+    found = cache.get(key)
+    if found is None:
+        parameters = {"random_state": 0, **options, **like.parameters()}
+        found = _fitted(Workbench(concepts, train, test, parameters), plan, tell).to_dict()
+        cache.put(key, found)
+    points = {name: tuple(SweepPoint(**point) for point in found[name]) for name in ("thresholds", "radii")}
+    return FixedLambda(found["threshold"], found["radius"], **points)
+
+
+def _fitted(bench: Workbench, plan: Mapping[str, Any], tell: Tell) -> FixedLambda:
+    given, radii = plan["thresholds"], plan["radii"]
+    count = len(given) if len(given) > 2 else len(LAMBDAS)
+    total = int(not given) + 2 * count + len(radii)
+    done = iter(range(total))
+    told = Workbench(bench.concepts, bench.train, bench.test, bench.options, lambda what: tell(next(done), total, what))
+    threshold = _median(given) if given else told.threshold(plan["length"])
+    lambdas = given if len(given) > 2 else (threshold * np.array(LAMBDAS)).tolist()
+    over_lambda = threshold_sweep(told, lambdas, radius=plan["radius"])
+    over_radius = radius_sweep(told, radii, threshold=threshold)
+    return FixedLambda(threshold, plan["radius"], tuple(over_lambda), tuple(over_radius))
+
+
+def _values(settings: Sequence[Setting], name: str) -> list[float]:
+    return sorted({getattr(setting, name) for setting in settings} - {None})
+
+
+def _median(values: Sequence[float]) -> float:
+    """The middle one, the smaller of two."""
+    return values[(len(values) - 1) // 2]

@@ -1,0 +1,164 @@
+"""Grids: axes in words, such as `length=5,10,20`, and the settings they span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from ccr.core.coding import HardThreshold
+from ccr.core.space import Angular, Dispersion, Symmetric
+from ccr.errors import CCRError
+
+#: What an axis may vary, with an example of each.
+AXES = {
+    "length": "5,10,20",
+    "threshold": "0.1,0.15",
+    "radius": "0,0.05,0.1,0.2",
+    "dispersion": "none,angular,symmetric:0.9",
+    "center": "none,data",
+}
+BOUNDS = {"length": (1.0, math.inf), "threshold": (0.0, math.inf), "radius": (0.0, 2.0)}
+
+
+class Axis(NamedTuple):
+    """One direction of a grid: the name of a setting and the values it takes."""
+
+    name: str
+    values: tuple[float | str, ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a grid. `length` or `threshold` is given, the other is None; `dispersion` is none, angular or
+    symmetric, optionally with a number (`symmetric:0.9`); `center` is none or data."""
+
+    length: float | None = None
+    threshold: float | None = None
+    radius: float = 0.1
+    dispersion: str = "symmetric:0.9"
+    center: str = "data"
+
+    @property
+    def name(self) -> str:
+        return self.described(AXES)
+
+    def described(self, names: Iterable[str]) -> str:
+        """These parts of the setting in words."""
+        return ", ".join(f"{name} {self.value(name)}" for name in names if getattr(self, name) is not None)
+
+    def value(self, name: str) -> str:
+        """One part of the setting in words."""
+        return _said(getattr(self, name))
+
+    def parameters(self) -> dict[str, Any]:
+        """Of a `ConceptClassifier`."""
+        return {
+            "coder": HardThreshold(threshold=self.threshold, length=self.length),
+            "radius": self.radius,
+            "dispersion": parse_dispersion(self.dispersion),
+            "center": "data" if self.center == "data" else None,
+        }
+
+    def arguments(self) -> list[str]:
+        """Of `ccr fit`."""
+        coder = ["--length", _said(self.length)] if self.threshold is None else ["--threshold", _said(self.threshold)]
+        return [
+            *coder,
+            *("--radius", _said(self.radius)),
+            *("--dispersion", self.dispersion),
+            "--center" if self.center == "data" else "--no-center",
+        ]
+
+
+def parse_axis(text: str) -> Axis:
+    """`length=5,10,20` as an axis; its values are checked as far as that needs no data."""
+    name, equals, listed = (part.strip() for part in text.partition("="))
+    if not equals or name not in AXES:
+        raise CCRError(
+            f"an axis is NAME=VALUE,... with NAME one of {', '.join(AXES)}, got {text!r}: such as radius=0,0.1"
+        )
+    words = [word.strip() for word in listed.split(",")]
+    if "" in words:
+        raise CCRError(f"every value of an axis must be given, got {text!r}: such as {name}={AXES[name]}")
+    values = tuple(_checked_value(name, word) for word in words)
+    if len(set(values)) < len(values):
+        raise CCRError(f"every value of an axis is given once, got {text!r}: drop the repeated ones")
+    return Axis(name, values)
+
+
+def parse_dispersion(text: str) -> Dispersion | None:
+    """`none`, `angular`, `angular:FACTOR`, `symmetric` or `symmetric:STRENGTH`."""
+    kind, colon, number = text.partition(":")
+    if text == "none":
+        return None
+    try:
+        if kind == "angular":
+            return Angular(_number(number) if colon else None)
+        if kind == "symmetric" and (not colon or 0 <= _number(number) <= 1):
+            return Symmetric(_number(number) if colon else 1.0)
+    except ValueError:
+        pass
+    raise CCRError(
+        f"dispersion is none, angular, angular:FACTOR, symmetric or symmetric:STRENGTH with a strength in [0, 1], got "
+        f"{text!r}: try symmetric:0.9"
+    )
+
+
+def grid(axes: Sequence[Axis], base: Setting | None = None) -> list[Setting]:
+    """Every combination of the axes' values; what no axis names is as in `base`, and 12 concepts long."""
+    names = [axis.name for axis in axes]
+    if not names:
+        raise CCRError(f"a grid needs at least one axis, got none: such as length={AXES['length']}")
+    for name in names:
+        if names.count(name) > 1:
+            raise CCRError(
+                f"an axis is given once, got {name} {names.count(name)} times: put all its values in one list"
+            )
+    if {"length", "threshold"} <= set(names):
+        raise CCRError("an axis may be length or threshold, got both: a length is turned into a threshold; drop one")
+    base = base or Setting()
+    if "threshold" not in names and base.threshold is None and base.length is None:
+        base = replace(base, length=12.0)
+    values: list[Any] = [axis.values for axis in axes]
+    return [replace(base, **dict(zip(names, chosen, strict=True))) for chosen in product(*values)]
+
+
+def _checked_value(name: str, word: str) -> float | str:
+    if name == "center":
+        if word not in ("none", "data"):
+            raise CCRError(f"center is none or data, got {word!r}: data measures images and concepts from their means")
+        return word
+    if name == "dispersion":
+        return _dispersion_text(parse_dispersion(word))
+    low, high = BOUNDS[name]
+    try:
+        value = _number(word)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        above = f">= {low:g}" if math.isinf(high) else f"in [{low:g}, {high:g}]"
+        raise CCRError(f"{name} must be a number {above}, got {word!r}: such as {name}={AXES[name]}")
+    return value
+
+
+def _dispersion_text(dispersion: Dispersion | None) -> str:
+    """One text for one dispersion, so that equal ones are seen to be equal."""
+    if dispersion is None:
+        return "none"
+    if isinstance(dispersion, Angular):
+        return "angular" if dispersion.factor is None else f"angular:{_said(dispersion.factor)}"
+    return "symmetric" if dispersion.strength == 1 else f"symmetric:{_said(dispersion.strength)}"
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _said(value: float | str | None) -> str:
+    return f"{value:.12g}" if isinstance(value, float | int) else str(value)

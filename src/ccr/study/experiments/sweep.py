@@ -1,0 +1,247 @@
+"""Grids of settings, each fitted and measured alike; every choice among them is made on validation data."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ccr.core.concepts import Concepts
+from ccr.errors import CCRError
+from ccr.models.classifier import MOST_VALIDATION, ConceptClassifier
+from ccr.models.labels import number_labels, validation_rows
+from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr.study.experiments.gain import Part
+from ccr.study.experiments.settings import AXES, Axis, Setting, grid, parse_axis
+
+__all__ = [
+    "Axis",
+    "Failure",
+    "Outcome",
+    "Run",
+    "Setting",
+    "Sweep",
+    "grid",
+    "hold_out",
+    "parse_axis",
+    "run_sweep",
+]
+
+#: Follows long work: (done, total, what is being done).
+Tell = Callable[[int, int, str], None]
+#: Share of the training images held out where there is no validation split.
+HELD_OUT = 0.1
+#: A length on validation images may pass the asked one by this much: it was calibrated on other images.
+LENGTH_TOLERANCE = 0.02
+RULE = "the best validation accuracy of the settings that are short enough; of equals the smallest radius, then length"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fit of a setting, measured on the validation and on the test images."""
+
+    seed: int
+    validation_accuracy: float
+    validation_length: float
+    test_accuracy: float
+    test_length: float
+    mean_deviation: float
+    max_deviation: float
+    retention: float
+    fit_seconds: float
+    epochs: int
+
+
+MEASURES = tuple(item.name for item in fields(Run) if item.name not in ("seed", "epochs"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished setting: one run a seed."""
+
+    setting: Setting
+    runs: tuple[Run, ...]
+
+    def mean(self, measure: str) -> float:
+        return float(np.mean([getattr(run, measure) for run in self.runs]))
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Mean, min and max over the seeds, for every measure."""
+        columns = {name: [float(getattr(run, name)) for run in self.runs] for name in MEASURES}
+        return {
+            name: {"mean": self.mean(name), "min": min(values), "max": max(values)} for name, values in columns.items()
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {"setting": asdict(self.setting), **self.summary(), "runs": [asdict(run) for run in self.runs]}
+
+
+class Failure(NamedTuple):
+    """A setting that could not be fitted, and why."""
+
+    setting: Setting
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a grid gave: its outcomes in the grid's order, what failed, and how many images each part has."""
+
+    outcomes: tuple[Outcome, ...]
+    failures: tuple[Failure, ...]
+    images: Mapping[str, int]
+
+    def ranked(self) -> list[Outcome]:
+        """Best validation accuracy first; of equals, the shorter one."""
+        return sorted(self.outcomes, key=lambda o: (-o.mean("validation_accuracy"), o.mean("validation_length")))
+
+    def front(self) -> list[Outcome]:
+        """Outcomes that no other beats in validation accuracy and length both, shortest first."""
+        best: list[Outcome] = []
+        for outcome in sorted(self.outcomes, key=_length_then_accuracy):
+            length, missed = _length_then_accuracy(outcome)
+            last = _length_then_accuracy(best[-1]) if best else (0.0, math.inf)
+            if missed < last[1] or (length, missed) == last:
+                best.append(outcome)
+        return best
+
+    def short_enough(self, at_most: float | None = None) -> list[Outcome]:
+        """Outcomes of mean validation length `at_most`, with a tolerance of 2 %; None: all."""
+        longest = math.inf if at_most is None else at_most * (1 + LENGTH_TOLERANCE)
+        return [outcome for outcome in self.outcomes if outcome.mean("validation_length") <= longest]
+
+    def recommended(self, at_most: float | None = None) -> Outcome | None:
+        """The setting to use for `at_most` concepts an image, by `RULE`; None if none is short enough."""
+        return min(self.short_enough(at_most), key=_preference, default=None)
+
+    def varied(self) -> list[str]:
+        """Names of the settings that differ somewhere in the grid."""
+        settings = [outcome.setting for outcome in self.outcomes] + [failure.setting for failure in self.failures]
+        return [name for name in AXES if len({getattr(setting, name) for setting in settings}) > 1]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a setting, best first and failures last, for a table."""
+        front = self.front()
+        found = []
+        for outcome in self.ranked():
+            row: dict[str, Any] = {**asdict(outcome.setting), "seeds": len(outcome.runs), "front": outcome in front}
+            for name, summary in outcome.summary().items():
+                row |= {name: summary["mean"], f"{name}_min": summary["min"], f"{name}_max": summary["max"]}
+            found.append({**row, "error": None})
+        return found + [{**asdict(failure.setting), "error": failure.reason} for failure in self.failures]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        front = self.front()
+        return {
+            "images": dict(self.images),
+            "results": [{**outcome.to_dict(), "front": outcome in front} for outcome in self.ranked()],
+            "failed": [{"setting": asdict(failure.setting), "error": failure.reason} for failure in self.failures],
+        }
+
+
+def hold_out(train: Part, *, seed: int = 0) -> tuple[Part, Part]:
+    """Training and validation images out of one part: a tenth of every class, always the same for one seed."""
+    labels = number_labels(train.y, len(train.y))
+    chosen = np.zeros(len(train.y), dtype=bool)
+    chosen[validation_rows(labels, HELD_OUT, seed=seed, most=MOST_VALIDATION)] = True
+    if not chosen.any():
+        raise CCRError(f"{len(train.y)} images are too few to hold some out for validation: add a split val")
+    return _rows_of(train, ~chosen), _rows_of(train, chosen)
+
+
+def run_sweep(
+    concepts: Concepts,
+    *,
+    train: Part,
+    val: Part,
+    test: Part,
+    settings: Sequence[Setting],
+    options: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] = (0,),
+    cache: RunCache | None = None,
+    tell: Tell = lambda done, total, what: None,
+) -> Sweep:
+    """Fit every setting for every seed, the epoch chosen on `val`, and measure it on `val` and `test`.
+
+    `options` are further parameters of the classifier, plain values, the same for all. Runs found in `cache` are not
+    fitted again; a setting that is refused is listed with its reason. `tell(done, total, what)` follows the fits.
+    """
+    cache, options = cache or RunCache(None), dict(options or {})
+    parts = {"train": train, "validation": val, "test": test}
+    made_of = {name: fingerprint_data(part.X, part.y) for name, part in parts.items()}
+    made_of["concepts"] = fingerprint_concepts(concepts)
+    outcomes, failures, total = [], [], len(settings) * len(seeds)
+    for place, setting in enumerate(settings):
+        runs: list[Run] = []
+        for turn, seed in enumerate(seeds):
+            tell(done := place * len(seeds) + turn, total, setting.name)
+            key = {"kind": "sweep", **made_of, "setting": asdict(setting), "options": options, "seed": seed}
+            run = _cached(cache, key)
+            if run is None:
+                model = ConceptClassifier(concepts, **{**options, **setting.parameters(), "random_state": seed})
+                try:
+                    run = _measured(model, parts, seed, partial(_say, tell, done, total, setting.name))
+                except CCRError as error:
+                    failures.append(Failure(setting, str(error)))
+                    break
+                cache.put(key, asdict(run))
+            runs.append(run)
+        else:
+            outcomes.append(Outcome(setting, tuple(runs)))
+    tell(total, total, "done")
+    return Sweep(tuple(outcomes), tuple(failures), {name: len(part.y) for name, part in parts.items()})
+
+
+def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, say: Callable[[str], None]) -> Run:
+    train, val, test = (parts[name] for name in ("train", "validation", "test"))
+    start = time.perf_counter()
+    model.fit(
+        train.X,
+        train.y,
+        validation=(val.X, val.y),
+        callback=lambda epoch, epochs: say(f"epoch {epoch.epoch} of {epochs}"),
+    )
+    seconds = time.perf_counter() - start
+    validation, tested = model.evaluate(val.X, val.y), model.evaluate(test.X, test.y)
+    return Run(
+        seed=seed,
+        validation_accuracy=validation.accuracy,
+        validation_length=validation.length,
+        test_accuracy=tested.accuracy,
+        test_length=tested.length,
+        mean_deviation=tested.deviation.mean,
+        max_deviation=tested.deviation.max,
+        retention=tested.retention,
+        fit_seconds=seconds,
+        epochs=len(model.history_),
+    )
+
+
+def _say(tell: Tell, done: int, total: int, name: str, what: str) -> None:
+    tell(done, total, f"{name}: {what}")
+
+
+def _cached(cache: RunCache, key: Mapping[str, Any]) -> Run | None:
+    found = cache.get(key)
+    names = {item.name for item in fields(Run)}
+    return Run(**found) if found is not None and set(found) == names else None
+
+
+def _rows_of(part: Part, rows: np.ndarray) -> Part:
+    select = getattr(part.X, "select", None)  # a part of a store stays on disk
+    return Part(part.X[rows] if select is None else select(rows=rows), np.asarray(part.y)[rows])
+
+
+def _length_then_accuracy(outcome: Outcome) -> tuple[float, float]:
+    return outcome.mean("validation_length"), -outcome.mean("validation_accuracy")
+
+
+def _preference(outcome: Outcome) -> tuple[float, float, float]:
+    return -outcome.mean("validation_accuracy"), outcome.setting.radius, outcome.mean("validation_length")

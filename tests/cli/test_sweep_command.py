@@ -1,0 +1,123 @@
+"""`ccr sweep` as a user types it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccr.cli.sweep import parts_of
+from ccr.core.coding.coders import check_length
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError
+from ccr.models.classifier import ConceptClassifier
+from tests.cli.test_commands import as_json, exit_code, place, run
+
+__all__ = ["place"]
+GRID = ("--over", "length=3,5,999", "--over", "radius=0,0.1")
+
+
+def arguments(place: Path, out: Path, *more: object) -> list[object]:
+    return ["sweep", place / "store", "--concepts", place / "concepts.txt", "--out", out, *more]
+
+
+def only_what_failed(self: ConceptClassifier, *_: object, **__: object) -> None:
+    """Settings that fail are tried again; a finished one must not be fitted."""
+    assert self.coder.length == 999, "fitted again"  # type: ignore[union-attr]
+    check_length(999.0, len(self.concepts))  # type: ignore[arg-type]
+
+
+def test_a_sweep_from_grid_to_recommended_model(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "it's a sweep"
+    typed = arguments(place, out, *GRID, "--epochs", 2, "--seeds", 2)
+    found = as_json(*typed)
+    written = {"runs", "sweep.json", "sweep.csv", "pareto.png", "thresholds.png", "radii.png"}
+    assert {path.name for path in out.iterdir()} == written
+    for name in ("pareto.png", "thresholds.png", "radii.png"):
+        with Image.open(out / name) as image:
+            image.load()
+            assert image.size[0] > 800
+    facts = json.loads((out / "sweep.json").read_text(encoding="utf-8"))
+    assert found == {"out": str(out), **facts}
+    results, failed = found["results"], found["failed"]
+    assert [len(results), len(failed)] == [4, 2]  # type: ignore[arg-type]
+    shares = [result["validation_accuracy"]["mean"] for result in results]  # type: ignore[index, attr-defined]
+    assert shares == sorted(shares, reverse=True)
+    with (out / "sweep.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["validation_accuracy"]) for row in rows[:4]] == shares
+    assert "number of concepts" in rows[-1]["error"]
+
+    monkeypatch.setattr(ConceptClassifier, "fit", only_what_failed)
+    assert as_json(*typed) == found
+    printed = run(*typed).stdout  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    recommended = found["recommended"]
+    command = recommended["command"]  # type: ignore[index]
+    assert command in printed
+    words = shlex.split(command)
+    assert words[:2] == ["ccr", "fit"]
+    fitted = as_json(*words[1:])["results"]
+    # The store has a split val, so the command makes the very model that was measured.
+    assert list(fitted.values())[-1]["accuracy"] == recommended["runs"][0]["test_accuracy"]  # type: ignore
+
+
+def test_a_sweep_says_what_it_chose_and_by_which_rule(place: Path, tmp_path: Path) -> None:
+    typed = arguments(place, tmp_path, *GRID, "--over", "dispersion=none,symmetric:0.9", "--epochs", 1, "--no-figures")
+    done = run(*typed, "--no-center", "--at-most", 4)
+    assert done.exit_code == 0  # type: ignore[attr-defined]
+    text = " ".join(done.output.split())  # type: ignore[attr-defined]
+    assert "the best validation accuracy of the settings that are short enough" in text
+    assert "4 failed (length 999, radius 0, dispersion none;" in text
+    assert "--no-center" in text
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "sweep.json", "sweep.csv", "pareto.png"}
+    recommended = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))["recommended"]
+    assert recommended["validation_length"]["mean"] <= 4 * 1.02
+    none = run(*typed, "--no-center", "--at-most", 1)
+    assert "No setting has at most 1 concepts" in none.output  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        [],
+        ["--over", "width=3"],
+        ["--over", "length=ten"],
+        ["--over", "radius="],
+        ["--over", "length=5", "--over", "length=6"],
+        ["--over", "length=5", "--over", "threshold=0.1"],
+        ["--over", "center=none,data", "--no-center"],
+        ["--over", "dispersion=wild"],
+    ],
+)
+def test_a_bad_grid_is_misuse(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: list[object]) -> None:
+    assert exit_code(arguments(place, tmp_path / "out", *over), monkeypatch) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_refused_input(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(arguments(place, tmp_path / "out", "--over", "length=999", "--json"), monkeypatch) == 1
+    assert "none of the 1 settings" in json.loads(capsys.readouterr().out)["error"]
+    (tmp_path / "file").write_text("mine")
+    assert exit_code(arguments(place, tmp_path / "file", "--over", "length=3"), monkeypatch) == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_without_a_validation_split_a_part_of_train_is_held_out(place: Path) -> None:
+    store = EmbeddingStore.open(place / "store")
+    some = store.select(rows=store.splits != "val")
+    parts = parts_of(some)
+    train, held = parts["train"], parts["val"]
+    assert len(held.y) >= 1
+    rows = [row.tobytes() for part in (train, held) for row in part.X]
+    assert sorted(rows) == sorted(row.tobytes() for row in some.select("train")[:])
+    assert np.array_equal(parts_of(some)["val"].X, held.X)
+    with pytest.raises(CCRError, match="has no test"):
+        parts_of(store.select("train"))

@@ -1,0 +1,219 @@
+"""Comparisons: every method on one task, honest intervals, nothing lost, nothing done twice."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from ccr import Concepts
+from ccr.core.heads import LinearHead
+from ccr.errors import CCRError
+from ccr.study.experiments import Part
+from ccr.study.experiments.cache import RunCache
+from ccr.study.experiments.compare import METHODS, Method, Run, Task, methods_named, run_comparison, run_method
+from ccr.study.experiments.compare.followed import followed_curves
+from ccr.study.experiments.compare.settle import PENALTIES, settle
+from ccr.study.experiments.compare.table import as_csv, markdown
+from ccr.study.experiments.compare.usage import measured
+from tests.conftest import Data
+
+QUICK = ("ccr", "baseline", "ip-omp", "probe")
+
+
+@pytest.fixture(scope="module")
+def task(digits: Data) -> Task:
+    rng = np.random.default_rng(0)
+    classes = sorted(set(digits.y.tolist()))
+    means = np.array([digits.X[digits.y == name].mean(axis=0) for name in classes])
+    words = Concepts([f"word {row}" for row in range(40)], rng.normal(size=(40, 64)))
+    return Task(
+        digits.concepts,
+        train=Part(digits.X, digits.y),
+        test=Part(digits.X_test, digits.y_test),
+        length=6,
+        max_iter=8,
+        class_texts=Concepts(classes, means),
+        random_words=words,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(task: Task) -> Any:
+    return run_comparison(task, METHODS, seeds=(0, 1))
+
+
+def test_every_method_runs_at_the_asked_length(whole: Any, task: Task) -> None:
+    assert not whole.failures
+    assert [row.method for row in whole.rows] == [method.name for method in METHODS]
+    for row in whole.rows:
+        assert row.worst <= row.accuracy <= row.best
+        assert row.interval.low <= row.accuracy <= row.interval.high
+        assert row.accuracy > 0.3, row  # ten classes: all are far from guessing
+        assert row.fit_seconds > 0
+        assert row.encode_seconds > 0
+        if row.method in ("probe", "zero-shot"):
+            assert row.length is None
+            assert row.nec is None
+        else:
+            assert row.length == pytest.approx(6, rel=0.1), row
+            assert row.sparsity == pytest.approx(row.length / 40)
+            assert row.accuracy_at is not None
+            assert len(row.accuracy_at) == 30
+
+
+def test_what_each_row_says_about_moving(whole: Any) -> None:
+    for name in ("baseline", "ip-omp", "omp", "splice"):
+        assert whole.row(name).deviation == 0.0
+        assert whole.row(name).retention == 1.0
+    assert 0 < whole.row("ccr").deviation <= whole.row("ccr").max_deviation <= 0.1 + 1e-6
+    assert whole.row("ccr-unbound").max_deviation > 0.1
+    assert whole.row("label-free").deviation is None
+
+
+def test_a_run_is_what_predict_says(task: Task) -> None:
+    """The bits of a run against scikit-learn's head on the same codes with the penalty that was chosen."""
+    method = methods_named(["ip-omp"])[0]
+    run = run_method(method, task, 0)
+    train, validation = task.split(0)
+    model = method.fit(task, train, validation, 0).model
+    penalty = run.chosen["penalty"] or 3.0
+    codes = model.transform(train.X)
+    size = float(np.mean(codes.data.astype(np.float64) ** 2))
+    oracle = LogisticRegression(C=1.0 / (penalty * size), max_iter=5000, tol=1e-8).fit(codes, train.y)
+    agree = oracle.predict(model.transform(task.test.X)) == task.test.y
+    assert np.mean(agree == run.correct()) > 0.99
+    assert run.correct().mean() == run.accuracy
+    assert len(run.correct()) == len(task.test.y)
+
+
+def test_runs_survive_json(task: Task) -> None:
+    run = run_method(methods_named(["baseline"])[0], task, 0)
+    again = Run.from_dict(json.loads(json.dumps(run.to_dict())))
+    assert again == run
+
+
+def test_the_last_cut_is_no_cut(whole: Any) -> None:
+    for row in whole.rows:
+        if row.accuracy_at is not None:
+            # Thirty contributions are all that a code of six has; codes of single images may be longer.
+            assert row.accuracy_at[-1] == pytest.approx(row.accuracy, abs=0.02), row.method
+
+
+def test_one_failure_does_not_lose_the_others(task: Task) -> None:
+    def broken(*_: object) -> Any:
+        raise ValueError("on purpose")
+
+    refused = Method("refused", "refused", "others", lambda *_: (_ for _ in ()).throw(CCRError("no such thing")))
+    found = run_comparison(
+        task, [Method("broken", "broken", "others", broken), refused, *methods_named(["baseline"])], seeds=(0,)
+    )
+    assert [row.method for row in found.rows] == ["baseline"]
+    assert {failure.method: failure.reason for failure in found.failures} == {
+        "broken": "ValueError: on purpose",
+        "refused": "no such thing",
+    }
+    assert "on purpose" in markdown(found)
+    with pytest.raises(CCRError, match=r"no method could be run.*on purpose"):
+        run_comparison(task, [Method("broken", "broken", "others", broken)], seeds=(0,))
+
+
+def test_finished_runs_are_not_run_again(task: Task, tmp_path: Any) -> None:
+    methods = methods_named(QUICK)
+    first = run_comparison(task, methods, seeds=(0,), cache=RunCache(tmp_path))
+
+    def never(*_: object) -> Any:
+        raise AssertionError("run again")
+
+    guarded = [replace(method, fit=never) for method in methods]
+    second = run_comparison(task, guarded, seeds=(0,), cache=RunCache(tmp_path))
+    assert second.to_dict() == first.to_dict()
+    other = run_comparison(
+        replace(task, length=5), guarded[:1] + list(methods[1:2]), seeds=(0,), cache=RunCache(tmp_path)
+    )
+    assert [failure.method for failure in other.failures] == ["ccr"]  # another length is another run
+
+
+def test_curves_are_followed_and_kept(task: Task, tmp_path: Any) -> None:
+    curves = followed_curves(task, seeds=(0, 1), cache=RunCache(tmp_path))
+    assert [(curve.name, curve.seed) for curve in curves] == [("CCR", 0), ("CCR", 1), ("baseline", 0), ("baseline", 1)]
+    assert all(len(curve.history) == 8 for curve in curves)
+    assert followed_curves(task, seeds=(0, 1), cache=RunCache(tmp_path)) == curves
+
+
+def test_a_settled_head_is_the_best_on_validation(task: Task) -> None:
+    rng = np.random.default_rng(3)
+    codes, y = rng.normal(size=(300, 8)), rng.integers(0, 3, 300)
+    y[codes[:, 0] > 0.5] = 2
+    own = LinearHead(np.zeros((3, 8), np.float32), np.array([1.0, 0, 0], np.float32))
+    held = Part(rng.normal(size=(200, 8)), np.zeros(200, int))
+    held.y[held.X[:, 0] > 0.5] = 2
+    found = settle(codes, y, held, classes=3, own=own)
+    size = float(np.mean(codes**2))
+    oracle = {None: float(np.mean(held.y == 0))}
+    for penalty in PENALTIES:
+        head = LogisticRegression(C=1.0 / (penalty * size), max_iter=5000, tol=1e-9).fit(codes, y)
+        oracle[penalty] = head.score(held.X, held.y)
+    assert found.accuracy == pytest.approx(max(oracle.values()), abs=0.011)
+    assert oracle[found.penalty] == pytest.approx(max(oracle.values()), abs=0.011)
+
+
+def test_tables_say_what_was_found(whole: Any) -> None:
+    lines = list(csv.DictReader(io.StringIO(as_csv(whole))))
+    assert [line["method"] for line in lines] == [row.method for row in whole.rows]
+    assert float(lines[0]["accuracy"]) == whole.rows[0].accuracy
+    assert lines[[row.method for row in whole.rows].index("probe")]["length"] == ""
+    text = markdown(whole)
+    assert text.count("| CCR |") == 3
+    assert f"{100 * whole.rows[0].accuracy:.1f}" in text
+
+
+def test_seeds_hold_out_other_images_but_never_all_of_a_class(task: Task) -> None:
+    first, second = task.split(0)[1], task.split(1)[1]
+    assert not np.array_equal(first.X, second.X)
+    for seed in range(3):
+        train, held = task.split(seed)
+        assert len(train.y) + len(held.y) == len(task.train.y)
+        assert set(train.y) == set(task.train.y)
+    kept = replace(task, validation=Part(task.test.X[:50], task.test.y[:50]))
+    assert kept.split(0)[0] is task.train
+    assert kept.split(1)[1] is kept.validation
+
+
+def test_memory_and_time_of_a_block() -> None:
+    with measured() as usage:
+        held = np.ones(30_000_000)  # 240 MB
+        held[::512] += 1
+        del held
+    assert usage.seconds > 0
+    assert usage.memory is None or usage.memory > 200_000_000
+
+
+def test_bad_tasks_are_refused(task: Task) -> None:
+    with pytest.raises(CCRError, match="length from 1 to the number of concepts, 40, got 50"):
+        replace(task, length=50)
+    with pytest.raises(CCRError, match="class that the training images have not: 'digit 99'"):
+        replace(task, test=Part(task.test.X, np.full(len(task.test.y), "digit 99")))
+    with pytest.raises(CCRError, match="no method 'lasso'"):
+        methods_named(["lasso"])
+    with pytest.raises(CCRError, match="needs a method and a seed"):
+        run_comparison(task, [], seeds=(0,))
+    bare = replace(task, class_texts=None, random_words=None)
+    found = run_comparison(bare, methods_named(["baseline", "zero-shot", "random-words"]), seeds=(0,))
+    assert [failure.method for failure in found.failures] == ["zero-shot", "random-words"]
+
+
+def test_two_classes_and_more_concepts_than_dimensions(digits: Data) -> None:
+    rows, test = np.isin(digits.y, ("digit 0", "digit 1")), np.isin(digits.y_test, ("digit 0", "digit 1"))
+    many = Concepts([f"stroke {row}" for row in range(80)], digits.X[:80] + 0.01)
+    task = Task(many, Part(digits.X[rows], digits.y[rows]), Part(digits.X_test[test], digits.y_test[test]), length=4)
+    names = ("ccr", "baseline", "ip-omp", "omp", "label-free", "splice", "probe", "random-vectors")
+    found = run_comparison(replace(task, max_iter=5), methods_named(names), seeds=(0,))
+    assert not found.failures
+    assert all(row.accuracy > 0.8 for row in found.rows)

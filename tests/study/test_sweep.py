@@ -1,0 +1,391 @@
+"""Sweeps: grids in words, what is recommended and why, and fits that are never made twice."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric
+from ccr.errors import CCRError
+from ccr.show import experiment_plots, plots
+from ccr.study.experiments import Part
+from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr.study.experiments.fixed_lambda import RADII, fixed_lambda
+from ccr.study.experiments.settings import parse_dispersion
+from ccr.study.experiments.sweep import Axis, Outcome, Run, Setting, Sweep, grid, hold_out, parse_axis, run_sweep
+from tests.conftest import Data
+
+IMAGES = {"train": 200, "validation": 50, "test": 70}
+
+
+def run(accuracy: float, length: float, *, seed: int = 0, deviation: float = 0.0) -> Run:
+    return Run(seed, accuracy, length, 1 - accuracy, length, deviation, deviation, 1.0, 0.1, 3)
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> Sweep:
+    """Made-up outcomes on a coarse raster, so that ties in every order are common."""
+    outcomes = []
+    for number in range(draw(st.integers(1, 12))):
+        asked = draw(st.sampled_from([None, 5.0, 10.0, 20.0]))
+        setting = Setting(
+            length=asked,
+            threshold=0.001 * (number + 1) if asked is None else None,  # so that no two settings are the same
+            radius=draw(st.sampled_from([0.0, 0.1, 0.2])),
+            dispersion=f"symmetric:0.{number + 1}",
+        )
+        length = draw(st.sampled_from([4.0, 10.0, 10.1, 10.2, 10.3, 20.0]))
+        hits = draw(st.lists(st.integers(35, 50), min_size=1, max_size=2))
+        outcomes.append(Outcome(setting, tuple(run(hit / 50, length, seed=seed) for seed, hit in enumerate(hits))))
+    return Sweep(tuple(outcomes), (), IMAGES)
+
+
+def accuracy(outcome: Outcome) -> float:
+    return float(np.mean([run.validation_accuracy for run in outcome.runs]))
+
+
+def length(outcome: Outcome) -> float:
+    return float(np.mean([run.validation_length for run in outcome.runs]))
+
+
+@given(sweeps())
+def test_the_front_is_what_nothing_beats(sweep: Sweep) -> None:
+    def beats(one: Outcome, other: Outcome) -> bool:
+        pair = (length(one), -accuracy(one)), (length(other), -accuracy(other))
+        return pair[0] != pair[1] and pair[0][0] <= pair[1][0] and pair[0][1] <= pair[1][1]
+
+    wanted = [o for o in sweep.outcomes if not any(beats(other, o) for other in sweep.outcomes)]
+    front = sweep.front()
+    assert {id(outcome) for outcome in front} == {id(outcome) for outcome in wanted}
+    assert [length(outcome) for outcome in front] == sorted(length(outcome) for outcome in front)
+
+
+@given(sweeps(), st.sampled_from([None, 4.0, 10.0, 20.0]))
+def test_the_recommendation_is_the_best_on_validation(sweep: Sweep, at_most: float | None) -> None:
+    allowed = [o for o in sweep.outcomes if at_most is None or length(o) <= 1.02 * at_most]
+    found = sweep.recommended(at_most)
+    if not allowed:
+        assert found is None
+        return
+    assert found is not None
+    for other in allowed:
+        assert accuracy(found) >= accuracy(other)
+        if accuracy(found) == accuracy(other):
+            assert found.setting.radius <= other.setting.radius
+            if found.setting.radius == other.setting.radius:
+                assert length(found) <= length(other)
+
+
+def test_test_accuracy_chooses_nothing() -> None:
+    made = [Outcome(Setting(length=5.0, radius=0.0), (run(0.9, 5.0),)), Outcome(Setting(length=9.0), (run(0.5, 9.0),))]
+    sweep = Sweep(tuple(made), (), IMAGES)
+    assert made[1].mean("test_accuracy") > made[0].mean("test_accuracy")
+    assert sweep.recommended() is sweep.ranked()[0] is made[0]
+
+
+def test_axes_and_grids() -> None:
+    assert parse_axis(" length = 5, 10 ") == Axis("length", (5.0, 10.0))
+    assert parse_axis("dispersion=none,angular,symmetric:.90,symmetric:1").values == (
+        "none",
+        "angular",
+        "symmetric:0.9",
+        "symmetric",
+    )
+    made = grid([parse_axis("radius=0,0.1"), parse_axis("center=none,data")])
+    assert [(s.length, s.radius, s.center) for s in made] == [
+        (12, 0, "none"),
+        (12, 0, "data"),
+        (12, 0.1, "none"),
+        (12, 0.1, "data"),
+    ]
+    threshold = grid([parse_axis("threshold=0.1")], Setting(center="none"))[0]
+    assert (threshold.length, threshold.threshold, threshold.center) == (None, 0.1, "none")
+    assert threshold.name == "threshold 0.1, radius 0.1, dispersion symmetric:0.9, center none"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("length", "NAME=VALUE"),
+        ("width=3", "length, threshold, radius, dispersion, center, got 'width=3'"),
+        ("=3", "NAME one of"),
+        ("length=", "every value"),
+        ("length=5,,10", "every value"),
+        ("length=5,5.0", "once"),
+        ("dispersion=symmetric,symmetric:1", "once"),
+        ("length=ten", "length must be a number >= 1, got 'ten'"),
+        ("length=0.5", "length must be a number >= 1, got '0.5'"),
+        ("length=inf", "got 'inf'"),
+        ("radius=-0.1", r"in \[0, 2\], got '-0.1'"),
+        ("radius=2.1", r"in \[0, 2\], got '2.1'"),
+        ("radius=nan", "got 'nan'"),
+        ("threshold=-1", ">= 0, got '-1'"),
+        ("dispersion=wild", "got 'wild'"),
+        ("dispersion=none:3", "got 'none:3'"),
+        ("dispersion=symmetric:", "got 'symmetric:'"),
+        ("dispersion=symmetric:1.5", "strength in"),
+        ("dispersion=angular:wide", "got 'angular:wide'"),
+        ("center=middle", "none or data, got 'middle'"),
+    ],
+)
+def test_a_bad_axis_is_refused_with_its_remedy(text: str, said: str) -> None:
+    with pytest.raises(CCRError, match=said):
+        parse_axis(text)
+
+
+def test_bad_grids_are_refused() -> None:
+    with pytest.raises(CCRError, match="at least one axis"):
+        grid([])
+    with pytest.raises(CCRError, match="got radius 2 times"):
+        grid([parse_axis("radius=0"), parse_axis("radius=0.1")])
+    with pytest.raises(CCRError, match="got both"):
+        grid([parse_axis("length=5"), parse_axis("threshold=0.1")])
+
+
+def test_a_setting_is_the_same_in_python_and_for_the_shell() -> None:
+    assert parse_dispersion("none") is None
+    setting = Setting(length=7.5, radius=0.123456789, dispersion="angular:1.25", center="none")
+    parameters = setting.parameters()
+    assert isinstance(parameters["coder"], HardThreshold)
+    assert isinstance(parameters["dispersion"], Angular)
+    assert (parameters["coder"].length, parameters["radius"], parameters["dispersion"].factor) == (
+        7.5,
+        0.123456789,
+        1.25,
+    )
+    assert shlex.join(setting.arguments()) == "--length 7.5 --radius 0.123456789 --dispersion angular:1.25 --no-center"
+    other = Setting(threshold=0.2, dispersion="symmetric")
+    strength = other.parameters()["dispersion"]
+    assert isinstance(strength, Symmetric)
+    assert strength.strength == 1.0
+    assert other.arguments()[:2] == ["--threshold", "0.2"]
+    assert other.arguments()[-1] == "--center"
+
+
+@pytest.fixture(scope="module")
+def parts(digits: Data) -> dict[str, Part]:
+    train, val = hold_out(Part(digits.X[:400], digits.y[:400]))
+    return {"train": train, "val": val, "test": Part(digits.X_test[:300], digits.y_test[:300])}
+
+
+OPTIONS = {"max_iter": 2}
+
+
+def test_the_held_out_images_are_a_part_of_every_class_and_always_the_same(digits: Data) -> None:
+    whole = Part(np.arange(1160)[:, None], digits.y)
+    train, val = hold_out(whole)
+    assert sorted([*train.X[:, 0], *val.X[:, 0]]) == list(range(1160))
+    for label in np.unique(digits.y):
+        assert np.sum(val.y == label) == pytest.approx(0.1 * np.sum(digits.y == label), abs=1)
+    assert np.array_equal(digits.y[val.X[:, 0]], val.y)
+    assert np.array_equal(hold_out(whole)[1].X, val.X)
+    with pytest.raises(CCRError, match="too few to hold some out"):
+        hold_out(Part(np.eye(2), np.array([0, 1])))
+
+
+def test_measures_are_those_of_the_model_itself(digits: Data, parts: dict[str, Part]) -> None:
+    setting = Setting(length=6.0, radius=0.2, dispersion="none")
+    found = run_sweep(digits.concepts, **parts, settings=[setting], options=OPTIONS, seeds=(3, 4))
+    for seed, run in zip((3, 4), found.outcomes[0].runs, strict=True):
+        model = ConceptClassifier(
+            digits.concepts, coder=HardThreshold(length=6), radius=0.2, dispersion=None, max_iter=2, random_state=seed
+        ).fit(*parts["train"], validation=parts["val"])
+        validation, test = model.evaluate(*parts["val"]), model.evaluate(*parts["test"])
+        assert (run.seed, run.validation_accuracy, run.test_accuracy) == (seed, validation.accuracy, test.accuracy)
+        assert (run.validation_length, run.test_length) == (validation.length, test.length)
+        assert (run.mean_deviation, run.max_deviation) == test.deviation
+        assert (run.retention, run.epochs) == (test.retention, 2)
+    summary = found.outcomes[0].summary()["test_accuracy"]
+    ends = sorted(run.test_accuracy for run in found.outcomes[0].runs)
+    assert (summary["min"], summary["max"]) == (ends[0], ends[1])
+    assert summary["mean"] == pytest.approx(sum(ends) / 2)
+    assert found.images == {"train": len(parts["train"].y), "validation": len(parts["val"].y), "test": 300}
+
+
+def test_a_failing_setting_is_listed_and_the_others_stay(digits: Data, parts: dict[str, Part]) -> None:
+    told: list[tuple[int, int, str]] = []
+    settings = grid([parse_axis("length=5,500"), parse_axis("radius=0,0.1")])
+    found = run_sweep(
+        digits.concepts, **parts, settings=settings, options=OPTIONS, tell=lambda *what: told.append(what)
+    )
+    assert [outcome.setting for outcome in found.outcomes] == settings[:2]
+    assert [failure.setting for failure in found.failures] == settings[2:]
+    assert "number of concepts, 40, got 500" in found.failures[0].reason
+    assert found.varied() == ["length", "radius"]
+    rows = found.rows()
+    assert [row["length"] for row in rows] == [5, 5, 500, 500]
+    assert all((row["error"] is None) == (row["length"] == 5) for row in rows)
+    assert json.loads(json.dumps(found.to_dict()))["failed"][0]["error"] == found.failures[0].reason
+    assert {total for _, total, _ in told} == {4}
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[-1] == (4, 4, "done")
+
+
+class Refitted(Exception):
+    """A fit that should have been remembered."""
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise Refitted
+
+
+def test_a_finished_fit_is_found_again_by_its_content(
+    digits: Data, parts: dict[str, Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = grid([parse_axis("length=4,6")])
+    work: dict[str, Any] = {**parts, "settings": settings, "options": OPTIONS, "cache": RunCache(tmp_path / "runs")}
+    first = run_sweep(digits.concepts, **work, seeds=(0, 1))
+    assert len(list((tmp_path / "runs").iterdir())) == 4
+    monkeypatch.setattr(ConceptClassifier, "fit", refuse)
+    assert run_sweep(digits.concepts, **work, seeds=(0, 1)).to_dict() == first.to_dict()
+
+    names = list(digits.concepts.names)
+    renamed = Concepts(["another", *names[1:]], digits.concepts.embeddings)
+    moved = Concepts(names, np.roll(digits.concepts.embeddings, 1, axis=0))
+    train, val, test = parts["train"], parts["val"], parts["test"]
+    labels = train.y.copy()
+    labels[0] = next(label for label in train.y if label != labels[0])
+    changes: list[tuple[Concepts, dict[str, Any]]] = [
+        (renamed, {}),
+        (moved, {}),
+        (digits.concepts, {"train": Part(train.X, labels)}),
+        (digits.concepts, {"train": Part(train.X * np.linspace(1, 2, train.X.shape[1]), train.y)}),
+        (digits.concepts, {"val": Part(val.X[1:], val.y[1:])}),
+        (digits.concepts, {"test": Part(test.X[1:], test.y[1:])}),
+        (digits.concepts, {"options": {"max_iter": 3}}),
+        (digits.concepts, {"seeds": (2,)}),
+        (digits.concepts, {"settings": grid([parse_axis("length=5")])}),
+        (digits.concepts, {"settings": grid([parse_axis("length=4")], Setting(center="none"))}),
+    ]
+    for concepts, change in changes:
+        with pytest.raises(Refitted):
+            run_sweep(concepts, **{**work, **change})
+
+
+def test_another_version_of_the_library_fits_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = RunCache(tmp_path)
+    cache.put({"seed": 1}, {"accuracy": 0.5})
+    assert cache.get({"seed": 1}) == {"accuracy": 0.5}
+    monkeypatch.setattr("ccr.study.experiments.cache.library_version", lambda: "another")
+    assert cache.get({"seed": 1}) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"key": {}, "value": 3}'])
+def test_a_damaged_run_is_made_again(tmp_path: Path, damage: bytes) -> None:
+    cache = RunCache(tmp_path / "runs")
+    assert cache.get({"a": 1}) is None
+    cache.put({"a": 1}, {"b": [1, 2]})
+    (file,) = (tmp_path / "runs").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(damage)
+    assert cache.get({"a": 1}) is None
+    file.write_bytes(whole.replace(b"[1, 2]", b"[1, 3]"))
+    assert cache.get({"a": 1}) is None
+    cache.put({"a": 1}, {"b": [1, 2]})
+    assert cache.get({"a": 1}) == {"b": [1, 2]}
+    assert list((tmp_path / "runs").iterdir()) == [file]
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    cache = RunCache(tmp_path / "runs")
+    with pytest.raises(ValueError, match="JSON compliant"):
+        cache.put({"a": 1}, {"b": math.nan})
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "file").write_text("here already")
+    with pytest.raises(CCRError, match="choose another folder"):
+        RunCache(tmp_path / "file").put({"a": 1}, {})
+    RunCache(None).put({"a": 1}, {})
+    assert RunCache(None).get({"a": 1}) is None
+
+
+def test_fingerprints_are_of_content_not_of_form(digits: Data, tmp_path: Path) -> None:
+    X, y = digits.X[:300].astype(np.float32), digits.y[:300]
+    np.save(tmp_path / "x.npy", X)
+    told = fingerprint_data(X, y)
+    assert fingerprint_data(np.load(tmp_path / "x.npy", mmap_mode="r"), y.tolist()) == told
+    assert fingerprint_data(np.asfortranarray(X.astype(np.float64)), y) == told
+    others = [(X[::-1], y), (X, y[::-1]), (X.reshape(600, -1), np.repeat(y, 2)), (X[:-1], y[:-1])]
+    assert len({told, *(fingerprint_data(*other) for other in others)}) == 5
+    assert fingerprint_data(X, np.arange(300)) != fingerprint_data(X, np.arange(300).astype(str))
+    same = Concepts(digits.concepts.names, digits.concepts.embeddings)
+    assert fingerprint_concepts(same) == fingerprint_concepts(digits.concepts)
+    assert fingerprint_concepts(same.subset([1, 0])) != fingerprint_concepts(same.subset([0, 1]))
+
+
+def test_the_papers_sweeps_hold_lambda_and_are_remembered(
+    digits: Data, parts: dict[str, Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = grid([parse_axis("length=4,6,9,12"), parse_axis("radius=0,0.3")])
+    like = Setting(length=12.0, radius=0.0, dispersion="none")
+    work: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "settings": settings, "like": like}
+    work |= {"options": {"max_iter": 1}, "cache": RunCache(tmp_path)}
+    told: list[tuple[int, int]] = []
+    found = fixed_lambda(digits.concepts, **work, tell=lambda done, total, what: told.append((done, total)))
+    frozen = ConceptClassifier(
+        digits.concepts, coder=HardThreshold(length=6), radius=0.0, dispersion=None, max_iter=1, random_state=0
+    ).fit(*parts["train"], validation=parts["test"])
+    assert found.threshold == pytest.approx(frozen.threshold_)
+    assert found.radius == 0.3  # like has 0: the baseline is drawn beside it anyway
+    assert tuple(point.value for point in found.radii) == RADII
+    assert [point.value for point in found.thresholds[:2]] == pytest.approx(
+        [0.5 * found.threshold, 0.75 * found.threshold]
+    )
+    assert told == [(done, 19) for done in range(19)]
+    monkeypatch.setattr(ConceptClassifier, "fit", refuse)
+    assert fixed_lambda(digits.concepts, **work) == found
+    with pytest.raises(Refitted):
+        fixed_lambda(digits.concepts, **{**work, "like": Setting(length=12.0, radius=0.2)})
+
+
+def test_given_thresholds_and_radii_are_drawn(digits: Data, parts: dict[str, Part]) -> None:
+    settings = grid([parse_axis("threshold=0.3,0.2,0.1"), parse_axis("radius=0.2,0.1,0.3")])
+    found = fixed_lambda(
+        digits.concepts,
+        train=parts["train"],
+        test=parts["test"],
+        settings=settings,
+        like=settings[1],
+        options={"max_iter": 1},
+    )
+    assert (found.threshold, found.radius) == (0.2, 0.1)
+    assert [point.value for point in found.radii] == [0, 0.1, 0.2, 0.3]
+    assert [point.value for point in found.thresholds] == [0.1, 0.2, 0.3] * 2
+
+
+def test_the_figure_shows_every_outcome_on_both_splits() -> None:
+    kinds = [("none", "none"), ("angular", "data"), ("symmetric", "data")]
+    made = [
+        Outcome(
+            Setting(length=size, radius=0.1, dispersion=kind, center=center),
+            (run(0.5 + size / 50, size, deviation=0.1), run(0.55 + size / 50, size, seed=1)),
+        )
+        for size in (5.0, 10.0)
+        for kind, center in kinds
+    ]
+    figure = experiment_plots.sweep_pareto(Sweep(tuple(made), (), IMAGES), chosen=made[0])
+    for axes, split in zip(figure.axes[:2], ("validation", "test"), strict=True):
+        drawn = np.concatenate(
+            [dots.get_offsets() for dots in axes.collections if len(dots.get_offsets()) == 2]  # type: ignore[arg-type]
+        )
+        wanted = [(o.mean(f"{split}_length"), 100 * o.mean(f"{split}_accuracy")) for o in made]
+        assert np.array(sorted(map(tuple, drawn))) == pytest.approx(np.array(sorted(wanted)))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "front on validation",
+        "recommended",
+        "dispersion none, not centred",
+        "dispersion angular, centred",
+        "dispersion symmetric, centred",
+    ]
+    assert plots.png(figure, dpi=40).startswith(b"\x89PNG")
+    alone = Sweep((Outcome(Setting(length=5.0), (run(1.0, 5.0),)),), (), IMAGES)
+    assert plots.png(experiment_plots.sweep_pareto(alone), dpi=40).startswith(b"\x89PNG")
+    with pytest.raises(CCRError, match="at least one finished setting"):
+        experiment_plots.sweep_pareto(Sweep((), (), IMAGES))
