@@ -126,11 +126,13 @@ def test_contribution_length_against_one_image_at_a_time(seed: int) -> None:
     codes = found.toarray()
     sparse_coef = np.where(np.random.default_rng(seed).random(full.coef.shape) < 0.4, 0.0, full.coef)
     head = LinearHead(sparse_coef, full.intercept)
-    counts = []
+    counts, all_classes = [], []
     for code in codes:
         winner = int((head.coef @ code + head.intercept).argmax())
         counts.append(np.count_nonzero(code * head.coef[winner]))
+        all_classes.append(np.count_nonzero((code * head.coef).any(axis=0)))
     assert metrics.contribution_length(codes, head) == pytest.approx(np.mean(counts))
+    assert metrics.concepts_in_play(codes, head) == pytest.approx(np.mean(all_classes))
     with pytest.raises(CCRError, match="at least one row"):
         metrics.contribution_length(codes[:0], head)
 

@@ -64,6 +64,7 @@ def test_every_method_runs_at_the_asked_length(whole: Any, task: Task) -> None:
         else:
             assert row.length == pytest.approx(6, rel=0.1), row
             assert row.sparsity == pytest.approx(row.length / 40)
+            assert row.in_play >= row.length - 1e-9
             assert row.accuracy_at is not None
             assert len(row.accuracy_at) == 30
 

@@ -121,6 +121,16 @@ def contribution_length(codes: Any, head: LinearHead) -> float:
     return float(np.count_nonzero(_contributions(codes, head)[1])) / codes.shape[0]
 
 
+def concepts_in_play(codes: Any, head: LinearHead) -> float:
+    """Mean number of concepts with a nonzero contribution to any class: what a comparison of two classes may rest on.
+
+    For sparse codes this is their length; a dense code can have few for each class, and many in all.
+    """
+    codes = sparse.csr_matrix(codes)
+    used = sparse.csr_matrix((codes.data != 0, codes.indices, codes.indptr), shape=codes.shape)
+    return float(np.mean(used @ head.coef.any(axis=0).astype(np.float64)))
+
+
 def accuracy_at_k(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:
     """Accuracy when each image keeps only the `k` concepts that contribute most, by size, to its predicted class.
 

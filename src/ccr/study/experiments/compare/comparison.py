@@ -17,7 +17,7 @@ from ccr.study.experiments.compare.run import KEPT, Run, run_method
 from ccr.study.experiments.compare.task import Task
 
 #: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
-REVISION = 1
+REVISION = 2
 #: Told before each run: (done, total, what comes).
 Tell = Callable[[int, int, str], None]
 
@@ -41,6 +41,7 @@ class Row:
     apart: Interval
     validation_accuracy: float
     length: float | None
+    in_play: float | None
     sparsity: float | None
     deviation: float | None
     max_deviation: float | None
@@ -149,8 +150,8 @@ def summarise(
 def _row(method: Method, runs: Sequence[Run], interval: Interval, difference: float, apart: Interval) -> Row:
     accuracies = [run.accuracy for run in runs]
     averaged = (
-        "validation_accuracy", "length", "sparsity", "deviation", "max_deviation", "retention", "fit_seconds",
-        "fit_memory", "encode_seconds", "anec",
+        "validation_accuracy", "length", "in_play", "sparsity", "deviation", "max_deviation", "retention",
+        "fit_seconds", "fit_memory", "encode_seconds", "anec",
     )  # fmt: skip
     return Row(
         method=method.name,

@@ -30,6 +30,7 @@ class Run:
     validation_accuracy: float
     chosen: Mapping[str, Any]
     length: float | None
+    in_play: float | None
     sparsity: float | None
     deviation: float | None
     max_deviation: float | None
@@ -100,12 +101,13 @@ def _moved(contender: Contender) -> dict[str, Any]:
 def _short(contender: Contender, test: Part) -> dict[str, Any]:
     """Length, and accuracy when explanations are cut; None where predictions are not made of concepts."""
     if contender.concepts is None:
-        return dict.fromkeys(("length", "sparsity", "accuracy_at", "nec", "anec"))
+        return dict.fromkeys(("length", "in_play", "sparsity", "accuracy_at", "nec", "anec"))
     codes, head = test.X, contender.head
     length = metrics.contribution_length(codes, head) if contender.dense else metrics.explanation_length(codes)
     nec = tuple(metrics.accuracy_at_nec(codes, head, test.y, k) for k in KEPT)
     return {
         "length": length,
+        "in_play": metrics.concepts_in_play(codes, head),
         "sparsity": length / contender.concepts,
         "accuracy_at": tuple(metrics.accuracies_at_k(codes, head, test.y, KEPT)),
         "nec": nec,

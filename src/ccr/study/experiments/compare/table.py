@@ -36,15 +36,21 @@ def _at(curve: Sequence[float] | None, k: int) -> str:
     return NOTHING if curve is None else _percent(curve[k - 1])
 
 
+def _same(row: Row) -> bool:
+    """Whether this is the first method itself."""
+    return row.apart == (0.0, 0.0)
+
+
 ACCURACY = (
     Column("accuracy, %", lambda row: _percent(row.accuracy)),
     Column("seeds, worst-best", lambda row: f"{100 * row.worst:.1f}-{100 * row.best:.1f}"),
     Column("95 % interval", lambda row: f"{100 * row.interval.low:.1f}-{100 * row.interval.high:.1f}"),
-    Column("less the first", lambda row: NOTHING if row.difference == 0 else f"{100 * row.difference:+.1f}"),
-    Column("its 95 % interval", lambda row: NOTHING if row.difference == 0 else _range(row.apart)),
+    Column("less the first", lambda row: NOTHING if _same(row) else f"{100 * row.difference:+.1f}"),
+    Column("its 95 % interval", lambda row: NOTHING if _same(row) else _range(row.apart)),
     Column("length", lambda row: _number(row.length, 1)),
 )
 EXPLANATIONS = (
+    Column("in play", lambda row: _number(row.in_play, 1)),
     Column("ASR, %", lambda row: _percent(row.sparsity)),
     Column("ACED", lambda row: _number(row.deviation, 3)),
     Column("kept, %", lambda row: NOTHING if row.retention is None else f"{100 * row.retention:.0f}"),
@@ -61,9 +67,10 @@ COST = (
 TABLES = {"Accuracy": ACCURACY, "Explanations": EXPLANATIONS, "Cost": COST}
 LEGEND = (
     "Means over seeds. Intervals: paired bootstrap over test images. length: concepts an image (dense codes: with a "
-    "nonzero contribution); ASR: length / concepts; ACED: mean deviation; kept: concepts still nearest to themselves; "
-    "acc@k: only an image's k largest contributions; NEC k: only a class's k largest weights; ANEC: mean of NEC 5 to "
-    "30; fit: with all choices made on validation data; peak memory: of that, beyond what was held before."
+    "nonzero contribution to the predicted class); in play: concepts that contribute to any class; ASR: length / "
+    "concepts; ACED: mean deviation; kept: concepts still nearest to themselves; acc@k: only an image's k largest "
+    "contributions; NEC k: only a class's k largest weights; ANEC: mean of NEC 5 to 30; fit: with all choices made on "
+    "validation data; peak memory: of that, beyond what was held before."
 )
 
 
