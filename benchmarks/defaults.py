@@ -1,9 +1,10 @@
 """Why the defaults are what they are: centring and dispersion on real CLIP embeddings.
 
-    python -m benchmarks.defaults [--shared ../shared]
+    python -m benchmarks.defaults [--signs] [--shared ../shared]
 
 For each data set: test accuracy of baseline and CCR at the same length, and the mean cosine between a concept where
 refinement starts and its own text. Concept lists and embeddings are read from the shared folder beside the checkout.
+With --signs: codes of both signs against one-sided ones, with the default centring and dispersion.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric
+from ccr.core.coding import Sign
 from ccr.core.geometry import unit_rows
-from ccr.data.encoders import load_encoder
+from ccr.data.encoders import Encoder, load_encoder
 from ccr.data.vocab import embed_concepts, read_concepts
 
 CASES = (("cifar10", "cifar10", 5), ("cifar10", "cifar10", 12), ("cub", "cub", 20), ("pets", "cub", 12))
@@ -32,8 +34,12 @@ DISPERSIONS: dict[str, Any] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
-    shared = parser.parse_args().shared
-    encoder = load_encoder("bundled")
+    parser.add_argument("--signs", action="store_true")
+    given = parser.parse_args()
+    shared, encoder = given.shared, load_encoder("bundled")
+    if given.signs:
+        _signs(shared, encoder)
+        return
     print(
         "| data | length | center | dispersion | baseline | CCR | cosine to own text |\n|---|--:|---|---|--:|--:|--:|"
     )
@@ -46,6 +52,16 @@ def main() -> None:
                 print(f"| {data} | {length} | {center or 'none'} | {name} | {found} |", flush=True)
 
 
+def _signs(shared: Path, encoder: Encoder) -> None:
+    print("| data | length | codes | baseline | CCR | cosine to own text |\n|---|--:|---|--:|--:|--:|")
+    for data, words, length in (*CASES, ("cifar10", "cifar10", 20), ("cub", "cub", 10)):
+        concepts = embed_concepts(read_concepts(shared / "concepts" / f"{words}.txt"), encoder)
+        X, y, train = _load(shared / "embeddings" / f"{data}.npz")
+        for sign in ("both", "positive"):
+            found = _row(concepts, X, y, train, length=length, sign=sign)
+            print(f"| {data} | {length} | {sign} | {found} |", flush=True)
+
+
 def _load(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     stored = np.load(path)
     y = stored["y"].astype(int)
@@ -54,11 +70,19 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _row(
-    concepts: Concepts, X: np.ndarray, y: np.ndarray, train: np.ndarray, *, length: int, center: Any, dispersion: Any
+    concepts: Concepts,
+    X: np.ndarray,
+    y: np.ndarray,
+    train: np.ndarray,
+    *,
+    length: int,
+    center: Any = "data",
+    dispersion: Any = "auto",
+    sign: Sign = "both",
 ) -> str:
     cells = []
     for radius in (0.0, 0.1):
-        options = {"coder": HardThreshold(length=length), "center": center, "dispersion": dispersion}
+        options = {"coder": HardThreshold(length=length, sign=sign), "center": center, "dispersion": dispersion}
         model = ConceptClassifier(concepts, radius=radius, random_state=0, **options).fit(X[train], y[train])
         cells.append(f"{model.score(X[~train], y[~train]):.1%}")
     texts = unit_rows(concepts.embeddings - (concepts.embeddings.mean(axis=0) if center else 0.0))

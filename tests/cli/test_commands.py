@@ -82,7 +82,13 @@ def test_fit_prints_the_model_beside_its_baseline(place: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--threshold", 0.05], ["--dispersion", "none", "--no-center"], ["--dispersion", "angular"], ["--radius", 0]],
+    [
+        ["--threshold", 0.05],
+        ["--dispersion", "none", "--no-center"],
+        ["--dispersion", "angular"],
+        ["--radius", 0],
+        ["--sign", "positive"],
+    ],
 )
 def test_fit_takes_the_designs_options(place: Path, tmp_path: Path, options: list[object]) -> None:
     found = as_json(
@@ -172,6 +178,7 @@ def test_refused_input_exits_one_and_misuse_two(
     both = ["fit", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path / "m"]
     assert exit_code([*both, "--length", 3, "--threshold", 0.1], monkeypatch) == 2
     assert exit_code([*both, "--dispersion", "wild"], monkeypatch) == 2
+    assert exit_code([*both, "--sign", "negative"], monkeypatch) == 2
     assert exit_code([*both, "--length", 500], monkeypatch) == 1
     assert not (tmp_path / "m").exists()
 

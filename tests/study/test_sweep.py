@@ -108,14 +108,14 @@ def test_axes_and_grids() -> None:
     ]
     threshold = grid([parse_axis("threshold=0.1")], Setting(center="none"))[0]
     assert (threshold.length, threshold.threshold, threshold.center) == (None, 0.1, "none")
-    assert threshold.name == "threshold 0.1, radius 0.1, dispersion symmetric:0.9, center none"
+    assert threshold.name == "threshold 0.1, radius 0.1, dispersion symmetric:0.9, center none, sign both"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("length", "NAME=VALUE"),
-        ("width=3", "length, threshold, radius, dispersion, center, got 'width=3'"),
+        ("width=3", "length, threshold, radius, dispersion, center, sign, got 'width=3'"),
         ("=3", "NAME one of"),
         ("length=", "every value"),
         ("length=5,,10", "every value"),
@@ -134,6 +134,7 @@ def test_axes_and_grids() -> None:
         ("dispersion=symmetric:1.5", "strength in"),
         ("dispersion=angular:wide", "got 'angular:wide'"),
         ("center=middle", "none or data, got 'middle'"),
+        ("sign=negative", "both or positive, got 'negative'"),
     ],
 )
 def test_a_bad_axis_is_refused_with_its_remedy(text: str, said: str) -> None:
@@ -168,6 +169,9 @@ def test_a_setting_is_the_same_in_python_and_for_the_shell() -> None:
     assert strength.strength == 1.0
     assert other.arguments()[:2] == ["--threshold", "0.2"]
     assert other.arguments()[-1] == "--center"
+    one_sided = grid([parse_axis("sign=both,positive")])[1]
+    assert "--sign positive" in shlex.join(one_sided.arguments())
+    assert one_sided.parameters()["coder"].sign == "positive"
 
 
 @pytest.fixture(scope="module")

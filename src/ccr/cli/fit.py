@@ -30,6 +30,7 @@ def fit(
         str, typer.Option(help="symmetric, symmetric:STRENGTH, angular, angular:FACTOR or none.")
     ] = "symmetric:0.9",
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
+    sign: Annotated[str, typer.Option(help="Codes of both signs, or positive: only what an image shows.")] = "both",
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data; default: enough.")] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same model.")] = 0,
     template: Annotated[
@@ -52,7 +53,7 @@ def fit(
     opened = EmbeddingStore.open(store)
     embedded = load_concepts(opened, concepts, spec=encoder, template=template, quiet=as_json)
     options = {
-        "coder": chosen_coder(length, threshold),
+        "coder": chosen_coder(length, threshold, sign),
         "dispersion": chosen_dispersion(dispersion),
         "center": "data" if center else None,
         "max_iter": epochs,
@@ -127,14 +128,16 @@ def fit_on(store: EmbeddingStore, concepts: Concepts, options: dict[str, Any], a
     return model.fit(train, validation=validation, callback=lambda epoch, epochs: advance(epoch.epoch, epochs))
 
 
-def chosen_coder(length: float | None, threshold: float | None) -> Any:
+def chosen_coder(length: float | None, threshold: float | None, sign: Any = "both") -> Any:
     from ccr.core.coding import HardThreshold
 
     if length is not None and threshold is not None:
         raise typer.BadParameter("give --length or --threshold, not both: a length is turned into a threshold")
+    if sign not in ("both", "positive"):
+        raise typer.BadParameter(f"--sign is both or positive, got {sign!r}")
     if threshold is not None:
-        return HardThreshold(threshold=threshold)
-    return HardThreshold(length=12 if length is None else length)
+        return HardThreshold(threshold=threshold, sign=sign)
+    return HardThreshold(length=12 if length is None else length, sign=sign)
 
 
 def chosen_dispersion(text: str) -> Any:

@@ -38,7 +38,7 @@ def sweep(
     over: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME=VALUE,...", help="An axis of the grid: length or threshold, radius, dispersion, center."
+            metavar="NAME=VALUE,...", help="An axis of the grid: length or threshold, radius, dispersion, center, sign."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="Fits of every setting, with seeds 0, 1, ...")] = 1,

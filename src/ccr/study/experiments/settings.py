@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from ccr.core.coding import HardThreshold
+from ccr.core.coding import HardThreshold, Sign
 from ccr.core.space import Angular, Dispersion, Symmetric
 from ccr.errors import CCRError
 
@@ -19,6 +19,12 @@ AXES = {
     "radius": "0,0.05,0.1,0.2",
     "dispersion": "none,angular,symmetric:0.9",
     "center": "none,data",
+    "sign": "both,positive",
+}
+#: Axes whose values are words, and what those mean.
+WORDS = {
+    "center": (("none", "data"), "data measures images and concepts from their means"),
+    "sign": (("both", "positive"), "positive codes say only what an image shows"),
 }
 BOUNDS = {"length": (1.0, math.inf), "threshold": (0.0, math.inf), "radius": (0.0, 2.0)}
 
@@ -33,13 +39,14 @@ class Axis(NamedTuple):
 @dataclass(frozen=True)
 class Setting:
     """One point of a grid. `length` or `threshold` is given, the other is None; `dispersion` is none, angular or
-    symmetric, optionally with a number (`symmetric:0.9`); `center` is none or data."""
+    symmetric, optionally with a number (`symmetric:0.9`); `center` is none or data; `sign` is both or positive."""
 
     length: float | None = None
     threshold: float | None = None
     radius: float = 0.1
     dispersion: str = "symmetric:0.9"
     center: str = "data"
+    sign: Sign = "both"
 
     @property
     def name(self) -> str:
@@ -56,7 +63,7 @@ class Setting:
     def parameters(self) -> dict[str, Any]:
         """Of a `ConceptClassifier`."""
         return {
-            "coder": HardThreshold(threshold=self.threshold, length=self.length),
+            "coder": HardThreshold(threshold=self.threshold, length=self.length, sign=self.sign),
             "radius": self.radius,
             "dispersion": parse_dispersion(self.dispersion),
             "center": "data" if self.center == "data" else None,
@@ -69,6 +76,7 @@ class Setting:
             *coder,
             *("--radius", _said(self.radius)),
             *("--dispersion", self.dispersion),
+            *([] if self.sign == "both" else ["--sign", self.sign]),
             "--center" if self.center == "data" else "--no-center",
         ]
 
@@ -127,9 +135,10 @@ def grid(axes: Sequence[Axis], base: Setting | None = None) -> list[Setting]:
 
 
 def _checked_value(name: str, word: str) -> float | str:
-    if name == "center":
-        if word not in ("none", "data"):
-            raise CCRError(f"center is none or data, got {word!r}: data measures images and concepts from their means")
+    if name in WORDS:
+        allowed, meaning = WORDS[name]
+        if word not in allowed:
+            raise CCRError(f"{name} is {' or '.join(allowed)}, got {word!r}: {meaning}")
         return word
     if name == "dispersion":
         return _dispersion_text(parse_dispersion(word))
