@@ -95,10 +95,9 @@ def by_length(found: Protocol) -> Figure:
     """CLIP-IP-OMP by the number of concepts: accuracy (left) beside the settings' own, and time (right)."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    colour = LOOKS["ip-omp"][0]
     ks = [item.k for item in found.pursued]
-    left.plot(ks, [100 * item.accuracy for item in found.pursued], "o-", color=colour, label="CLIP-IP-OMP")
-    right.plot(ks, [item.seconds for item in found.pursued], "o-", color=colour, label="CLIP-IP-OMP")
+    left.plot(ks, [100 * item.accuracy for item in found.pursued], "o-", color=INK, label="CLIP-IP-OMP")
+    right.plot(ks, [item.seconds for item in found.pursued], "o-", color=INK, label="CLIP-IP-OMP")
     for (name, runs), look in zip(found.runs().items(), COLOURS, strict=False):
         length = float(np.mean([run.length for run in runs]))
         left.plot(length, 100 * np.mean([run.accuracy for run in runs]), "s", color=look, label=name)

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from ccr.core.geometry import coherence, unit_rows
 from ccr.errors import CCRError
@@ -32,6 +33,7 @@ def training_figure(curves: Sequence[Curve]) -> Figure:
         axes.plot(epochs, runs.mean(axis=0), color=colour, label=f"{name}, mean of {len(runs)} seeds")
         axes.fill_between(epochs, runs.min(axis=0), runs.max(axis=0), color=colour, alpha=0.2, linewidth=0)
     _finish(axes, "epoch", "test accuracy, %")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     return figure
 
