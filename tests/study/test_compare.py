@@ -218,3 +218,26 @@ def test_two_classes_and_more_concepts_than_dimensions(digits: Data) -> None:
     found = run_comparison(replace(task, max_iter=5), methods_named(names), seeds=(0,))
     assert not found.failures
     assert all(row.accuracy > 0.8 for row in found.rows)
+
+
+@pytest.mark.filterwarnings("ignore::ccr.errors.CCRWarning")  # codes that are empty
+@pytest.mark.parametrize("center", ["data", None])
+def test_constant_images_give_the_largest_class_and_one_concept_a_clear_word(center: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 8)), np.where(np.arange(120) % 3 == 0, "a", "b")
+    y_seen = np.where(X[:, 0] > 0, "a", "b")
+    few = Concepts([f"concept {row}" for row in range(5)], rng.normal(size=(5, 8)))
+    methods = methods_named(("ccr", "baseline", "ip-omp", "omp", "label-free", "splice", "probe"))
+    options = {"center": center, "max_iter": 3}
+    same = Task(few, Part(np.ones((80, 8)), y[:80]), Part(np.ones((40, 8)), y[80:]), length=2, **options)
+    found = run_comparison(same, methods, seeds=(0,))
+    assert {row.accuracy for row in found.rows} == {float(np.mean(y[80:] == "b"))}
+    assert [(failure.method, "cutoff" in failure.reason) for failure in found.failures] == [("label-free", True)]
+    one = Concepts(["the only one"], np.eye(8)[:1])
+    alone = Task(one, Part(X[:80], y_seen[:80]), Part(X[80:], y_seen[80:]), length=1, **options)
+    found = run_comparison(alone, methods, seeds=(0,))
+    # Measured from their mean, a single concept has no direction; SpLiCE always measures so.
+    lost = {"splice"} if center is None else {"ccr", "baseline", "ip-omp", "omp", "label-free", "splice"}
+    assert {failure.method for failure in found.failures} == lost
+    assert all("mean itself" in failure.reason for failure in found.failures)
+    assert all(row.accuracy > 0.9 for row in found.rows if row.method != "probe")
