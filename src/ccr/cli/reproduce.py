@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.study.experiments.protocol import Protocol
 
+PAPER_ENCODER = "hf:openai/clip-vit-base-patch16"
+
 
 def reproduce(
     dataset: Annotated[str, typer.Argument(help="cifar10, cifar100, cub, imagenet or places365.")],
@@ -29,7 +31,10 @@ def reproduce(
         Path | None,
         typer.Option(help="Text file, one concept a line. Default: concepts.txt or DATASET.txt in that folder."),
     ] = None,
-    encoder: Annotated[str, typer.Option(help="As in `ccr embed`.")] = "hf:openai/clip-vit-base-patch16",
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="As in `ccr embed`; of a store, where its encoder is now. Default: its own, or the paper's."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for all results. Default: reproduce-DATASET.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Each setting is fitted so many times.")] = 5,
     epochs: Annotated[
@@ -56,10 +61,8 @@ def reproduce(
         raise typer.BadParameter(f"DATASET is one of {', '.join(REPORTED)}, got {dataset!r}")
     folder = out or Path(f"reproduce-{dataset}")
     store = _store(dataset, data, encoder, folder / "store", workers=workers, quiet=as_json)
-    embedded = load_concepts(
-        store, _concept_file(dataset, data, concepts), spec=encoder if store.encoder is None else None, template=None,
-        quiet=as_json,
-    )  # fmt: skip
+    listed = _concept_file(dataset, data, concepts)
+    embedded = load_concepts(store, listed, spec=encoder, template=None, quiet=as_json)
     train, test = (store.select(split) for split in ("train", "test"))
     with warnings_as_notes(quiet=as_json), bar(quiet=as_json) as advance:
         found = run_protocol(
@@ -80,7 +83,7 @@ def reproduce(
     console.print(f"Tables and figures are in {escape(str(folder))}: {', '.join(files)}")
 
 
-def _store(dataset: str, data: Path, encoder: str, out: Path, *, workers: int, quiet: bool) -> EmbeddingStore:
+def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers: int, quiet: bool) -> EmbeddingStore:
     from ccr.data.datasets import open_published
     from ccr.data.encoders import load_encoder
     from ccr.data.store import EmbeddingStore, embed_dataset
@@ -92,7 +95,7 @@ def _store(dataset: str, data: Path, encoder: str, out: Path, *, workers: int, q
             raise CCRError(f"the protocol needs the splits train and test, {data} has no {' and no '.join(missing)}")
         return store
     published = open_published(dataset, data)
-    loaded = load_encoder(encoder, log=lambda line: note(line, quiet=quiet))
+    loaded = load_encoder(encoder or PAPER_ENCODER, log=lambda line: note(line, quiet=quiet))
     with bar(quiet=quiet) as advance:
         summary = embed_dataset(
             published, loaded, out, workers=workers, progress=lambda done, all: advance(done, all, "embedding images")

@@ -44,6 +44,7 @@ def by_epoch(curves: Sequence[Curve], found: Comparison) -> Figure:
             colour, dash = LOOKS[row.method]
             axes.axhline(100 * row.accuracy, color=colour, linestyle=dash, linewidth=1.2, label=row.title)
     figure.set_size_inches(8, 4.6)
+    figure.legends.clear()
     axes.set_title(f"Test accuracy at {found.length:g} concepts an image", loc="left", fontsize=11)
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

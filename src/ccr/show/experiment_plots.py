@@ -34,7 +34,7 @@ def training_figure(curves: Sequence[Curve]) -> Figure:
         axes.fill_between(epochs, runs.min(axis=0), runs.max(axis=0), color=colour, alpha=0.2, linewidth=0)
     _finish(axes, "epoch", "test accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False)
+    figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=2)
     return figure
 
 

@@ -21,10 +21,8 @@ from ccr.core.space import Center, Space
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
 from ccr.models.baselines.base import LinearConceptModel
+from ccr.models.classifier import MOST_VALIDATION
 from ccr.models.labels import Labels, as_labels, number_labels, validation_rows
-
-#: More validation images than this make no choice better.
-MOST_VALIDATION = 20_000
 
 
 class LinearProbe(LinearConceptModel):
