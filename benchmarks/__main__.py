@@ -35,10 +35,10 @@ def main(names: list[str]) -> None:
 
 NOTES = (
     "Everything in a line was timed in turns in one run; the least of several rounds counts. Opponents and the floor "
-    "get one thread or all, whichever is faster. The plain dense loop is `benchmarks/opponents.py`. The lines in "
-    "brackets compare the dense loop with the bare product as one `torch.mm` computes it: an engine whose step is that "
-    "product and nothing else would be so much faster. Ours computes the product of many concepts in tiles, which is "
-    "faster than one call."
+    "get one thread or all, whichever is faster; the floor is the fastest of torch, torch in pieces by our threads and "
+    "NumPy's BLAS. The plain dense loop is `benchmarks/opponents.py`; both loops read rows in random order. A step can "
+    "be faster than the floor: all scores are computed in 16-bit integers, and only those that could be active in "
+    "floats (`src/ccr/core/kernels/score.py`)."
 )
 
 if __name__ == "__main__":

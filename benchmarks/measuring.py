@@ -11,7 +11,10 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import torch
+
+from ccr.core.threads import Workers
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,29 @@ def on_threads(count: int, work: Callable[[], object]) -> Callable[[], None]:
             torch.set_num_threads(before)
 
     return run
+
+
+def bare_products(X: torch.Tensor, D: torch.Tensor) -> dict[str, Callable[[], object]]:
+    """X D^T by everything at hand: torch on one thread and on all, in pieces by our threads, and NumPy's BLAS."""
+    out = torch.empty(len(X), len(D))
+    pieces = [slice(start, start + 1024) for start in range(0, len(X), 1024)]
+
+    def shared() -> None:
+        with Workers() as workers:
+            workers.map(lambda part: torch.mm(X[part], D.T, out=out[part]), pieces)
+
+    works: dict[str, Callable[[], object]] = {
+        "floor, NumPy": lambda: np.matmul(X.numpy(), D.numpy().T, out=out.numpy()),
+        "floor, pieces": shared,
+    }
+    for count in sorted({1, torch.get_num_threads()}):
+        works[f"floor, torch {count}"] = on_threads(count, lambda: torch.mm(X, D.T, out=out))
+    return works
+
+
+def least(seconds: Mapping[str, float], kind: str) -> float:
+    """The least of all whose name begins so."""
+    return min(value for name, value in seconds.items() if name.startswith(kind))
 
 
 def at_least(factor: float, wanted: float) -> tuple[str, str, bool]:

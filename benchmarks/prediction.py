@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from benchmarks.measuring import Line, on_threads, take_turns
+from benchmarks.measuring import Line, bare_products, least, take_turns
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import unit_rows
-from ccr.core.threads import Workers
 
 SHAPES = (("ImageNet", 4523, 1000, 47, 8192), ("CIFAR-100", 824, 100, 20, 32_768))
 
@@ -23,18 +22,10 @@ def _measure(name: str, n: int, classes: int, length: int, rows: int, rounds: in
     concepts = Concepts([str(number) for number in range(n)], rng.standard_normal((n, 512), dtype=np.float32))
     model = ConceptClassifier(concepts, coder=HardThreshold(length=length), radius=0.0, max_iter=1, random_state=0)
     model.fit(X[: 2 * classes], np.arange(2 * classes) % classes)
-    D, tensor, product = torch.tensor(model.concepts_.embeddings), torch.from_numpy(X), torch.empty(rows, n)
-
-    def in_pieces() -> None:
-        with Workers() as workers:
-            pieces = [slice(start, start + 1024) for start in range(0, rows, 1024)]
-            workers.map(lambda part: torch.mm(tensor[part], D.T, out=product[part]), pieces)
-
-    works = {"predict": lambda: model.predict(X), "transform": lambda: model.transform(X), "floor": in_pieces}
-    for count in sorted({1, torch.get_num_threads()}):
-        works[f"floor {count}"] = on_threads(count, lambda: torch.mm(tensor, D.T, out=product))
+    works = {"predict": lambda: model.predict(X), "transform": lambda: model.transform(X)}
+    works |= bare_products(torch.from_numpy(X), torch.tensor(model.concepts_.embeddings))
     seconds = take_turns(works, rounds=rounds)
-    floor = min(value for key, value in seconds.items() if key.startswith("floor"))
+    floor = least(seconds, "floor")
     lines = []
     for kind in ("predict", "transform"):
         share, ours = floor / seconds[kind], f"{seconds[kind] / rows * 1e6:.2f} us"

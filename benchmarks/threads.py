@@ -1,17 +1,15 @@
-"""`python -m benchmarks.threads`: what `WORTH_A_THREAD` and `TILE` rest on: products of several sizes on one thread and
-on all, whole and in pieces of concepts."""
+"""`python -m benchmarks.threads`: what `WORTH_A_THREAD` rests on, products on one thread and on all."""
 
 from __future__ import annotations
 
 import torch
 
 from benchmarks.measuring import on_threads, take_turns
-from ccr.core.coding.scoring import TILE
 
 
 def main() -> None:
     threads = torch.get_num_threads()
-    print(f"products (b, 512) x (512, n), GFLOP/s; {threads} threads; tiles of {TILE} concepts")
+    print(f"products (b, 512) x (512, n), GFLOP/s; {threads} threads")
     for n in (128, 824, 4523):
         for b in (128, 256, 512, 1024):
             print(
@@ -22,14 +20,8 @@ def main() -> None:
 
 def _rates(n: int, b: int, threads: int) -> dict[str, float]:
     x, rows, out = torch.randn(b, 512), torch.randn(n, 512), torch.empty(b, n)
-
-    def tiled() -> None:
-        for start in range(0, n, TILE):
-            torch.mm(x, rows[start : start + TILE].T, out=out[:, start : start + TILE])
-
     works = {
         "one thread": on_threads(1, lambda: torch.mm(x, rows.T, out=out)),
-        "one thread, tiles": on_threads(1, tiled),
         "all threads": on_threads(threads, lambda: torch.mm(x, rows.T, out=out)),
     }
     return {name: 2 * b * n * 512 / seconds / 1e9 for name, seconds in take_turns(works, rounds=20).items()}

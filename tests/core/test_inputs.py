@@ -50,7 +50,7 @@ def test_a_memmap_stays_one(tmp_path: Path) -> None:
     assert not in_memory(mapped)
     assert not in_memory(mapped[10:20])
     assert in_memory(X)
-    assert Embeddings(mapped).make_resident()._prepared is None
+    assert Embeddings(mapped).make_resident().prepared is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from ccr.core import kernels
-from ccr.core.coding import ThresholdRule, TopRule
+from ccr.core.coding import Panels, ThresholdRule, TopRule
 from ccr.core.geometry import project_to_cap, unit_rows
-from ccr.core.kernels import step
+from ccr.core.kernels import step, vectors
+from ccr.core.kernels.llvm import FAST_SHORTS, LANES
 from ccr.core.kernels.select import mixed_bits
 from ccr.core.refine.dense import dropped, hash32, step_salt
 from ccr.core.threads import Workers
@@ -70,13 +73,21 @@ def test_dropout_is_the_dense_engines() -> None:
     assert np.array_equal(found.indices, np.nonzero(keep[20:])[1])
 
 
-@given(st.lists(st.floats(-200.0, 0.0, width=32), min_size=1, max_size=40), st.floats(-50.0, 50.0, width=32))
-def test_exponentials_are_exact_to_rounding(values: list[float], shift: float) -> None:
-    array = np.array(values, np.float32) + np.float32(shift)
-    powers = np.empty(len(array), np.int32)
-    expected = np.exp(np.maximum((array - np.float32(shift)).astype(np.float64), -87.0))
-    step.exponentials(array, np.float32(shift), powers, powers.view(np.float32))
-    assert np.allclose(array, expected, rtol=3e-7, atol=0.0)
+def padded(array: np.ndarray) -> np.ndarray:
+    """With zeros to the next multiple of LANES columns."""
+    beyond = -array.shape[-1] % LANES
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, beyond)]).astype(np.float32)
+
+
+@given(st.lists(st.floats(-200.0, 200.0, width=32), min_size=2, max_size=40), st.floats(0.0, 3.0, width=32), st.data())
+def test_slope_of_logits_is_that_of_cross_entropy(values: list[float], share: float, data: st.DataObject) -> None:
+    logits, y = np.array(values, np.float32), data.draw(st.integers(0, len(values) - 1))
+    line, p = padded(logits), softmax(logits.astype(np.float64))
+    loss = step.slope_of(line, len(values), y, np.float32(share), np.empty(2, np.float32))
+    exact = logits.astype(np.float64)
+    assert loss == pytest.approx(share * (np.logaddexp.reduce(exact) - exact[y]), rel=1e-5, abs=1e-6)
+    assert np.allclose(line[: len(values)], share * (p - np.eye(len(values))[y]), rtol=1e-5, atol=2e-7)
+    assert not line[len(values) :].any()
 
 
 @pytest.mark.parametrize("classes", [2, 3, 17, 100])
@@ -87,32 +98,102 @@ def test_head_slopes_are_the_derivatives(classes: int, active: int) -> None:
     codes = np.zeros((b, n), np.float32)
     for row in codes:
         row[rng.choice(n, active, replace=False)] = rng.normal(size=active)
-    weights, bias = (rng.normal(size=shape).astype(np.float32) for shape in ((n, classes), (classes,)))
+    weights, bias = (padded(rng.normal(size=shape)) for shape in ((n, classes), (classes,)))
     y, share = rng.integers(0, classes, b), rng.uniform(0.1, 1, b).astype(np.float32)
     pointers, indices, data = (np.ascontiguousarray(part) for part in ThresholdRule(0.0).select(codes))
-    slopes, bias_slope, through = np.empty((b, classes), np.float32), np.zeros(classes, np.float32), np.empty_like(data)
-    keep = np.float32(1.25)
+    slopes, bias_slope, through = padded(np.zeros((b, classes))), np.zeros_like(bias), np.empty_like(data)
     loss = kernels.head_slopes(
-        pointers, indices, data, keep, y, share, weights, bias, True, slopes, bias_slope, through
+        pointers, indices, data, np.float32(1.25), classes, y, share, weights, bias, True, slopes, bias_slope, through
     )  # fmt: skip
-    logits = 1.25 * codes.astype(np.float64) @ weights + bias
+    logits = (codes.astype(np.float64) @ weights + bias)[:, :classes]
     p = softmax(logits, axis=1)
     expected = (p - np.eye(classes)[y]) * share[:, None]
     assert loss == pytest.approx(-(share * np.log(p[np.arange(b), y])).sum(), rel=1e-5)
-    assert np.allclose(slopes, expected, atol=1e-6)
-    assert np.allclose(bias_slope, expected.sum(axis=0), atol=1e-6)
-    assert np.allclose(through, 1.25 * (expected @ weights.T)[codes != 0], atol=1e-5)
+    assert np.allclose(slopes, padded(expected), atol=1e-6)
+    assert np.allclose(bias_slope, padded(expected.sum(axis=0)), atol=1e-6)
+    assert np.allclose(through, 1.25 * (expected @ weights[:, :classes].T)[codes != 0], atol=1e-5)
 
 
 def test_a_head_that_diverged_gives_nan_not_a_number() -> None:
-    weights = np.full((1, 3), np.inf, np.float32)
-    out, one = np.empty((1, 3), np.float32), np.ones(1, np.float32)
+    weights, bias = padded(np.full((1, 3), np.inf)), np.zeros(LANES, np.float32)
+    out, one = np.empty((1, LANES), np.float32), np.ones(1, np.float32)
     pointers, indices, y = np.array([0, 1], np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
     loss = kernels.head_slopes(
-        pointers, indices, one.copy(), np.float32(1), y, one, weights, np.zeros(3, np.float32), True, out,
-        np.zeros(3, np.float32), one.copy(),
+        pointers, indices, one.copy(), np.float32(1), 3, y, one, weights, bias, True, out, bias.copy(), one.copy()
     )  # fmt: skip
     assert np.isnan(loss)
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 31, 64, 100, 512, 515])
+@pytest.mark.parametrize("entries", [0, 1, 3, 4, 9])
+def test_sums_over_rows_and_dot_products(width: int, entries: int) -> None:
+    rng = np.random.default_rng(width + entries)
+    matrix, values = rng.normal(size=(20, width)).astype(np.float32), rng.normal(size=width).astype(np.float32)
+    rows, factors = rng.integers(0, 20, entries + 4).astype(np.int32), rng.normal(size=entries + 4).astype(np.float32)
+    part = slice(2, 2 + entries)
+    total, out = values.copy(), np.full(entries + 4, 7.0, np.float32)
+    vectors.add_rows(total, factors, matrix, rows, 2, 2 + entries)
+    assert np.allclose(total, values + factors[part] @ matrix[rows[part]], atol=1e-5)
+    vectors.dot_rows(values, matrix, rows, 2, 2 + entries, np.float32(2.0), out)
+    assert np.allclose(out[part], 2.0 * matrix[rows[part]] @ values, atol=1e-3)
+    assert (np.delete(out, np.arange(2, 2 + entries)) == 7.0).all()
+    spread, own = padded(matrix), padded(values)
+    expected = spread.copy()
+    np.add.at(expected, rows[part], factors[part][:, None] * own)
+    vectors.spread_row(own, factors, rows, 2, 2 + entries, spread)
+    assert np.allclose(spread, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 2), (16, 8), (33, 25), (40, 512)])
+def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
+    rows = unit_rows(np.random.default_rng(n).normal(size=(n, d))).astype(np.float32)
+    selection = ThresholdRule(0.1).selection()
+    screened, plain = Panels(rows, selection, length=0.0), Panels(rows, selection, length=float(n))
+    columns = plain.floats.transpose(0, 2, 1).reshape(-1, d)
+    assert np.array_equal(columns[:n], rows)
+    assert not columns[n:].any()
+    if len(screened.pairs):
+        shorts = screened.pairs.transpose(0, 2, 1).copy().view(np.int16).reshape(-1, 2 * ((d + 1) // 2))
+        assert np.array_equal(shorts[:n, :d], np.rint(rows * np.float32(32767)).astype(np.int16))
+        assert not shorts[n:].any()
+
+
+@given(
+    st.integers(0, 10_000), st.sampled_from([(1, 1), (3, 9), (16, 8), (70, 24), (131, 65)]), st.floats(0.0, 1.2),
+    st.booleans(), st.sampled_from([1e-20, 1e-3, 1.0, 40.0, 1e20]), st.integers(1, 200),
+)  # fmt: skip
+def test_screening_loses_nothing(
+    seed: int, shape: tuple[int, int], bound: float, positive: bool, size: float, b: int
+) -> None:
+    """Entries found by integers first are those of the product itself, whatever the rows: long ones, zeros, rows equal
+    or opposite to a concept."""
+    (n, d), rng = shape, np.random.default_rng(seed)
+    dictionary = unit_rows(rng.normal(size=(n, d))).astype(np.float32)
+    x = (np.float64(size) * unit_rows(rng.normal(size=(b, d)))).astype(np.float32)
+    x[0], x[-1] = 0.0, np.float32(size) * dictionary[-1] * rng.choice([-1, 1])
+    rule = ThresholdRule(float(np.float32(bound * size)), positive)
+    selection = rule.selection()
+    exact = x.astype(np.float64) @ dictionary.T.astype(np.float64)
+    clear = np.abs(np.abs(exact) - rule.threshold) > 1e-5 * size
+    for length in (0.0, float(n)):
+        panels = Panels(dictionary, selection, length)
+        assert panels.screened == (FAST_SHORTS and length == 0.0)
+        pointers, indices, data = panels.entries(x, selection)
+        found = np.zeros((b, n), bool)
+        found[np.repeat(np.arange(b), np.diff(pointers)), indices] = True
+        wanted = rule.mask(torch.from_numpy(exact)).numpy()
+        assert np.array_equal(found[clear], wanted[clear])
+        assert np.allclose(data, exact[found], atol=1e-5 * size)
+        assert all((np.diff(indices[start:stop]) > 0).all() for start, stop in itertools.pairwise(pointers))
+
+
+def test_a_dictionary_that_diverged_has_no_active_entries_in_its_rows() -> None:
+    rows = unit_rows(np.random.default_rng(0).normal(size=(20, 32))).astype(np.float32)
+    rows[3] = np.nan
+    selection = ThresholdRule(0.0).selection()
+    _, indices, data = Panels(rows, selection, length=0.0).entries(rows[:3].copy(), selection)
+    assert 3 not in indices
+    assert np.isfinite(data).all()
 
 
 @given(
@@ -125,7 +206,9 @@ def test_cap_is_project_to_cap(seed: int, radius: float, size: float, d: int) ->
     rows[0], rows[1] = 0.0, -center[1]
     expected = project_to_cap(rows, center, radius)
     for row, middle in zip(rows, center, strict=True):
-        kernels.cap_row(row, middle, radius, np.empty(d, np.float32))
+        with np.errstate(over="ignore", under="ignore"):
+            square = row @ row
+        kernels.cap_row(row, middle, radius, square)
     assert np.allclose(rows, expected, atol=2e-6)
 
 

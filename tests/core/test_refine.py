@@ -100,7 +100,7 @@ def test_sgd_step_is_torch_sgd_then_normalise() -> None:
         reference.step()
         with torch.no_grad():
             leaves[0].copy_(unit_rows(leaves[0]))
-        mine.step(x, y, weight, head_rate=0.3, dictionary_rate=0.05)
+        mine._step(x, y, weight, 0.3, 0.05)
     assert torch.allclose(mine.dictionary, leaves[0].detach(), atol=1e-5)
     assert torch.allclose(mine.weights, leaves[1].detach(), atol=1e-5)
     assert torch.allclose(mine.bias, leaves[2].detach(), atol=1e-5)
@@ -111,7 +111,7 @@ def test_rows_stay_unit_and_in_their_ball(seed: int, radius: float, adaptive: bo
     mine = engine(seed, radius=radius, adaptive=adaptive, dropout=0.3)
     parts = small(seed)
     for _ in range(steps):
-        mine.step(parts["x"].float(), parts["y"], parts["weight"].float(), head_rate=rate, dictionary_rate=rate)
+        mine._step(parts["x"].float(), parts["y"], parts["weight"].float(), rate, rate)
     distance = (mine.dictionary - mine.center).norm(dim=1)
     assert torch.allclose(mine.dictionary.norm(dim=1), torch.ones(9), atol=1e-5)
     assert float(distance.max()) <= radius + 1e-5

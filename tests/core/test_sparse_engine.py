@@ -17,8 +17,8 @@ from ccr.core.coding import Rule, ThresholdRule, TopRule
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
 from ccr.core.refine import Training, refine
-from ccr.core.refine.data import Labelled
-from ccr.core.refine.dense import DenseEngine, Engine, State, StepOptions
+from ccr.core.refine.data import Labelled, Window
+from ccr.core.refine.dense import DenseEngine, Engine, Report, State, StepOptions
 from ccr.core.refine.sparse import SparseEngine
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
@@ -61,13 +61,20 @@ def batch(rng: np.random.Generator, engine: DenseEngine, rows: int = 150) -> tup
     return x, y, weight.float()
 
 
+def step(
+    engine: Engine, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, head_rate: float, dictionary_rate: float
+) -> Report:
+    window = Window(x, np.arange(len(x)), y.numpy(), weight.numpy())
+    return engine.steps(window, len(x), np.array([[head_rate, dictionary_rate]]))
+
+
 def assert_same_path(dense: DenseEngine, sparse: SparseEngine, steps: int, seed: int, rate: float = 0.05) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(steps):
         x, y, weight = batch(rng, dense)
-        one, two = (engine.step(x, y, weight, head_rate=rate, dictionary_rate=rate / 5) for engine in (dense, sparse))
-        assert two.loss == pytest.approx(one.loss, abs=1e-5)
-        assert two.length == one.length
+        one, two = (step(engine, x, y, weight, rate, rate / 5) for engine in (dense, sparse))
+        assert two.losses[0] == pytest.approx(one.losses[0], abs=1e-5)
+        assert two.lengths[0] == one.lengths[0]
         assert sparse.rule.threshold == pytest.approx(dense.rule.threshold, nan_ok=True)
         for name in ("dictionary", "weights", "bias"):
             assert np.allclose(getattr(sparse.state(), name), getattr(dense.state(), name), atol=1e-5), name
@@ -85,13 +92,46 @@ def test_every_step_is_the_dense_engines(rule: str, radius: float, dropout: floa
 
 
 def test_two_threads_and_several_blocks_take_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccr.core.refine.sparse.BLOCK_WORK", 100)
+    for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
+        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
     settings = options(dropout=0.2)
     dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
     with Workers(2) as workers:
         sparse = SparseEngine(start(RULES["held length"]), settings, workers)
-        assert sparse._parts(150) == 2
         assert_same_path(dense, sparse, steps=15, seed=4)
+
+
+@pytest.mark.parametrize("classes", [7, 70])
+@pytest.mark.parametrize("radius", [0.0, 0.3])
+def test_a_wide_head_is_trained_a_few_classes_at_a_time(
+    classes: int, radius: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.core.test_sparse_engine.CLASSES", classes)
+    monkeypatch.setattr("ccr.core.refine.sparse.WIDE_HEAD", 0)
+    settings = options(radius=radius, dropout=0.2)
+    dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
+    with Workers() as workers:
+        sparse = SparseEngine(start(RULES["held length"]), settings, workers)
+        assert_same_path(dense, sparse, steps=10, seed=5)
+        assert len(sparse._room.logits) > 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("wide", [0, 10**9])
+@pytest.mark.parametrize("rule", ["held length", "top"])
+def test_the_number_of_threads_changes_no_bit(rule: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
+        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+    monkeypatch.setattr("ccr.core.refine.sparse.WIDE_HEAD", wide)
+    rng = np.random.default_rng(8)
+    x = torch.from_numpy(unit_rows(rng.normal(size=(700, D)))).float()
+    window = Window(x, rng.permutation(700), rng.integers(0, CLASSES, 700), np.ones(700, np.float32))
+    found = []
+    for threads in (1, 2, 5):
+        with Workers(threads) as workers:
+            engine = SparseEngine(start(RULES[rule]), options(dropout=0.1), workers)
+            report = engine.steps(window, 96, np.tile([0.05, 0.01], (8, 1)))
+            found.append((*engine.memory().values(), *report))
+    assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
 @given(st.integers(0, 1000), st.floats(0.0, 2.0), st.booleans(), st.floats(0.0, 5.0), st.integers(1, 5))
@@ -102,9 +142,10 @@ def test_rows_stay_unit_and_in_their_ball(seed: int, radius: float, adaptive: bo
         for _ in range(steps):
             x = torch.from_numpy(unit_rows(rng.normal(size=(20, D)))).float()
             y = torch.from_numpy(rng.integers(0, CLASSES, 20))
-            engine.step(x, y, torch.ones(20), head_rate=rate, dictionary_rate=rate)
-    moved = np.linalg.norm(engine.dictionary - engine.center, axis=1)
-    assert np.allclose(np.linalg.norm(engine.dictionary, axis=1), 1.0, atol=1e-5)
+            step(engine, x, y, torch.ones(20), rate, rate)
+    dictionary = engine.state().dictionary
+    moved = np.linalg.norm(dictionary - start(ThresholdRule(0.2), seed).dictionary, axis=1)
+    assert np.allclose(np.linalg.norm(dictionary, axis=1), 1.0, atol=1e-5)
     assert moved.max() <= radius + 1e-5
 
 
@@ -114,7 +155,7 @@ def test_a_batch_without_any_active_concept() -> None:
     with Workers() as workers:
         sparse = SparseEngine(start(ThresholdRule(5.0)), settings, workers)
         assert_same_path(dense, sparse, steps=3, seed=0)
-        assert np.array_equal(sparse.weights, start(ThresholdRule(5.0)).weights)
+        assert np.array_equal(sparse.state().weights, start(ThresholdRule(5.0)).weights)
 
 
 @pytest.mark.parametrize("coder", [HardThreshold(length=5), HardThreshold(threshold=0.3, sign="positive"), TopK(3)])
@@ -151,8 +192,8 @@ def test_auto_is_sparse_on_a_cpu_and_dense_without_numba(
     used: list[type[Engine]] = []
 
     def watch(kind: type) -> None:
-        original = kind.step
-        monkeypatch.setattr(kind, "step", lambda self, *a, **k: (used.append(kind), original(self, *a, **k))[1])
+        original = kind.steps
+        monkeypatch.setattr(kind, "steps", lambda self, *a, **k: (used.append(kind), original(self, *a, **k))[1])
 
     for kind in (DenseEngine, SparseEngine):
         watch(kind)
@@ -189,12 +230,12 @@ def test_what_the_sparse_engine_cannot_do_is_said(planted: Data, monkeypatch: py
 
 def read_order(X: Embeddings, m: int, size: int, seed: int = 0) -> Iterator[np.ndarray]:
     rows = np.arange(10, 10 + m)
-    for x, y, weight in Labelled(X, rows, rows.copy(), rows.astype(np.float32)).shuffled(
-        np.random.default_rng(seed), size
-    ):
-        assert np.array_equal(x[:, 0].numpy(), y.numpy())
-        assert np.array_equal(weight.numpy(), y.numpy())
-        yield y.numpy()
+    data = Labelled(X, rows, rows.copy(), rows.astype(np.float32))
+    for window in data.shuffled(np.random.default_rng(seed), size):
+        for x, y, weight in window.batches(size):
+            assert np.array_equal(x[:, 0].numpy(), y.numpy())
+            assert np.array_equal(weight.numpy(), y.numpy())
+            yield y.numpy()
 
 
 @pytest.mark.parametrize("m", [5, 1000, 40_003])

@@ -28,7 +28,8 @@ class Embeddings:
     """X (m, d) read as finite float32 unit rows, optionally as directions from a mean.
 
     `normalize=False` reads the rows as they are, zeros included. The source is never
-    copied whole, unless `make_resident` finds it small and in memory; a memmap stays a memmap.
+    copied whole, unless `make_resident` finds it small and in memory (then `prepared` holds it); a memmap stays a
+    memmap.
     """
 
     def __init__(self, X: Any, *, mean: np.ndarray | None = None, normalize: bool = True) -> None:
@@ -41,13 +42,13 @@ class Embeddings:
         if 0 in shape:
             raise CCRError(f"X must have at least one row and one column, got shape {shape}")
         _check_numeric(self.source)
-        self._prepared: torch.Tensor | None = None
+        self.prepared: torch.Tensor | None = None
         self._read_bytes = 0
 
     @property
     def in_memory(self) -> bool:
         """Whether the rows are in memory, not behind a file."""
-        return self._prepared is not None or in_memory(self.source)
+        return self.prepared is not None or in_memory(self.source)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -65,8 +66,8 @@ class Embeddings:
 
     def take(self, rows: np.ndarray) -> torch.Tensor:
         """These rows, prepared."""
-        if self._prepared is not None:
-            return self._prepared.index_select(0, torch.from_numpy(rows))
+        if self.prepared is not None:
+            return self.prepared.index_select(0, torch.from_numpy(rows))
         if in_memory(self.source):
             return self._read(rows, rows)
         found = torch.empty(len(rows), self.shape[1])
@@ -78,8 +79,8 @@ class Embeddings:
 
     def span(self, start: int, stop: int) -> torch.Tensor:
         """The rows start:stop, prepared."""
-        if self._prepared is not None:
-            return self._prepared[start:stop]
+        if self.prepared is not None:
+            return self.prepared[start:stop]
         return self._read(slice(start, stop), np.arange(start, stop))
 
     def chunks(self, width: int = 1) -> Iterator[torch.Tensor]:
@@ -108,14 +109,14 @@ class Embeddings:
             whole = torch.empty(m, d)
             with Workers() as workers:
                 workers.map(lambda part: whole[part].copy_(self.span(part.start, part.stop)), self._parts())
-            self._prepared = whole
+            self.prepared = whole
         return self
 
     @classmethod
     def ready(cls, rows: torch.Tensor) -> Embeddings:
         """Rows that are prepared already, read as they are."""
         embeddings = cls(rows, normalize=False)
-        embeddings._prepared = rows
+        embeddings.prepared = rows
         return embeddings
 
     def _parts(self) -> list[slice]:

@@ -18,7 +18,7 @@ from ccr.core.coding.rules import (
     TopRule,
     calibrate,
 )
-from ccr.core.coding.scoring import scores_into
+from ccr.core.coding.scoring import Panels, line_zeros, screens
 
 __all__ = [
     "CALIBRATION_ROWS",
@@ -30,6 +30,7 @@ __all__ = [
     "HardThreshold",
     "LassoRule",
     "NonNegativeLasso",
+    "Panels",
     "PursuitRule",
     "Rule",
     "Selection",
@@ -41,7 +42,8 @@ __all__ = [
     "calibrate",
     "check_length",
     "code_chunks",
+    "line_zeros",
     "logits_of",
     "map_codes",
-    "scores_into",
+    "screens",
 ]

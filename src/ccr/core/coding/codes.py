@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -13,8 +12,8 @@ from scipy import sparse
 from ccr.core import kernels
 from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
-from ccr.core.coding.rules import ActiveEntries, Rule
-from ccr.core.coding.scoring import scores_into
+from ccr.core.coding.rules import ActiveEntries, Rule, ThresholdRule, TopRule
+from ccr.core.coding.scoring import Panels
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.threads import Workers
 
@@ -104,13 +103,9 @@ def _coding(
 
 
 def _scoring(rule: Rule, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
+    if kernels.AVAILABLE and isinstance(rule, (ThresholdRule, TopRule)):
+        selection = rule.selection()
+        panels = Panels(np.ascontiguousarray(dictionary, np.float32), selection)
+        return lambda x: panels.entries(x.contiguous().numpy(), selection)
     concepts = torch.tensor(dictionary, dtype=torch.float32)
-    own = threading.local()
-
-    def encode(x: torch.Tensor) -> ActiveEntries:
-        if len(x) > len(getattr(own, "buffer", ())):
-            # Used again by every piece of a thread: fresh large blocks between small results would fragment the heap.
-            own.buffer = torch.empty(len(x), len(concepts))
-        return rule.select(scores_into(x, concepts, own.buffer[: len(x)]).numpy())
-
-    return encode
+    return lambda x: rule.select((x @ concepts.T).numpy())

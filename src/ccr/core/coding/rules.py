@@ -70,10 +70,14 @@ class Selection(NamedTuple):
     length: int
     expected: float  # active entries a row, to make room for
 
+    def room(self, rows: int, n: int) -> int:
+        """Entries to make room for, of so many rows of n scores."""
+        return 64 + int(rows * min(self.expected * 1.25, n))
+
     def entries(self, scores: np.ndarray, *, first: int = 0, dropped: int = 0, salt: int = 0) -> Kept:
         """Active entries of the scores (b, n), rows numbered from `first`, without those that dropout hits."""
         pointers = np.empty(len(scores) + 1, np.int32)
-        room = 64 + int(len(scores) * min(self.expected * 1.25, scores.shape[1]))
+        room = self.room(*scores.shape)
         while True:
             indices, data = np.empty(room, np.int32), np.empty(room, np.float32)
             active = kernels.select_active(

@@ -6,8 +6,10 @@ from ccr.core.kernels.elastic import descend
 from ccr.core.kernels.lasso import nonnegative_lasso
 from ccr.core.kernels.pursuit import pursue, pursue_fast
 from ccr.core.kernels.rows import NOT_FINITE, prepare_rows
+from ccr.core.kernels.score import code_rows, pack_concepts
 from ccr.core.kernels.select import ONE_SIDED, TOP, TWO_SIDED, select_active
-from ccr.core.kernels.step import by_concept, cap_row, count_concepts, head_slopes, logits, move_concepts
+from ccr.core.kernels.step import cap_row, head_slopes, logits
+from ccr.core.kernels.training import train
 from ccr.core.kernels.warm import warm_up
 
 __all__ = [
@@ -16,17 +18,17 @@ __all__ = [
     "ONE_SIDED",
     "TOP",
     "TWO_SIDED",
-    "by_concept",
     "cap_row",
-    "count_concepts",
+    "code_rows",
     "descend",
     "head_slopes",
     "logits",
-    "move_concepts",
     "nonnegative_lasso",
+    "pack_concepts",
     "prepare_rows",
     "pursue",
     "pursue_fast",
     "select_active",
+    "train",
     "warm_up",
 ]

@@ -5,124 +5,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.core.kernels.compiling import comparing, compiled, fused, summing
+from ccr.core.kernels.compiling import compiled, fused, summing
+from ccr.core.kernels.llvm import LANES
+from ccr.core.kernels.tiles import address
+from ccr.core.kernels.vectors import add_rows, dot, dot_rows, exponentials
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
+#: A logit that no class has.
+FAR_BELOW = np.float32(-3e38)
 
 
 @fused
-def add_rows(total, factors, matrix, rows, start, stop):  # type: ignore[no-untyped-def]
-    """total += sum over entries e in start:stop of factors[e] * matrix[rows[e]], four rows at a time so that `total`
-    is read and written a quarter as often."""
-    width = len(total)
-    entry = start
-    while entry + 4 <= stop:
-        a, b, c, d = factors[entry], factors[entry + 1], factors[entry + 2], factors[entry + 3]
-        ra, rb, rc, rd = matrix[rows[entry]], matrix[rows[entry + 1]], matrix[rows[entry + 2]], matrix[rows[entry + 3]]
-        for column in range(width):
-            total[column] += (a * ra[column] + b * rb[column]) + (c * rc[column] + d * rd[column])
-        entry += 4
-    while entry < stop:
-        a, ra = factors[entry], matrix[rows[entry]]
-        for column in range(width):
-            total[column] += a * ra[column]
-        entry += 1
-
-
-@summing
-def dot(left, right):  # type: ignore[no-untyped-def]
-    total = ZERO
-    for column in range(len(left)):
-        total += left[column] * right[column]
-    return total
-
-
-@summing
-def dot_rows(vector, matrix, rows, start, stop, factor, out):  # type: ignore[no-untyped-def]
-    """out[e] = factor * <vector, matrix[rows[e]]> for entries e in start:stop, four at a time."""
-    width = len(vector)
-    entry = start
-    while entry + 4 <= stop:
-        ra, rb, rc, rd = matrix[rows[entry]], matrix[rows[entry + 1]], matrix[rows[entry + 2]], matrix[rows[entry + 3]]
-        a, b, c, d = ZERO, ZERO, ZERO, ZERO
-        for column in range(width):
-            value = vector[column]
-            a += value * ra[column]
-            b += value * rb[column]
-            c += value * rc[column]
-            d += value * rd[column]
-        out[entry], out[entry + 1], out[entry + 2], out[entry + 3] = factor * a, factor * b, factor * c, factor * d
-        entry += 4
-    while entry < stop:
-        out[entry] = factor * dot(vector, matrix[rows[entry]])
-        entry += 1
-
-
-@comparing
-def largest(values):  # type: ignore[no-untyped-def]
-    best = values[0]
-    for column in range(len(values)):
-        best = max(best, values[column])
-    return best
-
-
-@summing
-def total(values):  # type: ignore[no-untyped-def]
-    result = ZERO
-    for column in range(len(values)):
-        result += values[column]
-    return result
+def slope_of(logits, classes, y, share, extremes):  # type: ignore[no-untyped-def]
+    """share * CE(logits, y); the logits become its derivatives by them. Their number is a multiple of LANES; those
+    beyond `classes` count nothing and become zero."""
+    width = len(logits)
+    for column in range(classes, width):
+        logits[column] = FAR_BELOW
+    own = logits[y]
+    exponentials(address(logits), width // LANES, address(extremes))
+    top, mass = extremes[0], extremes[1]
+    factor = share / mass
+    for column in range(width):
+        logits[column] *= factor
+    logits[y] -= share
+    for column in range(classes, width):
+        logits[column] = ZERO
+    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
 
 
 @fused
-def exponentials(values, shift, powers, scales):  # type: ignore[no-untyped-def]
-    """values = exp(values - shift) for values <= shift, to two units in the last place (Cephes' polynomial, written
-    out because numba's own exp is not vectorised). `scales` is the memory of `powers` read as floats."""
-    for column in range(len(values)):
-        x = max(values[column] - shift, np.float32(-87.0))
-        whole = np.floor(x * np.float32(1.44269504088896341) + np.float32(0.5))
-        # The logarithm of 2 in two parts, the first exact in few bits.
-        x = x - whole * np.float32(0.693359375)
-        x = x - whole * np.float32(-2.12194440e-4)
-        y = np.float32(1.9875691500e-4)
-        y = y * x + np.float32(1.3981999507e-3)
-        y = y * x + np.float32(8.3334519073e-3)
-        y = y * x + np.float32(4.1665795894e-2)
-        y = y * x + np.float32(1.6666665459e-1)
-        y = y * x + np.float32(5.0000001201e-1)
-        values[column] = y * (x * x) + x + ONE
-        powers[column] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-    for column in range(len(values)):
-        values[column] *= scales[column]
-
-
-@fused
-def head_slopes(pointers, indices, data, keep, y, share, weights, bias, refine, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
-    """Loss `sum_i share_i CE(S L + b, y_i)` of the codes S = keep * data, and its derivatives: by the logits into
-    `slopes` (b, C), by the bias added to `bias_slope` (C,), by the scores into `through` (entries,).
-
-    `data` becomes keep * data, the codes.
-    """
-    classes = len(bias)
-    powers = np.empty(classes, np.int32)
-    scales = powers.view(np.float32)
-    loss = 0.0
+def head_slopes(pointers, indices, codes, keep, classes, y, share, weights, bias, refine, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
+    """Loss `sum_i share_i CE(S L + b, y_i)` of the codes S, and its derivatives: by the logits into `slopes` (b, W), by
+    the bias added to `bias_slope` (W,), by the scores, of which codes are `keep` times as large, into `through`
+    (entries,). The width W of all rows is a multiple of LANES, with zeros beyond `classes`."""
+    extremes, loss = np.empty(2, np.float32), 0.0
     for row in range(len(y)):
         start, stop = pointers[row], pointers[row + 1]
-        for entry in range(start, stop):
-            data[entry] *= keep
         slope = slopes[row]
         slope[:] = bias
-        add_rows(slope, data, weights, indices, start, stop)
-        top, own = largest(slope), slope[y[row]]
-        exponentials(slope, top, powers, scales)
-        mass = total(slope)
-        loss += share[row] * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
-        factor = share[row] / mass
-        for column in range(classes):
-            slope[column] *= factor
-        slope[y[row]] -= share[row]
-        for column in range(classes):
+        add_rows(slope, codes, weights, indices, start, stop)
+        loss += slope_of(slope, classes, y[row], share[row], extremes)
+        for column in range(len(slope)):
             bias_slope[column] += slope[column]
         if refine:
             dot_rows(slope, weights, indices, start, stop, keep, through)
@@ -145,15 +69,17 @@ def count_concepts(indices, entries, counts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def by_concept(first, pointers, indices, data, through, places, rows, codes, slopes):  # type: ignore[no-untyped-def]
+def by_concept(first, pointers, indices, data, through, sources, places, rows, x_rows, codes, slopes):  # type: ignore[no-untyped-def]
     """Sort a block's entries, whose first row is `first` of the batch, by concept: entry of concept j goes to
-    places[j], which moves on."""
+    places[j], which moves on. Row r of the block is row sources[r] of x."""
     for row in range(len(pointers) - 1):
+        source = sources[row]
         for entry in range(pointers[row], pointers[row + 1]):
             concept = indices[entry]
             place = places[concept]
             places[concept] = place + 1
             rows[place] = first + row
+            x_rows[place] = source
             codes[place] = data[entry]
             slopes[place] = through[entry]
 
@@ -176,6 +102,20 @@ def advance(parameters, moment, slope, decay, fresh, step):  # type: ignore[no-u
         parameters[column] -= step * moment[column]
 
 
+@summing
+def turn(row, moment, slope, along, decay, fresh, step):  # type: ignore[no-untyped-def]
+    """moment = decay * moment + fresh * (slope - along * row); row -= step * moment; its new squared length."""
+    square = ZERO
+    for column in range(len(row)):
+        own = row[column]
+        new = decay * moment[column] + fresh * (slope[column] - along * own)
+        moment[column] = new
+        own -= step * new
+        row[column] = own
+        square += own * own
+    return square
+
+
 @fused
 def stride(rate, size, square, adaptive, unbias, unbias_size):  # type: ignore[no-untyped-def]
     """What the moment is multiplied by, and the new running size of the slope (`DenseEngine._direction`)."""
@@ -186,87 +126,105 @@ def stride(rate, size, square, adaptive, unbias, unbias_size):  # type: ignore[n
 
 
 @summing
-def chord(left, right):  # type: ignore[no-untyped-def]
-    """Distance of two rows."""
+def beside(row, direction):  # type: ignore[no-untyped-def]
+    """<row, direction>, and the squared length of what is left of the row without that part, direction a unit."""
+    along, square = ZERO, ZERO
+    for column in range(len(row)):
+        along += row[column] * direction[column]
+    for column in range(len(row)):
+        rest = row[column] - along * direction[column]
+        square += rest * rest
+    return along, square
+
+
+@summing
+def scaled_from(row, factor, center):  # type: ignore[no-untyped-def]
+    """row *= factor; then its squared distance from the center."""
     square = ZERO
-    for column in range(len(left)):
-        difference = left[column] - right[column]
-        square += difference * difference
-    return np.sqrt(square)
-
-
-@summing
-def scaled(row, factor):  # type: ignore[no-untyped-def]
     for column in range(len(row)):
-        row[column] *= factor
-
-
-@summing
-def without(row, direction, out):  # type: ignore[no-untyped-def]
-    """out = the part of `row` orthogonal to the unit `direction`; its squared length."""
-    along, square = dot(row, direction), ZERO
-    for column in range(len(row)):
-        out[column] = row[column] - along * direction[column]
-        square += out[column] * out[column]
+        own = row[column] * factor
+        row[column] = own
+        square += (own - center[column]) * (own - center[column])
     return square
 
 
+@fused
+def mixed(row, a, center, b):  # type: ignore[no-untyped-def]
+    """row = a * row + b * center."""
+    for column in range(len(row)):
+        row[column] = a * row[column] + b * center[column]
+
+
 @compiled
-def normalise(row, center):  # type: ignore[no-untyped-def]
-    """Divide a row by its norm, in place; zeros become the center."""
-    square = dot(row, row)
+def unit_length(row, center):  # type: ignore[no-untyped-def]
+    """Divide a row, whose squares vanish or overflow, by its norm, in place; zeros become the center."""
+    most = ZERO
+    for column in range(len(row)):
+        most = max(most, abs(row[column]))
+    if most == ZERO:
+        row[:] = center
+        return
+    for column in range(len(row)):
+        row[column] /= most
+    mixed(row, ONE / np.sqrt(dot(row, row)), center, ZERO)
+
+
+@compiled
+def turned_beside(row, center):  # type: ignore[no-untyped-def]
+    """Make a unit row, far from its center, the unit direction of what is beside the center, in place."""
+    mixed(row, ONE, center, -dot(row, center))
+    if np.sqrt(dot(row, row)) <= np.float32(4.8e-7):
+        # Opposite to its center: toward the coordinate axis least like the center.
+        row[:] = ZERO
+        row[np.argmin(np.abs(center))] = ONE
+    for _ in range(2):  # twice, because the first time rounding can leave much of the center
+        mixed(row, ONE, center, -dot(row, center))
+        mixed(row, ONE / np.sqrt(dot(row, row)), center, ZERO)
+
+
+@compiled
+def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
+    """Nearest unit vector to `row`, of squared length `square`, within chord distance `radius` of its unit center, in
+    place (METHOD 5)."""
     if not (square > np.float32(1e-30) and square < np.float32(1e30)):
-        # Scaled first, so that squares neither vanish nor overflow.
-        most = ZERO
-        for column in range(len(row)):
-            most = max(most, abs(row[column]))
-        if most == ZERO:
-            row[:] = center
-            return
-        for column in range(len(row)):
-            row[column] /= most
-        square = dot(row, row)
-    scaled(row, ONE / np.sqrt(square))
-
-
-@compiled
-def cap_row(row, center, radius, across):  # type: ignore[no-untyped-def]
-    """Nearest unit vector to `row` within chord distance `radius` of its unit center, in place (METHOD 5)."""
-    normalise(row, center)
-    if chord(row, center) <= radius:
+        unit_length(row, center)
+        square = ONE
+    apart = scaled_from(row, ONE / np.sqrt(square), center)
+    if np.sqrt(apart) <= radius:
         return
     if len(row) == 1:
         row[:] = center  # on a line the cap is the center alone, until the radius reaches 2
         return
-    square = without(row, center, across)
-    if np.sqrt(square) <= np.float32(4.8e-7):
-        # Opposite to its center: toward the coordinate axis least like the center.
-        across[:] = ZERO
-        across[np.argmin(np.abs(center))] = ONE
-        square = without(across, center, across)
-    scaled(across, ONE / np.sqrt(square))
-    square = without(across, center, across)
-    out = np.float32(radius * np.sqrt(1.0 - radius * radius / 4.0)) / np.sqrt(square)
     along = np.float32(1.0 - radius * radius / 2.0)
-    for column in range(len(row)):
-        row[column] = along * center[column] + out * across[column]
+    across = np.float32(radius * np.sqrt(1.0 - radius * radius / 4.0))
+    if apart > np.float32(2.0):
+        turned_beside(row, center)
+        mixed(row, across, center, along)
+        return
+    # Of unit rows at squared distance q the part along the center is 1 - q / 2, what is beside it has the length
+    # sqrt(q (1 - q / 4)).
+    across /= np.sqrt(apart * (ONE - apart / np.float32(4.0)))
+    mixed(row, across, center, along - across * (ONE - apart / np.float32(2.0)))
 
 
 @compiled
 def move_concepts(  # type: ignore[no-untyped-def]
-    start, stop, adaptive, momentum, unbias, unbias_size,
-    starts, rows, codes, slopes, logit_slopes, x,
+    start, stop, classes, adaptive, momentum, unbias, unbias_size,
+    starts, rows, x_rows, codes, slopes, logit_slopes, x,
     weights, weight_moment, weight_size, penalty, head_rate,
-    refine, dictionary, dictionary_moment, dictionary_size, center, radius, dictionary_rate,
+    refine, through_first, keep, dictionary, dictionary_moment, dictionary_size, center, radius, dictionary_rate,
 ):  # fmt: skip
     """Step concepts start:stop: head row and dictionary row, each with gradient, momentum and constraint while it is
-    in the cache. Entries of concept j, sorted, are at starts[j]:starts[j + 1] of `rows`, `codes`, `slopes`."""
-    classes, d = weights.shape[1], x.shape[1]
+    in the cache. Entries of concept j, sorted, are at starts[j]:starts[j + 1]: their `rows` of the batch and `x_rows`
+    of x, `codes`, and `slopes` by the score. `through_first`: the slopes are still to be found."""
+    d = x.shape[1]
     decay = np.float32(momentum)
     fresh = np.float32(1.0 - momentum) if adaptive else ONE
-    head_slope, slope = np.empty(classes, np.float32), np.empty(d, np.float32)
+    head_slope, slope = np.empty(weights.shape[1], np.float32), np.empty(d, np.float32)
     for concept in range(start, stop):
         first, last = starts[concept], starts[concept + 1]
+        if refine and through_first:
+            dot_rows(weights[concept], logit_slopes, rows, first, last, keep, slopes)
         head_slope[:] = ZERO
         add_rows(head_slope, codes, logit_slopes, rows, first, last)
         square = penalised(head_slope, weights[concept], penalty) / np.float32(classes)
@@ -276,11 +234,11 @@ def move_concepts(  # type: ignore[no-untyped-def]
             continue
         row = dictionary[concept]
         slope[:] = ZERO
-        add_rows(slope, slopes, x, rows, first, last)
-        square = ZERO
+        add_rows(slope, slopes, x, x_rows, first, last)
+        along, square = ZERO, ZERO
         if adaptive:
-            square = without(slope, row, slope)  # along the row, normalising undoes every step
+            along, square = beside(slope, row)  # along the row, normalising undoes every step
         step, size = stride(dictionary_rate, dictionary_size[concept], square, adaptive, unbias, unbias_size)
         dictionary_size[concept] = size
-        advance(row, dictionary_moment[concept], slope, decay, fresh, step)
-        cap_row(row, center[concept], radius, slope)
+        square = turn(row, dictionary_moment[concept], slope, along, decay, fresh, step)
+        cap_row(row, center[concept], radius, square)

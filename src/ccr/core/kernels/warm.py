@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccr.core.kernels import elastic, lasso, pursuit, rows, select, step
+from ccr.core.kernels import arguments, elastic, lasso, pursuit, rows, score, select, step, tiles, training
 from ccr.core.kernels.compiling import AVAILABLE
+from ccr.core.kernels.llvm import LANES
 
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
@@ -58,24 +59,35 @@ def _compile_elsewhere(group: str) -> None:
 
 
 def _call_training() -> None:
-    """Call every kernel of a training step on one row, with the types that the engine uses."""
-    one, ints = np.ones(1, np.float32), np.zeros(1, np.int32)
-    square, zeros = np.ones((1, 1), np.float32), np.zeros(1, np.float32)
-    pointers = np.zeros(2, np.int32)
-    step_of = select.select_active(square, 0, np.float32(0.5), 0, 0, 0, 0, pointers, ints, one.copy())
-    assert step_of == 1
-    y, counts, starts = np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([0, 1])
-    step.head_slopes(
-        pointers, ints, one, np.float32(1), y, one, square, zeros, True, square.copy(), one.copy(), one.copy()
-    )
-    step.logits(pointers, ints, one, square, zeros, square.copy())
-    step.count_concepts(ints, 1, counts)
-    step.by_concept(0, pointers, ints, one, one, np.zeros(1, np.int64), ints, one.copy(), one.copy())
-    step.move_concepts(
-        0, 1, True, 0.9, 1.0, 1.0, starts, ints, one, one, square, square, square.copy(), square.copy(), one.copy(),
-        np.float32(0), 0.1, True, square.copy(), square.copy(), one.copy(), square, 0.1, 0.1,
+    """Call every kernel of a training on two rows, with the types that the engine uses."""
+    line, ints, square = np.ones(2, np.float32), np.zeros(2, np.int32), np.eye(2, dtype=np.float32)
+    head, bias = np.zeros((2, LANES), np.float32), np.zeros(LANES, np.float32)
+    parameters = arguments.Parameters(
+        square.copy(), square, square.copy(), line.copy(), head, head.copy(), line.copy(), bias, bias.copy(),
+        np.zeros(1), np.full(1, 0.5), np.zeros(1, np.int64),
     )  # fmt: skip
-    rows.prepare_rows(square, zeros[:0], square.copy())
+    manner = arguments.Manner(True, True, 0.9, 0.1, 0.0, 1.0, select.TWO_SIDED, 0, 1.0, 0.05, 0, 1.0, 0, 2)
+    places = np.arange(2, dtype=np.int32)
+    lesson = arguments.Lesson(square, places, np.arange(2), line, 2, np.zeros((1, 2)), np.zeros((1, 2)))
+    entries, values = np.zeros(12, np.int32), np.zeros(12, np.float32)
+    room = arguments.Room(
+        pairs=np.zeros((1, 1, tiles.PANEL), np.int32), floats=np.zeros((0, 2, tiles.PANEL), np.float32),
+        pointers=np.zeros((1, tiles.ROWS + 1), np.int32), indices=entries[None].copy(), codes=values[None].copy(),
+        through=values[None].copy(), slopes=head.copy(), bias_slopes=head[:1].copy(), sums=np.zeros((1, 2)),
+        counts=np.zeros((1, 2), np.int32), starts=np.zeros(3, np.int32), sorted_rows=entries,
+        sorted_sources=entries.copy(), sorted_codes=values, sorted_through=values.copy(),
+        logits=np.zeros((0, 0, 0), np.float32),
+    )  # fmt: skip
+    score.pack_concepts(0, 2, parameters.dictionary, room.pairs, room.floats)
+    training.train(np.zeros(16, np.int64), parameters, manner, lesson, room)
+    pointers = np.array([0, 1, 2], np.int32)
+    score.code_rows(
+        square, parameters.dictionary, room.pairs, room.floats, select.TWO_SIDED, np.float32(0.5), 0, pointers, ints,
+        line.copy(),
+    )  # fmt: skip
+    select.select_active(square, 0, np.float32(0.5), 0, 0, 0, 0, pointers, ints, line.copy())
+    step.logits(pointers, ints, line, square, line, square.copy())
+    rows.prepare_rows(square, line[:0], square.copy())
 
 
 def _call_pursuit() -> None:

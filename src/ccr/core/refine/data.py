@@ -16,7 +16,21 @@ from ccr.errors import CCRError
 #: so many. Files are often sorted by class: short runs keep batches mixed.
 RUN, WINDOW = 8, 16_384
 
-Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+class Window(NamedTuple):
+    """Rows in the order of training: row i is x[rows[i]], of class y[i], and counts weight[i] times."""
+
+    x: torch.Tensor
+    rows: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+    def batches(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Rows, classes and weights, `size` at a time."""
+        for start in range(0, len(self.rows), size):
+            part = slice(start, start + size)
+            rows, y, weight = (torch.from_numpy(array[part]) for array in self[1:])
+            yield self.x.index_select(0, rows), y, weight
 
 
 class Labelled(NamedTuple):
@@ -32,24 +46,16 @@ class Labelled(NamedTuple):
         spaced = np.linspace(0, len(self.rows) - 1, min(most, len(self.rows))).astype(np.int64)
         return Embeddings.ready(self.X.take(self.rows[spaced]))
 
-    def shuffled(self, rng: np.random.Generator, size: int) -> Iterator[Batch]:
-        """All rows once, in batches of `size`, in an order that does not depend on where X is: random runs of rows
-        fill a window, in which rows are random. Of a file, one window at a time is in memory."""
+    def shuffled(self, rng: np.random.Generator, size: int) -> Iterator[Window]:
+        """All rows once, in an order that does not depend on where X is: random runs of rows fill a window of whole
+        batches of `size`, in which rows are random. Of rows not prepared, one window at a time is in memory."""
         for chosen in _windows(rng, len(self.rows), size * math.ceil(WINDOW / size)):
-            part = self if self.X.in_memory else self._loaded(chosen)
-            order = rng.permutation(len(chosen))
-            yield from part._batches(order if part is not self else chosen[order], size)
-
-    def _loaded(self, chosen: np.ndarray) -> Labelled:
-        """These of the rows, read in the file's order."""
-        rows, place = np.unique(self.rows[chosen], return_inverse=True)
-        return Labelled(Embeddings.ready(self.X.take(rows)), place, self.y[chosen], self.weight[chosen])
-
-    def _batches(self, order: np.ndarray, size: int) -> Iterator[Batch]:
-        for start in range(0, len(order), size):
-            chosen = order[start : start + size]
-            y, weight = torch.from_numpy(self.y[chosen]), torch.from_numpy(self.weight[chosen])
-            yield self.X.take(self.rows[chosen]), y, weight
+            chosen = chosen[rng.permutation(len(chosen))]
+            x, rows = self.X.prepared, self.rows[chosen]
+            if x is None:
+                rows, place = np.unique(rows, return_inverse=True)  # read in the file's order
+                x, rows = self.X.take(rows), place
+            yield Window(x, rows, self.y[chosen], self.weight[chosen])
 
 
 def _windows(rng: np.random.Generator, m: int, size: int) -> Iterator[np.ndarray]:

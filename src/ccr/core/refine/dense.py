@@ -10,16 +10,17 @@ import torch
 
 from ccr.core.coding import Rule
 from ccr.core.geometry import cap
+from ccr.core.refine.data import Window
 
 #: Decay of the running gradient size, and what keeps it from dividing by zero.
 SIZE_DECAY, SIZE_FLOOR = 0.99, 1e-12
 
 
-class StepReport(NamedTuple):
-    """What one step saw: mean loss of its batch and its mean number of active concepts."""
+class Report(NamedTuple):
+    """What steps saw: mean loss of each batch and its mean number of active concepts."""
 
-    loss: float
-    length: float
+    losses: np.ndarray
+    lengths: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,15 +38,9 @@ class Engine(Protocol):
 
     rule: Rule
 
-    def step(
-        self,
-        x: torch.Tensor,
-        y: torch.Tensor,
-        weight: torch.Tensor,
-        *,
-        head_rate: float,
-        dictionary_rate: float,
-    ) -> StepReport: ...
+    def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
+        """A step on each batch of `size` rows of the window, at the rates of head and dictionary, (steps, 2)."""
+        ...
 
     def state(self) -> State: ...
 
@@ -120,22 +115,21 @@ class DenseEngine:
         parameters = (self.weights, self.bias[None], self.dictionary)
         self.moments = [torch.zeros_like(parameter) for parameter in parameters]
         self.sizes = [torch.zeros(len(parameter), 1, device=device) for parameter in parameters]
-        self.steps = 0
+        self.taken = 0
 
-    def step(
-        self,
-        x: torch.Tensor,
-        y: torch.Tensor,
-        weight: torch.Tensor,
-        *,
-        head_rate: float,
-        dictionary_rate: float,
-    ) -> StepReport:
+    def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
+        found = [self._step(*batch, *pair) for batch, pair in zip(window.batches(size), rates, strict=True)]
+        return Report(*np.array(found).T)
+
+    def _step(
+        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, head_rate: float, dictionary_rate: float
+    ) -> tuple[float, float]:
+        """Loss and length of one batch."""
         x, y, weight = (tensor.to(self.weights.device) for tensor in (x, y, weight))
         options = self.options
         scores = x @ self.dictionary.T
         active = self.rule.mask(scores)
-        keep = dropped(active, options.dropout, key=options.key, step=self.steps)
+        keep = dropped(active, options.dropout, key=options.key, step=self.taken)
         length = float(active.sum()) / len(x)
         found = gradients(
             x,
@@ -148,12 +142,12 @@ class DenseEngine:
             scores=scores,
             refine=options.radius > 0,
         )
-        self.steps += 1
+        self.taken += 1
         self._move_head(found, head_rate)
         if found.dictionary is not None:
             self._move_dictionary(found.dictionary, dictionary_rate)
             self.rule = self.rule.nudged(length)
-        return StepReport(float(found.loss), length)
+        return float(found.loss), length
 
     def state(self) -> State:
         dictionary, weights, bias = (t.cpu().numpy().copy() for t in (self.dictionary, self.weights, self.bias))
@@ -161,10 +155,10 @@ class DenseEngine:
 
     def memory(self) -> dict[str, np.ndarray]:
         tensors = {name: tensor.cpu().numpy().copy() for name, tensor in self._tensors().items()}
-        return {**tensors, "steps": np.array([self.steps])}
+        return {**tensors, "steps": np.array([self.taken])}
 
     def recall(self, memory: dict[str, np.ndarray]) -> None:
-        self.steps = int(memory["steps"][0])
+        self.taken = int(memory["steps"][0])
         for name, tensor in self._tensors().items():
             tensor.copy_(torch.from_numpy(memory[name].copy()))
 
@@ -199,7 +193,7 @@ class DenseEngine:
         if which < 2:
             square /= slope.shape[1]  # head: a step is measured an entry, dictionary: a row
         size.mul_(SIZE_DECAY).add_(square, alpha=1.0 - SIZE_DECAY)
-        unbias, unbias_size = 1.0 - beta**self.steps, 1.0 - SIZE_DECAY**self.steps
+        unbias, unbias_size = 1.0 - beta**self.taken, 1.0 - SIZE_DECAY**self.taken
         return (moment / unbias) / ((size / unbias_size).sqrt() + SIZE_FLOOR)
 
 

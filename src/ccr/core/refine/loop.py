@@ -160,13 +160,15 @@ class Trainer:
         rng = np.random.default_rng([training.seed, number])
         size = training.batch(m)
         head_rate, dictionary_rate = training.rates(self.radius)
-        steps, total = math.ceil(m / size), 0.0
-        for step, (x, y, weight) in enumerate(self.train.shuffled(rng, size)):
-            damping = training.damping((number - 1 + step / steps) / epochs)
-            report = self.engine.step(
-                x, y, weight, head_rate=head_rate * damping, dictionary_rate=dictionary_rate * damping
-            )
-            total += report.loss * len(y)
+        steps, done, total = math.ceil(m / size), 0, 0.0
+        for window in self.train.shuffled(rng, size):
+            count = math.ceil(len(window.rows) / size)
+            damping = [training.damping((number - 1 + step / steps) / epochs) for step in range(done, done + count)]
+            report = self.engine.steps(window, size, np.outer(damping, (head_rate, dictionary_rate)))
+            done += count
+            weights = np.full(count, size)
+            weights[-1] = len(window.rows) - size * (count - 1)
+            total += float(report.losses @ weights)
         if not math.isfinite(total):
             raise CCRError(f"training diverged in epoch {number}: lower head_rate or dictionary_rate")
         return total / m

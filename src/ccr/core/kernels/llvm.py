@@ -1,0 +1,93 @@
+"""Words of LLVM for what numba has none for: loops that hold many vectors in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ccr.core.kernels.compiling import AVAILABLE
+
+if AVAILABLE:
+    from llvmlite import binding, ir
+
+    BYTE, SHORT, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+    _features = binding.get_host_cpu_features()
+else:  # pragma: no cover - see `compiling`
+    _features = {}
+
+#: Numbers of 32 bits in a vector register.
+LANES = 16 if _features.get("avx512bw") else 8
+#: Whether products of 16-bit integers are faster than those of floats.
+FAST_SHORTS = bool(_features.get("avx2"))
+
+
+def vector(element: Any, lanes: int = LANES) -> Any:
+    return ir.VectorType(element, lanes)
+
+
+def constant(element: Any, value: Any, lanes: int = LANES) -> Any:
+    return ir.Constant(vector(element, lanes), [value] * lanes)
+
+
+def shuffled(builder: Any, left: Any, right: Any, places: list[int]) -> Any:
+    return builder.shuffle_vector(left, right, ir.Constant(vector(INT, len(places)), places))
+
+
+def splat(builder: Any, value: Any) -> Any:
+    """A vector of one value."""
+    nothing = ir.Constant(vector(value.type), ir.Undefined)
+    return shuffled(builder, builder.insert_element(nothing, value, INT(0)), nothing, [0] * LANES)
+
+
+def at(builder: Any, pointer: Any, kind: Any, place: Any) -> Any:
+    """Pointer to a `kind`, `place` of them after an address."""
+    return builder.gep(builder.bitcast(pointer, kind.as_pointer()), [place])
+
+
+def load(builder: Any, pointer: Any, kind: Any, place: Any) -> Any:
+    found = builder.load(at(builder, pointer, kind, place))
+    found.align = 4
+    return found
+
+
+def store(builder: Any, value: Any, pointer: Any, place: Any, align: int = 4) -> None:
+    builder.store(value, at(builder, pointer, value.type, place), align=align)
+
+
+def multiply_add(builder: Any, total: Any, left: Any, right: Any) -> Any:
+    """total + left * right, in one instruction where there is one."""
+    return builder.fadd(total, builder.fmul(left, right, ("contract",)), ("contract",))
+
+
+def called(builder: Any, name: str, result: Any, arguments: list[Any], fastmath: tuple[str, ...] = ()) -> Any:
+    """Call a function by its name, one of LLVM's own or of the C library."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, [value.type for value in arguments]), name)
+    return builder.call(function, arguments, fastmath=fastmath)
+
+
+def counted(
+    builder: Any, start: Any, stop: Any, values: list[Any], body: Callable[[Any, list[Any]], list[Any]]
+) -> list[Any]:
+    """values = body(place, values) for place in start:stop, none if there are none; what they are then."""
+    before, loop, after = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("after")
+    builder.cbranch(builder.icmp_signed("<", start, stop), loop, after)
+    builder.position_at_end(loop)
+    place, held = builder.phi(LONG), [builder.phi(value.type) for value in values]
+    place.add_incoming(start, before)
+    new = body(place, list(held))
+    following = builder.add(place, LONG(1))
+    place.add_incoming(following, loop)
+    for phi, first, later in zip(held, values, new, strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_signed("<", following, stop), loop, after)
+    builder.position_at_end(after)
+    final = []
+    for first, later in zip(values, new, strict=True):
+        phi = builder.phi(first.type)
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, loop)
+        final.append(phi)
+    return final

@@ -1,0 +1,322 @@
+"""Sums over rows, dot products and exponentials of float vectors, also short ones, in registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ccr.core.kernels.compiling import AVAILABLE, compiled, intrinsic, summing
+from ccr.core.kernels.llvm import (
+    LANES,
+    at,
+    called,
+    constant,
+    counted,
+    load,
+    multiply_add,
+    shuffled,
+    splat,
+    store,
+    vector,
+)
+from ccr.core.kernels.tiles import address
+
+if AVAILABLE:
+    from llvmlite import ir
+    from numba import types
+
+    from ccr.core.kernels.llvm import FLOAT, INT, LONG, SHORT
+
+ZERO = np.float32(0.0)
+
+
+def _row(builder: Any, matrix: Any, stride: Any, rows: Any, entry: Any) -> Any:
+    """Pointer to row rows[entry] of a matrix."""
+    row = builder.sext(load(builder, rows, INT, entry), LONG)
+    return at(builder, matrix, FLOAT, builder.mul(row, stride))
+
+
+def _adding(vectors: int) -> Any:
+    @intrinsic
+    def add(context, total, factors, matrix, stride, rows, start, stop):  # type: ignore[no-untyped-def]
+        """total[:w] += sum over e in start:stop of factors[e] * matrix[rows[e], :w], w = vectors * LANES."""
+        pointer, number = types.voidptr, types.int64
+        signature = types.void(pointer, pointer, pointer, number, pointer, number, number)
+
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            total, factors, matrix, stride, rows, start, stop = arguments
+            places = [LONG(number) for number in range(vectors)]
+
+            def body(entry: Any, sums: list[Any]) -> list[Any]:
+                factor = splat(builder, load(builder, factors, FLOAT, entry))
+                row = _row(builder, matrix, stride, rows, entry)
+                return [
+                    multiply_add(builder, held, factor, load(builder, row, vector(FLOAT), place))
+                    for held, place in zip(sums, places, strict=True)
+                ]
+
+            before = [load(builder, total, vector(FLOAT), place) for place in places]
+            for place, value in zip(places, counted(builder, start, stop, before, body), strict=True):
+                store(builder, value, total, place)
+            return context.get_dummy_value()
+
+        return signature, emit
+
+    return add
+
+
+def _spreading(vectors: int) -> Any:
+    @intrinsic
+    def spread(context, values, factors, rows, start, stop, out, stride):  # type: ignore[no-untyped-def]
+        """out[rows[e], :w] += factors[e] * values[:w] for e in start:stop, w = vectors * LANES."""
+        pointer, number = types.voidptr, types.int64
+        signature = types.void(pointer, pointer, pointer, number, number, pointer, number)
+
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            values, factors, rows, start, stop, out, stride = arguments
+            places = [LONG(number) for number in range(vectors)]
+            own = [load(builder, values, vector(FLOAT), place) for place in places]
+
+            def body(entry: Any, nothing: list[Any]) -> list[Any]:
+                factor = splat(builder, load(builder, factors, FLOAT, entry))
+                row = _row(builder, out, stride, rows, entry)
+                held = [load(builder, row, vector(FLOAT), place) for place in places]
+                for place, before, value in zip(places, held, own, strict=True):
+                    store(builder, multiply_add(builder, before, factor, value), row, place)
+                return nothing
+
+            counted(builder, start, stop, [], body)
+            return context.get_dummy_value()
+
+        return signature, emit
+
+    return spread
+
+
+def _dotting(count: int) -> Any:
+    @intrinsic
+    def dots(context, values, matrix, stride, rows, vectors, factor, out):  # type: ignore[no-untyped-def]
+        """out[e] = factor * <values[:w], matrix[rows[e], :w]> for e in 0:count, w = vectors * LANES."""
+        pointer, number = types.voidptr, types.int64
+        signature = types.void(pointer, pointer, number, pointer, number, types.float32, pointer)
+
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            values, matrix, stride, rows, vectors, factor, out = arguments
+            lines = [_row(builder, matrix, stride, rows, LONG(entry)) for entry in range(count)]
+
+            def body(place: Any, sums: list[Any]) -> list[Any]:
+                own = load(builder, values, vector(FLOAT), place)
+                return [
+                    multiply_add(builder, held, own, load(builder, line, vector(FLOAT), place))
+                    for held, line in zip(sums, lines, strict=True)
+                ]
+
+            def twice(pair: Any, sums: list[Any]) -> list[Any]:
+                # Two sums a row: one alone would wait for itself.
+                place = builder.mul(pair, LONG(2))
+                return body(place, sums[:count]) + body(builder.add(place, LONG(1)), sums[count:])
+
+            pairs = builder.sdiv(vectors, LONG(2))
+            sums = counted(builder, LONG(0), pairs, [constant(FLOAT, 0.0)] * (2 * count), twice)
+            sums[:count] = counted(builder, builder.mul(pairs, LONG(2)), vectors, sums[:count], body)
+            sums = [builder.fadd(one, two) for one, two in zip(sums[:count], sums[count:], strict=True)]
+            for entry, value in enumerate(_totals(builder, sums)):
+                store(builder, builder.fmul(factor, value), out, LONG(entry))
+            return context.get_dummy_value()
+
+        return signature, emit
+
+    return dots
+
+
+def _totals(builder: Any, sums: list[Any]) -> list[Any]:
+    """The sum of each vector's numbers, of one or four vectors: four take little more than one."""
+    if len(sums) == 1:
+        name = f"llvm.vector.reduce.fadd.v{LANES}f32"
+        return [called(builder, name, FLOAT, [ir.Constant(FLOAT, -0.0), sums[0]], fastmath=("reassoc",))]
+    run = 1
+    while len(sums) > 1:
+        sums = [_merged(builder, left, right, run) for left, right in zip(sums[::2], sums[1::2], strict=True)]
+        run *= 2
+    found, lanes = sums[0], LANES
+    while lanes > 4:
+        lanes //= 2
+        low, high = (shuffled(builder, found, found, list(range(first, first + lanes))) for first in (0, lanes))
+        found = builder.fadd(low, high)
+    return [builder.extract_element(found, INT(lane)) for lane in range(4)]
+
+
+def _merged(builder: Any, left: Any, right: Any, run: int) -> Any:
+    """Runs of `run` numbers added to the next run: of left, of right, of left again, and so on."""
+    first, second = (
+        [side + group + lane for group in range(shift, LANES, 2 * run) for side in (0, LANES) for lane in range(run)]
+        for shift in (0, run)
+    )
+    return builder.fadd(shuffled(builder, left, right, first), shuffled(builder, left, right, second))
+
+
+_add_8, _add_2, _add_1 = _adding(8), _adding(2), _adding(1)
+_spread_4, _spread_1 = _spreading(4), _spreading(1)
+_dots_4, _dots_1 = _dotting(4), _dotting(1)
+
+
+@compiled
+def add_rows(total, factors, matrix, rows, start, stop):  # type: ignore[no-untyped-def]
+    """total += sum over entries e in start:stop of factors[e] * matrix[rows[e]]."""
+    width, stride, column = len(total), matrix.shape[1], 0
+    while column + 8 * LANES <= width:
+        _add_8(
+            address(total[column:]), address(factors), address(matrix[0, column:]), stride, address(rows), start, stop
+        )
+        column += 8 * LANES
+    while column + 2 * LANES <= width:
+        _add_2(
+            address(total[column:]), address(factors), address(matrix[0, column:]), stride, address(rows), start, stop
+        )
+        column += 2 * LANES
+    if column + LANES <= width:
+        _add_1(
+            address(total[column:]), address(factors), address(matrix[0, column:]), stride, address(rows), start, stop
+        )
+        column += LANES
+    for rest in range(column, width):
+        for entry in range(start, stop):
+            total[rest] += factors[entry] * matrix[rows[entry], rest]
+
+
+@compiled
+def spread_row(values, factors, rows, start, stop, out):  # type: ignore[no-untyped-def]
+    """out[rows[e], :w] += factors[e] * values for entries e in start:stop; w, the number of values, is a multiple of
+    LANES."""
+    width, stride, column = len(values), out.shape[1], 0
+    while column + 4 * LANES <= width:
+        _spread_4(
+            address(values[column:]), address(factors), address(rows), start, stop, address(out[0, column:]), stride
+        )
+        column += 4 * LANES
+    while column < width:
+        _spread_1(
+            address(values[column:]), address(factors), address(rows), start, stop, address(out[0, column:]), stride
+        )
+        column += LANES
+
+
+@summing
+def dot(left, right):  # type: ignore[no-untyped-def]
+    total = ZERO
+    for column in range(len(left)):
+        total += left[column] * right[column]
+    return total
+
+
+@compiled
+def dot_rows(values, matrix, rows, start, stop, factor, out):  # type: ignore[no-untyped-def]
+    """out[e] = factor * <values, matrix[rows[e]]> for entries e in start:stop."""
+    width, stride, entry = len(values), matrix.shape[1], start
+    vectors = width // LANES
+    while entry + 4 <= stop:
+        _dots_4(address(values), address(matrix), stride, address(rows[entry:]), vectors, factor, address(out[entry:]))
+        entry += 4
+    while entry < stop:
+        _dots_1(address(values), address(matrix), stride, address(rows[entry:]), vectors, factor, address(out[entry:]))
+        entry += 1
+    if vectors * LANES < width:
+        for entry in range(start, stop):
+            for column in range(vectors * LANES, width):
+                out[entry] += factor * values[column] * matrix[rows[entry], column]
+
+
+@intrinsic
+def _rounded(context, values, factor, vectors, out):  # type: ignore[no-untyped-def]
+    """out = factor * values, rounded to 16-bit integers, 2 * LANES at a time."""
+    signature = types.void(types.voidptr, types.float32, types.int64, types.voidptr)
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        values, factor, vectors, out = arguments
+        wide = vector(FLOAT, 2 * LANES)
+        nothing = ir.Constant(wide, ir.Undefined)
+        first = builder.insert_element(nothing, factor, INT(0))
+        factors = shuffled(builder, first, nothing, [0] * (2 * LANES))
+
+        def body(place: Any, nothing: list[Any]) -> list[Any]:
+            scaled = builder.fmul(load(builder, values, wide, place), factors)
+            whole = called(builder, f"llvm.rint.v{2 * LANES}f32", wide, [scaled])
+            longs = builder.fptosi(whole, vector(INT, 2 * LANES))
+            store(builder, builder.trunc(longs, vector(SHORT, 2 * LANES)), out, place)
+            return nothing
+
+        counted(builder, LONG(0), vectors, [], body)
+        return context.get_dummy_value()
+
+    return signature, emit
+
+
+@compiled
+def round_row(row, factor, out):  # type: ignore[no-untyped-def]
+    """out[:len(row)] = factor * row, which fits, rounded to 16-bit integers."""
+    vectors = len(row) // (2 * LANES)
+    _rounded(address(row), factor, vectors, address(out))
+    for column in range(2 * LANES * vectors, len(row)):
+        out[column] = np.int16(np.rint(row[column] * factor))
+
+
+#: Of Cephes' exponential: coefficients, and the logarithm of 2 in two parts, the first exact in few bits.
+POLYNOMIAL = (
+    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+)  # fmt: skip
+LOG_2, REST_OF_LOG_2 = 0.693359375, -2.12194440e-4
+
+
+def _exponential(builder: Any, x: Any) -> Any:
+    """exp(x) for x <= 0, to two units in the last place; below -87 as at -87. NaN stays."""
+
+    def number(value: float) -> Any:
+        return constant(FLOAT, float(np.float32(value)))
+
+    x = builder.select(builder.fcmp_ordered("<", x, number(-87.0)), number(-87.0), x)
+    half = multiply_add(builder, number(0.5), x, number(1.44269504088896341))
+    whole = called(builder, f"llvm.floor.v{LANES}f32", vector(FLOAT), [half])
+    x = multiply_add(builder, x, whole, number(-LOG_2))
+    x = multiply_add(builder, x, whole, number(-REST_OF_LOG_2))
+    y = number(POLYNOMIAL[0])
+    for coefficient in POLYNOMIAL[1:]:
+        y = multiply_add(builder, number(coefficient), y, x)
+    y = builder.fadd(multiply_add(builder, x, y, builder.fmul(x, x)), number(1.0))
+    power = builder.shl(builder.add(builder.fptosi(whole, vector(INT)), constant(INT, 127)), constant(INT, 23))
+    return builder.fmul(y, builder.bitcast(power, vector(FLOAT)))
+
+
+@intrinsic
+def exponentials(context, values, vectors, out):  # type: ignore[no-untyped-def]
+    """values = exp(values - their largest), `vectors` * LANES of them; out = the largest, and the sum."""
+    signature = types.void(types.voidptr, types.int64, types.voidptr)
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        values, vectors, out = arguments
+
+        def larger(place: Any, held: list[Any]) -> list[Any]:
+            found = load(builder, values, vector(FLOAT), place)
+            return [builder.select(builder.fcmp_ordered(">", held[0], found), held[0], found)]
+
+        first = [load(builder, values, vector(FLOAT), LONG(0))]
+        (most,) = counted(builder, LONG(1), vectors, first, larger)
+        lanes = LANES
+        while lanes > 1:
+            lanes //= 2
+            low, high = (shuffled(builder, most, most, list(range(start, start + lanes))) for start in (0, lanes))
+            most = builder.select(builder.fcmp_ordered(">", low, high), low, high)
+        top = builder.extract_element(most, INT(0))
+        shift = splat(builder, top)
+
+        def body(place: Any, sums: list[Any]) -> list[Any]:
+            power = _exponential(builder, builder.fsub(load(builder, values, vector(FLOAT), place), shift))
+            store(builder, power, values, place)
+            return [builder.fadd(sums[0], power)]
+
+        sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)], body)
+        store(builder, top, out, LONG(0))
+        store(builder, _totals(builder, sums)[0], out, LONG(1))
+        return context.get_dummy_value()
+
+    return signature, emit
