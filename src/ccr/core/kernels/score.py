@@ -20,8 +20,6 @@ UNIT = np.float32(32767.0)
 MOST = np.int32(2**31 - 1)
 #: Rows that `code_rows` works on at once.
 BLOCK = 16 * ROWS
-#: Rows are asked for so many before they are read.
-AHEAD = 6
 
 
 @compiled
@@ -67,8 +65,6 @@ def _round_rows(x, rows, threshold, rounded, bounds):  # type: ignore[no-untyped
             rounded[place] = 0
             bounds[place] = MOST
             continue
-        if place + AHEAD < len(rows):
-            fetch_ahead(address(x[rows[place + AHEAD]]), d * 4 // 64)
         row = x[rows[place]]
         norm = np.float64(np.sqrt(dot(row, row)))
         if norm > 1e-15 and norm < 1e15:
@@ -96,16 +92,19 @@ def _candidates(words, n, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _screened(x, rows, dictionary, pairs, kind, bound, first, dropped, salt, pointers, indices, data):  # type: ignore[no-untyped-def]
+def _screened(x, rows, later, dictionary, pairs, kind, bound, first, dropped, salt, pointers, indices, data):  # type: ignore[no-untyped-def]
     b, n = len(rows), len(dictionary)
     depth, panels = pairs.shape[1], len(pairs)
     rounded = np.zeros(((b + ROWS - 1) // ROWS * ROWS, 2 * depth), np.int16)
     bounds = np.empty(len(rounded), np.int32)
     _round_rows(x, rows, np.float64(bound), rounded, bounds)
     marks = np.zeros((len(rounded), (panels * PANEL + 63) // 64), np.int64)
-    line = 8 * marks.shape[1]
+    line, asked = 8 * marks.shape[1], 0
     for panel in range(panels):
         for row in range(0, len(rounded), ROWS):
+            if asked < len(later):
+                fetch_ahead(address(x[later[asked]]), x.shape[1] * 4 // 64)
+                asked += 1
             short_tile(
                 address(rounded[row:]), depth, address(pairs[panel:]), depth, address(bounds[row:]),
                 kind == TWO_SIDED, address(marks[row:]), line, panel * (PANEL // 8),
@@ -150,12 +149,13 @@ def _scored(x, rows, floats, kind, bound, length, first, dropped, salt, pointers
 
 @compiled
 def active_entries(  # type: ignore[no-untyped-def]
-    x, rows, dictionary, pairs, floats, kind, bound, length, first, dropped, salt, pointers, indices, data
+    x, rows, later, dictionary, pairs, floats, kind, bound, length, first, dropped, salt, pointers, indices, data
 ):
     """Active entries of the rows x[rows], by panels that `pack_concepts` made of the dictionary; the rest, and what is
-    returned, as in `select_active`. Thresholds take `pairs` if there are any."""
+    returned, as in `select_active`. Thresholds take `pairs` if there are any. Rows x[later] are asked for meanwhile,
+    because they come next."""
     if len(pairs) > 0:
-        return _screened(x, rows, dictionary, pairs, kind, bound, first, dropped, salt, pointers, indices, data)
+        return _screened(x, rows, later, dictionary, pairs, kind, bound, first, dropped, salt, pointers, indices, data)
     return _scored(x, rows, floats, kind, bound, length, first, dropped, salt, pointers, indices, data)
 
 
@@ -169,7 +169,7 @@ def code_rows(x, dictionary, pairs, floats, kind, bound, length, pointers, indic
         stop = min(start + BLOCK, len(x))
         here = min(place, len(indices))
         active_entries(
-            x, rows[start:stop], dictionary, pairs, floats, kind, bound, length, 0, 0, np.uint64(0), part,
+            x, rows[start:stop], rows[:0], dictionary, pairs, floats, kind, bound, length, 0, 0, np.uint64(0), part,
             indices[here:], data[here:],
         )  # fmt: skip
         for row in range(start, stop):

@@ -25,6 +25,8 @@ from ccr.core.kernels.vectors import spread_row
 SIZE_DECAY = 0.99
 #: Shared words: (phase << 32) + next item, and how many items of the phase are done.
 TICKET, DONE = 0, 8  # in two cache lines
+#: Rows of the chunk so many after this one are asked for.
+LATER = 2
 #: Rows of the head are asked for so many before they are read.
 AHEAD = 8
 #: Looks at a word before a waiting thread lets others run.
@@ -53,8 +55,9 @@ def _code(chunk, begin, end, parameters, manner, lesson, room):  # type: ignore[
     size = room.pointers.shape[1] - 1
     first, last = chunk * size, min((chunk + 1) * size, end - begin)
     pointers, indices, codes = room.pointers[chunk], room.indices[chunk], room.codes[chunk]
+    rows = lesson.rows[begin:]
     active = active_entries(
-        lesson.x, lesson.rows[begin + first : begin + last], parameters.dictionary, room.pairs, room.floats,
+        lesson.x, rows[first:last], rows[first + LATER * size :][:size], parameters.dictionary, room.pairs, room.floats,
         manner.kind, np.float32(parameters.threshold[0]), manner.top, first, manner.dropped,
         step_salt(manner.key, parameters.steps[0]), pointers, indices, codes,
     )  # fmt: skip
