@@ -12,7 +12,7 @@ from ccr.core.geometry import unit_rows
 SHAPES = (("ImageNet", 4523, 1000, 47, 8192), ("CIFAR-100", 824, 100, 20, 32_768))
 
 
-def run(rounds: int = 5) -> list[Line]:
+def run(rounds: int = 12) -> list[Line]:
     return [line for shape in SHAPES for line in _measure(*shape, rounds)]
 
 

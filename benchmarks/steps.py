@@ -41,7 +41,7 @@ SHAPES = (
 )
 
 
-def run(rounds: int = 5) -> list[Line]:
+def run(rounds: int = 12) -> list[Line]:
     return [line for shape in SHAPES for line in _measure(shape, rounds)]
 
 

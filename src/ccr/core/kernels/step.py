@@ -8,7 +8,7 @@ import numpy as np
 from ccr.core.kernels.compiling import compiled, fused, summing
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.tiles import address
-from ccr.core.kernels.vectors import add_rows, dot, dot_rows, exponentials
+from ccr.core.kernels.vectors import add_rows, dot, dot_and_add_rows, dot_rows, exponentials
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 #: A logit that no class has.
@@ -223,10 +223,11 @@ def move_concepts(  # type: ignore[no-untyped-def]
     head_slope, slope = np.empty(weights.shape[1], np.float32), np.empty(d, np.float32)
     for concept in range(start, stop):
         first, last = starts[concept], starts[concept + 1]
-        if refine and through_first:
-            dot_rows(weights[concept], logit_slopes, rows, first, last, keep, slopes)
         head_slope[:] = ZERO
-        add_rows(head_slope, codes, logit_slopes, rows, first, last)
+        if refine and through_first:
+            dot_and_add_rows(weights[concept], codes, logit_slopes, rows, first, last, keep, slopes, head_slope)
+        else:
+            add_rows(head_slope, codes, logit_slopes, rows, first, last)
         square = penalised(head_slope, weights[concept], penalty) / np.float32(classes)
         step, weight_size[concept] = stride(head_rate, weight_size[concept], square, adaptive, unbias, unbias_size)
         advance(weights[concept], weight_moment[concept], head_slope, decay, fresh, step)

@@ -130,6 +130,39 @@ def _dotting(count: int) -> Any:
     return dots
 
 
+def _dotting_and_adding(count: int) -> Any:
+    @intrinsic
+    def both(context, values, factors, matrix, stride, rows, vectors, factor, out, total):  # type: ignore[no-untyped-def]
+        """out[e] = factor * <values[:w], row e> and total[:w] += factors[e] * row e, for e in 0:count, w = vectors *
+        LANES and row e = matrix[rows[e], :w], which is read once."""
+        pointer, number = types.voidptr, types.int64
+        signature = types.void(pointer, pointer, pointer, number, pointer, number, types.float32, pointer, pointer)
+
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            values, factors, matrix, stride, rows, vectors, factor, out, total = arguments
+            entries = [LONG(entry) for entry in range(count)]
+            lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
+            shares = [splat(builder, load(builder, factors, FLOAT, entry)) for entry in entries]
+
+            def body(place: Any, sums: list[Any]) -> list[Any]:
+                own = load(builder, values, vector(FLOAT), place)
+                held = load(builder, total, vector(FLOAT), place)
+                found = [load(builder, line, vector(FLOAT), place) for line in lines]
+                for share, line in zip(shares, found, strict=True):
+                    held = multiply_add(builder, held, share, line)
+                store(builder, held, total, place)
+                return [multiply_add(builder, one, own, line) for one, line in zip(sums, found, strict=True)]
+
+            sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * count, body)
+            for entry, value in enumerate(_totals(builder, sums)):
+                store(builder, builder.fmul(factor, value), out, LONG(entry))
+            return context.get_dummy_value()
+
+        return signature, emit
+
+    return both
+
+
 def _totals(builder: Any, sums: list[Any]) -> list[Any]:
     """The sum of each vector's numbers, of one or four vectors: four take little more than one."""
     if len(sums) == 1:
@@ -159,6 +192,7 @@ def _merged(builder: Any, left: Any, right: Any, run: int) -> Any:
 _add_8, _add_2, _add_1 = _adding(8), _adding(2), _adding(1)
 _spread_4, _spread_1 = _spreading(4), _spreading(1)
 _dots_4, _dots_1 = _dotting(4), _dotting(1)
+_both_4, _both_1 = _dotting_and_adding(4), _dotting_and_adding(1)
 
 
 @compiled
@@ -225,6 +259,24 @@ def dot_rows(values, matrix, rows, start, stop, factor, out):  # type: ignore[no
         for entry in range(start, stop):
             for column in range(vectors * LANES, width):
                 out[entry] += factor * values[column] * matrix[rows[entry], column]
+
+
+@compiled
+def dot_and_add_rows(values, factors, matrix, rows, start, stop, factor, out, total):  # type: ignore[no-untyped-def]
+    """`dot_rows` and `add_rows` at once, for rows that the cache does not hold; their width is a multiple of LANES."""
+    stride, vectors, entry = matrix.shape[1], len(values) // LANES, start
+    while entry + 4 <= stop:
+        _both_4(
+            address(values), address(factors[entry:]), address(matrix), stride, address(rows[entry:]), vectors, factor,
+            address(out[entry:]), address(total),
+        )  # fmt: skip
+        entry += 4
+    while entry < stop:
+        _both_1(
+            address(values), address(factors[entry:]), address(matrix), stride, address(rows[entry:]), vectors, factor,
+            address(out[entry:]), address(total),
+        )  # fmt: skip
+        entry += 1
 
 
 @intrinsic
