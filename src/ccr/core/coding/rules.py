@@ -81,7 +81,16 @@ class Selection(NamedTuple):
         while True:
             indices, data = np.empty(room, np.int32), np.empty(room, np.float32)
             active = kernels.select_active(
-                scores, self.kind, np.float32(self.bound), self.length, first, dropped, salt, pointers, indices, data
+                scores,
+                self.kind,
+                np.float32(self.bound),
+                self.length,
+                first,
+                dropped,
+                np.uint64(salt),
+                pointers,
+                indices,
+                data,
             )
             if pointers[-1] <= room:
                 return Kept(pointers, indices[: pointers[-1]], data[: pointers[-1]], active)

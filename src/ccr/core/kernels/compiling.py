@@ -40,13 +40,15 @@ def forget_if_changed(folder: Path) -> None:
 forget_if_changed(Path(__file__).parent)
 
 
-def _compiled(*relaxed: str) -> Any:
+def _compiled(*relaxed: str, inline: str = "never") -> Any:
     fastmath = set(relaxed) if relaxed else False
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath, inline=inline)
 
 
 #: Arithmetic as written. The first call compiles for a second or so; the result is kept beside the file.
 compiled = _compiled()
+#: A part of one kernel, written apart: compiled with it, not before.
+part = _compiled(inline="always")
 #: Products and sums may fuse, and sums be taken in another, fixed order: what it takes to use vector registers.
 #: NaN and infinity stay what they are, so that a training that diverges is seen.
 fused = _compiled("contract")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ccr.core.kernels.compiling import compiled, summing
+from ccr.core.kernels.vectors import copy_into
 
 #: What is wrong with a row.
 NOT_FINITE, ZERO = 1, 2
@@ -49,7 +50,7 @@ def prepare_rows(rows, mean, out):  # type: ignore[no-untyped-def]
     """
     for number in range(len(rows)):
         line = out[number]
-        line[:] = rows[number]
+        copy_into(line, rows[number])
         wrong = _to_unit(line)
         if wrong != 0:
             return number, wrong

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.core.kernels.compiling import compiled
+from ccr.core.kernels.compiling import compiled, part
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.select import ONE_SIDED, TWO_SIDED, mixed_bits, select_active
 from ccr.core.kernels.tiles import PANEL, ROWS, address, fetch_ahead, float_tile, lowest_bit, short_tile, transpose
-from ccr.core.kernels.vectors import dot, dot_rows, round_row
+from ccr.core.kernels.vectors import copy_into, dot, dot_rows, round_row
 
 #: A number of size 1 as a 16-bit integer. Products of unit rows stay below its square, which fits into 32 bits.
 UNIT = np.float32(32767.0)
@@ -23,38 +23,44 @@ BLOCK = 16 * ROWS
 
 
 @compiled
+def rounded_width(d):  # type: ignore[no-untyped-def]
+    """Pairs that `round_row` makes of d numbers."""
+    return (d + 2 * LANES - 1) // (2 * LANES) * LANES
+
+
+@compiled
 def pack_concepts(first, last, dictionary, pairs, floats):  # type: ignore[no-untyped-def]
     """Rows first:last of the dictionary, `first` the first of a panel, into the columns of panels: as pairs of 16-bit
     integers into `pairs` (panels, ceil(d / 2), PANEL), as they are into `floats` (panels, d, PANEL); the one without
     panels is left out."""
     d = dictionary.shape[1]
-    rounded = np.zeros((PANEL, (d + 1) // 2 * 2), np.int16)
-    both = rounded.view(np.int32)
+    rounded = np.zeros((PANEL, rounded_width(d)), np.int32)
     for start in range(first, last, PANEL):
         stop = min(start + PANEL, last)
         if len(pairs) > 0:
             for concept in range(start, stop):
                 round_row(dictionary[concept], UNIT, rounded[concept - start])
-            _into_columns(both[: stop - start], pairs[start // PANEL])
+            _into_columns(rounded[: stop - start], pairs[start // PANEL])
         if len(floats) > 0:
-            _into_columns(dictionary[start:stop].view(np.int32), floats[start // PANEL].view(np.int32))
+            _into_columns(dictionary[start:stop], floats[start // PANEL])
 
 
 @compiled
 def _into_columns(rows, panel):  # type: ignore[no-untyped-def]
-    """panel[:, :len(rows)] = the transpose of at most PANEL rows."""
-    blocks, whole = rows.shape[1] // LANES, len(rows) // LANES * LANES
+    """panel[:, :len(rows)] = the transpose of at most PANEL rows, of as many columns as the panel is deep."""
+    depth, whole = len(panel), len(rows) // LANES * LANES
+    blocks = depth // LANES
     for row in range(0, whole, LANES):
         transpose(address(rows[row:]), rows.shape[1], blocks, address(panel[0, row:]))
-        for place in range(blocks * LANES, rows.shape[1]):
+        for place in range(blocks * LANES, depth):
             for lane in range(LANES):
                 panel[place, row + lane] = rows[row + lane, place]
     for row in range(whole, len(rows)):
-        for place in range(rows.shape[1]):
+        for place in range(depth):
             panel[place, row] = rows[row, place]
 
 
-@compiled
+@part
 def _round_rows(x, rows, threshold, rounded, bounds):  # type: ignore[no-untyped-def]
     """Rows as unit rows of 16-bit integers, and what their product with a concept's must reach to be looked at."""
     d = x.shape[1]
@@ -62,8 +68,7 @@ def _round_rows(x, rows, threshold, rounded, bounds):  # type: ignore[no-untyped
     slack = off * (2.0 + off) + 1e-5
     for place in range(len(rounded)):
         if place >= len(rows):
-            rounded[place] = 0
-            bounds[place] = MOST
+            bounds[place] = MOST  # its row is zero
             continue
         row = x[rows[place]]
         norm = np.float64(np.sqrt(dot(row, row)))
@@ -72,11 +77,10 @@ def _round_rows(x, rows, threshold, rounded, bounds):  # type: ignore[no-untyped
             bound = (threshold / norm - slack) * np.float64(UNIT) ** 2
             bounds[place] = np.int32(max(min(bound, np.float64(MOST)), -np.float64(MOST)))
         else:
-            rounded[place] = 0
             bounds[place] = -MOST  # its squares vanish or overflow: every score is looked at
 
 
-@compiled
+@part
 def _candidates(words, n, out):  # type: ignore[no-untyped-def]
     """The concepts, of n, whose bits are set in the words; how many."""
     count = 0
@@ -91,11 +95,11 @@ def _candidates(words, n, out):  # type: ignore[no-untyped-def]
     return count
 
 
-@compiled
+@part
 def _screened(x, rows, later, dictionary, pairs, kind, bound, first, dropped, salt, pointers, indices, data):  # type: ignore[no-untyped-def]
     b, n = len(rows), len(dictionary)
     depth, panels = pairs.shape[1], len(pairs)
-    rounded = np.zeros(((b + ROWS - 1) // ROWS * ROWS, 2 * depth), np.int16)
+    rounded = np.zeros(((b + ROWS - 1) // ROWS * ROWS, rounded_width(x.shape[1])), np.int32)
     bounds = np.empty(len(rounded), np.int32)
     _round_rows(x, rows, np.float64(bound), rounded, bounds)
     marks = np.zeros((len(rounded), (panels * PANEL + 63) // 64), np.int64)
@@ -106,7 +110,7 @@ def _screened(x, rows, later, dictionary, pairs, kind, bound, first, dropped, sa
                 fetch_ahead(address(x[later[asked]]), x.shape[1] * 4 // 64)
                 asked += 1
             short_tile(
-                address(rounded[row:]), depth, address(pairs[panel:]), depth, address(bounds[row:]),
+                address(rounded[row:]), rounded.shape[1], address(pairs[panel:]), depth, address(bounds[row:]),
                 kind == TWO_SIDED, address(marks[row:]), line, panel * (PANEL // 8),
             )  # fmt: skip
     chosen, values = np.empty(n, np.int32), np.empty(n, np.float32)
@@ -114,7 +118,7 @@ def _screened(x, rows, later, dictionary, pairs, kind, bound, first, dropped, sa
     pointers[0] = 0
     for row in range(b):
         count = _candidates(marks[row], n, chosen)
-        dot_rows(x[rows[row]], dictionary, chosen, 0, count, np.float32(1.0), values)
+        dot_rows(x[rows[row]], dictionary, chosen, np.int64(0), np.int64(count), np.float32(1.0), values)
         for entry in range(count):
             value = values[entry]
             if not (value > bound if kind == ONE_SIDED else abs(value) >= bound) or value == np.float32(0.0):
@@ -130,12 +134,12 @@ def _screened(x, rows, later, dictionary, pairs, kind, bound, first, dropped, sa
     return active
 
 
-@compiled
+@part
 def _scored(x, rows, floats, kind, bound, length, first, dropped, salt, pointers, indices, data):  # type: ignore[no-untyped-def]
     b, d, panels = len(rows), x.shape[1], len(floats)
     block = np.zeros(((b + ROWS - 1) // ROWS * ROWS, d), np.float32)
     for row in range(b):
-        block[row] = x[rows[row]]
+        copy_into(block[row], x[rows[row]])
     scores = np.empty((len(block), panels * PANEL), np.float32)
     for panel in range(panels):
         for row in range(0, len(block), ROWS):
@@ -162,16 +166,17 @@ def active_entries(  # type: ignore[no-untyped-def]
 @compiled
 def code_rows(x, dictionary, pairs, floats, kind, bound, length, pointers, indices, data):  # type: ignore[no-untyped-def]
     """Active entries of all rows of x, some at a time so that they stay in the cache, as `active_entries` does."""
-    rows, part = np.arange(len(x)).astype(np.int32), np.empty(BLOCK + 1, np.int32)
-    place = 0
+    rows, ends, place = np.empty(len(x), np.int32), np.empty(BLOCK + 1, np.int32), 0
+    for row in range(len(x)):
+        rows[row] = row
     pointers[0] = 0
     for start in range(0, len(x), BLOCK):
         stop = min(start + BLOCK, len(x))
         here = min(place, len(indices))
         active_entries(
-            x, rows[start:stop], rows[:0], dictionary, pairs, floats, kind, bound, length, 0, 0, np.uint64(0), part,
-            indices[here:], data[here:],
+            x, rows[start:stop], rows[:0], dictionary, pairs, floats, kind, bound, length, np.int64(0), np.int64(0),
+            np.uint64(0), ends, indices[here:], data[here:],
         )  # fmt: skip
         for row in range(start, stop):
-            pointers[row + 1] = place + part[row - start + 1]
-        place += part[stop - start]
+            pointers[row + 1] = place + ends[row - start + 1]
+        place += ends[stop - start]

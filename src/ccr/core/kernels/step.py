@@ -8,7 +8,7 @@ import numpy as np
 from ccr.core.kernels.compiling import compiled, fused, summing
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.tiles import address
-from ccr.core.kernels.vectors import add_rows, dot, dot_and_add_rows, dot_rows, exponentials
+from ccr.core.kernels.vectors import add_rows, copy_into, dot, dot_and_add_rows, dot_rows, exponentials
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 #: A logit that no class has.
@@ -41,9 +41,9 @@ def head_slopes(pointers, indices, codes, keep, classes, y, share, weights, bias
     (entries,). The width W of all rows is a multiple of LANES, with zeros beyond `classes`."""
     extremes, loss = np.empty(2, np.float32), 0.0
     for row in range(len(y)):
-        start, stop = pointers[row], pointers[row + 1]
+        start, stop = np.int64(pointers[row]), np.int64(pointers[row + 1])
         slope = slopes[row]
-        slope[:] = bias
+        copy_into(slope, bias)
         add_rows(slope, codes, weights, indices, start, stop)
         loss += slope_of(slope, classes, y[row], share[row], extremes)
         for column in range(len(slope)):
@@ -57,8 +57,8 @@ def head_slopes(pointers, indices, codes, keep, classes, y, share, weights, bias
 def logits(pointers, indices, data, weights, bias, out):  # type: ignore[no-untyped-def]
     """out = S L + b for the codes S (b, n) and the head's weights L (n, C)."""
     for row in range(len(out)):
-        out[row] = bias
-        add_rows(out[row], data, weights, indices, pointers[row], pointers[row + 1])
+        copy_into(out[row], bias)
+        add_rows(out[row], data, weights, indices, np.int64(pointers[row]), np.int64(pointers[row + 1]))
 
 
 @compiled
@@ -162,7 +162,7 @@ def unit_length(row, center):  # type: ignore[no-untyped-def]
     for column in range(len(row)):
         most = max(most, abs(row[column]))
     if most == ZERO:
-        row[:] = center
+        copy_into(row, center)
         return
     for column in range(len(row)):
         row[column] /= most
@@ -193,7 +193,7 @@ def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
     if np.sqrt(apart) <= radius:
         return
     if len(row) == 1:
-        row[:] = center  # on a line the cap is the center alone, until the radius reaches 2
+        copy_into(row, center)  # on a line the cap is the center alone, until the radius reaches 2
         return
     along = np.float32(1.0 - radius * radius / 2.0)
     across = np.float32(radius * np.sqrt(1.0 - radius * radius / 4.0))
@@ -222,7 +222,7 @@ def move_concepts(  # type: ignore[no-untyped-def]
     fresh = np.float32(1.0 - momentum) if adaptive else ONE
     head_slope, slope = np.empty(weights.shape[1], np.float32), np.empty(d, np.float32)
     for concept in range(start, stop):
-        first, last = starts[concept], starts[concept + 1]
+        first, last = np.int64(starts[concept]), np.int64(starts[concept + 1])
         head_slope[:] = ZERO
         if refine and through_first:
             dot_and_add_rows(weights[concept], codes, logit_slopes, rows, first, last, keep, slopes, head_slope)

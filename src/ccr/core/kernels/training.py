@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.core.kernels.compiling import compiled
+from ccr.core.kernels.compiling import compiled, part
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.score import active_entries, pack_concepts
 from ccr.core.kernels.shared import let_others_run, shared_add, shared_read, shared_write
 from ccr.core.kernels.step import by_concept, count_concepts, head_slopes, move_concepts, slope_of
 from ccr.core.kernels.tiles import PANEL, address, fetch_ahead
-from ccr.core.kernels.vectors import spread_row
+from ccr.core.kernels.vectors import copy_into, spread_row
 
 #: Decay of the running gradient size.
 SIZE_DECAY = 0.99
@@ -49,7 +49,7 @@ def _add(total, values):  # type: ignore[no-untyped-def]
         total[place] += values[place]
 
 
-@compiled
+@part
 def _code(chunk, begin, end, parameters, manner, lesson, room):  # type: ignore[no-untyped-def]
     """Codes, loss and slopes of a chunk of the batch, which is rows begin:end of the lesson."""
     size = room.pointers.shape[1] - 1
@@ -79,23 +79,23 @@ def _code(chunk, begin, end, parameters, manner, lesson, room):  # type: ignore[
     )  # fmt: skip
 
 
-@compiled
+@part
 def _logits(item, batch, parameters, room):  # type: ignore[no-untyped-def]
     """Logits of some classes, of all rows."""
     first, last = item * CLASSES, min((item + 1) * CLASSES, len(parameters.bias))
     tile, weights, n = room.logits[item], parameters.weights, len(parameters.weights)
     for row in range(batch):
-        tile[row, : last - first] = parameters.bias[first:last]
+        copy_into(tile[row], parameters.bias[first:last])
     for concept in range(n):
         ahead = min(concept + AHEAD, n - 1)
         fetch_ahead(address(weights[ahead, first:]), CLASSES * 4 // 64)
         spread_row(
-            weights[concept, first:last], room.sorted_codes, room.sorted_rows, room.starts[concept],
-            room.starts[concept + 1], tile,
+            weights[concept, first:last], room.sorted_codes, room.sorted_rows, np.int64(room.starts[concept]),
+            np.int64(room.starts[concept + 1]), tile,
         )  # fmt: skip
 
 
-@compiled
+@part
 def _slopes(chunk, begin, end, parameters, manner, lesson, room):  # type: ignore[no-untyped-def]
     """Loss and slopes of a chunk, from its logits."""
     size = room.pointers.shape[1] - 1
@@ -107,7 +107,7 @@ def _slopes(chunk, begin, end, parameters, manner, lesson, room):  # type: ignor
         slope = room.slopes[row]
         for item in range(len(room.logits)):
             start, stop = item * CLASSES, min((item + 1) * CLASSES, width)
-            slope[start:stop] = room.logits[item, row, : stop - start]
+            copy_into(slope[start:stop], room.logits[item, row, : stop - start])
         loss += slope_of(slope, manner.classes, lesson.y[begin + row], lesson.share[begin + row], extremes)
         _add(bias_slope, slope)
     room.sums[chunk, 0] = loss
@@ -122,7 +122,7 @@ def _swap_and_add(counts, places):  # type: ignore[no-untyped-def]
         places[place] += count
 
 
-@compiled
+@part
 def _give_places(chunks, room):  # type: ignore[no-untyped-def]
     """Where each chunk's entries go when sorted, in the place of its counts."""
     n = room.counts.shape[1]
@@ -132,12 +132,12 @@ def _give_places(chunks, room):  # type: ignore[no-untyped-def]
     room.starts[0] = 0
     for concept in range(n):
         room.starts[concept + 1] = room.starts[concept] + places[concept]
-    places[:] = room.starts[:n]
+    copy_into(places, room.starts[:n])
     for chunk in range(chunks):
         _swap_and_add(room.counts[chunk], places)
 
 
-@compiled
+@part
 def _sum_up(chunks, batch, step, parameters, manner, lesson, room):  # type: ignore[no-untyped-def]
     """What the step saw; the bias and the threshold move."""
     loss, active = 0.0, 0.0
@@ -154,7 +154,7 @@ def _sum_up(chunks, batch, step, parameters, manner, lesson, room):  # type: ign
         parameters.threshold[0] *= 1.0 + manner.nudge * excess
 
 
-@compiled
+@part
 def _move_bias(slope, rate, parameters, manner):  # type: ignore[no-untyped-def]
     beta, steps = manner.momentum, parameters.steps[0]
     moment, square = parameters.bias_moment, 0.0
@@ -170,7 +170,7 @@ def _move_bias(slope, rate, parameters, manner):  # type: ignore[no-untyped-def]
         parameters.bias[column] -= np.float32(rate * moment[column])
 
 
-@compiled
+@part
 def _move(panel, step, parameters, manner, lesson, room):  # type: ignore[no-untyped-def]
     """Step the concepts of a panel, and pack them anew."""
     n, steps = len(parameters.dictionary), parameters.steps[0]
@@ -189,7 +189,7 @@ def _move(panel, step, parameters, manner, lesson, room):  # type: ignore[no-unt
         pack_concepts(first, last, parameters.dictionary, room.pairs, room.floats)
 
 
-@compiled
+@part
 def _sort(chunk, begin, end, lesson, room):  # type: ignore[no-untyped-def]
     first = chunk * (room.pointers.shape[1] - 1)
     last = min(first + room.pointers.shape[1] - 1, end - begin)

@@ -196,6 +196,13 @@ _both_4, _both_1 = _dotting_and_adding(4), _dotting_and_adding(1)
 
 
 @compiled
+def copy_into(target, source):  # type: ignore[no-untyped-def]
+    """The first len(source) elements; numba's own assignment brings half a second of compiling for its errors."""
+    for place in range(len(source)):
+        target[place] = source[place]
+
+
+@compiled
 def add_rows(total, factors, matrix, rows, start, stop):  # type: ignore[no-untyped-def]
     """total += sum over entries e in start:stop of factors[e] * matrix[rows[e]]."""
     width, stride, column = len(total), matrix.shape[1], 0
@@ -306,11 +313,14 @@ def _rounded(context, values, factor, vectors, out):  # type: ignore[no-untyped-
 
 @compiled
 def round_row(row, factor, out):  # type: ignore[no-untyped-def]
-    """out[:len(row)] = factor * row, which fits, rounded to 16-bit integers."""
+    """factor * row, which fits, rounded to 16-bit integers: two in each element of `out`, whose length is a multiple of
+    LANES; zeros beyond the row."""
     vectors = len(row) // (2 * LANES)
     _rounded(address(row), factor, vectors, address(out))
-    for column in range(2 * LANES * vectors, len(row)):
-        out[column] = np.int16(np.rint(row[column] * factor))
+    if 2 * LANES * vectors < len(row):
+        rest = np.zeros(2 * LANES, np.float32)
+        copy_into(rest, row[2 * LANES * vectors :])
+        _rounded(address(rest), factor, np.int64(1), address(out[LANES * vectors :]))
 
 
 #: Of Cephes' exponential: coefficients, and the logarithm of 2 in two parts, the first exact in few bits.

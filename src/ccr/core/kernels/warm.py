@@ -18,7 +18,7 @@ from ccr.core.kernels.llvm import LANES
 
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
-MESSAGE = "compiling the CPU kernels for {}, once for this machine: some twenty seconds"
+MESSAGE = "compiling the CPU kernels for {}, once for this machine: about half a minute"
 
 _ready: set[str] = set()
 _lock = threading.Lock()
@@ -85,7 +85,7 @@ def _call_training() -> None:
         square, parameters.dictionary, room.pairs, room.floats, select.TWO_SIDED, np.float32(0.5), 0, pointers, ints,
         line.copy(),
     )  # fmt: skip
-    select.select_active(square, 0, np.float32(0.5), 0, 0, 0, 0, pointers, ints, line.copy())
+    select.select_active(square, 0, np.float32(0.5), 0, 0, 0, np.uint64(0), pointers, ints, line.copy())
     step.logits(pointers, ints, line, square, line, square.copy())
     rows.prepare_rows(square, line[:0], square.copy())
 
