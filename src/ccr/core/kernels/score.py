@@ -68,7 +68,8 @@ def _round_rows(x, rows, threshold, rounded, bounds):  # type: ignore[no-untyped
     slack = off * (2.0 + off) + 1e-5
     for place in range(len(rounded)):
         if place >= len(rows):
-            bounds[place] = MOST  # its row is zero
+            rounded[place] = 0
+            bounds[place] = MOST
             continue
         row = x[rows[place]]
         norm = np.float64(np.sqrt(dot(row, row)))
@@ -77,6 +78,7 @@ def _round_rows(x, rows, threshold, rounded, bounds):  # type: ignore[no-untyped
             bound = (threshold / norm - slack) * np.float64(UNIT) ** 2
             bounds[place] = np.int32(max(min(bound, np.float64(MOST)), -np.float64(MOST)))
         else:
+            rounded[place] = 0
             bounds[place] = -MOST  # its squares vanish or overflow: every score is looked at
 
 
@@ -99,7 +101,7 @@ def _candidates(words, n, out):  # type: ignore[no-untyped-def]
 def _screened(x, rows, later, dictionary, pairs, kind, bound, first, dropped, salt, pointers, indices, data):  # type: ignore[no-untyped-def]
     b, n = len(rows), len(dictionary)
     depth, panels = pairs.shape[1], len(pairs)
-    rounded = np.zeros(((b + ROWS - 1) // ROWS * ROWS, rounded_width(x.shape[1])), np.int32)
+    rounded = np.empty(((b + ROWS - 1) // ROWS * ROWS, rounded_width(x.shape[1])), np.int32)
     bounds = np.empty(len(rounded), np.int32)
     _round_rows(x, rows, np.float64(bound), rounded, bounds)
     marks = np.zeros((len(rounded), (panels * PANEL + 63) // 64), np.int64)

@@ -112,15 +112,21 @@ def _dotting(count: int) -> Any:
                     for held, line in zip(sums, lines, strict=True)
                 ]
 
-            def twice(pair: Any, sums: list[Any]) -> list[Any]:
-                # Two sums a row: one alone would wait for itself.
-                place = builder.mul(pair, LONG(2))
-                return body(place, sums[:count]) + body(builder.add(place, LONG(1)), sums[count:])
+            def several(turn: Any, sums: list[Any]) -> list[Any]:
+                # Several sums a row: one alone would wait for itself.
+                first, new = builder.mul(turn, LONG(turns)), []
+                for number in range(turns):
+                    own = sums[number * count : (number + 1) * count]
+                    new += body(builder.add(first, LONG(number)), own)
+                return new
 
-            pairs = builder.sdiv(vectors, LONG(2))
-            sums = counted(builder, LONG(0), pairs, [constant(FLOAT, 0.0)] * (2 * count), twice)
-            sums[:count] = counted(builder, builder.mul(pairs, LONG(2)), vectors, sums[:count], body)
-            sums = [builder.fadd(one, two) for one, two in zip(sums[:count], sums[count:], strict=True)]
+            turns = 8 // count
+            whole = builder.sdiv(vectors, LONG(turns))
+            sums = counted(builder, LONG(0), whole, [constant(FLOAT, 0.0)] * 8, several)
+            sums[:count] = counted(builder, builder.mul(whole, LONG(turns)), vectors, sums[:count], body)
+            while len(sums) > count:
+                half = len(sums) // 2
+                sums = [builder.fadd(one, two) for one, two in zip(sums[:half], sums[half:], strict=True)]
             for entry, value in enumerate(_totals(builder, sums)):
                 store(builder, builder.fmul(factor, value), out, LONG(entry))
             return context.get_dummy_value()

@@ -50,7 +50,7 @@ class Labelled(NamedTuple):
         """All rows once, in an order that does not depend on where X is: random runs of rows fill a window of whole
         batches of `size`, in which rows are random. Of rows not prepared, one window at a time is in memory."""
         for chosen in _windows(rng, len(self.rows), size * math.ceil(WINDOW / size)):
-            chosen = chosen[rng.permutation(len(chosen))]
+            chosen = rng.permutation(chosen)
             x, rows = self.X.prepared, self.rows[chosen]
             if x is None:
                 rows, place = np.unique(rows, return_inverse=True)  # read in the file's order
