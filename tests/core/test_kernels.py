@@ -194,11 +194,26 @@ def test_screening_loses_nothing(
 
 def test_a_dictionary_that_diverged_has_no_active_entries_in_its_rows() -> None:
     rows = unit_rows(np.random.default_rng(0).normal(size=(20, 32))).astype(np.float32)
-    rows[3] = np.nan
     selection = ThresholdRule(0.0).selection()
-    _, indices, data = Panels(rows, selection, length=0.0).entries(rows[:3].copy(), selection)
+    panels = Panels(rows, selection, length=0.0)
+    rows[3] = np.nan
+    panels.pack()
+    _, indices, data = panels.entries(rows[:3].copy(), selection)
     assert 3 not in indices
     assert np.isfinite(data).all()
+
+
+def test_rows_that_are_not_unit_are_not_screened() -> None:
+    rng = np.random.default_rng(0)
+    rows, x = rng.normal(size=(20, 32)).astype(np.float32), rng.normal(size=(50, 32)).astype(np.float32)
+    rule = ThresholdRule(9.0)
+    panels = Panels(rows, rule.selection(), length=0.0)
+    assert not panels.screened
+    pointers, indices, data = panels.entries(x, rule.selection())
+    expected = rule.select(x @ rows.T)
+    assert np.array_equal(pointers, expected.pointers)
+    assert np.array_equal(indices, expected.indices)
+    assert np.allclose(data, expected.data, atol=1e-4)
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -16,6 +17,8 @@ from ccr.core.coding.rules import ActiveEntries, Rule, ThresholdRule, TopRule
 from ccr.core.coding.scoring import Panels
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.threads import Workers
+
+log = logging.getLogger("ccr")
 
 Result = TypeVar("Result")
 #: Pieces whose codes `code_chunks` makes at once.
@@ -104,6 +107,7 @@ def _coding(
 
 def _scoring(rule: Rule, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
     if kernels.AVAILABLE and isinstance(rule, (ThresholdRule, TopRule)):
+        kernels.warm_up(log.info, group="coding")
         selection = rule.selection()
         panels = Panels(np.ascontiguousarray(dictionary, np.float32), selection)
         return lambda x: panels.entries(x.contiguous().numpy(), selection)

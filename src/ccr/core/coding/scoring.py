@@ -11,6 +11,8 @@ from ccr.core.kernels.tiles import PANEL
 
 #: Screening scores in 16-bit integers pays while at most this part of them is active.
 FEW = 0.2
+#: How far a row's length may be from 1.
+UNIT_TOLERANCE = 5e-6
 #: Bytes of a cache line.
 LINE = 64
 
@@ -24,7 +26,8 @@ class Panels:
     def __init__(self, dictionary: np.ndarray, selection: Selection, length: float | None = None) -> None:
         n, d = dictionary.shape
         self.dictionary = dictionary
-        self.screened = screens(selection, n, length)
+        self.wanted = screens(selection, n, length)
+        self.screened = self.wanted and _unit(dictionary)
         panels = -(-n // PANEL)
         self.pairs = line_zeros(panels if self.screened else 0, (d + 1) // 2, PANEL, kind=np.int32)
         self.floats = line_zeros(0 if self.screened else panels, d, PANEL)
@@ -53,6 +56,11 @@ def screens(selection: Selection, n: int, length: float | None = None) -> bool:
     active."""
     expected = selection.expected if length is None else length
     return FAST_SHORTS and selection.kind != kernels.TOP and expected <= FEW * n
+
+
+def _unit(dictionary: np.ndarray) -> bool:
+    """Whether all rows have length 1, on which the bound of the screening rests."""
+    return bool((np.abs(np.linalg.norm(dictionary, axis=1) - 1.0) <= UNIT_TOLERANCE).all())
 
 
 def line_zeros(*shape: int, kind: type = np.float32) -> np.ndarray:

@@ -18,7 +18,7 @@ from ccr.core.kernels.llvm import LANES
 
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
-MESSAGE = "compiling the CPU kernels for {}, once for this machine: about half a minute"
+MESSAGE = "compiling the CPU kernels for {}, once for this machine: up to half a minute"
 
 _ready: set[str] = set()
 _lock = threading.Lock()
@@ -58,9 +58,22 @@ def _compile_elsewhere(group: str) -> None:
         subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
 
 
+def _call_coding() -> None:
+    """Call every kernel of a prediction on two rows, with the types that it has there."""
+    line, ints, square = np.ones(2, np.float32), np.zeros(2, np.int32), np.eye(2, dtype=np.float32)
+    pointers = np.array([0, 1, 2], np.int32)
+    rows.prepare_rows(square, line[:0], square.copy())
+    step.logits(pointers, ints, line, square, line, square.copy())
+    pairs, floats = np.zeros((1, 1, tiles.PANEL), np.int32), np.zeros((0, 2, tiles.PANEL), np.float32)
+    score.pack_concepts(0, 2, square, pairs, floats)
+    bound = np.float32(0.5)
+    score.code_rows(square, square, pairs, floats, select.TWO_SIDED, bound, 0, pointers, ints, line.copy())
+
+
 def _call_training() -> None:
     """Call every kernel of a training on two rows, with the types that the engine uses."""
-    line, ints, square = np.ones(2, np.float32), np.zeros(2, np.int32), np.eye(2, dtype=np.float32)
+    _call_coding()
+    line, square = np.ones(2, np.float32), np.eye(2, dtype=np.float32)
     head, bias = np.zeros((2, LANES), np.float32), np.zeros(LANES, np.float32)
     parameters = arguments.Parameters(
         square.copy(), square, square.copy(), line.copy(), head, head.copy(), line.copy(), bias, bias.copy(),
@@ -78,16 +91,7 @@ def _call_training() -> None:
         sorted_sources=entries.copy(), sorted_codes=values, sorted_through=values.copy(),
         logits=np.zeros((0, 0, 0), np.float32),
     )  # fmt: skip
-    score.pack_concepts(0, 2, parameters.dictionary, room.pairs, room.floats)
     training.train(np.zeros(16, np.int64), parameters, manner, lesson, room)
-    pointers = np.array([0, 1, 2], np.int32)
-    score.code_rows(
-        square, parameters.dictionary, room.pairs, room.floats, select.TWO_SIDED, np.float32(0.5), 0, pointers, ints,
-        line.copy(),
-    )  # fmt: skip
-    select.select_active(square, 0, np.float32(0.5), 0, 0, 0, np.uint64(0), pointers, ints, line.copy())
-    step.logits(pointers, ints, line, square, line, square.copy())
-    rows.prepare_rows(square, line[:0], square.copy())
 
 
 def _call_pursuit() -> None:
@@ -113,7 +117,8 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "training": Group(_call_training, rows.prepare_rows),
+    "training": Group(_call_training, training.train),
+    "coding": Group(_call_coding, score.code_rows),
     "pursuit": Group(_call_pursuit, pursuit.pursue),
     "elastic": Group(_call_elastic, elastic.descend),
     "lasso": Group(_call_lasso, lasso.nonnegative_lasso),

@@ -112,7 +112,8 @@ class SparseEngine:
     def _packed(self, selection: Selection) -> Panels:
         length = None if np.isnan(self._length[0]) else float(self._length[0])
         dictionary = self.parameters.dictionary
-        if self._panels is None or self._panels.screened != screens(selection, len(dictionary), length):
+        wanted = screens(selection, len(dictionary), length)
+        if self._panels is None or self._panels.wanted != wanted:
             self._panels = Panels(dictionary, selection, length)
         self._panels.pack()
         return self._panels
