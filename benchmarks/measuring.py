@@ -16,6 +16,9 @@ import torch
 
 from ccr.core.threads import Workers
 
+#: Seconds after which the threads of the work before no longer spin: those of OpenMP and OpenBLAS wait for more.
+PAUSE = 0.05
+
 
 @dataclass(frozen=True)
 class Line:
@@ -30,10 +33,11 @@ class Line:
 
 
 def take_turns(works: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
-    """The least seconds of each, over rounds in which each runs once; one round before is not counted."""
+    """The least seconds of each, over rounds in which each runs once, after a pause; the first is not counted."""
     best = dict.fromkeys(works, float("inf"))
     for number in range(rounds + 1):
         for name, work in works.items():
+            time.sleep(PAUSE)
             start = time.perf_counter()
             work()
             if number:

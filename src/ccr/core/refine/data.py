@@ -62,7 +62,8 @@ def _windows(rng: np.random.Generator, m: int, size: int) -> Iterator[np.ndarray
     """The numbers below m in windows of `size`, each made of random runs of neighbours."""
     runs = rng.permutation(math.ceil(m / RUN))
     order = (runs[:, None] * RUN + np.arange(RUN)).ravel()
-    order = order[order < m]
+    if m % RUN:
+        order = order[order < m]
     for start in range(0, m, size):
         yield order[start : start + size]
 
