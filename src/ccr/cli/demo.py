@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from io import BytesIO
@@ -42,9 +43,11 @@ def demo(
     Example: `ccr demo`, then
     `ccr report ccr-demo/model ccr-demo/store --baseline ccr-demo/baseline --out full-report.html`
     """
+    from ccr.core import kernels
     from ccr.data.encoders import load_encoder
     from ccr.study.experiments import linear_probe, one_thread_each
 
+    threading.Thread(target=kernels.warm_up, daemon=True).start()  # compiles while photos are embedded
     encoder = load_encoder("bundled", log=lambda line: note(line, quiet=as_json))
     store = _store(out / "store", encoder, quiet=as_json)
     concepts = _concepts(out / "concepts.txt", encoder, quiet=as_json)
