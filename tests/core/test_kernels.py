@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from ccr.core import kernels
 from ccr.core.coding import Panels, ThresholdRule, TopRule
 from ccr.core.geometry import project_to_cap, unit_rows
 from ccr.core.kernels import step, vectors
+from ccr.core.kernels.compiling import forget_if_changed
 from ccr.core.kernels.llvm import FAST_SHORTS, LANES
 from ccr.core.kernels.select import mixed_bits
 from ccr.core.refine.dense import dropped, hash32, step_salt
@@ -30,11 +32,24 @@ def scores(seed: int, rows: int = 6, n: int = 131) -> np.ndarray:
     return found
 
 
+def selected(
+    rule: ThresholdRule | TopRule, values: np.ndarray, first: int = 0, dropped: int = 0, salt: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    kind, bound, length, _ = rule.selection()
+    pointers, indices = np.empty(len(values) + 1, np.int32), np.empty(values.size, np.int32)
+    data = np.empty(values.size, np.float32)
+    active = kernels.select_active(
+        values, kind, np.float32(bound), length, first, dropped, np.uint64(salt), pointers, indices, data
+    )
+    return pointers, indices[: pointers[-1]], data[: pointers[-1]], active
+
+
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.5, 1.3, 9.0]), st.booleans(), st.sampled_from([1, 7, 8, 131, 200]))
 def test_threshold_selection_is_the_mask(seed: int, threshold: float, positive: bool, n: int) -> None:
     values, rule = scores(seed, n=n), ThresholdRule(threshold, positive)
     mask = rule.mask(torch.from_numpy(values)).numpy()
-    pointers, indices, data = rule.select(values)
+    pointers, indices, data, active = selected(rule, values)
+    assert active == mask.sum()
     assert np.array_equal(np.diff(pointers), mask.sum(axis=1))
     assert np.array_equal(indices, np.nonzero(mask)[1])
     assert np.array_equal(data, values[mask])
@@ -43,7 +58,7 @@ def test_threshold_selection_is_the_mask(seed: int, threshold: float, positive: 
 @given(st.integers(0, 1000), st.sampled_from([1, 3, 10, 64, 130]))
 def test_top_selection_takes_the_largest_and_of_equal_ones_the_first(seed: int, length: int) -> None:
     values = np.nan_to_num(scores(seed))
-    pointers, indices, data = TopRule(length).select(values)
+    pointers, indices, data, _ = selected(TopRule(length), values)
     for row, line in enumerate(values):
         best = np.sort(np.argsort(-np.abs(line), kind="stable")[:length])
         best = best[line[best] != 0]
@@ -53,9 +68,11 @@ def test_top_selection_takes_the_largest_and_of_equal_ones_the_first(seed: int, 
 
 
 def test_room_grows_when_more_is_active_than_expected() -> None:
-    values = np.ones((50, 300), np.float32)
-    pointers, indices, data = ThresholdRule(0.5, length=2.0).select(values)
-    assert pointers[-1] == len(indices) == len(data) == 15_000
+    same = np.full((300, 4), 0.5, np.float32)
+    selection = ThresholdRule(0.5, length=2.0).selection()
+    pointers, indices, data = Panels(same, selection).entries(same[:250].copy(), selection)
+    assert pointers[-1] == len(indices) == len(data) == 250 * 300
+    assert np.array_equal(indices.reshape(250, 300), np.tile(np.arange(300), (250, 1)))
 
 
 def test_dropout_is_the_dense_engines() -> None:
@@ -64,13 +81,10 @@ def test_dropout_is_the_dense_engines() -> None:
     bits = np.array([[mixed_bits(r, c, salt) for c in range(30)] for r in range(40)], np.int64)
     assert np.array_equal(bits, hash32(rows, columns, salt=salt).numpy())
     keep = dropped(torch.ones(40, 30, dtype=torch.bool), 0.3, key=123456789, step=77).numpy() > 0
-    found = (
-        ThresholdRule(0.5)
-        .selection()
-        .entries(np.ones((20, 30), np.float32), first=20, dropped=int(0.3 * 2**32), salt=salt)
-    )
-    assert found.active == 600
-    assert np.array_equal(found.indices, np.nonzero(keep[20:])[1])
+    ones = np.ones((20, 30), np.float32)
+    _, indices, _, active = selected(ThresholdRule(0.5), ones, first=20, dropped=int(0.3 * 2**32), salt=salt)
+    assert active == 600
+    assert np.array_equal(indices, np.nonzero(keep[20:])[1])
 
 
 def padded(array: np.ndarray) -> np.ndarray:
@@ -248,3 +262,17 @@ def test_warming_up_is_quick_when_done_and_says_nothing() -> None:
     said.clear()
     kernels.warm_up(said.append)
     assert said == []
+
+
+def test_compiled_kernels_are_forgotten_when_any_file_of_theirs_changed(tmp_path: Path) -> None:
+    source, cache = tmp_path / "one.py", tmp_path / "__pycache__"
+    source.write_text("a = 1")
+    forget_if_changed(tmp_path)
+    kept = [cache / "two.kernel-1.py311.nbi", cache / "two.kernel-1.py311.1.nbc", cache / "one.cpython-311.pyc"]
+    for file in kept:
+        file.write_bytes(b"x")
+    forget_if_changed(tmp_path)
+    assert all(file.exists() for file in kept)
+    source.write_text("a = 22")
+    forget_if_changed(tmp_path)
+    assert [file.exists() for file in kept] == [False, False, True]

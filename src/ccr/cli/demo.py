@@ -47,8 +47,11 @@ def demo(
     from ccr.data.encoders import load_encoder
     from ccr.study.experiments import linear_probe, one_thread_each
 
-    threading.Thread(target=kernels.warm_up, daemon=True).start()  # compiles while photos are embedded
-    encoder = load_encoder("bundled", log=lambda line: note(line, quiet=as_json))
+    def say(line: str) -> None:
+        note(line, quiet=as_json)
+
+    threading.Thread(target=kernels.warm_up, args=(say,), daemon=True).start()  # while photos are embedded
+    encoder = load_encoder("bundled", log=say)
     store = _store(out / "store", encoder, quiet=as_json)
     concepts = _concepts(out / "concepts.txt", encoder, quiet=as_json)
     parts = _parts(store)

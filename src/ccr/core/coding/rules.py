@@ -30,15 +30,6 @@ class ActiveEntries(NamedTuple):
     data: np.ndarray
 
 
-class Kept(NamedTuple):
-    """Active entries that dropout kept, and how many were active before it."""
-
-    pointers: np.ndarray
-    indices: np.ndarray
-    data: np.ndarray
-    active: int
-
-
 class Rule(Protocol):
     """What of the scores stays in the code."""
 
@@ -73,28 +64,6 @@ class Selection(NamedTuple):
     def room(self, rows: int, n: int) -> int:
         """Entries to make room for, of so many rows of n scores."""
         return 64 + int(rows * min(self.expected * 1.25, n))
-
-    def entries(self, scores: np.ndarray, *, first: int = 0, dropped: int = 0, salt: int = 0) -> Kept:
-        """Active entries of the scores (b, n), rows numbered from `first`, without those that dropout hits."""
-        pointers = np.empty(len(scores) + 1, np.int32)
-        room = self.room(*scores.shape)
-        while True:
-            indices, data = np.empty(room, np.int32), np.empty(room, np.float32)
-            active = kernels.select_active(
-                scores,
-                self.kind,
-                np.float32(self.bound),
-                self.length,
-                first,
-                dropped,
-                np.uint64(salt),
-                pointers,
-                indices,
-                data,
-            )
-            if pointers[-1] <= room:
-                return Kept(pointers, indices[: pointers[-1]], data[: pointers[-1]], active)
-            room = int(pointers[-1])
 
 
 @dataclass(frozen=True)
@@ -165,8 +134,6 @@ class TopRule:
 
 
 def _select(rule: ThresholdRule | TopRule, scores: np.ndarray) -> ActiveEntries:
-    if kernels.AVAILABLE:
-        return ActiveEntries(*rule.selection().entries(scores)[:3])
     active = rule.mask(torch.from_numpy(scores)).numpy()
     pointers = np.concatenate([[0], np.cumsum(active.sum(axis=1))]).astype(np.int32)
     return ActiveEntries(pointers, np.nonzero(active)[1].astype(np.int32), scores[active])

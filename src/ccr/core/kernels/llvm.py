@@ -91,3 +91,29 @@ def counted(
         phi.add_incoming(later, loop)
         final.append(phi)
     return final
+
+
+def totals(builder: Any, sums: list[Any]) -> list[Any]:
+    """The sum of each vector's numbers, of one or four vectors: four take little more than one."""
+    if len(sums) == 1:
+        name = f"llvm.vector.reduce.fadd.v{LANES}f32"
+        return [called(builder, name, FLOAT, [ir.Constant(FLOAT, -0.0), sums[0]], fastmath=("reassoc",))]
+    run = 1
+    while len(sums) > 1:
+        sums = [_merged(builder, left, right, run) for left, right in zip(sums[::2], sums[1::2], strict=True)]
+        run *= 2
+    found, lanes = sums[0], LANES
+    while lanes > 4:
+        lanes //= 2
+        low, high = (shuffled(builder, found, found, list(range(first, first + lanes))) for first in (0, lanes))
+        found = builder.fadd(low, high)
+    return [builder.extract_element(found, INT(lane)) for lane in range(4)]
+
+
+def _merged(builder: Any, left: Any, right: Any, run: int) -> Any:
+    """Runs of `run` numbers added to the next run: of left, of right, of left again, and so on."""
+    first, second = (
+        [side + group + lane for group in range(shift, LANES, 2 * run) for side in (0, LANES) for lane in range(run)]
+        for shift in (0, run)
+    )
+    return builder.fadd(shuffled(builder, left, right, first), shuffled(builder, left, right, second))

@@ -11,9 +11,10 @@ import numpy as np
 
 from ccr.core.kernels.compiling import compiled, part
 from ccr.core.kernels.llvm import LANES
+from ccr.core.kernels.rounding import round_row
 from ccr.core.kernels.select import ONE_SIDED, TWO_SIDED, mixed_bits, select_active
 from ccr.core.kernels.tiles import PANEL, ROWS, address, fetch_ahead, float_tile, lowest_bit, short_tile, transpose
-from ccr.core.kernels.vectors import copy_into, dot, dot_rows, round_row
+from ccr.core.kernels.vectors import copy_into, dot, dot_rows
 
 #: A number of size 1 as a 16-bit integer. Products of unit rows stay below its square, which fits into 32 bits.
 UNIT = np.float32(32767.0)

@@ -6,11 +6,14 @@ from __future__ import annotations
 import numpy as np
 
 from ccr.core.kernels.compiling import compiled, fused, summing
+from ccr.core.kernels.exponential import exponentials
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.tiles import address
-from ccr.core.kernels.vectors import add_rows, copy_into, dot, dot_and_add_rows, dot_rows, exponentials
+from ccr.core.kernels.vectors import add_rows, copy_into, dot, dot_and_add_rows, dot_rows
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
+#: Decay of the running gradient size, the same as in `ccr.core.refine.dense`.
+SIZE_DECAY = 0.99
 #: A logit that no class has.
 FAR_BELOW = np.float32(-3e38)
 
@@ -121,7 +124,7 @@ def stride(rate, size, square, adaptive, unbias, unbias_size):  # type: ignore[n
     """What the moment is multiplied by, and the new running size of the slope (`DenseEngine._direction`)."""
     if not adaptive:
         return np.float32(rate), size
-    size = np.float32(0.99) * size + np.float32(1.0 - 0.99) * square
+    size = np.float32(SIZE_DECAY) * size + np.float32(1.0 - SIZE_DECAY) * square
     return np.float32(rate / unbias / (np.sqrt(size / unbias_size) + 1e-12)), size
 
 

@@ -17,12 +17,10 @@ from ccr.core.kernels.compiling import compiled, part
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.score import active_entries, pack_concepts
 from ccr.core.kernels.shared import let_others_run, shared_add, shared_read, shared_write
-from ccr.core.kernels.step import by_concept, count_concepts, head_slopes, move_concepts, slope_of
+from ccr.core.kernels.step import SIZE_DECAY, by_concept, count_concepts, head_slopes, move_concepts, slope_of
 from ccr.core.kernels.tiles import PANEL, address, fetch_ahead
 from ccr.core.kernels.vectors import copy_into, spread_row
 
-#: Decay of the running gradient size.
-SIZE_DECAY = 0.99
 #: Shared words: (phase << 32) + next item, and how many items of the phase are done.
 TICKET, DONE = 0, 8  # in two cache lines
 #: Rows of the chunk so many after this one are asked for.

@@ -1,4 +1,4 @@
-"""Sums over rows, dot products and exponentials of float vectors, also short ones, in registers."""
+"""Sums over rows and dot products, also of short rows, in registers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from ccr.core.kernels.compiling import AVAILABLE, compiled, intrinsic, summing
 from ccr.core.kernels.llvm import (
     LANES,
     at,
-    called,
     constant,
     counted,
     load,
     multiply_add,
-    shuffled,
     splat,
     store,
+    totals,
     vector,
 )
 from ccr.core.kernels.tiles import address
 
 if AVAILABLE:
-    from llvmlite import ir
     from numba import types
 
-    from ccr.core.kernels.llvm import FLOAT, INT, LONG, SHORT
+    from ccr.core.kernels.llvm import FLOAT, INT, LONG
 
 ZERO = np.float32(0.0)
 
@@ -127,7 +125,7 @@ def _dotting(count: int) -> Any:
             while len(sums) > count:
                 half = len(sums) // 2
                 sums = [builder.fadd(one, two) for one, two in zip(sums[:half], sums[half:], strict=True)]
-            for entry, value in enumerate(_totals(builder, sums)):
+            for entry, value in enumerate(totals(builder, sums)):
                 store(builder, builder.fmul(factor, value), out, LONG(entry))
             return context.get_dummy_value()
 
@@ -160,39 +158,13 @@ def _dotting_and_adding(count: int) -> Any:
                 return [multiply_add(builder, one, own, line) for one, line in zip(sums, found, strict=True)]
 
             sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * count, body)
-            for entry, value in enumerate(_totals(builder, sums)):
+            for entry, value in enumerate(totals(builder, sums)):
                 store(builder, builder.fmul(factor, value), out, LONG(entry))
             return context.get_dummy_value()
 
         return signature, emit
 
     return both
-
-
-def _totals(builder: Any, sums: list[Any]) -> list[Any]:
-    """The sum of each vector's numbers, of one or four vectors: four take little more than one."""
-    if len(sums) == 1:
-        name = f"llvm.vector.reduce.fadd.v{LANES}f32"
-        return [called(builder, name, FLOAT, [ir.Constant(FLOAT, -0.0), sums[0]], fastmath=("reassoc",))]
-    run = 1
-    while len(sums) > 1:
-        sums = [_merged(builder, left, right, run) for left, right in zip(sums[::2], sums[1::2], strict=True)]
-        run *= 2
-    found, lanes = sums[0], LANES
-    while lanes > 4:
-        lanes //= 2
-        low, high = (shuffled(builder, found, found, list(range(first, first + lanes))) for first in (0, lanes))
-        found = builder.fadd(low, high)
-    return [builder.extract_element(found, INT(lane)) for lane in range(4)]
-
-
-def _merged(builder: Any, left: Any, right: Any, run: int) -> Any:
-    """Runs of `run` numbers added to the next run: of left, of right, of left again, and so on."""
-    first, second = (
-        [side + group + lane for group in range(shift, LANES, 2 * run) for side in (0, LANES) for lane in range(run)]
-        for shift in (0, run)
-    )
-    return builder.fadd(shuffled(builder, left, right, first), shuffled(builder, left, right, second))
 
 
 _add_8, _add_2, _add_1 = _adding(8), _adding(2), _adding(1)
@@ -290,101 +262,3 @@ def dot_and_add_rows(values, factors, matrix, rows, start, stop, factor, out, to
             address(out[entry:]), address(total),
         )  # fmt: skip
         entry += 1
-
-
-@intrinsic
-def _rounded(context, values, factor, vectors, out):  # type: ignore[no-untyped-def]
-    """out = factor * values, rounded to 16-bit integers, 2 * LANES at a time."""
-    signature = types.void(types.voidptr, types.float32, types.int64, types.voidptr)
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        values, factor, vectors, out = arguments
-        wide = vector(FLOAT, 2 * LANES)
-        nothing = ir.Constant(wide, ir.Undefined)
-        first = builder.insert_element(nothing, factor, INT(0))
-        factors = shuffled(builder, first, nothing, [0] * (2 * LANES))
-
-        def body(place: Any, nothing: list[Any]) -> list[Any]:
-            scaled = builder.fmul(load(builder, values, wide, place), factors)
-            whole = called(builder, f"llvm.rint.v{2 * LANES}f32", wide, [scaled])
-            longs = builder.fptosi(whole, vector(INT, 2 * LANES))
-            store(builder, builder.trunc(longs, vector(SHORT, 2 * LANES)), out, place)
-            return nothing
-
-        counted(builder, LONG(0), vectors, [], body)
-        return context.get_dummy_value()
-
-    return signature, emit
-
-
-@compiled
-def round_row(row, factor, out):  # type: ignore[no-untyped-def]
-    """factor * row, which fits, rounded to 16-bit integers: two in each element of `out`, whose length is a multiple of
-    LANES; zeros beyond the row."""
-    vectors = len(row) // (2 * LANES)
-    _rounded(address(row), factor, vectors, address(out))
-    if 2 * LANES * vectors < len(row):
-        rest = np.zeros(2 * LANES, np.float32)
-        copy_into(rest, row[2 * LANES * vectors :])
-        _rounded(address(rest), factor, np.int64(1), address(out[LANES * vectors :]))
-
-
-#: Of Cephes' exponential: coefficients, and the logarithm of 2 in two parts, the first exact in few bits.
-POLYNOMIAL = (
-    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
-)  # fmt: skip
-LOG_2, REST_OF_LOG_2 = 0.693359375, -2.12194440e-4
-
-
-def _exponential(builder: Any, x: Any) -> Any:
-    """exp(x) for x <= 0, to two units in the last place; below -87 as at -87. NaN stays."""
-
-    def number(value: float) -> Any:
-        return constant(FLOAT, float(np.float32(value)))
-
-    x = builder.select(builder.fcmp_ordered("<", x, number(-87.0)), number(-87.0), x)
-    half = multiply_add(builder, number(0.5), x, number(1.44269504088896341))
-    whole = called(builder, f"llvm.floor.v{LANES}f32", vector(FLOAT), [half])
-    x = multiply_add(builder, x, whole, number(-LOG_2))
-    x = multiply_add(builder, x, whole, number(-REST_OF_LOG_2))
-    y = number(POLYNOMIAL[0])
-    for coefficient in POLYNOMIAL[1:]:
-        y = multiply_add(builder, number(coefficient), y, x)
-    y = builder.fadd(multiply_add(builder, x, y, builder.fmul(x, x)), number(1.0))
-    power = builder.shl(builder.add(builder.fptosi(whole, vector(INT)), constant(INT, 127)), constant(INT, 23))
-    return builder.fmul(y, builder.bitcast(power, vector(FLOAT)))
-
-
-@intrinsic
-def exponentials(context, values, vectors, out):  # type: ignore[no-untyped-def]
-    """values = exp(values - their largest), `vectors` * LANES of them; out = the largest, and the sum."""
-    signature = types.void(types.voidptr, types.int64, types.voidptr)
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        values, vectors, out = arguments
-
-        def larger(place: Any, held: list[Any]) -> list[Any]:
-            found = load(builder, values, vector(FLOAT), place)
-            return [builder.select(builder.fcmp_ordered(">", held[0], found), held[0], found)]
-
-        first = [load(builder, values, vector(FLOAT), LONG(0))]
-        (most,) = counted(builder, LONG(1), vectors, first, larger)
-        lanes = LANES
-        while lanes > 1:
-            lanes //= 2
-            low, high = (shuffled(builder, most, most, list(range(start, start + lanes))) for start in (0, lanes))
-            most = builder.select(builder.fcmp_ordered(">", low, high), low, high)
-        top = builder.extract_element(most, INT(0))
-        shift = splat(builder, top)
-
-        def body(place: Any, sums: list[Any]) -> list[Any]:
-            power = _exponential(builder, builder.fsub(load(builder, values, vector(FLOAT), place), shift))
-            store(builder, power, values, place)
-            return [builder.fadd(sums[0], power)]
-
-        sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)], body)
-        store(builder, top, out, LONG(0))
-        store(builder, _totals(builder, sums)[0], out, LONG(1))
-        return context.get_dummy_value()
-
-    return signature, emit

@@ -29,6 +29,8 @@ from ccr.errors import CCRError
 Folder = str | os.PathLike[str]
 Callback = Callable[[Epoch, int], None]
 
+#: Of what an engine remembers: a checkpoint of another one is not continued.
+REVISION = 2
 #: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
 SAMPLE_ROWS = 4096
 
@@ -149,7 +151,7 @@ class Trainer:
     def _fingerprint(self) -> str:
         held_out = () if self.held_out is None else (self.held_out.rows, self.held_out.y, self.held_out.weight)
         return fingerprint(
-            repr(self.training), repr(self.coder), self.radius, self.classes, type(self.engine).__name__,
+            REVISION, repr(self.training), repr(self.coder), self.radius, self.classes, type(self.engine).__name__,
             self.start.dictionary, self.sample.take(np.arange(len(self.sample))).numpy(),
             self.train.rows, self.train.y, self.train.weight, *held_out,
         )  # fmt: skip

@@ -115,7 +115,8 @@ class SparseEngine:
         wanted = screens(selection, len(dictionary), length)
         if self._panels is None or self._panels.wanted != wanted:
             self._panels = Panels(dictionary, selection, length)
-        self._panels.pack()
+        else:
+            self._panels.pack()
         return self._panels
 
     def _made(self, size: int, selection: Selection) -> Room:
