@@ -38,7 +38,7 @@ NOTES = (
     "sleep; the least of several rounds counts. Opponents and the floor get one thread or all, whichever is faster; "
     "the floor is the fastest of torch, torch in pieces by our threads and NumPy's BLAS. The plain dense loop is "
     "`benchmarks/opponents.py`; both loops read rows in random order. A step can be faster than the floor: all scores "
-    "are computed in 16-bit integers, and only those that could be active in floats (`docs/engine.md`)."
+    "are computed in bytes, and only those that could be active in floats (`docs/engine.md`)."
 )
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from ccr.core.coding import Panels, ThresholdRule, TopRule
 from ccr.core.geometry import project_to_cap, unit_rows
 from ccr.core.kernels import step, vectors
 from ccr.core.kernels.compiling import forget_if_changed
-from ccr.core.kernels.llvm import FAST_SHORTS, LANES
+from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.select import mixed_bits
 from ccr.core.refine.dense import dropped, hash32, step_salt
 from ccr.core.threads import Workers
@@ -161,73 +160,6 @@ def test_sums_over_rows_and_dot_products(width: int, entries: int) -> None:
     np.add.at(expected, rows[part], factors[part][:, None] * own)
     vectors.spread_row(own, factors, rows, 2, 2 + entries, spread)
     assert np.allclose(spread, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 2), (16, 8), (33, 25), (40, 512)])
-def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
-    rows = unit_rows(np.random.default_rng(n).normal(size=(n, d))).astype(np.float32)
-    selection = ThresholdRule(0.1).selection()
-    screened, plain = Panels(rows, selection, length=0.0), Panels(rows, selection, length=float(n))
-    columns = plain.floats.transpose(0, 2, 1).reshape(-1, d)
-    assert np.array_equal(columns[:n], rows)
-    assert not columns[n:].any()
-    if len(screened.pairs):
-        shorts = screened.pairs.transpose(0, 2, 1).copy().view(np.int16).reshape(-1, 2 * ((d + 1) // 2))
-        assert np.array_equal(shorts[:n, :d], np.rint(rows * np.float32(32767)).astype(np.int16))
-        assert not shorts[n:].any()
-
-
-@given(
-    st.integers(0, 10_000), st.sampled_from([(1, 1), (3, 9), (16, 8), (70, 24), (131, 65)]), st.floats(0.0, 1.2),
-    st.booleans(), st.sampled_from([1e-20, 1e-3, 1.0, 40.0, 1e20]), st.integers(1, 200),
-)  # fmt: skip
-def test_screening_loses_nothing(
-    seed: int, shape: tuple[int, int], bound: float, positive: bool, size: float, b: int
-) -> None:
-    """Entries found by integers first are those of the product itself, whatever the rows: long ones, zeros, rows equal
-    or opposite to a concept."""
-    (n, d), rng = shape, np.random.default_rng(seed)
-    dictionary = unit_rows(rng.normal(size=(n, d))).astype(np.float32)
-    x = (np.float64(size) * unit_rows(rng.normal(size=(b, d)))).astype(np.float32)
-    x[0], x[-1] = 0.0, np.float32(size) * dictionary[-1] * rng.choice([-1, 1])
-    rule = ThresholdRule(float(np.float32(bound * size)), positive)
-    selection = rule.selection()
-    exact = x.astype(np.float64) @ dictionary.T.astype(np.float64)
-    clear = np.abs(np.abs(exact) - rule.threshold) > 1e-5 * size
-    for length in (0.0, float(n)):
-        panels = Panels(dictionary, selection, length)
-        assert panels.screened == (FAST_SHORTS and length == 0.0)
-        pointers, indices, data = panels.entries(x, selection)
-        found = np.zeros((b, n), bool)
-        found[np.repeat(np.arange(b), np.diff(pointers)), indices] = True
-        wanted = rule.mask(torch.from_numpy(exact)).numpy()
-        assert np.array_equal(found[clear], wanted[clear])
-        assert np.allclose(data, exact[found], atol=1e-5 * size)
-        assert all((np.diff(indices[start:stop]) > 0).all() for start, stop in itertools.pairwise(pointers))
-
-
-def test_a_dictionary_that_diverged_has_no_active_entries_in_its_rows() -> None:
-    rows = unit_rows(np.random.default_rng(0).normal(size=(20, 32))).astype(np.float32)
-    selection = ThresholdRule(0.0).selection()
-    panels = Panels(rows, selection, length=0.0)
-    rows[3] = np.nan
-    panels.pack()
-    _, indices, data = panels.entries(rows[:3].copy(), selection)
-    assert 3 not in indices
-    assert np.isfinite(data).all()
-
-
-def test_rows_that_are_not_unit_are_not_screened() -> None:
-    rng = np.random.default_rng(0)
-    rows, x = rng.normal(size=(20, 32)).astype(np.float32), rng.normal(size=(50, 32)).astype(np.float32)
-    rule = ThresholdRule(9.0)
-    panels = Panels(rows, rule.selection(), length=0.0)
-    assert not panels.screened
-    pointers, indices, data = panels.entries(x, rule.selection())
-    expected = rule.select(x @ rows.T)
-    assert np.array_equal(pointers, expected.pointers)
-    assert np.array_equal(indices, expected.indices)
-    assert np.allclose(data, expected.data, atol=1e-4)
 
 
 @given(

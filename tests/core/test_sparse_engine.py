@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from ccr.core import kernels
 from ccr.core.coding import Rule, ThresholdRule, TopRule
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
+from ccr.core.kernels.llvm import FAST_BYTES
 from ccr.core.refine import Training, refine
 from ccr.core.refine.data import Labelled, Window
 from ccr.core.refine.dense import DenseEngine, Engine, Report, State, StepOptions
@@ -28,6 +30,7 @@ RULES = {
     "two-sided": ThresholdRule(0.2),
     "one-sided": ThresholdRule(0.2, positive=True),
     "held length": ThresholdRule(0.25, length=9.0),
+    "few": ThresholdRule(0.42, length=2.0),
     "top": TopRule(5),
 }
 N, D, CLASSES = 60, 24, 7
@@ -88,7 +91,37 @@ def test_every_step_is_the_dense_engines(rule: str, radius: float, dropout: floa
     settings = options(radius=radius, dropout=dropout, adaptive=adaptive)
     dense = DenseEngine(start(RULES[rule]), settings, torch.device("cpu"))
     with Workers() as workers:
-        assert_same_path(dense, SparseEngine(start(RULES[rule]), settings, workers), steps=15, seed=3)
+        sparse = SparseEngine(start(RULES[rule]), settings, workers)
+        assert_same_path(dense, sparse, steps=15, seed=3)
+    if rule == "few":
+        assert sparse._panels is not None
+        assert sparse._panels.screened == FAST_BYTES
+
+
+def test_rows_that_bytes_cannot_tell_apart_are_scored_in_floats() -> None:
+    """One large number leaves little of the others in bytes: then most scores would be computed twice."""
+    rng, settings = np.random.default_rng(0), options()
+    made = rng.normal(size=(300, D))
+    made[:, 0] = 60.0
+    x, y = torch.from_numpy(unit_rows(made)).float(), torch.from_numpy(rng.integers(0, CLASSES, 300))
+    first = start(RULES["few"])
+    first.dictionary[:, 0] = 0.0
+    first = replace(first, dictionary=unit_rows(first.dictionary), rule=ThresholdRule(0.03, length=2.0))
+    dense = DenseEngine(first, settings, torch.device("cpu"))
+    with Workers() as workers:
+        sparse = SparseEngine(first, settings, workers)
+        for number in range(4):
+            one, two = (step(engine, x, y, torch.ones(300), 0.05, 0.01) for engine in (dense, sparse))
+            assert sparse._panels is not None
+            assert sparse._panels.screened == (FAST_BYTES and number == 0)
+            assert two.losses[0] == pytest.approx(one.losses[0], abs=1e-4)
+            assert two.lengths[0] == pytest.approx(one.lengths[0], abs=0.05)
+        other = SparseEngine(first, settings, workers)
+        other.recall(sparse.memory())
+        other.rule = sparse.rule
+        for engine in (sparse, other):
+            step(engine, x, y, torch.ones(300), 0.05, 0.01)
+    assert np.array_equal(other.state().dictionary, sparse.state().dictionary)
 
 
 def test_two_threads_and_several_blocks_take_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:

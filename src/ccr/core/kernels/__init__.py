@@ -4,9 +4,10 @@ the rows or concepts that it is given: who calls it decides about threads (`ccr.
 from ccr.core.kernels.compiling import AVAILABLE
 from ccr.core.kernels.elastic import descend
 from ccr.core.kernels.lasso import nonnegative_lasso
+from ccr.core.kernels.packing import pack_concepts
 from ccr.core.kernels.pursuit import pursue, pursue_fast
 from ccr.core.kernels.rows import NOT_FINITE, prepare_rows
-from ccr.core.kernels.score import code_rows, pack_concepts
+from ccr.core.kernels.score import code_rows
 from ccr.core.kernels.select import ONE_SIDED, TOP, TWO_SIDED, select_active
 from ccr.core.kernels.step import cap_row, head_slopes, logits
 from ccr.core.kernels.training import train

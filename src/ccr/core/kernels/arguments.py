@@ -47,7 +47,7 @@ class Manner(NamedTuple):
 
 class Lesson(NamedTuple):
     """Row i is x[rows[i]]; `size` rows make a batch. `rates` (steps, 2) are those of head and dictionary, `reports`
-    (steps, 2) gets loss and mean length."""
+    (steps, 3) gets the loss, and means of a row: active scores, and scores computed in floats."""
 
     x: np.ndarray
     rows: np.ndarray
@@ -58,12 +58,25 @@ class Lesson(NamedTuple):
     reports: np.ndarray
 
 
+class Screen(NamedTuple):
+    """A dictionary in bytes, as the columns of panels (`pack_concepts`): four bytes of a concept in each element of
+    `quads` (panels, quads, PANEL), `starts` (panels, blocks, PANEL) as `block_starts` makes them, `offsets` (panels,
+    PANEL) that take the noise of rows out again, and the panels' `scales`; noise as in `rounding`."""
+
+    quads: np.ndarray
+    starts: np.ndarray
+    offsets: np.ndarray
+    scales: np.ndarray
+    row_noise: np.ndarray
+    concept_noise: np.ndarray
+
+
 class Room(NamedTuple):
     """Memory of a step: the panels of `pack_concepts`; by chunk its entries, with the derivative by the score in
-    `through`, its sums of loss and active entries, and its counts by concept; all entries sorted by concept. `logits`
+    `through`, its sums of what is reported, and its counts by concept; all entries sorted by concept. `logits`
     (items, rows, CLASSES) has no items if the head is small."""
 
-    pairs: np.ndarray
+    screen: Screen
     floats: np.ndarray
     pointers: np.ndarray
     indices: np.ndarray

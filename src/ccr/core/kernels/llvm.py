@@ -9,16 +9,19 @@ from ccr.core.kernels.compiling import AVAILABLE
 
 if AVAILABLE:
     from llvmlite import binding, ir
+    from numba import config
 
     BYTE, SHORT, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-    _features = binding.get_host_cpu_features()
+    # Whoever has numba compile for another CPU gets what every CPU has.
+    _other = config.CPU_NAME is not None or config.CPU_FEATURES is not None
+    _features = {} if _other else binding.get_host_cpu_features()
 else:  # pragma: no cover - see `compiling`
     _features = {}
 
-#: Numbers of 32 bits in a vector register.
-LANES = 16 if _features.get("avx512bw") else 8
-#: Whether products of 16-bit integers are faster than those of floats.
-FAST_SHORTS = bool(_features.get("avx2"))
+#: Numbers of 32 bits in a vector. Compilers keep to 256 bits on most CPUs that have 512, too.
+LANES = 8
+#: Whether there are instructions for products of bytes (`tiles`).
+FAST_BYTES = bool(_features.get("avx2"))
 
 
 def vector(element: Any, lanes: int = LANES) -> Any:
@@ -77,18 +80,18 @@ def counted(
     place, held = builder.phi(LONG), [builder.phi(value.type) for value in values]
     place.add_incoming(start, before)
     new = body(place, list(held))
-    following = builder.add(place, LONG(1))
-    place.add_incoming(following, loop)
+    following, last = builder.add(place, LONG(1)), builder.block  # another block than `loop` if a loop is inside
+    place.add_incoming(following, last)
     for phi, first, later in zip(held, values, new, strict=True):
         phi.add_incoming(first, before)
-        phi.add_incoming(later, loop)
+        phi.add_incoming(later, last)
     builder.cbranch(builder.icmp_signed("<", following, stop), loop, after)
     builder.position_at_end(after)
     final = []
     for first, later in zip(values, new, strict=True):
         phi = builder.phi(first.type)
         phi.add_incoming(first, before)
-        phi.add_incoming(later, loop)
+        phi.add_incoming(later, last)
         final.append(phi)
     return final
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ccr.core.kernels.compiling import AVAILABLE, intrinsic
 from ccr.core.kernels.llvm import (
+    FAST_BYTES,
     LANES,
     at,
     called,
@@ -27,62 +28,140 @@ if AVAILABLE:
 
 #: A tile is ROWS rows by PANEL columns, two registers a row.
 ROWS, PANEL = 6, 2 * LANES
+#: Quads of bytes whose products are summed up in 16 bits before they are in 32.
+BLOCK_QUADS = 32
+#: What is added to the bytes of a row so that they are positive, as the instruction wants them.
+ROW_SHIFT = 64
 
 
-def _pairs_added(builder: Any, left: Any, right: Any) -> Any:
-    """Sums of products of neighbours, which compilers know as one instruction (vpmaddwd)."""
-    wide = vector(INT, 2 * LANES)
-    products = builder.mul(builder.sext(left, wide), builder.sext(right, wide))
-    even, odd = (shuffled(builder, products, products, list(range(first, 2 * LANES, 2))) for first in (0, 1))
+def _neighbours_added(builder: Any, values: Any) -> Any:
+    count = values.type.count
+    even, odd = (shuffled(builder, values, values, list(range(first, count, 2))) for first in (0, 1))
     return builder.add(even, odd)
 
 
-def _tile(builder: Any, rows: Any, stride: Any, panel: Any, depth: Any, short: bool) -> list[Any]:
-    """The products of ROWS rows, each `stride` elements after the one before, with a panel (depth, PANEL), as vectors.
+def _shorts_added(builder: Any, values: Any) -> Any:
+    """Sums of neighbours, of 16-bit integers, in 32 bits. Compilers know it as one instruction (vpmaddwd with ones)."""
+    return _neighbours_added(builder, builder.sext(values, vector(INT, 2 * LANES)))
 
-    `short`: an element is a pair of 16-bit integers; otherwise it is a float.
-    """
-    element = INT if short else FLOAT
-    column = vector(SHORT, 2 * LANES) if short else vector(FLOAT)
-    starts = [at(builder, rows, element, builder.mul(stride, LONG(row))) for row in range(ROWS)]
+
+def _byte_products(builder: Any, positive: Any, signed: Any) -> Any:
+    """Sums of products of neighbours, of bytes, as 16-bit integers, into which they fit (vpmaddubsw)."""
+    if not FAST_BYTES:
+        wide = vector(SHORT, 4 * LANES)
+        return _neighbours_added(builder, builder.mul(builder.zext(positive, wide), builder.sext(signed, wide)))
+    return called(builder, "llvm.x86.avx2.pmadd.ub.sw", vector(SHORT, 2 * LANES), [positive, signed])
+
+
+def _row_starts(builder: Any, rows: Any, stride: Any, element: Any) -> list[Any]:
+    return [at(builder, rows, element, builder.mul(stride, LONG(row))) for row in range(ROWS)]
+
+
+def _columns(builder: Any, panel: Any, kind: Any, place: Any) -> list[Any]:
+    first = builder.mul(place, LONG(2))
+    return [load(builder, panel, kind, builder.add(first, LONG(half))) for half in (0, 1)]
+
+
+def _blocks(builder: Any, depth: Any) -> Any:
+    return builder.sdiv(builder.add(depth, LONG(BLOCK_QUADS - 1)), LONG(BLOCK_QUADS))
+
+
+def _block_turns(builder: Any, block: Any, depth: Any) -> tuple[Any, Any]:
+    """The pairs of quads that make a block."""
+    begin = builder.mul(block, LONG(BLOCK_QUADS // 2))
+    end, last = builder.add(begin, LONG(BLOCK_QUADS // 2)), builder.sdiv(depth, LONG(2))
+    return begin, builder.select(builder.icmp_signed("<", end, last), end, last)
+
+
+def _byte_sums(builder: Any, rows: Any, stride: Any, panel: Any, depth: Any, starts: Any) -> list[Any]:
+    """The products of ROWS rows of quads, each `stride` quads after the one before, with a panel (depth, PANEL), as
+    vectors of 32-bit integers; `starts` are those of `block_starts`, and `depth` is even."""
+    lines, kind = _row_starts(builder, rows, stride, INT), vector(BYTE, 4 * LANES)
 
     def add(place: Any, sums: list[Any]) -> list[Any]:
-        first = builder.mul(place, LONG(2))
-        columns = [load(builder, panel, column, builder.add(first, LONG(half))) for half in (0, 1)]
-        new = []
-        for row, start in enumerate(starts):
-            many = splat(builder, load(builder, start, element, place))
-            for half in (0, 1):
-                total = sums[2 * row + half]
-                if short:
-                    product = _pairs_added(builder, builder.bitcast(many, column), columns[half])
-                    new.append(builder.add(total, product))
-                else:
-                    new.append(multiply_add(builder, total, many, columns[half]))
+        columns, new = _columns(builder, panel, kind, place), []
+        for row, line in enumerate(lines):
+            many = builder.bitcast(splat(builder, load(builder, line, INT, place)), kind)
+            new += [builder.add(sums[2 * row + half], _byte_products(builder, many, columns[half])) for half in (0, 1)]
         return new
 
-    return counted(builder, LONG(0), depth, [constant(element, 0)] * (2 * ROWS), add)
+    def twice(turn: Any, sums: list[Any]) -> list[Any]:
+        first = builder.mul(turn, LONG(2))
+        return add(builder.add(first, LONG(1)), add(first, sums))
+
+    def block(number: Any, totals: list[Any]) -> list[Any]:
+        begin, end = _block_turns(builder, number, depth)
+        fresh = _columns(builder, starts, vector(SHORT, 2 * LANES), number)
+        sums = counted(builder, begin, end, fresh * ROWS, twice)
+        return [builder.add(total, _shorts_added(builder, own)) for total, own in zip(totals, sums, strict=True)]
+
+    return counted(builder, LONG(0), _blocks(builder, depth), [constant(INT, 0)] * (2 * ROWS), block)
 
 
 @intrinsic
-def short_tile(context, rows, stride, panel, depth, bounds, two_sided, out, out_stride, first):  # type: ignore[no-untyped-def]
-    """Which of ROWS x PANEL products of 16-bit integers reach the row's bound (their absolute value, if `two_sided`):
-    bits of the bytes at out + row * out_stride + first, the first column lowest."""
-    pointer, number = types.voidptr, types.int64
-    signature = types.void(pointer, number, pointer, number, pointer, types.boolean, pointer, number, number)
+def block_starts(context, panel, depth, out):  # type: ignore[no-untyped-def]
+    """What the sums of each block of a panel (depth, PANEL) of quads begin with, so that ROW_SHIFT in the bytes of
+    rows does not count: -ROW_SHIFT times the sum of the concept's bytes. 16-bit integers, two for a concept."""
+    signature = types.void(types.voidptr, types.int64, types.voidptr)
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        rows, stride, panel, depth, bounds, two_sided, out, out_stride, first = arguments
-        sums = _tile(builder, rows, stride, panel, depth, short=True)
-        zero, flip = constant(INT, 0), splat(builder, two_sided)
+        panel, depth, out = arguments
+        shift = constant(BYTE, ROW_SHIFT, 4 * LANES)
+
+        def block(number: Any, nothing: list[Any]) -> list[Any]:
+            def subtract(turn: Any, sums: list[Any]) -> list[Any]:
+                for quad in (0, 1):
+                    place = builder.add(builder.mul(turn, LONG(2)), LONG(quad))
+                    columns = _columns(builder, panel, vector(BYTE, 4 * LANES), place)
+                    sums = [
+                        builder.sub(own, _byte_products(builder, shift, column))
+                        for own, column in zip(sums, columns, strict=True)
+                    ]
+                return sums
+
+            begin, end = _block_turns(builder, number, depth)
+            sums = counted(builder, begin, end, [constant(SHORT, 0, 2 * LANES)] * 2, subtract)
+            for half, own in enumerate(sums):
+                store(builder, own, out, builder.add(builder.mul(number, LONG(2)), LONG(half)))
+            return nothing
+
+        counted(builder, LONG(0), _blocks(builder, depth), [], block)
+        return context.get_dummy_value()
+
+    return signature, emit
+
+
+@intrinsic
+def byte_tile(  # type: ignore[no-untyped-def]
+    context, rows, stride, shifts, reaches, spreads, two_sided, panel, depth, starts, offsets, scale, spread, out,
+    out_stride, first,
+):  # fmt: skip
+    """Which of ROWS x PANEL products of bytes could be large: product + shift of the row + offset of the column (its
+    absolute value, if `two_sided`) >= reach of the row * scale - sqrt(spread of the row + spread), as bits of the bytes
+    at out + row * out_stride + first, the first column lowest. There are LANES shifts, reaches and spreads to read."""
+    pointer, number, real = types.voidptr, types.int64, types.float32
+    signature = types.void(
+        pointer, number, pointer, pointer, pointer, types.boolean, pointer, number, pointer, pointer, real, real,
+        pointer, number, number,
+    )  # fmt: skip
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        rows, stride, shifts, reaches, spreads, two_sided, panel, depth, starts, offsets, scale, spread = arguments[:12]
+        out, out_stride, first = arguments[12:]
+        sums, kind = _byte_sums(builder, rows, stride, panel, depth, starts), vector(FLOAT)
+        shift, reach, own_spread = (load(builder, values, kind, LONG(0)) for values in (shifts, reaches, spreads))
+        root = called(builder, f"llvm.sqrt.v{LANES}f32", kind, [builder.fadd(own_spread, splat(builder, spread))])
+        bounds = builder.fsub(builder.fmul(reach, splat(builder, scale)), root)
+        columns = _columns(builder, offsets, kind, LONG(0))
+        flip = splat(builder, two_sided)
         for row in range(ROWS):
-            bound = splat(builder, load(builder, bounds, INT, LONG(row)))
+            own_shift, bound = (shuffled(builder, values, values, [row] * LANES) for values in (shift, bounds))
             line = builder.gep(out, [builder.add(first, builder.mul(out_stride, LONG(row)))])
             for half in (0, 1):
-                total = sums[2 * row + half]
-                negative = builder.and_(flip, builder.icmp_signed("<", total, zero))
-                size = builder.select(negative, builder.sub(zero, total), total)
-                bits = builder.bitcast(builder.icmp_signed(">=", size, bound), ir.IntType(LANES))
+                total = builder.sitofp(sums[2 * row + half], kind)
+                total = builder.fadd(total, builder.fadd(columns[half], own_shift))
+                size = builder.select(flip, called(builder, f"llvm.fabs.v{LANES}f32", kind, [total]), total)
+                bits = builder.bitcast(builder.fcmp_unordered(">=", size, bound), ir.IntType(LANES))
                 store(builder, bits, line, LONG(half), align=1)
         return context.get_dummy_value()
 
@@ -97,7 +176,16 @@ def float_tile(context, rows, stride, panel, depth, out, out_stride, first):  # 
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         rows, stride, panel, depth, out, out_stride, first = arguments
-        sums = _tile(builder, rows, stride, panel, depth, short=False)
+        lines, kind = _row_starts(builder, rows, stride, FLOAT), vector(FLOAT)
+
+        def add(place: Any, sums: list[Any]) -> list[Any]:
+            columns, new = _columns(builder, panel, kind, place), []
+            for row, line in enumerate(lines):
+                many = splat(builder, load(builder, line, FLOAT, place))
+                new += [multiply_add(builder, sums[2 * row + half], many, columns[half]) for half in (0, 1)]
+            return new
+
+        sums = counted(builder, LONG(0), depth, [constant(FLOAT, 0.0)] * (2 * ROWS), add)
         for row in range(ROWS):
             line = at(builder, out, FLOAT, builder.add(first, builder.mul(out_stride, LONG(row))))
             for half in (0, 1):

@@ -15,7 +15,8 @@ import numpy as np
 
 from ccr.core.kernels.compiling import compiled, part
 from ccr.core.kernels.llvm import LANES
-from ccr.core.kernels.score import active_entries, pack_concepts
+from ccr.core.kernels.packing import pack_concepts
+from ccr.core.kernels.score import active_entries
 from ccr.core.kernels.shared import let_others_run, shared_add, shared_read, shared_write
 from ccr.core.kernels.step import SIZE_DECAY, by_concept, count_concepts, head_slopes, move_concepts, slope_of
 from ccr.core.kernels.tiles import PANEL, address, fetch_ahead
@@ -54,15 +55,15 @@ def _code(chunk, begin, end, parameters, manner, lesson, room):  # type: ignore[
     first, last = chunk * size, min((chunk + 1) * size, end - begin)
     pointers, indices, codes = room.pointers[chunk], room.indices[chunk], room.codes[chunk]
     rows = lesson.rows[begin:]
-    active = active_entries(
-        lesson.x, rows[first:last], rows[first + LATER * size :][:size], parameters.dictionary, room.pairs, room.floats,
-        manner.kind, np.float32(parameters.threshold[0]), manner.top, first, manner.dropped,
+    active, looked = active_entries(
+        lesson.x, rows[first:last], rows[first + LATER * size :][:size], parameters.dictionary, room.screen,
+        room.floats, manner.kind, np.float32(parameters.threshold[0]), manner.top, first, manner.dropped,
         step_salt(manner.key, parameters.steps[0]), pointers, indices, codes,
     )  # fmt: skip
     entries = pointers[last - first]
     for entry in range(entries):
         codes[entry] *= np.float32(manner.keep)
-    room.sums[chunk, 1] = active
+    room.sums[chunk, 1], room.sums[chunk, 2] = active, looked
     counts = room.counts[chunk]
     counts[:] = 0
     count_concepts(indices, entries, counts)
@@ -138,13 +139,15 @@ def _give_places(chunks, room):  # type: ignore[no-untyped-def]
 @part
 def _sum_up(chunks, batch, step, parameters, manner, lesson, room):  # type: ignore[no-untyped-def]
     """What the step saw; the bias and the threshold move."""
-    loss, active = 0.0, 0.0
+    loss, active, looked = 0.0, 0.0, 0.0
     slope = np.zeros(len(parameters.bias), np.float32)
     for chunk in range(chunks):
         loss += room.sums[chunk, 0]
         active += room.sums[chunk, 1]
+        looked += room.sums[chunk, 2]
         _add(slope, room.bias_slopes[chunk])
-    lesson.reports[step, 0], lesson.reports[step, 1] = loss, active / batch
+    report = lesson.reports[step]
+    report[0], report[1], report[2] = loss, active / batch, looked / batch
     parameters.steps[0] += 1
     _move_bias(slope, lesson.rates[step, 0], parameters, manner)
     if manner.refine and manner.held > 0.0:
@@ -184,7 +187,7 @@ def _move(panel, step, parameters, manner, lesson, room):  # type: ignore[no-unt
         lesson.rates[step, 1],
     )  # fmt: skip
     if manner.refine:
-        pack_concepts(first, last, parameters.dictionary, room.pairs, room.floats)
+        pack_concepts(first, last, parameters.dictionary, room.screen, room.floats)
 
 
 @part

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccr.core.kernels import arguments, elastic, lasso, pursuit, rows, score, select, step, tiles, training
+from ccr.core.kernels import arguments, elastic, lasso, packing, pursuit, rows, score, select, step, tiles, training
 from ccr.core.kernels.compiling import AVAILABLE
 from ccr.core.kernels.llvm import LANES
 
@@ -64,10 +64,10 @@ def _call_coding() -> None:
     pointers = np.array([0, 1, 2], np.int32)
     rows.prepare_rows(square, line[:0], square.copy())
     step.logits(pointers, ints, line, square, line, square.copy())
-    pairs, floats = np.zeros((1, 1, tiles.PANEL), np.int32), np.zeros((0, 2, tiles.PANEL), np.float32)
-    score.pack_concepts(0, 2, square, pairs, floats)
+    screen, floats = packing.empty_screen(1, 2), np.zeros((0, 2, tiles.PANEL), np.float32)
+    packing.pack_concepts(0, 2, square, screen, floats)
     bound = np.float32(0.5)
-    score.code_rows(square, square, pairs, floats, select.TWO_SIDED, bound, 0, pointers, ints, line.copy())
+    score.code_rows(square, square, screen, floats, select.TWO_SIDED, bound, 0, pointers, ints, line.copy())
 
 
 def _call_training() -> None:
@@ -81,12 +81,12 @@ def _call_training() -> None:
     )  # fmt: skip
     manner = arguments.Manner(True, True, 0.9, 0.1, 0.0, 1.0, select.TWO_SIDED, 0, 1.0, 0.05, 0, 1.0, 0, 2)
     places = np.arange(2, dtype=np.int32)
-    lesson = arguments.Lesson(square, places, np.arange(2), line, 2, np.zeros((1, 2)), np.zeros((1, 2)))
+    lesson = arguments.Lesson(square, places, np.arange(2), line, 2, np.zeros((1, 2)), np.zeros((1, 3)))
     entries, values = np.zeros(12, np.int32), np.zeros(12, np.float32)
     room = arguments.Room(
-        pairs=np.zeros((1, 1, tiles.PANEL), np.int32), floats=np.zeros((0, 2, tiles.PANEL), np.float32),
+        screen=packing.empty_screen(1, 2), floats=np.zeros((0, 2, tiles.PANEL), np.float32),
         pointers=np.zeros((1, tiles.ROWS + 1), np.int32), indices=entries[None].copy(), codes=values[None].copy(),
-        through=values[None].copy(), slopes=head.copy(), bias_slopes=head[:1].copy(), sums=np.zeros((1, 2)),
+        through=values[None].copy(), slopes=head.copy(), bias_slopes=head[:1].copy(), sums=np.zeros((1, 3)),
         counts=np.zeros((1, 2), np.int32), starts=np.zeros(3, np.int32), sorted_rows=entries,
         sorted_sources=entries.copy(), sorted_codes=values, sorted_through=values.copy(),
         logits=np.zeros((0, 0, 0), np.float32),

@@ -30,7 +30,7 @@ Folder = str | os.PathLike[str]
 Callback = Callable[[Epoch, int], None]
 
 #: Of what an engine remembers: a checkpoint of another one is not continued.
-REVISION = 2
+REVISION = 3
 #: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
 SAMPLE_ROWS = 4096
 

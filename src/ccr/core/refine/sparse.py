@@ -55,7 +55,7 @@ class SparseEngine:
             bias=bias, bias_moment=line_zeros(width),
             bias_size=np.zeros(1), threshold=np.zeros(1), steps=np.zeros(1, np.int64),
         )  # fmt: skip
-        self._length = np.full(1, np.nan)  # of the last batch
+        self._looked = np.full(1, np.nan)  # scores that a row of the last batch had computed in floats
         self._panels: Panels | None = None
         self._room: Room | None = None
 
@@ -66,7 +66,7 @@ class SparseEngine:
         room, manner = self._made(size, selection), self._manner(selection)
         lesson = Lesson(
             window.x.contiguous().numpy(), window.rows.astype(np.int32), window.y, _shares(window.weight, size), size,
-            rates, np.zeros((len(rates), 2)),
+            rates, np.zeros((len(rates), 3)),
         )  # fmt: skip
         words = np.zeros(16, np.int64)
 
@@ -76,8 +76,8 @@ class SparseEngine:
         self.workers.map(work, range(self._threads(size, len(window.rows))))
         if isinstance(self.rule, ThresholdRule) and self.options.radius > 0:
             self.rule = replace(self.rule, threshold=float(own.threshold[0]))
-        losses, lengths = lesson.reports.T
-        self._length[0] = lengths[-1]
+        losses, lengths, looked = lesson.reports.T
+        self._looked[0] = looked[-1]
         return Report(losses, lengths)
 
     def state(self) -> State:
@@ -87,12 +87,12 @@ class SparseEngine:
 
     def memory(self) -> dict[str, np.ndarray]:
         arrays = {name: getattr(self.parameters, name).copy() for name in REMEMBERED}
-        return {**arrays, "length": self._length.copy()}
+        return {**arrays, "looked": self._looked.copy()}
 
     def recall(self, memory: dict[str, np.ndarray]) -> None:
         for name in REMEMBERED:
             getattr(self.parameters, name)[:] = memory[name]
-        self._length[:] = memory["length"]
+        self._looked[:] = memory["looked"]
 
     def _manner(self, selection: Selection) -> Manner:
         options = self.options
@@ -110,11 +110,11 @@ class SparseEngine:
         return self.workers.threads if batch * product >= WORTH_A_BATCH and rows * product >= WORTH_A_WINDOW else 1
 
     def _packed(self, selection: Selection) -> Panels:
-        length = None if np.isnan(self._length[0]) else float(self._length[0])
+        looked = None if np.isnan(self._looked[0]) else float(self._looked[0])
         dictionary = self.parameters.dictionary
-        wanted = screens(selection, len(dictionary), length)
+        wanted = screens(selection, len(dictionary), looked)
         if self._panels is None or self._panels.wanted != wanted:
-            self._panels = Panels(dictionary, selection, length)
+            self._panels = Panels(dictionary, selection, looked)
         else:
             self._panels.pack()
         return self._panels
@@ -123,7 +123,7 @@ class SparseEngine:
         """Memory used again by every step."""
         panels, room = self._packed(selection), self._room
         if room is not None and len(room.slopes) >= size:
-            self._room = room._replace(pairs=panels.pairs, floats=panels.floats)
+            self._room = room._replace(screen=panels.screen, floats=panels.floats)
             return self._room
         n, width = len(self.parameters.dictionary), len(self.parameters.bias)
         rows = min(MOST_ROWS, ROWS * -(-size // (ROWS * CHUNKS)))
@@ -131,10 +131,10 @@ class SparseEngine:
         # As many entries as there are scores: most are never touched, and then take no memory.
         entries = (chunks, rows * n)
         self._room = Room(
-            pairs=panels.pairs, floats=panels.floats,
+            screen=panels.screen, floats=panels.floats,
             pointers=np.zeros((chunks, rows + 1), np.int32), indices=_untouched(*entries, kind=torch.int32),
             codes=_untouched(*entries), through=_untouched(*entries), slopes=line_zeros(size, width),
-            bias_slopes=line_zeros(chunks, width), sums=line_zeros(chunks, 2, kind=np.float64),
+            bias_slopes=line_zeros(chunks, width), sums=line_zeros(chunks, 3, kind=np.float64),
             counts=line_zeros(chunks, n, kind=np.int32), starts=line_zeros(n + 1, kind=np.int32),
             sorted_rows=_untouched(size * n, kind=torch.int32),
             sorted_sources=_untouched(size * n, kind=torch.int32), sorted_codes=_untouched(size * n),

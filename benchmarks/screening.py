@@ -1,0 +1,86 @@
+"""How many scores must be computed in floats when all were computed in bytes first, and how long both ways take.
+
+    python -m benchmarks.screening [--shared ../shared]
+
+Random rows, and CLIP embeddings of images with the published concepts (bundled encoder), centred as they are by default
+and as they come. On one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measuring import take_turns
+from ccr import HardThreshold
+from ccr.core import kernels
+from ccr.core.coding import Panels, Selection
+from ccr.core.geometry import unit_rows
+from ccr.core.inputs import Embeddings
+from ccr.core.space import Space
+from ccr.data.encoders import load_encoder
+from ccr.data.vocab import embed_concepts, read_concepts
+
+ROWS, ROUNDS = 2000, 7
+RANDOM = ((4523, 47), (824, 20), (128, 11))
+#: Embeddings, concepts, length.
+SETS = (("tiny_imagenet", "imagenet", 47), ("cub", "cub", 20), ("cifar10", "cifar10", 11))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
+    shared = parser.parse_args().shared
+    kernels.warm_up(print)
+    print("| rows | concepts | active | computed in floats | a row, us | all in floats, us | faster |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for name, X, dictionary, length in _cases(shared):
+        print(f"| {name} | {len(dictionary)} | {_measure(X, dictionary, length)} |", flush=True)
+
+
+def _cases(shared: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
+    rng = np.random.default_rng(0)
+    for n, length in RANDOM:
+        x, rows = (unit_rows(rng.standard_normal((count, 512), dtype=np.float32)) for count in (ROWS, n))
+        yield "random", x, rows, length
+    encoder = load_encoder("bundled")
+    for data, words, length in SETS:
+        images = np.load(shared / "embeddings" / f"{data}.npz")["X"].astype(np.float32)
+        images = unit_rows(images[:: len(images) // ROWS][:ROWS])
+        concepts = embed_concepts(read_concepts(shared / "concepts" / f"{words}.txt"), encoder)
+        for center in ("data", None):
+            space = Space.fit(concepts.embeddings, images.mean(axis=0), center=center, dispersion=None)  # type: ignore[arg-type]
+            x = Embeddings(images, mean=space.image_mean)
+            title = f"{data}, {'centred' if center else 'as they come'}"
+            yield title, x.take(np.arange(len(x))).numpy(), space.place(concepts.embeddings), length
+
+
+def _measure(X: np.ndarray, dictionary: np.ndarray, length: int) -> str:
+    selection = HardThreshold(length=length).rule(Embeddings.ready(X), dictionary).selection()
+    bytes_first = Panels(dictionary, selection, looked=0.0)
+    floats = Panels(dictionary, selection, looked=float(len(dictionary)))
+    active, looked = _counts(X, bytes_first, selection)
+    seconds = take_turns(
+        {"bytes": lambda: bytes_first.entries(X, selection), "floats": lambda: floats.entries(X, selection)},
+        rounds=ROUNDS,
+    )
+    one, two = (1e6 * value / len(X) for value in seconds.values())
+    return f"{active:.1f} | {looked:.1f} | {one:.2f} | {two:.2f} | {two / one:.1f} times"
+
+
+def _counts(X: np.ndarray, panels: Panels, selection: Selection) -> tuple[float, float]:
+    """Active scores, and scores computed in floats, of a row."""
+    n = len(panels.dictionary)
+    pointers, room = np.empty(len(X) + 1, np.int32), selection.room(len(X), n)
+    looked = kernels.code_rows(
+        X, panels.dictionary, panels.screen, panels.floats, selection.kind, np.float32(selection.bound),
+        selection.length, pointers, np.empty(room, np.int32), np.empty(room, np.float32),
+    )  # fmt: skip
+    return pointers[-1] / len(X), looked / len(X)
+
+
+if __name__ == "__main__":
+    main()

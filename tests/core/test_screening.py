@@ -1,0 +1,212 @@
+"""Scores in bytes first: nothing is lost by it, whatever the rows, and little is looked at twice."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numba import njit
+
+from ccr.core import kernels
+from ccr.core.coding import Panels, ThresholdRule
+from ccr.core.geometry import unit_rows
+from ccr.core.kernels.llvm import FAST_BYTES
+from ccr.core.kernels.rounding import (
+    BLOCK_LENGTH,
+    ROW_MOST,
+    SPREAD,
+    largest_scale,
+    noise,
+    padded,
+    padded_row,
+    round_row,
+)
+from ccr.core.kernels.tiles import BLOCK_QUADS, ROW_SHIFT
+
+KINDS = ("normal", "heavy", "axes", "equal", "two sizes", "few bits")
+
+
+def rows_of(kind: str, count: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """Unit rows, ordinary ones and such whose roundings are all alike."""
+    signs = rng.choice([-1.0, 1.0], (count, d))
+    made = {
+        "normal": rng.normal(size=(count, d)),
+        "heavy": rng.standard_t(1.5, size=(count, d)),
+        "axes": np.eye(d)[rng.integers(0, d, count)],
+        "equal": signs,
+        "two sizes": signs * np.where(np.arange(d) % 16 == 0, 1.0, 30.5 / 62.0),
+        "few bits": np.round(rng.normal(size=(count, d))) + 0.5,
+    }
+    return unit_rows(made[kind]).astype(np.float32)
+
+
+def screened_entries(x: np.ndarray, dictionary: np.ndarray, threshold: float) -> tuple[int, int]:
+    """How many entries of the rows are active, and how many scores were computed in floats to find them."""
+    selection = ThresholdRule(threshold).selection()
+    panels = Panels(dictionary, selection, looked=0.0)
+    pointers = np.empty(len(x) + 1, np.int32)
+    indices, data = np.empty(len(x) * len(dictionary), np.int32), np.empty(len(x) * len(dictionary), np.float32)
+    looked = kernels.code_rows(
+        x, dictionary, panels.screen, panels.floats, selection.kind, np.float32(threshold), 0, pointers, indices, data
+    )
+    return int(pointers[-1]), looked
+
+
+@njit
+def bytes_of(row: np.ndarray, own: np.ndarray, weights: np.ndarray, out: np.ndarray) -> tuple[float, float]:
+    """A row of a batch as bytes; its scale, and its product with the weights."""
+    start = padded_row(row, len(own), np.zeros(len(own), np.float32))
+    scale = largest_scale(start, len(own), ROW_MOST, np.empty(3, np.float32))
+    return scale, round_row(start, len(own), scale, own, weights, np.int64(ROW_SHIFT), out)
+
+
+def half_blocks(values: np.ndarray) -> np.ndarray:
+    """The sums over halves of blocks, two numbers of each quad."""
+    d = 4 * BLOCK_QUADS
+    full = np.zeros((*values.shape[:-1], -(-values.shape[-1] // d) * d), values.dtype)
+    full[..., : values.shape[-1]] = values
+    return full.reshape(*values.shape[:-1], -1, BLOCK_QUADS, 2, 2).sum(axis=(-3, -1))
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 2), (16, 8), (33, 25), (40, 512), (7, 700)])
+def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
+    rows = unit_rows(np.random.default_rng(n).normal(size=(n, d))).astype(np.float32)
+    selection = ThresholdRule(0.1).selection()
+    screened, plain = Panels(rows, selection, looked=0.0), Panels(rows, selection, looked=float(n))
+    columns = plain.floats.transpose(0, 2, 1).reshape(-1, d)
+    assert np.array_equal(columns[:n], rows)
+    assert not columns[n:].any()
+    if not FAST_BYTES:
+        return
+    screen, width = screened.screen, padded(d)
+    found = screen.quads.transpose(0, 2, 1).copy().view(np.int8).reshape(-1, width).astype(np.int64)
+    scales = np.repeat(screen.scales, screen.offsets.shape[1])[:n, None]
+    moved = rows * scales + screen.concept_noise[:d]
+    assert np.allclose(found[:n, :d], moved, atol=0.5001)
+    assert not found[n:].any()
+    assert not found[:, d:].any()
+    assert np.sqrt(half_blocks(found**2).max()) <= BLOCK_LENGTH
+    starts = screen.starts.transpose(0, 2, 1).copy().view(np.int16).reshape(len(found), -1, 2)
+    assert np.array_equal(starts, (-ROW_SHIFT * half_blocks(found)).astype(np.int16))
+    assert np.allclose(screen.offsets.ravel(), -found @ screen.row_noise, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("d", [1, 31, 512, 1000])
+def test_bytes_of_rows(kind: str, d: int) -> None:
+    rng = np.random.default_rng(d)
+    own, weights = noise(d)
+    for row in rows_of(kind, 20, d, rng) * np.float32(rng.choice([1e-6, 1.0, 50.0])):
+        out = np.zeros(padded(d) // 4, np.int32)
+        scale, product = bytes_of(row, own, weights, out)
+        found = out.view(np.uint8).astype(np.int64) - ROW_SHIFT
+        assert np.allclose(found[:d], row * np.float64(scale) + own[:d], atol=0.5001)
+        assert not found[d:].any()
+        assert np.abs(found).max() <= ROW_MOST
+        assert np.sqrt(half_blocks(found**2).max()) <= BLOCK_LENGTH
+        assert product == pytest.approx(float(found @ weights), abs=1e-3)
+
+
+@pytest.mark.parametrize("left", KINDS)
+@pytest.mark.parametrize("right", KINDS)
+def test_errors_of_products_are_as_small_as_the_bound_says(left: str, right: str) -> None:
+    """In units of their standard deviation: it is 1, and none comes near SPREAD."""
+    d, rng = 256, np.random.default_rng(7)
+    x, dictionary = rows_of(left, 300, d, rng), rows_of(right, 200, d, rng)
+    own, other = noise(d)
+    scales, rounded = np.empty(len(x)), np.empty((len(x), d))
+    for place, row in enumerate(x):
+        out = np.zeros(d // 4, np.int32)
+        scales[place], _ = bytes_of(row, own, other, out)
+        rounded[place] = out.view(np.uint8).astype(np.float64) - ROW_SHIFT - own
+    screen = Panels(dictionary, ThresholdRule(0.1).selection(), looked=0.0).screen
+    if not FAST_BYTES:
+        return
+    bytes_ = screen.quads.transpose(0, 2, 1).copy().view(np.int8).reshape(-1, d)[: len(dictionary)]
+    concept_scales = np.repeat(screen.scales, screen.offsets.shape[1])[: len(dictionary)]
+    exact = (x.astype(np.float64) @ dictionary.T) * scales[:, None] * concept_scales
+    errors = rounded @ (bytes_ - other.astype(np.float64)).T - exact
+    sigma = np.sqrt((np.linalg.norm(rounded, axis=1)[:, None] ** 2 + concept_scales**2) / 12.0)
+    assert np.abs(errors / sigma).max() < SPREAD - 1.0
+    if {left, right} <= {"normal", "heavy"}:
+        assert np.std(errors / sigma) == pytest.approx(1.0, abs=0.1)
+
+
+def test_without_noise_errors_of_some_rows_would_all_point_one_way() -> None:
+    """What the noise is for: the same rows, rounded as they are, miss the bound by far."""
+    rng, d = np.random.default_rng(0), 256
+    signs = rng.choice([-1.0, 1.0], d)
+    row = signs * np.where(np.arange(d) % 16 == 0, 62.0, 30.5001)
+    sigma = np.sqrt((row @ row) * 2.0 / 12.0) / np.linalg.norm(row)
+    along = row / np.linalg.norm(row)
+    assert abs((np.rint(row) - row) @ along) / sigma > SPREAD
+    own = noise(d)[0].astype(np.float64)
+    assert abs((np.rint(row + own) - own - row) @ along) / sigma < SPREAD - 1.0
+
+
+@given(
+    st.integers(0, 10_000), st.sampled_from([(1, 1), (3, 9), (16, 8), (70, 24), (131, 65), (20, 300)]),
+    st.floats(0.0, 1.2), st.booleans(), st.sampled_from([1e-20, 1e-3, 1.0, 40.0, 1e20]), st.integers(1, 200),
+    st.sampled_from(KINDS), st.sampled_from(KINDS),
+)  # fmt: skip
+def test_screening_loses_nothing(
+    seed: int, shape: tuple[int, int], bound: float, positive: bool, size: float, b: int, left: str, right: str
+) -> None:
+    """Entries found by bytes first are those of the product itself, whatever the rows: long ones, zeros, rows equal or
+    opposite to a concept, rows whose roundings are alike."""
+    (n, d), rng = shape, np.random.default_rng(seed)
+    dictionary = rows_of(right, n, d, rng)
+    x = (np.float64(size) * rows_of(left, b, d, rng)).astype(np.float32)
+    x[0], x[-1] = 0.0, np.float32(size) * dictionary[-1] * rng.choice([-1, 1])
+    rule = ThresholdRule(float(np.float32(bound * size)), positive)
+    selection = rule.selection()
+    exact = x.astype(np.float64) @ dictionary.T.astype(np.float64)
+    clear = np.abs(np.abs(exact) - rule.threshold) > 1e-5 * size
+    for looked in (0.0, float(n)):
+        panels = Panels(dictionary, selection, looked)
+        assert panels.screened == (FAST_BYTES and looked == 0.0)
+        pointers, indices, data = panels.entries(x, selection)
+        found = np.zeros((b, n), bool)
+        found[np.repeat(np.arange(b), np.diff(pointers)), indices] = True
+        wanted = rule.mask(torch.from_numpy(exact)).numpy()
+        assert np.array_equal(found[clear], wanted[clear])
+        assert np.allclose(data, exact[found], atol=1e-5 * size)
+        assert all((np.diff(indices[start:stop]) > 0).all() for start, stop in itertools.pairwise(pointers))
+
+
+@pytest.mark.skipif(not FAST_BYTES, reason="this CPU has no instructions for products of bytes")
+def test_few_scores_are_looked_at_twice() -> None:
+    rng = np.random.default_rng(0)
+    dictionary, x = rows_of("normal", 800, 512, rng), rows_of("normal", 300, 512, rng)
+    active, looked = screened_entries(x, dictionary, 0.1)
+    assert active == (np.abs(x.astype(np.float64) @ dictionary.T) >= 0.1).sum()
+    assert active <= looked < 2 * active
+    assert screened_entries(x, dictionary, 0.5) == (0, 0)
+
+
+def test_a_dictionary_that_diverged_has_no_active_entries_in_its_rows() -> None:
+    rows = unit_rows(np.random.default_rng(0).normal(size=(20, 32))).astype(np.float32)
+    selection = ThresholdRule(0.0).selection()
+    panels = Panels(rows, selection, looked=0.0)
+    rows[3] = np.nan
+    panels.pack()
+    _, indices, data = panels.entries(rows[:3].copy(), selection)
+    assert 3 not in indices
+    assert np.isfinite(data).all()
+
+
+def test_rows_that_are_not_unit_are_not_screened() -> None:
+    rng = np.random.default_rng(0)
+    rows, x = rng.normal(size=(20, 32)).astype(np.float32), rng.normal(size=(50, 32)).astype(np.float32)
+    rule = ThresholdRule(9.0)
+    panels = Panels(rows, rule.selection(), looked=0.0)
+    assert not panels.screened
+    pointers, indices, data = panels.entries(x, rule.selection())
+    expected = rule.select(x @ rows.T)
+    assert np.array_equal(pointers, expected.pointers)
+    assert np.array_equal(indices, expected.indices)
+    assert np.allclose(data, expected.data, atol=1e-4)
