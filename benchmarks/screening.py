@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from benchmarks.measuring import take_turns
 from ccr import HardThreshold
@@ -59,7 +60,8 @@ def _cases(shared: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
 
 
 def _measure(X: np.ndarray, dictionary: np.ndarray, length: int) -> str:
-    selection = HardThreshold(length=length).rule(Embeddings.ready(X), dictionary).selection()
+    rule = HardThreshold(length=length).rule(Embeddings.ready(torch.from_numpy(X)), dictionary)
+    selection = rule.selection()
     bytes_first = Panels(dictionary, selection, looked=0.0)
     floats = Panels(dictionary, selection, looked=float(len(dictionary)))
     active, looked = _counts(X, bytes_first, selection)

@@ -30,22 +30,23 @@ class Shape(NamedTuple):
     length: int
     rows: int
     dense_rows: int
+    rounds: int
     faster: float
     floor: float | None
 
 
 SHAPES = (
-    Shape("ImageNet", 1_281_167, 4523, 1000, 47, 16_384, 1000, 15.0, 1.8),
-    Shape("CIFAR-100", 50_000, 824, 100, 20, 16_384, 4000, 8.0, 3.0),
-    Shape("CIFAR-10", 50_000, 128, 10, 11, 32_768, 10_000, 8.0, None),
+    Shape("ImageNet", 1_281_167, 4523, 1000, 47, 16_384, 1000, 12, 15.0, 1.8),
+    Shape("CIFAR-100", 50_000, 824, 100, 20, 16_384, 4000, 30, 8.0, 3.0),
+    Shape("CIFAR-10", 50_000, 128, 10, 11, 32_768, 10_000, 30, 8.0, None),
 )
 
 
-def run(rounds: int = 12) -> list[Line]:
-    return [line for shape in SHAPES for line in _measure(shape, rounds)]
+def run() -> list[Line]:
+    return [line for shape in SHAPES for line in _measure(shape)]
 
 
-def _measure(shape: Shape, rounds: int) -> list[Line]:
+def _measure(shape: Shape) -> list[Line]:
     rng = np.random.default_rng(0)
     D = unit_rows(rng.standard_normal((shape.n, DIMENSION), dtype=np.float32))
     X = torch.from_numpy(unit_rows(rng.standard_normal((shape.rows, DIMENSION), dtype=np.float32)))
@@ -66,7 +67,7 @@ def _measure(shape: Shape, rounds: int) -> list[Line]:
         for count in sorted({1, threads}):
             # Torch's own threads wait for each other: on a busy machine one can be faster than two.
             works[f"dense {count}"] = on_threads(count, lambda: dense.epoch(X, labels, order))
-        seconds = take_turns(works, rounds=rounds)
+        seconds = take_turns(works, rounds=shape.rounds)
     return _lines(shape, batch, seconds)
 
 

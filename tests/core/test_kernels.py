@@ -86,21 +86,23 @@ def test_dropout_is_the_dense_engines() -> None:
     assert np.array_equal(indices, np.nonzero(keep[20:])[1])
 
 
-def padded(array: np.ndarray) -> np.ndarray:
-    """With zeros to the next multiple of LANES columns."""
-    beyond = -array.shape[-1] % LANES
-    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, beyond)]).astype(np.float32)
+def padded(array: np.ndarray, value: float = 0.0) -> np.ndarray:
+    """With zeros, or another value, to the next multiple of LANES columns."""
+    beyond = [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % LANES)]
+    return np.pad(array, beyond, constant_values=value).astype(np.float32)
 
 
 @given(st.lists(st.floats(-200.0, 200.0, width=32), min_size=2, max_size=40), st.floats(0.0, 3.0, width=32), st.data())
 def test_slope_of_logits_is_that_of_cross_entropy(values: list[float], share: float, data: st.DataObject) -> None:
     logits, y = np.array(values, np.float32), data.draw(st.integers(0, len(values) - 1))
-    line, p = padded(logits), softmax(logits.astype(np.float64))
-    loss = step.slope_of(line, len(values), y, np.float32(share), np.empty(2, np.float32))
+    line, p = padded(logits, step.FAR_BELOW), softmax(logits.astype(np.float64))
+    total = np.ones_like(line)
+    loss = step.slope_of(line, y, np.float32(share), total, np.empty(2, np.float32))
     exact = logits.astype(np.float64)
     assert loss == pytest.approx(share * (np.logaddexp.reduce(exact) - exact[y]), rel=1e-5, abs=1e-6)
     assert np.allclose(line[: len(values)], share * (p - np.eye(len(values))[y]), rtol=1e-5, atol=2e-7)
     assert not line[len(values) :].any()
+    assert np.array_equal(total, 1 + line)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 17, 100])
@@ -111,12 +113,12 @@ def test_head_slopes_are_the_derivatives(classes: int, active: int) -> None:
     codes = np.zeros((b, n), np.float32)
     for row in codes:
         row[rng.choice(n, active, replace=False)] = rng.normal(size=active)
-    weights, bias = (padded(rng.normal(size=shape)) for shape in ((n, classes), (classes,)))
+    weights, bias = padded(rng.normal(size=(n, classes))), padded(rng.normal(size=classes), step.FAR_BELOW)
     y, share = rng.integers(0, classes, b), rng.uniform(0.1, 1, b).astype(np.float32)
     pointers, indices, data = (np.ascontiguousarray(part) for part in ThresholdRule(0.0).select(codes))
     slopes, bias_slope, through = padded(np.zeros((b, classes))), np.zeros_like(bias), np.empty_like(data)
     loss = kernels.head_slopes(
-        pointers, indices, data, np.float32(1.25), classes, y, share, weights, bias, True, slopes, bias_slope, through
+        pointers, indices, data, np.float32(1.25), y, share, weights, bias, True, slopes, bias_slope, through
     )  # fmt: skip
     logits = (codes.astype(np.float64) @ weights + bias)[:, :classes]
     p = softmax(logits, axis=1)
@@ -128,11 +130,11 @@ def test_head_slopes_are_the_derivatives(classes: int, active: int) -> None:
 
 
 def test_a_head_that_diverged_gives_nan_not_a_number() -> None:
-    weights, bias = padded(np.full((1, 3), np.inf)), np.zeros(LANES, np.float32)
+    weights, bias = padded(np.full((1, 3), np.inf)), padded(np.zeros(3), step.FAR_BELOW)
     out, one = np.empty((1, LANES), np.float32), np.ones(1, np.float32)
     pointers, indices, y = np.array([0, 1], np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
     loss = kernels.head_slopes(
-        pointers, indices, one.copy(), np.float32(1), 3, y, one, weights, bias, True, out, bias.copy(), one.copy()
+        pointers, indices, one.copy(), np.float32(1), y, one, weights, bias, True, out, bias.copy(), one.copy()
     )  # fmt: skip
     assert np.isnan(loss)
 

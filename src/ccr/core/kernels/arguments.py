@@ -9,7 +9,7 @@ import numpy as np
 
 class Parameters(NamedTuple):
     """What training moves and what it remembers of it. Numbers that change are arrays of one. Rows of the head and the
-    bias are as wide as the next multiple of LANES, with zeros beyond the classes."""
+    bias are as wide as the next multiple of LANES; beyond the classes weights are zero and the bias is FAR_BELOW."""
 
     dictionary: np.ndarray
     center: np.ndarray

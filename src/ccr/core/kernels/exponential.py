@@ -34,12 +34,13 @@ LOG_2, REST_OF_LOG_2 = 0.693359375, -2.12194440e-4
 
 
 def _exponential(builder: Any, x: Any) -> Any:
-    """exp(x) for x <= 0, to two units in the last place; below -87 as at -87. NaN stays."""
+    """exp(x) for x <= 0, to two units in the last place; below -87 it is 0. NaN stays."""
 
     def number(value: float) -> Any:
         return constant(FLOAT, float(np.float32(value)))
 
-    x = builder.select(builder.fcmp_ordered("<", x, number(-87.0)), number(-87.0), x)
+    vanishing = builder.fcmp_ordered("<", x, number(-87.0))
+    x = builder.select(vanishing, number(-87.0), x)
     half = multiply_add(builder, number(0.5), x, number(1.44269504088896341))
     whole = called(builder, f"llvm.floor.v{LANES}f32", vector(FLOAT), [half])
     x = multiply_add(builder, x, whole, number(-LOG_2))
@@ -49,7 +50,7 @@ def _exponential(builder: Any, x: Any) -> Any:
         y = multiply_add(builder, number(coefficient), y, x)
     y = builder.fadd(multiply_add(builder, x, y, builder.fmul(x, x)), number(1.0))
     power = builder.shl(builder.add(builder.fptosi(whole, vector(INT)), constant(INT, 127)), constant(INT, 23))
-    return builder.fmul(y, builder.bitcast(power, vector(FLOAT)))
+    return builder.select(vanishing, number(0.0), builder.fmul(y, builder.bitcast(power, vector(FLOAT))))
 
 
 @intrinsic

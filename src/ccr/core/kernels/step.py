@@ -14,43 +14,38 @@ from ccr.core.kernels.vectors import add_rows, copy_into, dot, dot_and_add_rows,
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 #: Decay of the running gradient size, the same as in `ccr.core.refine.dense`.
 SIZE_DECAY = 0.99
-#: A logit that no class has.
+#: The bias beyond the last class: no class has such a logit.
 FAR_BELOW = np.float32(-3e38)
 
 
 @fused
-def slope_of(logits, classes, y, share, extremes):  # type: ignore[no-untyped-def]
-    """share * CE(logits, y); the logits become its derivatives by them. Their number is a multiple of LANES; those
-    beyond `classes` count nothing and become zero."""
-    width = len(logits)
-    for column in range(classes, width):
-        logits[column] = FAR_BELOW
+def slope_of(logits, y, share, total, extremes):  # type: ignore[no-untyped-def]
+    """share * CE(logits, y); the logits become its derivatives by them, which are added to `total`. Their number is a
+    multiple of LANES; those FAR_BELOW count nothing and become zero."""
     own = logits[y]
-    exponentials(address(logits), width // LANES, address(extremes))
+    exponentials(address(logits), len(logits) // LANES, address(extremes))
     top, mass = extremes[0], extremes[1]
     factor = share / mass
-    for column in range(width):
-        logits[column] *= factor
-    logits[y] -= share
-    for column in range(classes, width):
-        logits[column] = ZERO
+    for column in range(len(logits)):
+        slope = logits[column] * factor - (share if column == y else ZERO)
+        logits[column] = slope
+        total[column] += slope
     return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
 
 
 @fused
-def head_slopes(pointers, indices, codes, keep, classes, y, share, weights, bias, refine, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
+def head_slopes(pointers, indices, codes, keep, y, share, weights, bias, refine, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
     """Loss `sum_i share_i CE(S L + b, y_i)` of the codes S, and its derivatives: by the logits into `slopes` (b, W), by
     the bias added to `bias_slope` (W,), by the scores, of which codes are `keep` times as large, into `through`
-    (entries,). The width W of all rows is a multiple of LANES, with zeros beyond `classes`."""
+    (entries,). The width W of all rows is a multiple of LANES; beyond the classes weights are zero and the bias is
+    FAR_BELOW."""
     extremes, loss = np.empty(2, np.float32), 0.0
     for row in range(len(y)):
         start, stop = np.int64(pointers[row]), np.int64(pointers[row + 1])
         slope = slopes[row]
         copy_into(slope, bias)
         add_rows(slope, codes, weights, indices, start, stop)
-        loss += slope_of(slope, classes, y[row], share[row], extremes)
-        for column in range(len(slope)):
-            bias_slope[column] += slope[column]
+        loss += slope_of(slope, y[row], share[row], bias_slope, extremes)
         if refine:
             dot_rows(slope, weights, indices, start, stop, keep, through)
     return loss

@@ -72,7 +72,7 @@ def _code(chunk, begin, end, parameters, manner, lesson, room):  # type: ignore[
     bias_slope = room.bias_slopes[chunk]
     bias_slope[:] = np.float32(0.0)
     room.sums[chunk, 0] = head_slopes(
-        pointers, indices, codes, np.float32(manner.keep), manner.classes, lesson.y[begin + first : begin + last],
+        pointers, indices, codes, np.float32(manner.keep), lesson.y[begin + first : begin + last],
         lesson.share[begin + first : begin + last], parameters.weights, parameters.bias, manner.refine,
         room.slopes[first:last], bias_slope, room.through[chunk],
     )  # fmt: skip
@@ -107,8 +107,7 @@ def _slopes(chunk, begin, end, parameters, manner, lesson, room):  # type: ignor
         for item in range(len(room.logits)):
             start, stop = item * CLASSES, min((item + 1) * CLASSES, width)
             copy_into(slope[start:stop], room.logits[item, row, : stop - start])
-        loss += slope_of(slope, manner.classes, lesson.y[begin + row], lesson.share[begin + row], extremes)
-        _add(bias_slope, slope)
+        loss += slope_of(slope, lesson.y[begin + row], lesson.share[begin + row], bias_slope, extremes)
     room.sums[chunk, 0] = loss
 
 

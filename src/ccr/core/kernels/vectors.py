@@ -27,6 +27,8 @@ if AVAILABLE:
     from ccr.core.kernels.llvm import FLOAT, INT, LONG
 
 ZERO = np.float32(0.0)
+#: Numbers from which on rows are better read from end to end than a few columns at a time.
+WIDE = 128
 
 
 def _row(builder: Any, matrix: Any, stride: Any, rows: Any, entry: Any) -> Any:
@@ -57,6 +59,35 @@ def _adding(vectors: int) -> Any:
             before = [load(builder, total, vector(FLOAT), place) for place in places]
             for place, value in zip(places, counted(builder, start, stop, before, body), strict=True):
                 store(builder, value, total, place)
+            return context.get_dummy_value()
+
+        return signature, emit
+
+    return add
+
+
+def _adding_whole(count: int) -> Any:
+    @intrinsic
+    def add(context, total, factors, matrix, stride, rows, vectors):  # type: ignore[no-untyped-def]
+        """total[:w] += sum over e in 0:count of factors[e] * matrix[rows[e], :w], w = vectors * LANES, with rows read
+        from end to end, as memory likes it."""
+        pointer, number = types.voidptr, types.int64
+        signature = types.void(pointer, pointer, pointer, number, pointer, number)
+
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            total, factors, matrix, stride, rows, vectors = arguments
+            entries = [LONG(entry) for entry in range(count)]
+            lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
+            shares = [splat(builder, load(builder, factors, FLOAT, entry)) for entry in entries]
+
+            def body(place: Any, nothing: list[Any]) -> list[Any]:
+                held = load(builder, total, vector(FLOAT), place)
+                for share, line in zip(shares, lines, strict=True):
+                    held = multiply_add(builder, held, share, load(builder, line, vector(FLOAT), place))
+                store(builder, held, total, place)
+                return nothing
+
+            counted(builder, LONG(0), vectors, [], body)
             return context.get_dummy_value()
 
         return signature, emit
@@ -168,6 +199,7 @@ def _dotting_and_adding(count: int) -> Any:
 
 
 _add_8, _add_2, _add_1 = _adding(8), _adding(2), _adding(1)
+_add_whole_8 = _adding_whole(8)
 _spread_4, _spread_1 = _spreading(4), _spreading(1)
 _dots_4, _dots_1 = _dotting(4), _dotting(1)
 _both_4, _both_1 = _dotting_and_adding(4), _dotting_and_adding(1)
@@ -184,6 +216,12 @@ def copy_into(target, source):  # type: ignore[no-untyped-def]
 def add_rows(total, factors, matrix, rows, start, stop):  # type: ignore[no-untyped-def]
     """total += sum over entries e in start:stop of factors[e] * matrix[rows[e]]."""
     width, stride, column = len(total), matrix.shape[1], 0
+    if width >= WIDE and width % LANES == 0:
+        while start + 8 <= stop:
+            _add_whole_8(
+                address(total), address(factors[start:]), address(matrix), stride, address(rows[start:]), width // LANES
+            )
+            start += 8
     while column + 8 * LANES <= width:
         _add_8(
             address(total[column:]), address(factors), address(matrix[0, column:]), stride, address(rows), start, stop

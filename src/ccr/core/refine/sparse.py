@@ -16,6 +16,7 @@ from ccr.core import kernels
 from ccr.core.coding import NUDGE, Panels, Selection, ThresholdRule, TopRule, line_zeros, screens
 from ccr.core.kernels.arguments import Lesson, Manner, Parameters, Room
 from ccr.core.kernels.llvm import LANES
+from ccr.core.kernels.step import FAR_BELOW
 from ccr.core.kernels.tiles import ROWS
 from ccr.core.kernels.training import CLASSES
 from ccr.core.refine.data import Window
@@ -47,7 +48,8 @@ class SparseEngine:
         dictionary, center, moment = (line_zeros(n, d) for _ in range(3))
         dictionary[:], center[:] = start.dictionary, start.dictionary
         weights, weight_moment, bias = line_zeros(n, width), line_zeros(n, width), line_zeros(width)
-        weights[:, : self.classes], bias[: self.classes] = start.weights, start.bias
+        weights[:, : self.classes], bias[:] = start.weights, FAR_BELOW
+        bias[: self.classes] = start.bias
         self.parameters = Parameters(
             dictionary=dictionary, center=center,
             dictionary_moment=moment, dictionary_size=np.zeros(n, np.float32),
