@@ -140,7 +140,7 @@ def test_a_head_that_diverged_gives_nan_not_a_number() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 31, 64, 100, 512, 515])
-@pytest.mark.parametrize("entries", [0, 1, 3, 4, 9])
+@pytest.mark.parametrize("entries", [0, 1, 3, 4, 9, 14])
 def test_sums_over_rows_and_dot_products(width: int, entries: int) -> None:
     rng = np.random.default_rng(width + entries)
     matrix, values = rng.normal(size=(20, width)).astype(np.float32), rng.normal(size=width).astype(np.float32)

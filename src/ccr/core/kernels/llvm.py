@@ -97,7 +97,9 @@ def counted(
 
 
 def totals(builder: Any, sums: list[Any]) -> list[Any]:
-    """The sum of each vector's numbers, of one or four vectors: four take little more than one."""
+    """The sum of each vector's numbers, of one, four or eight vectors: four take little more than one."""
+    if len(sums) == 8:
+        return totals(builder, sums[:4]) + totals(builder, sums[4:])
     if len(sums) == 1:
         name = f"llvm.vector.reduce.fadd.v{LANES}f32"
         return [called(builder, name, FLOAT, [ir.Constant(FLOAT, -0.0), sums[0]], fastmath=("reassoc",))]

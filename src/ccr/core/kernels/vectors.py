@@ -201,7 +201,7 @@ def _dotting_and_adding(count: int) -> Any:
 _add_8, _add_2, _add_1 = _adding(8), _adding(2), _adding(1)
 _add_whole_8 = _adding_whole(8)
 _spread_4, _spread_1 = _spreading(4), _spreading(1)
-_dots_4, _dots_1 = _dotting(4), _dotting(1)
+_dots_8, _dots_4, _dots_1 = _dotting(8), _dotting(4), _dotting(1)
 _both_4, _both_1 = _dotting_and_adding(4), _dotting_and_adding(1)
 
 
@@ -272,6 +272,9 @@ def dot_rows(values, matrix, rows, start, stop, factor, out):  # type: ignore[no
     """out[e] = factor * <values, matrix[rows[e]]> for entries e in start:stop."""
     width, stride, entry = len(values), matrix.shape[1], start
     vectors = width // LANES
+    while entry + 8 <= stop:
+        _dots_8(address(values), address(matrix), stride, address(rows[entry:]), vectors, factor, address(out[entry:]))
+        entry += 8
     while entry + 4 <= stop:
         _dots_4(address(values), address(matrix), stride, address(rows[entry:]), vectors, factor, address(out[entry:]))
         entry += 4
