@@ -18,7 +18,7 @@ import torch
 from benchmarks.measuring import take_turns
 from ccr import HardThreshold
 from ccr.core import kernels
-from ccr.core.coding import Panels, Selection
+from ccr.core.coding import Panels
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
 from ccr.core.space import Space
@@ -64,24 +64,13 @@ def _measure(X: np.ndarray, dictionary: np.ndarray, length: int) -> str:
     selection = rule.selection()
     bytes_first = Panels(dictionary, selection, looked=0.0)
     floats = Panels(dictionary, selection, looked=float(len(dictionary)))
-    active, looked = _counts(X, bytes_first, selection)
+    found, looked = bytes_first.examined(X, selection)
     seconds = take_turns(
         {"bytes": lambda: bytes_first.entries(X, selection), "floats": lambda: floats.entries(X, selection)},
         rounds=ROUNDS,
     )
     one, two = (1e6 * value / len(X) for value in seconds.values())
-    return f"{active:.1f} | {looked:.1f} | {one:.2f} | {two:.2f} | {two / one:.1f} times"
-
-
-def _counts(X: np.ndarray, panels: Panels, selection: Selection) -> tuple[float, float]:
-    """Active scores, and scores computed in floats, of a row."""
-    n = len(panels.dictionary)
-    pointers, room = np.empty(len(X) + 1, np.int32), selection.room(len(X), n)
-    looked = kernels.code_rows(
-        X, panels.dictionary, panels.screen, panels.floats, selection.kind, np.float32(selection.bound),
-        selection.length, pointers, np.empty(room, np.int32), np.empty(room, np.float32),
-    )  # fmt: skip
-    return pointers[-1] / len(X), looked / len(X)
+    return f"{len(found.indices) / len(X):.1f} | {looked / len(X):.1f} | {one:.2f} | {two:.2f} | {two / one:.1f} times"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from ccr.core import kernels
 from ccr.core.coding import Panels, ThresholdRule
 from ccr.core.geometry import unit_rows
 from ccr.core.kernels.llvm import FAST_BYTES
@@ -47,13 +46,8 @@ def rows_of(kind: str, count: int, d: int, rng: np.random.Generator) -> np.ndarr
 def screened_entries(x: np.ndarray, dictionary: np.ndarray, threshold: float) -> tuple[int, int]:
     """How many entries of the rows are active, and how many scores were computed in floats to find them."""
     selection = ThresholdRule(threshold).selection()
-    panels = Panels(dictionary, selection, looked=0.0)
-    pointers = np.empty(len(x) + 1, np.int32)
-    indices, data = np.empty(len(x) * len(dictionary), np.int32), np.empty(len(x) * len(dictionary), np.float32)
-    looked = kernels.code_rows(
-        x, dictionary, panels.screen, panels.floats, selection.kind, np.float32(threshold), 0, pointers, indices, data
-    )
-    return int(pointers[-1]), looked
+    found, looked = Panels(dictionary, selection, looked=0.0).examined(x, selection)
+    return len(found.indices), looked
 
 
 @njit

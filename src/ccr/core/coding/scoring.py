@@ -37,16 +37,20 @@ class Panels:
 
     def entries(self, x: np.ndarray, selection: Selection) -> ActiveEntries:
         """The active entries of rows x (b, d)."""
+        return self.examined(x, selection)[0]
+
+    def examined(self, x: np.ndarray, selection: Selection) -> tuple[ActiveEntries, int]:
+        """The active entries of rows x (b, d), and how many scores were computed in floats to find them."""
         pointers = np.empty(len(x) + 1, np.int32)
         room = selection.room(len(x), len(self.dictionary))
         while True:
             indices, data = np.empty(room, np.int32), np.empty(room, np.float32)
-            kernels.code_rows(
+            looked = kernels.code_rows(
                 x, self.dictionary, self.screen, self.floats, selection.kind, np.float32(selection.bound),
                 selection.length, pointers, indices, data,
             )  # fmt: skip
             if pointers[-1] <= room:
-                return ActiveEntries(pointers, indices[: pointers[-1]], data[: pointers[-1]])
+                return ActiveEntries(pointers, indices[: pointers[-1]], data[: pointers[-1]]), int(looked)
             room = int(pointers[-1])
 
 
