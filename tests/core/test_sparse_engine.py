@@ -17,7 +17,9 @@ from ccr.core import kernels
 from ccr.core.coding import Rule, ThresholdRule, TopRule
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
+from ccr.core.kernels.arguments import SCALE
 from ccr.core.kernels.llvm import FAST_BYTES
+from ccr.core.kernels.tiles import ROW_SHIFT
 from ccr.core.refine import Training, refine
 from ccr.core.refine.data import Labelled, Window
 from ccr.core.refine.dense import DenseEngine, Engine, Report, State, StepOptions
@@ -165,6 +167,35 @@ def test_the_number_of_threads_changes_no_bit(rule: str, wide: int, monkeypatch:
             report = engine.steps(window, 96, np.tile([0.05, 0.01], (8, 1)))
             found.append((*engine.memory().values(), *report))
     assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in memory are rounded in the first epoch only; the later ones read those bytes."""
+    for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
+        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+    rng = np.random.default_rng(2)
+    x = torch.from_numpy(unit_rows(rng.normal(size=(700, D)))).float()
+    x[5] = 0.0
+    y, ones, rates = rng.integers(0, CLASSES, 700), np.ones(700, np.float32), np.tile([0.05, 0.01], (5, 1))
+    windows = [rng.permutation(700)[:450] for _ in range(4)]
+    found = []
+    with Workers(threads) as workers:
+        for lasting in (False, True):
+            engine = SparseEngine(start(RULES["few"]), options(dropout=0.1), workers)
+            reports = [engine.steps(Window(x, rows, y[rows], ones[rows], lasting), 96, rates) for rows in windows]
+            found.append((*engine.memory().values(), *(part for report in reports for part in report)))
+        assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
+        if not FAST_BYTES:
+            return
+        assert engine._kept is not None
+        quads, about = engine._kept[1]
+        seen = np.isin(np.arange(700), np.concatenate(windows))
+        assert np.array_equal(about[:, SCALE] > 0, seen)
+        quads.view(np.uint8)[:] = ROW_SHIFT  # bytes of zeros: now no score of a unit row could be active
+        rows = windows[0][windows[0] != 5]
+        assert engine.steps(Window(x, rows, y[rows], ones[rows], True), 96, rates).lengths.max() < 0.5
+        assert engine.steps(Window(x.clone(), rows, y[rows], ones[rows], True), 96, rates).lengths.min() > 0.5
 
 
 @given(st.integers(0, 1000), st.floats(0.0, 2.0), st.booleans(), st.floats(0.0, 5.0), st.integers(1, 5))

@@ -45,11 +45,25 @@ class Manner(NamedTuple):
     classes: int
 
 
+#: What is known of a row in bytes: its scale, the product of its bytes with the noise of concepts, its length.
+SCALE, PRODUCT, NORM = 0, 1, 2
+
+
+class KeptRows(NamedTuple):
+    """Bytes of the rows of x, four in each element of `quads` (m, quads), and what is known of them, `about` (m, 4);
+    rows of scale 0 are not rounded yet. Without any rows nothing is kept."""
+
+    quads: np.ndarray
+    about: np.ndarray
+
+
 class Lesson(NamedTuple):
-    """Row i is x[rows[i]]; `size` rows make a batch. `rates` (steps, 2) are those of head and dictionary, `reports`
-    (steps, 3) gets the loss, and means of a row: active scores, and scores computed in floats."""
+    """Row i is x[rows[i]], and `kept` has the rows of x in bytes; `size` rows make a batch, no row twice. `rates`
+    (steps, 2) are those of head and dictionary, `reports` (steps, 3) gets the loss, and means of a row: active scores,
+    and scores computed in floats."""
 
     x: np.ndarray
+    kept: KeptRows
     rows: np.ndarray
     y: np.ndarray
     share: np.ndarray

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.core.kernels.arguments import Screen
+from ccr.core.kernels.arguments import KeptRows, Screen
 from ccr.core.kernels.compiling import compiled
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.rounding import CONCEPT_MOST, largest_scale, noise, padded, padded_row, round_row
-from ccr.core.kernels.tiles import BLOCK_QUADS, PANEL, address, block_starts, transpose
-
-#: Bytes of a cache line.
-LINE = 64
+from ccr.core.kernels.tiles import BLOCK_QUADS, LINE, PANEL, address, block_starts, transpose
 
 
 def line_zeros(*shape: int, kind: type = np.float32) -> np.ndarray:
@@ -33,6 +30,11 @@ def empty_screen(panels: int, d: int) -> Screen:
         offsets=line_zeros(panels, PANEL), scales=line_zeros(panels),
         row_noise=row_noise, concept_noise=concept_noise,
     )  # fmt: skip
+
+
+def unrounded(m: int, d: int) -> KeptRows:
+    """Room for the bytes of m rows, none of which is rounded yet."""
+    return KeptRows(line_zeros(m, padded(d) // 4, kind=np.int32), line_zeros(m, 4))
 
 
 @compiled

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ccr.core.kernels.arguments import NORM, PRODUCT, SCALE, KeptRows
 from ccr.core.kernels.compiling import compiled, part
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.rounding import ROW_MOST, SPREAD, largest_scale, padded_row, round_row
@@ -19,7 +20,7 @@ from ccr.core.kernels.tiles import (
     ROWS,
     address,
     byte_tile,
-    fetch_ahead,
+    fetch_array,
     float_tile,
     lowest_bit,
 )
@@ -29,34 +30,54 @@ from ccr.core.kernels.vectors import copy_into, dot, dot_rows
 BLOCK = 16 * ROWS
 #: Variance of an error that is uniform within (-1/2, 1/2), times SPREAD^2.
 VARIANCE = np.float32(SPREAD**2 / 12.0)
+#: Rows between these lengths are rounded; squares of others vanish or overflow.
+SHORTEST, LONGEST = np.float32(1e-15), np.float32(1e15)
+#: Rows are asked for again so many before their scores are computed in floats.
+SOON = 2
 #: Room for the rounding of floats, relative to a row's length.
 SLACK = 1e-5
 
 
 @part
-def _round_rows(x, rows, threshold, screen, quads, shifts, reaches, spreads):  # type: ignore[no-untyped-def]
-    """Rows as bytes, with what `byte_tile` wants to know of each; those beyond the last reach nothing."""
+def _round_row(row, screen, room, out, about):  # type: ignore[no-untyped-def]
+    """A row as bytes, and what is known of it, as `KeptRows` has it."""
     width = len(screen.row_noise)
-    room, found = np.zeros(width, np.float32), np.empty(3, np.float32)
+    start = padded_row(row, width, room)
+    about[SCALE] = largest_scale(start, width, ROW_MOST, about)
+    about[NORM] = np.sqrt(about[NORM])
+    if about[NORM] > SHORTEST and about[NORM] < LONGEST:
+        about[PRODUCT] = round_row(
+            start, width, about[SCALE], screen.row_noise, screen.concept_noise, np.int64(ROW_SHIFT), out
+        )
+    else:
+        out[:] = 0
+
+
+@part
+def _round_rows(x, rows, threshold, screen, kept, quads, shifts, reaches, spreads):  # type: ignore[no-untyped-def]
+    """Rows as bytes, with what `byte_tile` wants to know of each; those beyond the last reach nothing."""
+    width, keeps = len(screen.row_noise), len(kept.quads) > 0
+    room, own = np.zeros(width, np.float32), np.empty(3, np.float32)
     both = dot(screen.row_noise, screen.concept_noise)
     reaches[:], spreads[:], shifts[:] = np.float32(np.inf), np.float32(0.0), np.float32(0.0)
-    for place in range(len(quads)):
-        if place >= len(rows):
-            quads[place] = 0
-            continue
-        start = padded_row(x[rows[place]], width, room)
-        scale = largest_scale(start, width, ROW_MOST, found)
-        norm = np.float64(np.sqrt(found[2]))
-        if norm > 1e-15 and norm < 1e15:
-            shifts[place] = both - round_row(
-                start, width, scale, screen.row_noise, screen.concept_noise, np.int64(ROW_SHIFT), quads[place]
-            )
+    quads[len(rows) :] = 0
+    for place in range(len(rows)):
+        row = rows[place]
+        about = kept.about[row] if keeps else own
+        if keeps and about[SCALE] > np.float32(0.0):
+            copy_into(quads[place], kept.quads[row])
+        else:
+            _round_row(x[row], screen, room, quads[place], about)
+            if keeps:
+                copy_into(kept.quads[row], quads[place])
+        scale, norm = about[SCALE], np.float64(about[NORM])
+        if norm > SHORTEST and norm < LONGEST:
+            shifts[place] = both - about[PRODUCT]
             reaches[place] = (threshold - SLACK * norm) * scale
             length = norm * scale + np.sqrt(np.float64(width)) / 2.0  # of the bytes without noise, at most
             spreads[place] = VARIANCE * np.float32(length * length)
         else:
-            quads[place] = 0
-            reaches[place] = -np.float32(np.inf)  # its squares vanish or overflow: every score is looked at
+            reaches[place] = -np.float32(np.inf)  # every score is looked at
 
 
 @part
@@ -75,12 +96,21 @@ def _candidates(words, n, out):  # type: ignore[no-untyped-def]
 
 
 @part
-def _screened(x, rows, later, dictionary, screen, kind, bound, first, dropped, salt, pointers, indices, data):  # type: ignore[no-untyped-def]
+def _fetch_row(x, kept, row):  # type: ignore[no-untyped-def]
+    """Ask for a row, and for its bytes."""
+    fetch_array(x[row])
+    if len(kept.quads) > 0:
+        fetch_array(kept.about[row])
+        fetch_array(kept.quads[row])
+
+
+@part
+def _screened(x, rows, later, kept, dictionary, screen, kind, bound, first, dropped, salt, pointers, indices, data):  # type: ignore[no-untyped-def]
     b, n = len(rows), len(dictionary)
     panels, depth = screen.quads.shape[:2]
     quads = np.empty(((b + ROWS - 1) // ROWS * ROWS, depth), np.int32)
     shifts, reaches, spreads = np.empty((3, len(quads) + LANES), np.float32)
-    _round_rows(x, rows, np.float64(bound), screen, quads, shifts, reaches, spreads)
+    _round_rows(x, rows, np.float64(bound), screen, kept, quads, shifts, reaches, spreads)
     marks = np.zeros((len(quads), (panels * PANEL + 63) // 64), np.int64)
     line, asked = 8 * marks.shape[1], 0
     for panel in range(panels):
@@ -88,7 +118,7 @@ def _screened(x, rows, later, dictionary, screen, kind, bound, first, dropped, s
         spread = VARIANCE * scale * scale
         for row in range(0, len(quads), ROWS):
             if asked < len(later):
-                fetch_ahead(address(x[later[asked]]), x.shape[1] * 4 // 64)
+                _fetch_row(x, kept, later[asked])
                 asked += 1
             byte_tile(
                 address(quads[row:]), depth, address(shifts[row:]), address(reaches[row:]), address(spreads[row:]),
@@ -99,20 +129,19 @@ def _screened(x, rows, later, dictionary, screen, kind, bound, first, dropped, s
     room, place, active, looked = len(indices), 0, 0, 0
     pointers[0] = 0
     for row in range(b):
+        fetch_array(x[rows[min(row + SOON, b - 1)]])
         count = _candidates(marks[row], n, chosen)
         looked += count
         dot_rows(x[rows[row]], dictionary, chosen, np.int64(0), np.int64(count), np.float32(1.0), values)
-        for entry in range(count):
-            value = values[entry]
-            if not (value > bound if kind == ONE_SIDED else abs(value) >= bound) or value == np.float32(0.0):
-                continue
-            active += 1
-            if dropped > 0 and mixed_bits(first + row, chosen[entry], salt) < np.uint64(dropped):
-                continue
+        for entry in range(count):  # without branches, which could not be foreseen
+            value, concept = values[entry], chosen[entry]
+            passes = (value > bound if kind == ONE_SIDED else abs(value) >= bound) & (value != np.float32(0.0))
+            stays = passes & (mixed_bits(first + row, concept, salt) >= np.uint64(dropped))
             if place < room:
-                indices[place] = chosen[entry]
+                indices[place] = concept
                 data[place] = value
-            place += 1
+            active += np.int64(passes)
+            place += np.int64(stays)
         pointers[row + 1] = place
     return active, looked
 
@@ -137,13 +166,16 @@ def _scored(x, rows, floats, kind, bound, length, first, dropped, salt, pointers
 
 @compiled
 def active_entries(  # type: ignore[no-untyped-def]
-    x, rows, later, dictionary, screen, floats, kind, bound, length, first, dropped, salt, pointers, indices, data
+    x, rows, later, kept, dictionary, screen, floats, kind, bound, length, first, dropped, salt, pointers, indices, data
 ):
     """Active entries of the rows x[rows], by panels that `pack_concepts` made of the dictionary; the rest as in
     `select_active`. Thresholds take the screen if it has panels. Rows x[later] are asked for meanwhile, because they
-    come next. Returns how many scores are active, left out ones included, and how many were computed in floats."""
+    come next; those that `kept` has room for are rounded once. Returns how many scores are active, left out ones
+    included, and how many were computed in floats."""
     if len(screen.quads) > 0:
-        return _screened(x, rows, later, dictionary, screen, kind, bound, first, dropped, salt, pointers, indices, data)
+        return _screened(
+            x, rows, later, kept, dictionary, screen, kind, bound, first, dropped, salt, pointers, indices, data
+        )
     return _scored(x, rows, floats, kind, bound, length, first, dropped, salt, pointers, indices, data)
 
 
@@ -152,6 +184,7 @@ def code_rows(x, dictionary, screen, floats, kind, bound, length, pointers, indi
     """Active entries of all rows of x, some at a time so that they stay in the cache, as `active_entries` does;
     returns how many scores were computed in floats."""
     rows, ends, place, looked = np.empty(len(x), np.int32), np.empty(BLOCK + 1, np.int32), 0, 0
+    nothing = KeptRows(np.empty((0, 0), np.int32), np.empty((0, 0), np.float32))
     for row in range(len(x)):
         rows[row] = row
     pointers[0] = 0
@@ -159,8 +192,8 @@ def code_rows(x, dictionary, screen, floats, kind, bound, length, pointers, indi
         stop = min(start + BLOCK, len(x))
         here = min(place, len(indices))
         _, floating = active_entries(
-            x, rows[start:stop], rows[:0], dictionary, screen, floats, kind, bound, length, np.int64(0), np.int64(0),
-            np.uint64(0), ends, indices[here:], data[here:],
+            x, rows[start:stop], rows[:0], nothing, dictionary, screen, floats, kind, bound, length, np.int64(0),
+            np.int64(0), np.uint64(0), ends, indices[here:], data[here:],
         )  # fmt: skip
         for row in range(start, stop):
             pointers[row + 1] = place + ends[row - start + 1]

@@ -8,7 +8,7 @@ import numpy as np
 from ccr.core.kernels.compiling import compiled, fused, summing
 from ccr.core.kernels.exponential import exponentials
 from ccr.core.kernels.llvm import LANES
-from ccr.core.kernels.tiles import address
+from ccr.core.kernels.tiles import address, fetch_array
 from ccr.core.kernels.vectors import add_rows, copy_into, dot, dot_and_add_rows, dot_rows
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
@@ -232,6 +232,8 @@ def move_concepts(  # type: ignore[no-untyped-def]
         if not refine:
             continue
         row = dictionary[concept]
+        for needed in (row, dictionary_moment[concept], center[concept]):
+            fetch_array(needed)
         slope[:] = ZERO
         add_rows(slope, slopes, x, x_rows, first, last)
         along, square = ZERO, ZERO

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccr.core.kernels.compiling import AVAILABLE, intrinsic
+from ccr.core.kernels.compiling import AVAILABLE, compiled, intrinsic
 from ccr.core.kernels.llvm import (
     FAST_BYTES,
     LANES,
@@ -28,6 +28,8 @@ if AVAILABLE:
 
 #: A tile is ROWS rows by PANEL columns, two registers a row.
 ROWS, PANEL = 6, 2 * LANES
+#: Bytes of a cache line.
+LINE = 64
 #: Quads of bytes whose products are summed up in 16 bits before they are in 32.
 BLOCK_QUADS = 32
 #: What is added to the bytes of a row so that they are positive, as the instruction wants them.
@@ -251,13 +253,13 @@ def lowest_bit(context, word):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def fetch_ahead(context, start, lines):  # type: ignore[no-untyped-def]
-    """Ask for memory that is needed soon, so many lines of 64 bytes."""
+    """Ask for memory that is needed soon, so many lines."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         start, lines = arguments
 
         def ask(line: Any, nothing: list[Any]) -> list[Any]:
-            place = builder.gep(start, [builder.mul(line, LONG(64))])
+            place = builder.gep(start, [builder.mul(line, LONG(LINE))])
             called(builder, "llvm.prefetch.p0", ir.VoidType(), [place, INT(0), INT(3), INT(1)])
             return nothing
 
@@ -265,3 +267,9 @@ def fetch_ahead(context, start, lines):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(types.voidptr, types.int64), emit
+
+
+@compiled
+def fetch_array(array):  # type: ignore[no-untyped-def]
+    """Ask for a contiguous array that is needed soon."""
+    fetch_ahead(address(array), (array.size * array.itemsize + LINE - 1) // LINE)

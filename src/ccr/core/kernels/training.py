@@ -19,7 +19,7 @@ from ccr.core.kernels.packing import pack_concepts
 from ccr.core.kernels.score import active_entries
 from ccr.core.kernels.shared import let_others_run, shared_add, shared_read, shared_write
 from ccr.core.kernels.step import SIZE_DECAY, by_concept, count_concepts, head_slopes, move_concepts, slope_of
-from ccr.core.kernels.tiles import PANEL, address, fetch_ahead
+from ccr.core.kernels.tiles import LINE, PANEL, address, fetch_ahead
 from ccr.core.kernels.vectors import copy_into, spread_row
 
 #: Shared words: (phase << 32) + next item, and how many items of the phase are done.
@@ -56,8 +56,8 @@ def _code(chunk, begin, end, parameters, manner, lesson, room):  # type: ignore[
     pointers, indices, codes = room.pointers[chunk], room.indices[chunk], room.codes[chunk]
     rows = lesson.rows[begin:]
     active, looked = active_entries(
-        lesson.x, rows[first:last], rows[first + LATER * size :][:size], parameters.dictionary, room.screen,
-        room.floats, manner.kind, np.float32(parameters.threshold[0]), manner.top, first, manner.dropped,
+        lesson.x, rows[first:last], rows[first + LATER * size :][:size], lesson.kept, parameters.dictionary,
+        room.screen, room.floats, manner.kind, np.float32(parameters.threshold[0]), manner.top, first, manner.dropped,
         step_salt(manner.key, parameters.steps[0]), pointers, indices, codes,
     )  # fmt: skip
     entries = pointers[last - first]
@@ -87,7 +87,7 @@ def _logits(item, batch, parameters, room):  # type: ignore[no-untyped-def]
         copy_into(tile[row], parameters.bias[first:last])
     for concept in range(n):
         ahead = min(concept + AHEAD, n - 1)
-        fetch_ahead(address(weights[ahead, first:]), CLASSES * 4 // 64)
+        fetch_ahead(address(weights[ahead, first:]), CLASSES * 4 // LINE)
         spread_row(
             weights[concept, first:last], room.sorted_codes, room.sorted_rows, np.int64(room.starts[concept]),
             np.int64(room.starts[concept + 1]), tile,

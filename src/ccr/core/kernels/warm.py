@@ -81,7 +81,8 @@ def _call_training() -> None:
     )  # fmt: skip
     manner = arguments.Manner(True, True, 0.9, 0.1, 0.0, 1.0, select.TWO_SIDED, 0, 1.0, 0.05, 0, 1.0, 0, 2)
     places = np.arange(2, dtype=np.int32)
-    lesson = arguments.Lesson(square, places, np.arange(2), line, 2, np.zeros((1, 2)), np.zeros((1, 3)))
+    kept, zeros = packing.unrounded(2, 2), np.zeros((1, 3))
+    lesson = arguments.Lesson(square, kept, places, np.arange(2), line, 2, zeros[:, :2].copy(), zeros)
     entries, values = np.zeros(12, np.int32), np.zeros(12, np.float32)
     room = arguments.Room(
         screen=packing.empty_screen(1, 2), floats=np.zeros((0, 2, tiles.PANEL), np.float32),

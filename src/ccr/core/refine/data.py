@@ -18,18 +18,20 @@ RUN, WINDOW = 8, 16_384
 
 
 class Window(NamedTuple):
-    """Rows in the order of training: row i is x[rows[i]], of class y[i], and counts weight[i] times."""
+    """Rows in the order of training: row i is x[rows[i]], of class y[i], and counts weight[i] times; no row is there
+    twice. `lasting`: x is the same for every window."""
 
     x: torch.Tensor
     rows: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+    lasting: bool = False
 
     def batches(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Rows, classes and weights, `size` at a time."""
         for start in range(0, len(self.rows), size):
             part = slice(start, start + size)
-            rows, y, weight = (torch.from_numpy(array[part]) for array in self[1:])
+            rows, y, weight = (torch.from_numpy(array[part]) for array in (self.rows, self.y, self.weight))
             yield self.x.index_select(0, rows), y, weight
 
 
@@ -52,10 +54,11 @@ class Labelled(NamedTuple):
         for chosen in _windows(rng, len(self.rows), size * math.ceil(WINDOW / size)):
             chosen = rng.permutation(chosen)
             x, rows = self.X.prepared, self.rows[chosen]
+            lasting = x is not None
             if x is None:
                 rows, place = np.unique(rows, return_inverse=True)  # read in the file's order
                 x, rows = self.X.take(rows), place
-            yield Window(x, rows, self.y[chosen], self.weight[chosen])
+            yield Window(x, rows, self.y[chosen], self.weight[chosen], lasting)
 
 
 def _windows(rng: np.random.Generator, m: int, size: int) -> Iterator[np.ndarray]:

@@ -14,8 +14,9 @@ import torch
 
 from ccr.core import kernels
 from ccr.core.coding import NUDGE, Panels, Selection, ThresholdRule, TopRule, line_zeros, screens
-from ccr.core.kernels.arguments import Lesson, Manner, Parameters, Room
+from ccr.core.kernels.arguments import KeptRows, Lesson, Manner, Parameters, Room
 from ccr.core.kernels.llvm import LANES
+from ccr.core.kernels.packing import unrounded
 from ccr.core.kernels.step import FAR_BELOW
 from ccr.core.kernels.tiles import ROWS
 from ccr.core.kernels.training import CLASSES
@@ -59,6 +60,7 @@ class SparseEngine:
         )  # fmt: skip
         self._looked = np.full(1, np.nan)  # scores that a row of the last batch had computed in floats
         self._panels: Panels | None = None
+        self._kept: tuple[torch.Tensor, KeptRows] | None = None
         self._room: Room | None = None
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
@@ -67,8 +69,8 @@ class SparseEngine:
         size = min(size, len(window.rows))
         room, manner = self._made(size, selection), self._manner(selection)
         lesson = Lesson(
-            window.x.contiguous().numpy(), window.rows.astype(np.int32), window.y, _shares(window.weight, size), size,
-            rates, np.zeros((len(rates), 3)),
+            window.x.contiguous().numpy(), self._kept_rows(window, room), window.rows.astype(np.int32), window.y,
+            _shares(window.weight, size), size, rates, np.zeros((len(rates), 3)),
         )  # fmt: skip
         words = np.zeros(16, np.int64)
 
@@ -95,6 +97,7 @@ class SparseEngine:
         for name in REMEMBERED:
             getattr(self.parameters, name)[:] = memory[name]
         self._looked[:] = memory["looked"]
+        self._panels = None
 
     def _manner(self, selection: Selection) -> Manner:
         options = self.options
@@ -116,10 +119,17 @@ class SparseEngine:
         dictionary = self.parameters.dictionary
         wanted = screens(selection, len(dictionary), looked)
         if self._panels is None or self._panels.wanted != wanted:
-            self._panels = Panels(dictionary, selection, looked)
-        else:
-            self._panels.pack()
+            self._panels = Panels(dictionary, selection, looked)  # every step packs them again
         return self._panels
+
+    def _kept_rows(self, window: Window, room: Room) -> KeptRows:
+        """Where rows that come again in every epoch keep their bytes, a quarter of what they take themselves."""
+        if not window.lasting or len(room.screen.quads) == 0:
+            self._kept = None
+            return unrounded(0, window.x.shape[1])
+        if self._kept is None or self._kept[0] is not window.x:
+            self._kept = window.x, unrounded(*window.x.shape)
+        return self._kept[1]
 
     def _made(self, size: int, selection: Selection) -> Room:
         """Memory used again by every step."""
