@@ -70,7 +70,7 @@ class Embeddings:
             return self.prepared.index_select(0, torch.from_numpy(rows))
         if in_memory(self.source):
             return self._read(rows, rows)
-        found = torch.empty(len(rows), self.shape[1])
+        found = _room(len(rows), self.shape[1])
         for start in range(0, len(rows), SCATTERED_ROWS):
             part = rows[start : start + SCATTERED_ROWS]
             found[start : start + len(part)] = self._read(part, part)
@@ -106,7 +106,7 @@ class Embeddings:
         """Prepare every row now, if X is in memory already and small enough; training then reads faster."""
         m, d = self.shape
         if m * d * 4 <= RESIDENT_BYTES and in_memory(self.source):
-            whole = torch.empty(m, d)
+            whole = _room(m, d)
             with Workers() as workers:
                 workers.map(lambda part: whole[part].copy_(self.span(part.start, part.stop)), self._parts())
             self.prepared = whole
@@ -177,6 +177,11 @@ def release(source: Any) -> None:
                 mapping.madvise(mmap.MADV_DONTNEED)
             return
         source = source.base
+
+
+def _room(rows: int, columns: int) -> torch.Tensor:
+    """Memory from NumPy, which asks for large pages where there are some: they are filled faster than torch's."""
+    return torch.from_numpy(np.empty((rows, columns), np.float32))
 
 
 def _as_array(X: Any) -> np.ndarray:
