@@ -19,7 +19,7 @@ import numpy as np
 from ccr import ConceptClassifier, Concepts, HardThreshold, Symmetric
 from ccr.data.encoders import load_encoder
 from ccr.data.vocab import embed_concepts, random_words
-from ccr.models.baselines import random_unit_concepts
+from ccr.models.rivals import random_unit_concepts
 from ccr.study.experiments.attributes import Agreement, agreement_before_and_after
 
 LENGTHS = (5, 10, 20)

@@ -26,7 +26,7 @@ MODULES = {
         "refine",
         "explain",
     ],
-    "models": ["persist", "labels", "fitted", "edit", "questions", "classifier", "baselines"],
+    "models": ["persist", "labels", "fitted", "edit", "questions", "classifier", "rivals"],
     "data": ["assets", "encoders", "datasets", "store", "vocab"],
     "study": ["theory", "experiments"],
 }

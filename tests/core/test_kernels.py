@@ -79,7 +79,7 @@ def test_dropout_is_the_dense_engines() -> None:
     salt = step_salt(123456789, 77)
     bits = np.array([[mixed_bits(r, c, salt) for c in range(30)] for r in range(40)], np.int64)
     assert np.array_equal(bits, hash32(rows, columns, salt=salt).numpy())
-    keep = dropped(torch.ones(40, 30, dtype=torch.bool), 0.3, key=123456789, step=77).numpy() > 0
+    keep = dropped(torch.ones(40, 30, dtype=torch.bool), 0.3, seed=123456789, step=77).numpy() > 0
     ones = np.ones((20, 30), np.float32)
     _, indices, _, active = selected(ThresholdRule(0.5), ones, first=20, dropped=int(0.3 * 2**32), salt=salt)
     assert active == 600

@@ -116,7 +116,6 @@ def test_one_concept() -> None:
     assert np.allclose(NonNegativeLasso(alpha=0.05).encode(X, D).toarray(), expected, atol=1e-6)
 
 
-@pytest.mark.skipif(not kernels.AVAILABLE, reason="the kernel is uncompiled already")
 def test_uncompiled_the_kernel_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     X, D = ordinary(8, m=6)
     compiled = NonNegativeLasso(length=5).encode(X, D)

@@ -12,7 +12,8 @@ from ccr import HardThreshold, TopK
 from ccr.core.coding import ThresholdRule
 from ccr.core.geometry import unit_rows
 from ccr.core.refine import Training, refine
-from ccr.core.refine.dense import DenseEngine, State, StepOptions, dropped, gradients
+from ccr.core.refine.dense import DenseEngine, dropped, gradients
+from ccr.core.refine.engine import State, StepConfig
 from ccr.core.refine.loop import Best
 from ccr.errors import CCRError
 from tests.conftest import Data
@@ -39,8 +40,8 @@ def engine(seed: int, *, radius: float, adaptive: bool, dropout: float = 0.0, al
         parts["bias"].float().numpy(),
         ThresholdRule(0.2),
     )
-    options = StepOptions(
-        radius=radius, adaptive=adaptive, momentum=0.9, dropout=dropout, alpha=alpha, scale=0.5, key=7
+    options = StepConfig(
+        radius=radius, adaptive=adaptive, momentum=0.9, dropout=dropout, alpha=alpha, scale=0.5, seed=7
     )
     return DenseEngine(start, options, torch.device("cpu"))
 
@@ -51,7 +52,7 @@ def test_gradients_against_autograd(dropout: float) -> None:
     leaves = [parts[name].requires_grad_() for name in ("dictionary", "weights", "bias")]
     dictionary, weights, bias = leaves
     scores = parts["x"] @ dictionary.T
-    keep = dropped(scores.detach().abs() >= 0.2, dropout, key=1, step=0).double()
+    keep = dropped(scores.detach().abs() >= 0.2, dropout, seed=1, step=0).double()
     logits = (scores * keep) @ weights + bias
     loss = (torch.nn.functional.cross_entropy(logits, parts["y"], reduction="none") * parts["weight"]).mean()
     expected = torch.autograd.grad(loss, leaves)
@@ -121,14 +122,14 @@ def test_rows_stay_unit_and_in_their_ball(seed: int, radius: float, adaptive: bo
 
 def test_dropout_keeps_the_right_share_and_is_fixed_by_key_and_step() -> None:
     active = torch.ones(400, 500, dtype=torch.bool)
-    keep = dropped(active, 0.3, key=5, step=2)
+    keep = dropped(active, 0.3, seed=5, step=2)
     assert float((keep > 0).float().mean()) == pytest.approx(0.7, abs=0.005)
     assert float(keep.max()) == pytest.approx(1 / 0.7)
     assert float(keep.mean(dim=0).std()) < 0.05
-    assert torch.equal(keep, dropped(active, 0.3, key=5, step=2))
-    assert not torch.equal(keep, dropped(active, 0.3, key=5, step=3))
-    assert not torch.equal(keep, dropped(active, 0.3, key=6, step=2))
-    assert not dropped(torch.zeros(3, 3, dtype=torch.bool), 0.3, key=0, step=0).any()
+    assert torch.equal(keep, dropped(active, 0.3, seed=5, step=2))
+    assert not torch.equal(keep, dropped(active, 0.3, seed=5, step=3))
+    assert not torch.equal(keep, dropped(active, 0.3, seed=6, step=2))
+    assert not dropped(torch.zeros(3, 3, dtype=torch.bool), 0.3, seed=0, step=0).any()
 
 
 def fitted(data: Data, radius: float, seed: int = 0, **options: object) -> tuple[float, object]:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr import ConceptClassifier, HardThreshold, TopK
-from ccr.core import kernels
 from ccr.core.coding import Rule, ThresholdRule, TopRule
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
@@ -22,7 +21,8 @@ from ccr.core.kernels.llvm import FAST_BYTES
 from ccr.core.kernels.tiles import ROW_SHIFT
 from ccr.core.refine import Training, refine
 from ccr.core.refine.data import Labelled, Window
-from ccr.core.refine.dense import DenseEngine, Engine, Report, State, StepOptions
+from ccr.core.refine.dense import DenseEngine
+from ccr.core.refine.engine import Engine, Report, State, StepConfig
 from ccr.core.refine.sparse import SparseEngine
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
@@ -46,9 +46,9 @@ def start(rule: Rule, seed: int = 0) -> State:
     )
 
 
-def options(**changes: object) -> StepOptions:
-    settings = {"radius": 0.3, "adaptive": True, "momentum": 0.9, "dropout": 0.0, "alpha": 1e-3, "scale": 0.3, "key": 5}
-    return StepOptions(**{**settings, **changes})  # type: ignore[arg-type]
+def options(**changes: object) -> StepConfig:
+    settings = {"radius": 0.3, "adaptive": True, "momentum": 0.9, "dropout": 0.0, "alpha": 1e-3, "scale": 0.3, "seed": 5}
+    return StepConfig(**{**settings, **changes})  # type: ignore[arg-type]
 
 
 def batch(rng: np.random.Generator, engine: DenseEngine, rows: int = 150) -> tuple[torch.Tensor, ...]:
@@ -119,7 +119,7 @@ def test_rows_that_bytes_cannot_tell_apart_are_scored_in_floats() -> None:
             assert two.losses[0] == pytest.approx(one.losses[0], abs=1e-4)
             assert two.lengths[0] == pytest.approx(one.lengths[0], abs=0.05)
         other = SparseEngine(first, settings, workers)
-        other.recall(sparse.memory())
+        other.load_state_dict(sparse.state_dict())
         other.rule = sparse.rule
         for engine in (sparse, other):
             step(engine, x, y, torch.ones(300), 0.05, 0.01)
@@ -165,7 +165,7 @@ def test_the_number_of_threads_changes_no_bit(rule: str, wide: int, monkeypatch:
         with Workers(threads) as workers:
             engine = SparseEngine(start(RULES[rule]), options(dropout=0.1), workers)
             report = engine.steps(window, 96, np.tile([0.05, 0.01], (8, 1)))
-            found.append((*engine.memory().values(), *report))
+            found.append((*engine.state_dict().values(), *report))
     assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
@@ -184,7 +184,7 @@ def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pyt
         for lasting in (False, True):
             engine = SparseEngine(start(RULES["few"]), options(dropout=0.1), workers)
             reports = [engine.steps(Window(x, rows, y[rows], ones[rows], lasting), 96, rates) for rows in windows]
-            found.append((*engine.memory().values(), *(part for report in reports for part in report)))
+            found.append((*engine.state_dict().values(), *(part for report in reports for part in report)))
         assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
         if not FAST_BYTES:
             return
@@ -250,9 +250,7 @@ def test_class_weights_and_samples_reach_the_sparse_engine(digits: Data) -> None
     assert (one.predict(digits.X_test) == two.predict(digits.X_test)).mean() > 0.98
 
 
-def test_auto_is_sparse_on_a_cpu_and_dense_without_numba(
-    planted: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_auto_is_sparse_on_a_cpu_and_dense_without_numba(planted: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[type[Engine]] = []
 
     def watch(kind: type) -> None:
@@ -273,10 +271,6 @@ def test_auto_is_sparse_on_a_cpu_and_dense_without_numba(
     assert set(used) == {SparseEngine}
     run(engine="dense")
     assert set(used) == {DenseEngine}
-    monkeypatch.setattr(kernels, "AVAILABLE", False)
-    run(engine="sparse")
-    assert set(used) == {DenseEngine}
-    assert "numba is missing" in caplog.text
 
 
 def test_what_the_sparse_engine_cannot_do_is_said(planted: Data, monkeypatch: pytest.MonkeyPatch) -> None:

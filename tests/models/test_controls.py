@@ -12,7 +12,7 @@ from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import centered, unit_rows
 from ccr.data.vocab import WORDS_FILE, random_words, read_concepts
 from ccr.errors import CCRError, NotFittedError
-from ccr.models.baselines import LinearProbe, ZeroShot, random_unit_concepts
+from ccr.models.rivals import LinearProbe, ZeroShot, random_unit_concepts
 from tests.conftest import Data
 
 

@@ -13,8 +13,8 @@ from ccr.core.geometry import unit_rows
 from ccr.core.heads import optimality_violation
 from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError, NotFittedError
-from ccr.models.baselines.concept_layer import Pairs, cubed_similarity, fit_concept_layer, validation_judge
-from ccr.models.baselines.labelfree import LabelFreeCBM, head_length
+from ccr.models.rivals.concept_layer import Pairs, cubed_similarity, fit_concept_layer, validation_judge
+from ccr.models.rivals.labelfree import LabelFreeCBM, head_length
 
 
 def direct_similarity(q: np.ndarray, p: np.ndarray) -> np.ndarray:

@@ -18,8 +18,8 @@ from ccr.errors import CCRError
 from ccr.study.experiments import Part
 from ccr.study.experiments.cache import RunCache
 from ccr.study.experiments.compare import METHODS, Method, Run, Task, methods_named, run_comparison, run_method
-from ccr.study.experiments.compare.followed import followed_curves
-from ccr.study.experiments.compare.settle import PENALTIES, settle
+from ccr.study.experiments.compare.by_epoch import followed_curves
+from ccr.study.experiments.compare.converged import PENALTIES, settle
 from ccr.study.experiments.compare.table import as_csv, markdown
 from ccr.study.experiments.compare.usage import measured
 from tests.conftest import Data

@@ -55,7 +55,7 @@ def compare(
     from ccr.data.store import EmbeddingStore
     from ccr.study.experiments.cache import RunCache
     from ccr.study.experiments.compare import methods_named, run_comparison
-    from ccr.study.experiments.compare.followed import followed_curves
+    from ccr.study.experiments.compare.by_epoch import followed_curves
 
     chosen = methods_named([name.strip() for name in methods.split(",")] if methods else None)
     opened = EmbeddingStore.open(store)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from ccr.core import kernels
-from ccr.core.geometry import centered, unit_rows
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
 
@@ -133,17 +132,9 @@ class Embeddings:
 
     def _prepare(self, rows: Any, numbers: np.ndarray) -> torch.Tensor:
         tensor = _as_tensor(rows)
-        if self.normalize and kernels.AVAILABLE:
-            return self._prepare_fast(tensor, numbers)
-        _check_finite(tensor, numbers)
         if not self.normalize:
+            _check_finite(tensor, numbers)
             return tensor
-        unit = unit_rows(tensor)
-        if not bool(unit.any(dim=1).all()):
-            raise _only_zeros(numbers[int((~unit.any(dim=1)).nonzero()[0])])
-        return unit if self.mean is None else centered(unit, self.mean)
-
-    def _prepare_fast(self, tensor: torch.Tensor, numbers: np.ndarray) -> torch.Tensor:
         mean = np.zeros(0, np.float32) if self.mean is None else np.array(self.mean, np.float32)
         out = torch.empty(tensor.shape)
         bad, wrong = kernels.prepare_rows(tensor.contiguous().numpy(), mean, out.numpy())

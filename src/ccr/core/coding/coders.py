@@ -9,7 +9,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from ccr.core import kernels
 from ccr.core.coding.codes import apply_rule
 from ccr.core.coding.lasso import LassoRule, calibrate_alpha
 from ccr.core.coding.pursuit import PursuitRule
@@ -107,8 +106,6 @@ class OMP(BaseEstimator):
                 f"length must be a whole number between 1 and the number of concepts, {len(dictionary)}, got "
                 f"{self.length}: it is how many concepts explain an image at most; try 12"
             )
-        if not kernels.AVAILABLE:
-            raise CCRError(f"{type(self).__name__} needs numba: pip install numba; or use HardThreshold or TopK")
         return PursuitRule(int(self.length), self._information)
 
     def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:

@@ -73,14 +73,9 @@ def map_codes(
 
 def logits_of(codes: ActiveEntries, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Codes times weights (n, C), plus bias: (b, C)."""
-    if kernels.AVAILABLE:
-        out = np.empty((len(codes.pointers) - 1, len(bias)), np.float32)
-        kernels.logits(codes.pointers, codes.indices, codes.data, weights, bias, out)
-        return out
-    matrix = sparse.csr_matrix(
-        (codes.data, codes.indices, codes.pointers), shape=(len(codes.pointers) - 1, len(weights))
-    )
-    return np.asarray(matrix @ weights) + bias
+    out = np.empty((len(codes.pointers) - 1, len(bias)), np.float32)
+    kernels.logits(codes.pointers, codes.indices, codes.data, weights, bias, out)
+    return out
 
 
 def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
@@ -106,7 +101,7 @@ def _coding(
 
 
 def _scoring(rule: Rule, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
-    if kernels.AVAILABLE and isinstance(rule, (ThresholdRule, TopRule)):
+    if isinstance(rule, (ThresholdRule, TopRule)):
         kernels.warm_up(log.info, group="coding")
         selection = rule.selection()
         panels = Panels(np.ascontiguousarray(dictionary, np.float32), selection)

@@ -27,9 +27,6 @@ def choose_engine(name: EngineName, coder: Coder, training: Training) -> Literal
         return _dense_instead(name, f"works on the CPU, not on {device.type}")
     if not isinstance(coder, (HardThreshold, TopK)):
         return _dense_instead(name, f"knows HardThreshold and TopK, not {type(coder).__name__}")
-    if not kernels.AVAILABLE:
-        log.warning("numba is missing, so the dense engine takes over: slower, the same results (pip install numba)")
-        return "dense"
     kernels.warm_up(log.info)
     return "sparse"
 

@@ -2,69 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from ccr.core.coding import Rule
 from ccr.core.geometry import cap
 from ccr.core.refine.data import Window
-
-#: Decay of the running gradient size, and what keeps it from dividing by zero.
-SIZE_DECAY, SIZE_FLOOR = 0.99, 1e-12
-
-
-class Report(NamedTuple):
-    """What steps saw: mean loss of each batch and its mean number of active concepts."""
-
-    losses: np.ndarray
-    lengths: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Everything that a prediction needs: dictionary (n, d), weights (n, C), bias (C,), coding rule."""
-
-    dictionary: np.ndarray
-    weights: np.ndarray
-    bias: np.ndarray
-    rule: Rule
-
-
-class Engine(Protocol):
-    """Takes steps. The loop around it (batches, schedule, validation, stopping) is the same for all engines."""
-
-    rule: Rule
-
-    def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
-        """A step on each batch of `size` rows of the window, at the rates of head and dictionary, (steps, 2)."""
-        ...
-
-    def state(self) -> State: ...
-
-    def memory(self) -> dict[str, np.ndarray]:
-        """Everything but the rule that the next step depends on."""
-        ...
-
-    def recall(self, memory: dict[str, np.ndarray]) -> None:
-        """Go on from a `memory`."""
-        ...
-
-
-@dataclass(frozen=True)
-class StepOptions:
-    """What stays the same for all steps. `scale` is the size of a code entry, `alpha` the penalty on weights
-    times that size, `key` seeds dropout."""
-
-    radius: float
-    adaptive: bool
-    momentum: float
-    dropout: float
-    alpha: float
-    scale: float
-    key: int
+from ccr.core.refine.engine import SIZE_DECAY, SIZE_FLOOR, Report, State, StepConfig
 
 
 class Gradients(NamedTuple):
@@ -105,9 +50,9 @@ def gradients(
 class DenseEngine:
     """The plain engine: every product is a dense matrix product."""
 
-    def __init__(self, start: State, options: StepOptions, device: torch.device) -> None:
+    def __init__(self, start: State, config: StepConfig, device: torch.device) -> None:
         self.rule = start.rule
-        self.options = options
+        self.config = config
         self.center = torch.tensor(start.dictionary, device=device)
         self.dictionary = self.center.clone()
         self.weights = torch.tensor(start.weights, device=device)
@@ -126,10 +71,10 @@ class DenseEngine:
     ) -> tuple[float, float]:
         """Loss and length of one batch."""
         x, y, weight = (tensor.to(self.weights.device) for tensor in (x, y, weight))
-        options = self.options
+        config = self.config
         scores = x @ self.dictionary.T
         active = self.rule.mask(scores)
-        keep = dropped(active, options.dropout, key=options.key, step=self.taken)
+        keep = dropped(active, config.dropout, seed=config.seed, step=self.taken)
         length = float(active.sum()) / len(x)
         found = gradients(
             x,
@@ -140,7 +85,7 @@ class DenseEngine:
             bias=self.bias,
             keep=keep,
             scores=scores,
-            refine=options.radius > 0,
+            refine=config.radius > 0,
         )
         self.taken += 1
         self._move_head(found, head_rate)
@@ -153,14 +98,14 @@ class DenseEngine:
         dictionary, weights, bias = (t.cpu().numpy().copy() for t in (self.dictionary, self.weights, self.bias))
         return State(dictionary, weights, bias, self.rule)
 
-    def memory(self) -> dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         tensors = {name: tensor.cpu().numpy().copy() for name, tensor in self._tensors().items()}
         return {**tensors, "steps": np.array([self.taken])}
 
-    def recall(self, memory: dict[str, np.ndarray]) -> None:
-        self.taken = int(memory["steps"][0])
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        self.taken = int(state["steps"][0])
         for name, tensor in self._tensors().items():
-            tensor.copy_(torch.from_numpy(memory[name].copy()))
+            tensor.copy_(torch.from_numpy(state[name].copy()))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         own = {"dictionary": self.dictionary, "weights": self.weights, "bias": self.bias}
@@ -169,24 +114,24 @@ class DenseEngine:
         return own
 
     def _move_head(self, found: Gradients, rate: float) -> None:
-        options = self.options
-        slope = found.weights + options.alpha * options.scale**2 * self.weights
-        unit = options.scale if options.adaptive else 1.0
+        config = self.config
+        slope = found.weights + config.alpha * config.scale**2 * self.weights
+        unit = config.scale if config.adaptive else 1.0
         self.weights -= (rate / unit) * self._direction(0, slope)
         self.bias -= rate * self._direction(1, found.bias[None])[0]
 
     def _move_dictionary(self, slope: torch.Tensor, rate: float) -> None:
-        if self.options.adaptive:
+        if self.config.adaptive:
             # Along the row, normalising undoes every step: only the tangent part counts.
             slope = slope - (slope * self.dictionary).sum(dim=1, keepdim=True) * self.dictionary
         moved = self.dictionary - rate * self._direction(2, slope)
-        self.dictionary = cap(moved, self.center, self.options.radius)
+        self.dictionary = cap(moved, self.center, self.config.radius)
 
     def _direction(self, which: int, slope: torch.Tensor) -> torch.Tensor:
         """Momentum; adaptive: its mean, divided row by row by the running root mean square of the slope."""
-        beta = self.options.momentum
+        beta = self.config.momentum
         moment, size = self.moments[which], self.sizes[which]
-        if not self.options.adaptive:
+        if not self.config.adaptive:
             return moment.mul_(beta).add_(slope)
         moment.mul_(beta).add_(slope, alpha=1.0 - beta)
         square = (slope**2).sum(dim=1, keepdim=True)
@@ -197,22 +142,22 @@ class DenseEngine:
         return (moment / unbias) / ((size / unbias_size).sqrt() + SIZE_FLOOR)
 
 
-def dropped(active: torch.Tensor, dropout: float, *, key: int, step: int) -> torch.Tensor:
+def dropped(active: torch.Tensor, dropout: float, *, seed: int, step: int) -> torch.Tensor:
     """Dropout on codes: 0 where not active or dropped, 1 / (1 - dropout) where kept, 1 without dropout.
 
-    Which entries go is a hash of (key, step, row, concept), so that every engine drops the same.
+    Which entries go is a hash of (seed, step, row, concept), so that every engine drops the same.
     """
     keep = active.float()
     if dropout == 0.0:
         return keep
     row, concept = active.nonzero(as_tuple=True)
-    kept = hash32(row, concept, salt=step_salt(key, step)) >= int(dropout * 2**32)
+    kept = hash32(row, concept, salt=step_salt(seed, step)) >= int(dropout * 2**32)
     keep[row, concept] = kept.float() / (1.0 - dropout)
     return keep
 
 
-def step_salt(key: int, step: int) -> int:
-    return (key * 0x9E3779B1 + step * 0x85EBCA77 + 0x165667B1) & 0xFFFFFFFF
+def step_salt(seed: int, step: int) -> int:
+    return (seed * 0x9E3779B1 + step * 0x85EBCA77 + 0x165667B1) & 0xFFFFFFFF
 
 
 def hash32(row: torch.Tensor, concept: torch.Tensor, *, salt: int) -> torch.Tensor:

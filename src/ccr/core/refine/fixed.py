@@ -7,7 +7,7 @@ import numpy as np
 from ccr.core.coding import Coder, apply_rule
 from ccr.core.heads import fit_softmax, softmax_objective
 from ccr.core.refine.data import Labelled
-from ccr.core.refine.dense import State
+from ccr.core.refine.engine import State
 from ccr.core.refine.measure import validate
 from ccr.core.refine.options import Training
 from ccr.core.refine.progress import Epoch, Refinement

@@ -17,7 +17,8 @@ from ccr.core.metrics import deviation
 from ccr.core.refine.checkpoint import Checkpoint, fingerprint
 from ccr.core.refine.choice import EngineName, choose_engine
 from ccr.core.refine.data import Labelled, split
-from ccr.core.refine.dense import DenseEngine, Engine, State, StepOptions
+from ccr.core.refine.dense import DenseEngine
+from ccr.core.refine.engine import Engine, State, StepConfig
 from ccr.core.refine.fixed import fit_head
 from ccr.core.refine.measure import code_size, mean_length, validate
 from ccr.core.refine.options import Training
@@ -103,20 +104,20 @@ class Trainer:
         bound = 1.0 / math.sqrt(len(dictionary))
         weights = np.random.default_rng([training.seed, 0]).uniform(-bound, bound, (len(dictionary), classes))
         self.start = State(dictionary, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
-        options = StepOptions(
+        config = StepConfig(
             radius=radius,
             adaptive=training.optimizer == "adaptive",
             momentum=training.momentum,
             dropout=training.dropout,
             alpha=training.penalty(len(train.y)),
             scale=code_size(rule, self.sample, dictionary, workers),
-            key=training.seed,
+            seed=training.seed,
         )
         self.engine: Engine
         if workers is None:
-            self.engine = DenseEngine(self.start, options, resolve_device(training.device))
+            self.engine = DenseEngine(self.start, config, resolve_device(training.device))
         else:
-            self.engine = SparseEngine(self.start, options, workers)
+            self.engine = SparseEngine(self.start, config, workers)
 
     def run(self, callback: Callback | None = None, checkpoint: Folder | None = None) -> Refinement:
         m = len(self.train.y)
@@ -133,7 +134,7 @@ class Trainer:
             if now.best.offer(now.number, now.history[-1].validation_accuracy):
                 now.kept = state
             if book is not None:
-                book.save(now.number, *pack(now, self.engine.memory(), self.engine.rule))
+                book.save(now.number, *pack(now, self.engine.state_dict(), self.engine.rule))
             if callback is not None:
                 callback(now.history[-1], epochs)
         kept = now.kept
@@ -145,7 +146,7 @@ class Trainer:
         saved = None if book is None else book.load()
         if saved is not None:
             memory, self.engine.rule = unpack(saved, now)
-            self.engine.recall(memory)
+            self.engine.load_state_dict(memory)
         return now
 
     def _fingerprint(self) -> str:

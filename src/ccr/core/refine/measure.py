@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from ccr.core.coding import ActiveEntries, Rule, logits_of, map_codes
 from ccr.core.inputs import Embeddings
 from ccr.core.refine.data import Labelled
-from ccr.core.refine.dense import State
+from ccr.core.refine.engine import State
 from ccr.core.threads import Workers
 
 

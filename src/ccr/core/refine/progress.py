@@ -10,7 +10,7 @@ import numpy as np
 
 from ccr.core.coding import PursuitRule, Rule, ThresholdRule, TopRule
 from ccr.core.refine.checkpoint import Saved
-from ccr.core.refine.dense import State
+from ccr.core.refine.engine import State
 from ccr.core.refine.options import Training
 from ccr.errors import CCRError
 

@@ -21,7 +21,7 @@ from ccr.core.kernels.step import FAR_BELOW
 from ccr.core.kernels.tiles import ROWS
 from ccr.core.kernels.training import CLASSES
 from ccr.core.refine.data import Window
-from ccr.core.refine.dense import Report, State, StepOptions
+from ccr.core.refine.engine import Report, State, StepConfig
 from ccr.core.threads import Workers
 
 #: A batch is cut into about so many chunks, of at most so many rows.
@@ -40,9 +40,9 @@ REMEMBERED = (
 class SparseEngine:
     """The fast CPU engine: takes the steps of `DenseEngine`, to rounding, without its dense products."""
 
-    def __init__(self, start: State, options: StepOptions, workers: Workers) -> None:
+    def __init__(self, start: State, config: StepConfig, workers: Workers) -> None:
         self.rule = start.rule
-        self.options = options
+        self.config = config
         self.workers = workers
         n, self.classes = start.weights.shape
         d, width = start.dictionary.shape[1], -(-self.classes // LANES) * LANES
@@ -78,7 +78,7 @@ class SparseEngine:
             kernels.train(words, own, manner, lesson, room)
 
         self.workers.map(work, range(self._threads(size, len(window.rows))))
-        if isinstance(self.rule, ThresholdRule) and self.options.radius > 0:
+        if isinstance(self.rule, ThresholdRule) and self.config.radius > 0:
             self.rule = replace(self.rule, threshold=float(own.threshold[0]))
         losses, lengths, looked = lesson.reports.T
         self._looked[0] = looked[-1]
@@ -89,24 +89,24 @@ class SparseEngine:
         weights, bias = own.weights[:, : self.classes].copy(), own.bias[: self.classes].copy()
         return State(own.dictionary.copy(), weights, bias, self.rule)
 
-    def memory(self) -> dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         arrays = {name: getattr(self.parameters, name).copy() for name in REMEMBERED}
         return {**arrays, "looked": self._looked.copy()}
 
-    def recall(self, memory: dict[str, np.ndarray]) -> None:
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         for name in REMEMBERED:
-            getattr(self.parameters, name)[:] = memory[name]
-        self._looked[:] = memory["looked"]
+            getattr(self.parameters, name)[:] = state[name]
+        self._looked[:] = state["looked"]
         self._panels = None
 
     def _manner(self, selection: Selection) -> Manner:
-        options = self.options
+        config = self.config
         held = self.rule.length if isinstance(self.rule, ThresholdRule) else None
         return Manner(
-            refine=options.radius > 0, adaptive=options.adaptive, momentum=float(options.momentum),
-            radius=float(options.radius), penalty=float(options.alpha * options.scale**2), scale=float(options.scale),
+            refine=config.radius > 0, adaptive=config.adaptive, momentum=float(config.momentum),
+            radius=float(config.radius), penalty=float(config.alpha * config.scale**2), scale=float(config.scale),
             kind=selection.kind, top=selection.length, held=float(held or 0.0), nudge=NUDGE,
-            dropped=int(options.dropout * 2**32), keep=1.0 / (1.0 - options.dropout), key=options.key,
+            dropped=int(config.dropout * 2**32), keep=1.0 / (1.0 - config.dropout), key=config.seed,
             classes=self.classes,
         )  # fmt: skip
 

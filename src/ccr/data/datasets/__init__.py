@@ -5,7 +5,7 @@ samples with labels and splits.
 from ccr.data.datasets.arrow import open_demo
 from ccr.data.datasets.base import Dataset, Sample
 from ccr.data.datasets.decode import MAX_PIXELS, BadImage, content_hash, decode
-from ccr.data.datasets.opening import load_image, locate, open_dataset
+from ccr.data.datasets.open import load_image, locate, open_dataset
 from ccr.data.datasets.published import PUBLISHED, PUBLISHED_SIZES, open_published
 from ccr.data.datasets.splits import split_dataset
 

@@ -15,8 +15,8 @@ from ccr.core.threads import threads_for
 from ccr.data.assets import CLIP_IMAGE_TOWER, MINILM, Log, fetch, fetch_group
 from ccr.data.encoders.adapter import TextAdapter, load_adapter
 from ccr.data.encoders.preprocess import ClipPreprocess
+from ccr.data.encoders.progress_bars import no_bars
 from ccr.data.encoders.protocol import Crop, batches, checked_template, digest_of, filled, unit
-from ccr.data.encoders.quiet import no_bars
 from ccr.errors import MissingExtraError
 
 _LONGEST_TEXT = 256  # tokens; what all-MiniLM-L6-v2 was trained with

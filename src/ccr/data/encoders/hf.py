@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 
 from ccr.core.devices import resolve_device
+from ccr.data.encoders.progress_bars import no_bars
 from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit
-from ccr.data.encoders.quiet import no_bars
 from ccr.data.encoders.torch_common import TorchEncoder, features_of, weights_digest
 from ccr.errors import CCRError, MissingExtraError
 

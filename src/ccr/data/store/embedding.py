@@ -20,8 +20,8 @@ from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import layout
 from ccr.data.store.chunk import Chunk, ChunkBuilder, Earlier, load_chunk
-from ccr.data.store.finish import forget_progress, write_shards
 from ccr.data.store.plan import check_same_plan, describe, make_plan
+from ccr.data.store.shards import forget_progress, write_shards
 from ccr.data.store.workers import Decoded, Decoders
 from ccr.errors import CCRError
 

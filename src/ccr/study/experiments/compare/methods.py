@@ -14,9 +14,9 @@ from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead
 from ccr.core.space import Angular, Symmetric
 from ccr.errors import CCRError
-from ccr.models.baselines import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
 from ccr.models.classifier import DEFAULT_STRENGTH, ConceptClassifier
-from ccr.study.experiments.compare.settle import settle
+from ccr.models.rivals import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
+from ccr.study.experiments.compare.converged import settle
 from ccr.study.experiments.compare.task import Task
 from ccr.study.experiments.gain import Part
 

@@ -20,9 +20,9 @@ from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.space import Center, Space
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
-from ccr.models.baselines.base import LinearConceptModel
 from ccr.models.classifier import MOST_VALIDATION
 from ccr.models.labels import Labels, as_labels, number_labels, validation_rows
+from ccr.models.rivals.base import LinearConceptModel
 
 
 class LinearProbe(LinearConceptModel):

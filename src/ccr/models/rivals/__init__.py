@@ -4,8 +4,8 @@ SpLiCE and CLIP-IP-OMP need none of their own: they are `ConceptClassifier` with
 `NonNegativeLasso(length=...)` and `IPOMP(...)`.
 """
 
-from ccr.models.baselines.base import LinearConceptModel
-from ccr.models.baselines.controls import LinearProbe, ZeroShot, random_unit_concepts
-from ccr.models.baselines.labelfree import LabelFreeCBM
+from ccr.models.rivals.base import LinearConceptModel
+from ccr.models.rivals.controls import LinearProbe, ZeroShot, random_unit_concepts
+from ccr.models.rivals.labelfree import LabelFreeCBM
 
 __all__ = ["LabelFreeCBM", "LinearConceptModel", "LinearProbe", "ZeroShot", "random_unit_concepts"]

@@ -15,9 +15,9 @@ from ccr.core.heads import LinearHead, elastic_net_path
 from ccr.core.inputs import Embeddings
 from ccr.core.space import Center, Space
 from ccr.errors import CCRError
-from ccr.models.baselines.base import LinearConceptModel
-from ccr.models.baselines.concept_layer import ConceptLayer, Judge, Pairs, fit_concept_layer, validation_judge
 from ccr.models.labels import Labels, as_labels, number_labels, validation_rows
+from ccr.models.rivals.base import LinearConceptModel
+from ccr.models.rivals.concept_layer import ConceptLayer, Judge, Pairs, fit_concept_layer, validation_judge
 
 #: Share of the training images that is held out where no validation data is given, and the most that are looked at.
 HELD_OUT, MOST_VALIDATION = 0.1, 5000

@@ -1,0 +1,71 @@
+"""The contract between the training loop and what takes its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ccr.core.coding import Rule
+from ccr.core.refine.data import Window
+
+#: Decay of the running size of a gradient, and what keeps a step from dividing by zero.
+SIZE_DECAY, SIZE_FLOOR = 0.99, 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything that a prediction needs: dictionary (n, d), weights (n, C), bias (C,), coding rule."""
+
+    dictionary: np.ndarray
+    weights: np.ndarray
+    bias: np.ndarray
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class StepConfig:
+    """What stays the same for all steps.
+
+    `radius` is that of the caps, 0 leaves the dictionary alone; `adaptive`, `momentum` and `dropout` are those of
+    `Training`; `alpha` is the penalty on squared weights for codes scaled to size 1, `scale` the size of a code entry;
+    `seed` is that of dropout.
+    """
+
+    radius: float
+    adaptive: bool
+    momentum: float
+    dropout: float
+    alpha: float
+    scale: float
+    seed: int
+
+
+class Report(NamedTuple):
+    """What steps saw: the mean loss of each batch, and its mean number of active concepts per image."""
+
+    losses: np.ndarray
+    lengths: np.ndarray
+
+
+class Engine(Protocol):
+    """Takes steps. The loop around it (batches, schedule, validation, stopping) is the same for all engines."""
+
+    rule: Rule
+
+    def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
+        """A step on each batch of `size` rows of the window, at the rates of head and dictionary, (steps, 2)."""
+        ...
+
+    def state(self) -> State:
+        """A copy of what a prediction needs now."""
+        ...
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Everything but the rule that the next step depends on."""
+        ...
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a `state_dict`."""
+        ...
