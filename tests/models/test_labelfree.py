@@ -12,9 +12,10 @@ from ccr import Concepts
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import optimality_violation
 from ccr.core.inputs import Embeddings
-from ccr.errors import CCRError, NotFittedError
+from ccr.errors import CCRError
 from ccr.models.rivals.concept_layer import Pairs, cubed_similarity, fit_concept_layer, validation_judge
 from ccr.models.rivals.labelfree import LabelFreeCBM, head_length
+from ccr.models.unfitted import NotFittedError
 
 
 def direct_similarity(q: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -259,5 +260,8 @@ def test_bad_data() -> None:
     with pytest.raises(CCRError, match="dimensions"):
         model.fit(X[:, :5], y)
     model.fit(X, y)
-    with pytest.raises(CCRError, match="12 columns of the training features, got 5"):
+    with pytest.raises(CCRError, match="12 dimensions, got 5"):
         model.predict(X[:, :5])
+    model.fit(X, y, features=np.hstack([X, X]))
+    with pytest.raises(CCRError, match="24 columns of the training features, got 12"):
+        model.predict(X)

@@ -59,7 +59,7 @@ def demo(
         probing = pool.submit(linear_probe, **parts)
         gain = _gain(concepts, parts, quiet=as_json)
         probe = probing.result()
-    gain.model.metrics_["test"] = gain.model.evaluate(store.select("test")).to_dict()
+    gain.model.model_ = gain.model.model_.with_metrics("test", gain.model.evaluate(store.select("test")).to_dict())
     gain.model.save(out / "model")
     gain.baseline_model.save(out / "baseline")
     report = out / "report.html"

@@ -73,8 +73,7 @@ def fit(
                 opened, embedded, {**options, "radius": size}, lambda done, total, name=name: advance(done, total, name)
             )
             found[name] = model.evaluate(rows)
-    model.metrics_[split] = found[name].to_dict()
-    model.save(out)
+    model.model_.with_metrics(split, found[name].to_dict()).save(out)
     if as_json:
         results = {name: evaluation.to_dict() for name, evaluation in found.items()}
         print_json({"model": str(out), "split": split, "epochs": len(model.history_), "results": results})

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from ccr.core import kernels
 from ccr.core.threads import Workers
@@ -32,12 +33,18 @@ class Embeddings:
     """
 
     def __init__(self, X: Any, *, mean: np.ndarray | None = None, normalize: bool = True) -> None:
+        if sparse.issparse(X):
+            raise CCRError(
+                "X must be dense, got a sparse matrix: embeddings have no zeros to leave out; use X.toarray()"
+            )
         self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else _as_array(X)
         self.mean = mean
         self.normalize = normalize
         shape = tuple(self.source.shape)
         if len(shape) != 2:
-            raise CCRError(f"X must be (images, dimensions), got shape {shape}: one embedding is X[None, :]")
+            raise CCRError(
+                f"X must be (images, dimensions), got shape {shape}. Reshape your data: one embedding is X[None, :]"
+            )
         if 0 in shape:
             raise CCRError(f"X must have at least one row and one column, got shape {shape}")
         _check_numeric(self.source)
@@ -186,8 +193,9 @@ def _as_array(X: Any) -> np.ndarray:
 
 def _check_numeric(source: Any) -> None:
     kind = getattr(source.dtype, "kind", "f")  # torch's floating types have no kind
-    complex_tensor = isinstance(source, torch.Tensor) and source.is_complex()
-    if kind not in "fiub" or complex_tensor:
+    if kind == "c" or (isinstance(source, torch.Tensor) and source.is_complex()):
+        raise CCRError(f"X must hold real numbers, got {source.dtype}. Complex data not supported: take its real part")
+    if kind not in "fiub":
         raise CCRError(f"X must hold real numbers, got {source.dtype}: convert it to float32")
 
 

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from ccr.core import kernels
-from ccr.core.coding.rules import ActiveEntries
+from ccr.core.coding.entries import ActiveEntries
+from ccr.core.coding.rules import Encode
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.threads import Workers
-from ccr.errors import CCRError, CCRWarning
+from ccr.errors import CCRWarning
 
 log = logging.getLogger("ccr")
 
@@ -47,22 +48,16 @@ class LassoRule:
         """alpha: a code is empty unless some score exceeds it."""
         return self.alpha
 
-    def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        raise CCRError("a lasso does not code by scores alone: `apply_rule` gives its codes")
-
-    def select(self, scores: np.ndarray) -> ActiveEntries:
-        raise CCRError("a lasso does not code by scores alone: `apply_rule` gives its codes")
-
-    def nudged(self, mean_length: float) -> LassoRule:
-        return self
+    @property
+    def fewest_concepts(self) -> int:
+        return 1 if self.length is None else int(self.length)
 
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> LassoRule:
         if self.length is None:
             return self
         return LassoRule(calibrate_alpha(X, dictionary, length=self.length), self.length)
 
-    def encoder(self, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
-        """The function from embeddings (b, d) to their codes."""
+    def encoder(self, dictionary: np.ndarray) -> Encode:
         solver = Solver(dictionary)
 
         def encode(x: torch.Tensor) -> ActiveEntries:

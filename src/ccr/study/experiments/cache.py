@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ccr import __version__
 from ccr.core.concepts import Concepts
 from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError
-from ccr.models.fitted import library_version
 from ccr.models.labels import as_labels
 
 
@@ -81,7 +81,7 @@ def fingerprint_concepts(concepts: Concepts) -> str:
 
 
 def _whole_key(key: Mapping[str, Any]) -> dict[str, Any]:
-    whole: dict[str, Any] = json.loads(_text({**key, "library_version": library_version()}))
+    whole: dict[str, Any] = json.loads(_text({**key, "library_version": __version__}))
     return whole
 
 
