@@ -16,7 +16,7 @@ import pytest
 
 from ccr import files
 from ccr.errors import CCRError, WriteError
-from ccr.files import ASIDE, replace_folder, write_bytes, write_json, write_text
+from ccr.files import ASIDE, remove_leftovers, replace_folder, write_bytes, write_json, write_text
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="folders are exchanged in one step on Linux alone")
 
@@ -324,6 +324,18 @@ def test_readers_see_one_of_the_two_folders_at_any_moment(tmp_path: Path) -> Non
     assert reads[0] > 200
     assert not missing
     assert tree(tmp_path) == {"d": "folder", "d/number": "199"}
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / f"{ASIDE}0123" / "deep").mkdir(parents=True)
+    (tmp_path / f"{ASIDE}4567").write_text("half")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / f"{ASIDE}89ab").symlink_to(tmp_path)
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+    remove_leftovers(tmp_path / "deep")
+    assert tree(tmp_path) == {"deep": "folder"}
+    remove_leftovers(tmp_path / "nowhere")
 
 
 def test_concurrent_writers_leave_one_whole_file(tmp_path: Path) -> None:

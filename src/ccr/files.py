@@ -83,6 +83,12 @@ def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) 
             _swap(aside, target)
 
 
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Remove what killed processes left half-written in `folder`, where no other process may be writing."""
+    for leftover in Path(folder).glob(f"{ASIDE}*"):
+        _remove(leftover)
+
+
 @contextmanager
 def _aside(target: Path) -> Iterator[Path]:
     """An unused name beside `target`. Whatever has it in the end is removed, and the renaming synced."""
