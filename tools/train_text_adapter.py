@@ -14,9 +14,10 @@ Two steps, both in closed form, multiplied into one at the end:
 CIFAR-10 (images, names, plurals of the names), CUB and the fruit photos are never trained on.
 Choices are made on held-out anchor classes only.
 
-    python tools/train_text_adapter.py --embeddings ../shared/embeddings --out src/ccr/data/text_adapter.safetensors
+    python tools/train_text_adapter.py --embeddings EMBEDDINGS --out src/ccr/data/text_adapter.safetensors
 
-takes about five minutes on one core and prints every figure of docs/bundled-encoder.md.
+takes about five minutes on one core and prints every figure of docs/bundled-encoder.md. EMBEDDINGS is a folder of CLIP
+vectors that may not be redistributed.
 Needs numpy, scipy, torch, transformers, safetensors and pip.
 """
 

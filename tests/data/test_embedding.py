@@ -157,7 +157,7 @@ def run_and_kill(script, after):
     return children
 
 
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+@pytest.mark.skipif(os.name != "posix", reason="only POSIX has SIGKILL")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_killed_runs_give_the_same_store(tmp_path, workers):
     data = make_images(tmp_path / "images", 120, copies=20)
