@@ -273,6 +273,23 @@ def test_a_folder_that_breaks_off_leaves_the_old_one(
     assert tree(tmp_path) == {"d": "folder", "d/x": "old"}
 
 
+def test_a_process_killed_between_the_two_renames_leaves_the_old_folder_aside(tmp_path: Path) -> None:
+    replace_folder(tmp_path / "d", writes(x="old"))
+    code = """
+import os
+from ccr import files
+rename = os.rename
+os.rename = lambda one, other: rename(one, other) if one.name == "d" else os._exit(9)
+files._exchange = lambda one, other: False
+files.replace_folder("d", lambda folder: files.write_text(folder / "x", "new"))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path).returncode == 9
+    remove_leftovers(tmp_path)
+    (kept,) = tmp_path.iterdir()
+    assert kept.name.startswith(".ccr-old-")
+    assert tree(kept) == {"x": "old"}
+
+
 def test_the_files_of_a_folder_are_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     fsync, rename = os.fsync, os.rename

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,12 @@ from ccr.data.datasets.splits import split_dataset
 from ccr.errors import CCRError, FormatError
 
 DEMO = "demo"
+_LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
+    "folder": locate_in_folder,
+    "arrays": locate_in_array,
+    "cifar10": locate_in_cifar10,
+    "hf": locate_in_hf,
+}
 
 
 def open_dataset(
@@ -87,7 +93,7 @@ def locate(origin: Mapping[str, Any], key: str) -> Source:
         The `key` of its sample.
     """
     kind, path = origin.get("kind"), Path(str(origin.get("path")))
-    if kind != "demo" and not path.exists():
+    if kind != DEMO and not path.exists():
         raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
     try:
         return _locate(str(kind), path, key, bool(origin.get("allow_outside", False)))
@@ -98,17 +104,11 @@ def locate(origin: Mapping[str, Any], key: str) -> Source:
 
 
 def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
-    if kind == "folder":
-        return locate_in_folder(path, key)
+    if kind in _LOCATORS:
+        return _LOCATORS[kind](path, key)
     if kind == "manifest":
         return locate_in_manifest(path, key, allow_outside)
-    if kind == "arrays":
-        return locate_in_array(path, key)
-    if kind == "cifar10":
-        return locate_in_cifar10(path, key)
-    if kind == "hf":
-        return locate_in_hf(path, key)
-    if kind == "demo":
+    if kind == DEMO:
         return locate_in_demo(key)
     if kind in PUBLISHED_KINDS:
         return locate_published(kind, path, key)

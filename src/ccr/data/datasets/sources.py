@@ -22,7 +22,6 @@ class Source(Protocol):
 
     def read(self) -> Content:
         """The image's bytes or pixels; BadImage with the reason when they cannot be had."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -95,13 +94,9 @@ class ArrowImage:
         return _bytes_of(value["bytes"] if isinstance(value, dict) else value)
 
 
+@lru_cache(maxsize=4)
 def open_arrow(path: Path) -> pa.Table:
     """Memory-mapped table of an arrow file, stream or file form."""
-    return _open_arrow(path)
-
-
-@lru_cache(maxsize=4)
-def _open_arrow(path: Path) -> pa.Table:
     source = pa.memory_map(str(path))
     try:
         return pa.ipc.open_stream(source).read_all()

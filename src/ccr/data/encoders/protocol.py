@@ -23,41 +23,34 @@ class Encoder(Protocol):
     @property
     def name(self) -> str:
         """The spec that `load_encoder` makes the encoder from."""
-        ...
 
     @property
     def dimension(self) -> int:
         """The length d of an embedding."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """A text that names the space: weights and image preprocessing. Two encoders with the same fingerprint embed an
         image to the same vector, whatever their device or batch size.
         """
-        ...
 
     @property
     def text_fingerprint(self) -> str:
         """The fingerprint together with what only texts depend on: the text tower and the template."""
-        ...
 
     @property
     def template(self) -> str | None:
         """What texts are put into, with {} once where the text goes; None if the encoder does so in its own way."""
-        ...
 
     @property
     def preprocessing(self) -> dict[str, Any]:
         """How an image is brought to the encoder's input, in words and numbers that JSON can hold."""
-        ...
 
     @property
     def crop(self) -> Crop | None:
         """Cuts out of an image the part that the encoder looks at: embedding that is embedding the image. Workers
         call it so that little is sent between processes; it can be pickled. None: complete images are sent.
         """
-        ...
 
     def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
         """Unit rows (m, d), float32, one for each image.
@@ -69,7 +62,6 @@ class Encoder(Protocol):
         batch_size : int, optional
             How many are embedded at a time, from 1. None: as many as the encoder was made for.
         """
-        ...
 
     def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
         """Unit rows (n, d), float32, one for each text.
@@ -81,7 +73,6 @@ class Encoder(Protocol):
         template : str, optional
             What each is put into first, with {} once where the text goes. None: the encoder's own.
         """
-        ...
 
 
 def digest_of(**parts: Any) -> str:
