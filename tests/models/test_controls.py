@@ -13,7 +13,8 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import centered, unit_rows
-from ccr.data.vocab import WORDS_FILE, random_words, read_concepts
+from ccr.data.vocab import random_words, read_concepts
+from ccr.data.vocab.words import WORDS_FILE
 from ccr.errors import CCRError, FormatError
 from ccr.models.rivals import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
 from ccr.models.unfitted import NotFittedError
