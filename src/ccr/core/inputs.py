@@ -76,12 +76,12 @@ class Embeddings:
             return self.prepared.index_select(0, torch.from_numpy(rows))
         if in_memory(self.source):
             return self._read(rows, rows)
-        found = _room(len(rows), self.shape[1])
+        gathered = _empty_rows(len(rows), self.shape[1])
         for start in range(0, len(rows), SCATTERED_ROWS):
             part = rows[start : start + SCATTERED_ROWS]
-            found[start : start + len(part)] = self._read(part, part)
+            gathered[start : start + len(part)] = self._read(part, part)
             release(self.source)  # every row brought its neighbourhood in the file with it
-        return found
+        return gathered
 
     def span(self, start: int, stop: int) -> torch.Tensor:
         """The rows start:stop, prepared."""
@@ -112,10 +112,10 @@ class Embeddings:
         """Prepare every row now, if X is in memory already and small enough; training then reads faster."""
         m, d = self.shape
         if m * d * 4 <= RESIDENT_BYTES and in_memory(self.source):
-            whole = _room(m, d)
+            rows = _empty_rows(m, d)
             with Workers() as workers:
-                workers.map(lambda part: whole[part].copy_(self.span(part.start, part.stop)), self._parts())
-            self.prepared = whole
+                workers.map(lambda part: rows[part].copy_(self.span(part.start, part.stop)), self._parts())
+            self.prepared = rows
         return self
 
     @classmethod
@@ -177,7 +177,7 @@ def release(source: Any) -> None:
         source = source.base
 
 
-def _room(rows: int, columns: int) -> torch.Tensor:
+def _empty_rows(rows: int, columns: int) -> torch.Tensor:
     """Memory from NumPy, which asks for large pages where there are some: they are filled faster than torch's."""
     return torch.from_numpy(np.empty((rows, columns), np.float32))
 

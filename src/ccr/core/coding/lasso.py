@@ -106,20 +106,20 @@ def calibrate_alpha(X: Embeddings, dictionary: np.ndarray, *, length: float) -> 
         return 1.0
     low = 0.5 * high
     # Downward by halves: short codes are found fastest, and most alphas that are tried are near the one wanted.
-    while (found := measure(low)) < length and low > LEAST_ALPHA * top:
+    while (reached := measure(low)) < length and low > LEAST_ALPHA * top:
         low, high = 0.5 * low, low
-    if found < length * (1.0 - LENGTH_TOLERANCE):
-        if found < length * 0.95:
-            _warn_short(length, found)
+    if reached < length * (1.0 - LENGTH_TOLERANCE):
+        if reached < length * 0.95:
+            _warn_short(length, reached)
         return low
-    best = (abs(found - length), low)
+    best = (abs(reached - length), low)
     for _ in range(MOST_HALVINGS):
         if best[0] <= LENGTH_TOLERANCE * length:
             break
         middle = math.sqrt(low * high)
-        found = measure(middle)
-        best = min(best, (abs(found - length), middle))
-        low, high = (middle, high) if found >= length else (low, middle)
+        reached = measure(middle)
+        best = min(best, (abs(reached - length), middle))
+        low, high = (middle, high) if reached >= length else (low, middle)
     return best[1]
 
 
@@ -143,9 +143,9 @@ class _Lengths:
             return workers.map(lambda part: function(self.X.take(self.rows[part])), self.parts)
 
 
-def _warn_short(length: float, found: float) -> None:
+def _warn_short(length: float, reached: float) -> None:
     warnings.warn(
-        f"length {length:g} cannot be reached with non-negative codes: images have {found:.1f} at the least penalty; "
+        f"length {length:g} cannot be reached with non-negative codes: images have {reached:.1f} at the least penalty; "
         "use a smaller length or more concepts",
         CCRWarning,
         stacklevel=3,

@@ -31,7 +31,7 @@ FLAT = 1e-5
 
 
 class LabelFreeCBM(Rival):
-    """Dense concept scores learned from features, and a head with few weights a class.
+    """Dense concept scores learned from features, and a head with few weights per class.
 
     The targets are the encoder's scores of the images on the concepts. A linear concept layer on the backbone's
     features maximises the mean cos-cubed similarity of its outputs to them; concepts that it does not reach are
@@ -47,7 +47,7 @@ class LabelFreeCBM(Rival):
     cutoff : concepts with a lower validation similarity are dropped.
     center : "data" measures images and concepts from their own means; None takes them as they are.
     max_iter : most steps of the concept layer.
-    batch_size : images a step.
+    batch_size : images per step.
     random_state : the same number gives the same model.
 
     Fitted attributes: `names_`, `kept_` (rows of the concepts that are kept), `similarities_` (of all concepts),
