@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test lint bench test-open-clip clean
+.PHONY: demo test test-plain lint bench test-open-clip clean
 
 demo: $(INSTALLED)
 	$(BIN)/ccr demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# The kernels of numba alone, which take over where the faster ones cannot work.
+test-plain: $(INSTALLED)
+	CCR_KERNELS=plain $(BIN)/python -m pytest tests/core/test_kernels.py tests/core/test_screening.py \
+		tests/core/test_sparse_engine.py tests/models/test_saved_models.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check src tests benchmarks tools
