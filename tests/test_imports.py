@@ -10,7 +10,7 @@ from pathlib import Path
 import ccr
 
 SOURCE = Path(ccr.__file__).parent
-ROOMS = ["errors", "core", "models", "data", "study", "show", "scale", "cli"]
+ROOMS = ["errors", "files", "core", "models", "data", "study", "show", "scale", "cli"]
 MODULES = {
     "core": [
         "devices",
@@ -26,7 +26,7 @@ MODULES = {
         "refine",
         "explain",
     ],
-    "models": ["persist", "labels", "fitted", "edit", "questions", "classifier", "rivals"],
+    "models": ["unfitted", "persist", "labels", "fitted", "edit", "questions", "classifier", "rivals"],
     "data": ["assets", "encoders", "datasets", "store", "vocab"],
     "study": ["theory", "experiments"],
 }

@@ -1,18 +1,19 @@
 """What goes wrong in words for people: every message names the rule, the value and the remedy."""
 
-from sklearn.exceptions import NotFittedError as SklearnNotFittedError
-
 
 class CCRError(ValueError):
     """Input that cannot be worked with. The command line prints its message without a traceback."""
 
 
-class NotFittedError(CCRError, SklearnNotFittedError):
-    """A model was asked for something that only `fit` can give."""
-
-
 class FormatError(CCRError):
     """A file or folder is damaged, foreign, or of a newer format."""
+
+
+class WriteError(OSError, CCRError):
+    """A file or folder cannot be written: no permission, no space, a file where a folder must be."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class MissingExtraError(CCRError, ImportError):

@@ -8,7 +8,8 @@ from scipy.special import softmax
 from sklearn.exceptions import NotFittedError as SklearnNotFitted
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.errors import CCRError, CCRWarning, NotFittedError
+from ccr.errors import CCRError, CCRWarning
+from ccr.models.unfitted import NotFittedError
 from tests.conftest import Data
 
 

@@ -11,8 +11,9 @@ from sklearn.linear_model import LogisticRegression
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import centered, unit_rows
 from ccr.data.vocab import WORDS_FILE, random_words, read_concepts
-from ccr.errors import CCRError, NotFittedError
+from ccr.errors import CCRError
 from ccr.models.rivals import LinearProbe, ZeroShot, random_unit_concepts
+from ccr.models.unfitted import NotFittedError
 from tests.conftest import Data
 
 

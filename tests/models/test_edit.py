@@ -15,9 +15,10 @@ from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric, 
 from ccr.core.coding import ThresholdRule, TopRule
 from ccr.core.heads import LinearHead, softmax_objective
 from ccr.core.space import Space
-from ccr.errors import CCRError, FormatError, NotFittedError
+from ccr.errors import CCRError, FormatError
 from ccr.models.edit import EditSession
 from ccr.models.fitted import Fitted, stored_concepts
+from ccr.models.unfitted import NotFittedError
 from tests.conftest import Data
 
 HOSTILE = ["<script>alert(1)</script>", "\"'; DROP --", "\u202eright to left", "🦊🏳️‍🌈", "x" * 200, "{0} %s"]

@@ -12,9 +12,10 @@ from ccr import Concepts
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import optimality_violation
 from ccr.core.inputs import Embeddings
-from ccr.errors import CCRError, NotFittedError
+from ccr.errors import CCRError
 from ccr.models.rivals.concept_layer import Pairs, cubed_similarity, fit_concept_layer, validation_judge
 from ccr.models.rivals.labelfree import LabelFreeCBM, head_length
+from ccr.models.unfitted import NotFittedError
 
 
 def direct_similarity(q: np.ndarray, p: np.ndarray) -> np.ndarray:

@@ -27,11 +27,12 @@ from ccr.core.refine.loop import Callback, EngineName, Folder
 from ccr.core.refine.options import Optimizer, Schedule
 from ccr.core.space import Angular, Center, Dispersion, Space, Symmetric
 from ccr.core.threads import threads_for
-from ccr.errors import CCRError, CCRWarning, FormatError, NotFittedError
+from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.models.fitted import Fitted, pack, stored_concepts, unpack
 from ccr.models.labels import ClassWeight, as_labels, number_labels, training_weights, validation_rows
 from ccr.models.persist import load_folder, save_folder
 from ccr.models.questions import Questions
+from ccr.models.unfitted import NotFittedError
 
 #: The released thresholds (METHOD 3).
 PAPER_THRESHOLDS = {"cifar10": 0.15, "cifar100": 0.215, "cub": 0.22, "imagenet": 0.24, "places365": 0.22}

@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from ccr.core.explain import Explanation, explain
 from ccr.core.heads import LinearHead
-from ccr.errors import CCRError, NotFittedError
+from ccr.errors import CCRError
+from ccr.models.unfitted import NotFittedError
 
 
 class LinearConceptModel(ClassifierMixin, BaseEstimator, ABC):

@@ -1,0 +1,174 @@
+"""Files and folders written whole or not at all: aside, synced to the disk, renamed into place."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ccr.errors import CCRError, WriteError
+
+ASIDE = ".ccr-aside-"  # begins the names of files and folders being written, or left by a process that was killed
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Make `path` a file of exactly `data`, durably; when anything fails, what stood there still does.
+
+    Missing parent folders are made. A file that is replaced keeps its permissions, a new one gets those that `open`
+    gives. Where `path` is a symbolic link, the link is replaced, not the file that it points to.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file to write.
+    data : bytes
+        Its whole content.
+    """
+    target = Path(path)
+    with _aside(target) as aside:
+        with aside.open("xb") as stream:  # x: made anew, so that no link lying there is followed
+            _copy_mode(target, aside)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(aside, target)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Make `path` a text file in UTF-8, its line ends as they are in `text`; otherwise as `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Make `path` a JSON file of `content`, indented, in ASCII; NaN and infinities are a ValueError, for JSON has none.
+
+    Otherwise as `write_bytes`. ASCII: names of files that are not valid UTF-8 come back as they were.
+    """
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
+    """Make `path` a folder of exactly what `write` writes, durably; when anything fails, the old folder still stands.
+
+    A folder that stood there is removed with everything in it, so the caller checks first that it may go. On Linux
+    the two are exchanged in one step, so that a reader always sees one of them whole; where the file system cannot,
+    there is a moment with neither.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The folder to make or replace. Missing parents are made; permissions and links as for `write_bytes`.
+    write : callable
+        Called once with a new, empty folder beside `path`, into which it writes.
+    """
+    target = Path(path)
+    if target.exists() and not target.is_dir():
+        raise CCRError(f"{target} must be a folder to be replaced by one, but it is a file: choose another name")
+    with _aside(target) as aside:
+        aside.mkdir()
+        _copy_mode(target, aside)
+        write(aside)
+        _sync_tree(aside)
+        if not os.path.lexists(target):
+            os.rename(aside, target)
+        elif not _exchange(aside, target):
+            _swap(aside, target)
+
+
+@contextmanager
+def _aside(target: Path) -> Iterator[Path]:
+    """An unused name beside `target`. Whatever has it in the end is removed, and the renaming synced."""
+    aside = target.with_name(ASIDE + secrets.token_hex(8))
+    try:
+        _make_folder(target.parent)
+        yield aside
+        _sync_folder(target.parent)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise WriteError(
+            error.errno, f"{target} cannot be written ({reason}): make that possible or choose another folder"
+        ) from error
+    finally:
+        _remove(aside)
+
+
+def _make_folder(folder: Path) -> None:
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        _sync_folder(made.parent)
+
+
+def _copy_mode(target: Path, aside: Path) -> None:
+    """Give `aside`, still empty, the permissions of what it will replace, so that private files stay private."""
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISLNK(mode) and mode != aside.stat().st_mode:
+        aside.chmod(mode & 0o777)
+
+
+def _swap(aside: Path, target: Path) -> None:
+    """Exchange the two by renaming, and go back when that fails in the middle."""
+    old = target.with_name(ASIDE + secrets.token_hex(8))
+    os.rename(target, old)
+    try:
+        os.rename(aside, target)
+    except BaseException:
+        os.rename(old, target)
+        raise
+    _remove(old)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step, if the system and the file system can."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)  # absent before glibc 2.28
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return renameat2 is not None and renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+
+
+def _sync_tree(folder: Path) -> None:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(parent, name))
+        _sync_folder(Path(parent))
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems sync files alone
+            raise
+
+
+def _sync(path: Path) -> None:
+    if os.name != "posix":  # what is open for reading cannot be synced there, and folders cannot be opened
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
