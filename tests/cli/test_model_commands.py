@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccr.cli.edit_options import number, read_pair, read_weight
+from ccr.cli.edit_options import read_number, read_pair, read_weight
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
 from tests.cli.test_commands import COLOURS, HOSTILE, as_json, exit_code, model, place, run  # noqa: F401
@@ -83,7 +83,7 @@ def test_names_may_hold_the_signs_that_separate() -> None:
     assert read_pair("--rename", "c+d=e=f", "=", concepts, None) == ("c+d", "e=f")
     assert read_pair("--merge", "c+d + x:y", "+", concepts, concepts) == ("c+d", "x:y")
     assert read_weight("k:l:x:y=-1e-2", ["k:l", "m"], concepts) == ("k:l", "x:y", -0.01)
-    assert number("--scale", "a=b=2") == ("a=b", 2.0)
+    assert read_number("--scale", "a=b=2") == ("a=b", 2.0)
     with pytest.raises(CCRError, match="can be read as 'a' = 'b=c' or 'a=b' = 'c'"):
         read_pair("--rename", "a=b=c", "=", concepts, None)
     for text, why in {"a": "needs a =", "q=r": "nothing called 'q'", "a=": "nothing after the ="}.items():
@@ -93,7 +93,7 @@ def test_names_may_hold_the_signs_that_separate() -> None:
         read_pair("--merge", "a+zz", "+", concepts, concepts)
     for text in ("a", "=2", "a=two"):
         with pytest.raises(CCRError, match="must end in = and a number"):
-            number("--scale NAME=FACTOR", text)
+            read_number("--scale NAME=FACTOR", text)
 
 
 def test_explain_says_what_would_change_it_and_what_the_baseline_says(model: Path, place: Path, tmp_path: Path) -> None:

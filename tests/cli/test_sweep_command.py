@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.cli.sweep import parts_of
 from ccr.core.coding.coders import check_length
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
+from ccr.study.experiments.part import with_validation
 from tests.cli.test_commands import as_json, exit_code, place, run
 
 __all__ = ["place"]
@@ -113,11 +113,11 @@ def test_refused_input(
 def test_without_a_validation_split_a_part_of_train_is_held_out(place: Path) -> None:
     store = EmbeddingStore.open(place / "store")
     some = store.select(rows=store.splits != "val")
-    parts = parts_of(some)
+    parts = with_validation(some, "a sweep")
     train, held = parts["train"], parts["val"]
     assert len(held.y) >= 1
     rows = [row.tobytes() for part in (train, held) for row in part.X]
     assert sorted(rows) == sorted(row.tobytes() for row in some.select("train")[:])
-    assert np.array_equal(parts_of(some)["val"].X, held.X)
+    assert np.array_equal(with_validation(some, "a sweep")["val"].X, held.X)
     with pytest.raises(CCRError, match="has no test"):
-        parts_of(store.select("train"))
+        with_validation(store.select("train"), "a sweep")

@@ -55,7 +55,7 @@ def demo_page(
         f'<div class="cards">{"".join(cards)}</div>',
         "<h2>How this was made</h2>",
         page.table(("what", ""), facts),
-        '<p class="quiet">' + escape("Photos: supermarket fruit, MIT licence, from a registry package.") + "</p>",
+        '<p class="muted">' + escape("Photos: supermarket fruit, MIT licence, from a registry package.") + "</p>",
     ]
     return page.page("Fruit by concepts", body)
 

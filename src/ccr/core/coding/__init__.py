@@ -5,7 +5,7 @@ A coder says what the user wants (`HardThreshold(length=12)`); its `rule` is tha
 """
 
 from ccr.core.coding.coders import IPOMP, OMP, Coder, HardThreshold, NonNegativeLasso, Sign, TopK, check_length
-from ccr.core.coding.codes import apply_rule, code_chunks, logits_of, map_codes
+from ccr.core.coding.codes import apply_rule, code_chunks, code_size, logits_of, map_codes
 from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
 from ccr.core.coding.rules import (
@@ -42,6 +42,7 @@ __all__ = [
     "calibrate",
     "check_length",
     "code_chunks",
+    "code_size",
     "line_zeros",
     "logits_of",
     "map_codes",

@@ -108,3 +108,8 @@ def _scoring(rule: Rule, dictionary: np.ndarray) -> Callable[[torch.Tensor], Act
         return lambda x: panels.entries(x.contiguous().numpy(), selection)
     concepts = torch.tensor(dictionary, dtype=torch.float32)
     return lambda x: rule.select((x @ concepts.T).numpy())
+
+
+def code_size(codes: sparse.csr_matrix) -> float:
+    """Root mean square of the entries that codes (m, n) hold, 1.0 if there are none: the unit of a head's penalty."""
+    return float(np.sqrt(np.mean(codes.data.astype(np.float64) ** 2))) if codes.nnz else 1.0

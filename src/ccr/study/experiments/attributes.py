@@ -18,7 +18,7 @@ from ccr.models.classifier import ConceptClassifier
 @dataclass(frozen=True)
 class Agreement:
     """Mean over concepts of the AUC with which a class's mean code tells classes that have the attribute from those
-    that have not, with its interval over concepts; 0.5 is chance."""
+    that have not, in [0, 1], with its interval over concepts; 0.5 is chance. `by_concept` (n,) has each concept's."""
 
     auc: float
     interval: Interval
@@ -48,8 +48,8 @@ def agreement(codes: Any, y: np.ndarray, truth: np.ndarray) -> Agreement:
     if (counts == 0).any():
         raise CCRError(f"class {int(np.argmin(counts))} has attributes but no images: leave it out")
     member = (y[None, :] == classes[:, None]) / counts[:, None]
-    found = auc_by_column(np.asarray(member @ codes), truth)
-    return Agreement(float(found.mean()), paired_bootstrap(found[None, :])[0][0], found)
+    by_concept = auc_by_column(np.asarray(member @ codes), truth)
+    return Agreement(float(by_concept.mean()), paired_bootstrap(by_concept[None, :])[0][0], by_concept)
 
 
 def agreement_before_and_after(

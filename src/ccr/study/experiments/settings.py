@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from ccr.core.coding import HardThreshold, Sign
-from ccr.core.space import Angular, Dispersion, Symmetric
+from ccr.core.space import Angular, Dispersion, parse_dispersion
 from ccr.errors import CCRError
 
 #: What an axis may vary, with an example of each.
@@ -58,7 +58,7 @@ class Setting:
 
     def value(self, name: str) -> str:
         """One part of the setting in words."""
-        return _said(getattr(self, name))
+        return _text(getattr(self, name))
 
     def parameters(self) -> dict[str, Any]:
         """Of a `ConceptClassifier`."""
@@ -71,10 +71,10 @@ class Setting:
 
     def arguments(self) -> list[str]:
         """Of `ccr fit`."""
-        coder = ["--length", _said(self.length)] if self.threshold is None else ["--threshold", _said(self.threshold)]
+        coder = ["--length", _text(self.length)] if self.threshold is None else ["--threshold", _text(self.threshold)]
         return [
             *coder,
-            *("--radius", _said(self.radius)),
+            *("--radius", _text(self.radius)),
             *("--dispersion", self.dispersion),
             *([] if self.sign == "both" else ["--sign", self.sign]),
             "--center" if self.center == "data" else "--no-center",
@@ -95,24 +95,6 @@ def parse_axis(text: str) -> Axis:
     if len(set(values)) < len(values):
         raise CCRError(f"every value of an axis is given once, got {text!r}: drop the repeated ones")
     return Axis(name, values)
-
-
-def parse_dispersion(text: str) -> Dispersion | None:
-    """`none`, `angular`, `angular:FACTOR`, `symmetric` or `symmetric:STRENGTH`."""
-    kind, colon, number = text.partition(":")
-    if text == "none":
-        return None
-    try:
-        if kind == "angular":
-            return Angular(_number(number) if colon else None)
-        if kind == "symmetric" and (not colon or 0 <= _number(number) <= 1):
-            return Symmetric(_number(number) if colon else 1.0)
-    except ValueError:
-        pass
-    raise CCRError(
-        f"dispersion is none, angular, angular:FACTOR, symmetric or symmetric:STRENGTH with a strength in [0, 1], got "
-        f"{text!r}: try symmetric:0.9"
-    )
 
 
 def grid(axes: Sequence[Axis], base: Setting | None = None) -> list[Setting]:
@@ -144,10 +126,10 @@ def _checked_value(name: str, word: str) -> float | str:
         return _dispersion_text(parse_dispersion(word))
     low, high = BOUNDS[name]
     try:
-        value = _number(word)
+        value = float(word)
     except ValueError:
         value = math.nan
-    if not low <= value <= high:
+    if not (low <= value <= high and math.isfinite(value)):
         above = f">= {low:g}" if math.isinf(high) else f"in [{low:g}, {high:g}]"
         raise CCRError(f"{name} must be a number {above}, got {word!r}: such as {name}={AXES[name]}")
     return value
@@ -158,16 +140,9 @@ def _dispersion_text(dispersion: Dispersion | None) -> str:
     if dispersion is None:
         return "none"
     if isinstance(dispersion, Angular):
-        return "angular" if dispersion.factor is None else f"angular:{_said(dispersion.factor)}"
-    return "symmetric" if dispersion.strength == 1 else f"symmetric:{_said(dispersion.strength)}"
+        return "angular" if dispersion.factor is None else f"angular:{_text(dispersion.factor)}"
+    return "symmetric" if dispersion.strength == 1 else f"symmetric:{_text(dispersion.strength)}"
 
 
-def _number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
-
-
-def _said(value: float | str | None) -> str:
+def _text(value: float | str | None) -> str:
     return f"{value:.12g}" if isinstance(value, float | int) else str(value)

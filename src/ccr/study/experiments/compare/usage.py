@@ -21,7 +21,7 @@ class Usage:
 
 
 @contextmanager
-def measured() -> Iterator[Usage]:
+def resource_usage() -> Iterator[Usage]:
     """Measure what happens inside the block."""
     usage = Usage()
     before = _reset_peak()
