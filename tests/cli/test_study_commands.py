@@ -63,7 +63,7 @@ def test_compare_refuses(
 
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve images a batch, the class a shade of grey."""
+    """Twelve images per batch; the class is a shade of grey."""
     folder = tmp_path_factory.mktemp("cifar")
     rng = np.random.default_rng(0)
     for name in (*BATCHES, "test_batch.bin"):

@@ -68,8 +68,7 @@ def fit(
     model.metrics_[split] = evaluations[name].to_dict()
     model.save(out)
     if as_json:
-        results = {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
-        print_json({"model": str(out), "split": split, "epochs": len(model.history_), "results": results})
+        _print_json(evaluations, split, out, epochs=len(model.history_))
     else:
         _show(evaluations, split, out)
 
@@ -79,6 +78,11 @@ def _radii(radius: float, *, baseline: bool) -> dict[str, float]:
     if radius == 0 or not baseline:
         return {"CCR": radius}
     return {"baseline (radius 0)": 0.0, f"CCR (radius {radius:g})": radius}
+
+
+def _print_json(evaluations: dict[str, Evaluation], split: str, out: Path, *, epochs: int) -> None:
+    results = {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
+    print_json({"model": str(out), "split": split, "epochs": epochs, "results": results})
 
 
 def _show(evaluations: dict[str, Evaluation], split: str, out: Path) -> None:

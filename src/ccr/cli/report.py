@@ -68,8 +68,7 @@ def report(
     name, rows = split_of(opened, split)
     command = _command(model, store, name, baseline, images, mistakes_first)
     with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
-        given = None if baseline is None else ConceptClassifier.load(baseline)
-        controls = _controls(loaded, opened, rows, given, fit=not no_baseline, probe=probe, tell=tell)
+        controls = _controls(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
         html = report_page(
             loaded,
             rows,
@@ -82,15 +81,14 @@ def report(
         )
     content = html.encode(errors="replace")
     write_bytes(out, content)
-    seconds = time.monotonic() - started
-    _show(out, name, rows, loaded, controls, len(content), seconds, as_json=as_json)
+    _show(out, name, rows, loaded, controls, len(content), time.monotonic() - started, as_json=as_json)
 
 
 def _controls(
     model: ConceptClassifier,
     store: EmbeddingStore,
     rows: EmbeddingStore,
-    given: ConceptClassifier | None,
+    given: Path | None,
     *,
     fit: bool,
     probe: bool | None,
@@ -98,10 +96,10 @@ def _controls(
 ) -> Controls:
     from ccr.models.classifier import ConceptClassifier
 
-    notes: list[str] = []
+    baseline, notes = None if given is None else ConceptClassifier.load(given), []
     if "train" not in set(store.splits):
-        return Controls(given, None, ["The store has no split train: no baseline is fitted and no linear probe."])
-    train, baseline = store.select("train"), given
+        return Controls(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
+    train = store.select("train")
     if given is None and fit and model.radius == 0:
         notes.append("The model's radius is 0: it is its own baseline.")
     elif given is None and fit:

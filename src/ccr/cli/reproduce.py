@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -59,19 +59,11 @@ def reproduce(
     folder = out or Path(f"reproduce-{dataset}")
     store = _store(dataset, data, encoder, folder / "store", workers=workers, silent=as_json)
     parts = store_parts(store, "the protocol")
-    listed = _concept_file(dataset, data, concepts)
-    embedded = load_concepts(store, listed, spec=encoder, silent=as_json)
+    embedded = load_concepts(store, _concept_file(dataset, data, concepts), spec=encoder, silent=as_json)
+    options: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "cache": RunCache(folder / "runs")}
+    options["overrides"] = None if epochs is None else {"max_iter": epochs}
     with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
-        protocol = run_protocol(
-            dataset,
-            embedded,
-            train=parts["train"],
-            test=parts["test"],
-            seeds=range(seeds),
-            cache=RunCache(folder / "runs"),
-            tell=tell,
-            overrides=None if epochs is None else {"max_iter": epochs},
-        )
+        protocol = run_protocol(dataset, embedded, **options, seeds=range(seeds), tell=tell)
     files = write_files(folder, _files(protocol))
     if as_json:
         print_json({"out": str(folder), "files": files, **protocol.to_dict()})

@@ -83,8 +83,7 @@ def sweep(
     if not results.outcomes:
         raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
     chosen = results.recommended(at_most)
-    extra = {"--encoder": encoder, "--template": template, "--epochs": epochs}
-    extra["--device"] = None if device == "auto" else device
+    extra = {"--encoder": encoder, "--template": template, "--epochs": epochs, "--device": device}
     command = None if chosen is None else _fit_command(chosen.setting, store, concepts, out / "model", extra)
     curves = _curves(results, chosen, task, silent=as_json) if figures else None
     facts = _facts(results, chosen, at_most, command, curves)
@@ -112,7 +111,7 @@ def _fit_command(setting: Setting, store: Path, concepts: Path, out: Path, extra
     """`ccr fit` with this setting, ready for the shell."""
     words = ["ccr", "fit", str(store), "--concepts", str(concepts), "--out", str(out), *setting.arguments()]
     for option, value in extra.items():
-        words += [] if value is None else [option, str(value)]
+        words += [] if value in (None, "auto") else [option, str(value)]
     return shlex.join(words)
 
 
