@@ -160,8 +160,8 @@ def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Show
 
     probabilities = model.predict_proba(test)
     sure, right = probabilities.max(axis=1), model.predict(test) == test.y
-    by_sureness = np.argsort(-sure, kind="stable")
-    good, bad = by_sureness[right[by_sureness]], by_sureness[~right[by_sureness]]
+    by_confidence = np.argsort(-sure, kind="stable")
+    good, bad = by_confidence[right[by_confidence]], by_confidence[~right[by_confidence]]
     first_of_class = sorted(np.unique(test.y[bad], return_index=True)[1])
     bad = bad[first_of_class]
     spread = good[np.linspace(1, len(good) - 1, 12).astype(int)]

@@ -31,7 +31,7 @@ def demo_page(
     gallery: Sequence[Shown],
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """The whole page, ready to write."""
+    """The page as HTML; `probe` is the linear probe's accuracy in [0, 1], `facts` are (name, value)."""
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),

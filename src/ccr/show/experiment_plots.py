@@ -58,7 +58,7 @@ def ablation_figure(curves: Sequence[Curve]) -> Figure:
 
 
 def sweep_figure(points: Sequence[SweepPoint], label: str) -> Figure:
-    """Accuracy (left) and length (right) along a sweep."""
+    """Accuracy (left) and length (right) along a sweep, one line per name; `label` names the swept value."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for name, colour in zip(dict.fromkeys(point.name for point in points), COLOURS, strict=False):
@@ -113,7 +113,7 @@ def sweep_pareto(results: Sweep, *, chosen: Outcome | None = None) -> Figure:
 
 
 def heat_maps(dictionaries: Mapping[str, np.ndarray]) -> Figure:
-    """|Correlation| between concepts, one panel per dictionary, all on one scale."""
+    """|Correlation| between concepts, one panel per dictionary (n, d), all on one scale; many rows are thinned."""
     figure = Figure(figsize=(3.4 * len(dictionaries) + 0.6, 3.6), layout="constrained")
     panels = figure.subplots(1, len(dictionaries), squeeze=False)[0]
     for axes, (name, rows) in zip(panels, dictionaries.items(), strict=True):

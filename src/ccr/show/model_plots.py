@@ -29,7 +29,7 @@ class ParetoPoint(NamedTuple):
 
 
 def contrast_bars(contrast: Contrast, *, top: int = 12) -> Figure:
-    """Why one class and not the other: each concept's part of the difference of their logits."""
+    """Why one class and not the other: the part of the `top` concepts in the difference of their logits."""
     rows = [("bias", contrast.bias)]
     rows += [(signed_name(term), term.contribution) for term in contrast.contributions[:top]]
     rest = contrast.contributions[top:]
@@ -58,7 +58,10 @@ def class_view(view: ClassView, *, top: int = 10) -> Figure:
 
 
 def drift(audit: Audit, *, top: int = 25, radius: float | None = None) -> Figure:
-    """How far concepts moved: all of them as a histogram, the `top` of the audit by name, flagged ones marked."""
+    """How far concepts moved: all of them as a histogram, the first `top` of the audit by name, flagged ones marked.
+
+    `radius`, in (0, 2], is drawn as the edge of the ball; None: no edge.
+    """
     shown = audit.concepts[:top]
     figure = Figure(figsize=(8, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=[1.3, 0.3 * max(len(shown), 3) + 0.6])
@@ -84,8 +87,16 @@ def accuracy_curve(
 ) -> Figure:
     """Accuracy against the number of concepts kept (accuracy@k or NEC), one line per model.
 
-    `accuracies` holds an array for each model, one entry per length, or (seeds, lengths) for a band from the worst to
-    the best. `full`: accuracy with every concept, as a dotted line.
+    Parameters
+    ----------
+    lengths : sequence of float
+        Numbers of concepts kept.
+    accuracies : mapping of name to array
+        Accuracies in [0, 1], (lengths,) or (seeds, lengths); of several seeds a band goes from the worst to the best.
+    full : mapping of name to float, or None
+        Accuracy with every concept, drawn as a dotted line.
+    label : str
+        What the horizontal axis is called.
     """
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()

@@ -124,9 +124,24 @@ def explanation_card(
     top: int = 10,
     big: bool = False,
 ) -> str:
-    """One prediction: image, verdict, and the sum that made it; optionally why not another class.
+    """One prediction as HTML: image, verdict, and the sum that made it; optionally why not another class.
 
-    The image may be HTML already; `more` is HTML to put below the sum.
+    Parameters
+    ----------
+    image : PIL image, str or None
+        The image, or HTML that stands for it.
+    truth : label or None
+        The true class; None: the verdict says nothing about it.
+    against : Contrast or None
+        Why the predicted class and not another.
+    caption : str
+        Text below everything.
+    more : sequence of str
+        HTML to put below the sum.
+    top : int
+        Concepts shown by name; the others are summed.
+    big : bool
+        A card over the full width.
     """
     sums = [verdict(explanation, truth), terms(explanation.bias, explanation.contributions, top)]
     sums.append(

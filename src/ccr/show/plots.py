@@ -64,7 +64,7 @@ def waterfall(explained: Explanation | Contrast, *, top: int = 12) -> Figure:
 
 
 def png(figure: Figure, *, dpi: int = 130) -> bytes:
-    """The figure as PNG bytes."""
+    """The figure as PNG bytes, at `dpi` dots per inch."""
     buffer = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # an emoji in a name is drawn as a box

@@ -26,10 +26,13 @@ def class_sections(
     model: Measured,
     baseline: Measured | None,
     truth: np.ndarray,
-    sureness: np.ndarray,
+    confidence: np.ndarray,
     pictures: Pictures,
 ) -> list[str]:
-    """A table of all classes, hardest first, and a section for each."""
+    """A table of all classes, hardest first, and a section for each, as HTML.
+
+    `truth` (m,) are labels, `confidence` (m,) the probabilities of the model's predictions.
+    """
     views = {name: view.of_class(name, top=TOP) for name in view.classes if view.images[view.classes.index(name)]}
     order = sorted(views, key=lambda name: (views[name].accuracy, str(name)))
     numbers = {name: number for number, name in enumerate(view.classes)}
@@ -38,7 +41,7 @@ def class_sections(
     if len(order) > len(with_images):
         parts.append(f'<p class="muted">The {len(with_images)} hardest of {len(order)} classes have images.</p>')
     for name in order:
-        rows = _examples(truth == name, model.predictions, truth, sureness) if name in with_images else []
+        rows = _examples(truth == name, model.predictions, truth, confidence) if name in with_images else []
         body = _section(views[name], _confusions(view, numbers[name]), pictures.strip(rows))
         summary = f"{page.name(name)} <span class='muted'>{_counted(views[name])}</span>"
         # The anchor is inside: a link to it unfolds the section.
@@ -106,16 +109,16 @@ def _confusions(view: ModelView, row: int) -> list[Confusion]:
 
 
 def _examples(
-    of_class: np.ndarray, predictions: np.ndarray, truth: np.ndarray, sureness: np.ndarray
+    of_class: np.ndarray, predictions: np.ndarray, truth: np.ndarray, confidence: np.ndarray
 ) -> list[tuple[int, str]]:
     """The surest right ones and the surest wrong ones, half and half where there are enough."""
     rows = np.flatnonzero(of_class)
-    rows = rows[np.argsort(-sureness[rows], kind="stable")]
+    rows = rows[np.argsort(-confidence[rows], kind="stable")]
     right = rows[predictions[rows] == truth[rows]].tolist()
     wrong = rows[predictions[rows] != truth[rows]].tolist()
     few = min(len(wrong), max(EACH // 2, EACH - len(right)))
-    return [(row, f"right, {sureness[row]:.0%}") for row in right[: EACH - few]] + [
-        (row, f"taken for {page.name(predictions[row])}, {sureness[row]:.0%}") for row in wrong[:few]
+    return [(row, f"right, {confidence[row]:.0%}") for row in right[: EACH - few]] + [
+        (row, f"taken for {page.name(predictions[row])}, {confidence[row]:.0%}") for row in wrong[:few]
     ]
 
 

@@ -18,17 +18,17 @@ TOP = 8
 
 
 def gallery_rows(
-    truth: np.ndarray, right: np.ndarray, sureness: np.ndarray, *, count: int, mistakes: bool
+    truth: np.ndarray, right: np.ndarray, confidence: np.ndarray, *, count: int, mistakes: bool
 ) -> list[int]:
-    """The images to show: an even sample over the classes, or mistakes first.
+    """Rows of at most `count` images to show: an even sample over the classes, or mistakes first.
 
     Mistakes: the surest one of every class, then the second of every class, and so on; the rest is sampled from the
-    right ones.
+    right ones. `truth` (m,) are labels, `right` (m,) booleans, `confidence` (m,) probabilities of the predictions.
     """
     chosen: list[int] = []
     if mistakes:
         wrong = np.flatnonzero(~right)
-        wrong = wrong[np.argsort(-sureness[wrong], kind="stable")]
+        wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
         turn = _turns(truth[wrong])
         chosen = wrong[np.argsort(turn, kind="stable")][:count].tolist()
     pool = np.flatnonzero(right) if mistakes else np.arange(len(truth))

@@ -26,7 +26,7 @@ class Measured:
 
 
 def headline(model: Measured, baseline: Measured | None, probe: float | None, truth: np.ndarray) -> list[str]:
-    """The numbers in a table, and what they mean in a sentence."""
+    """The numbers in a table, and what they mean in a sentence; `probe` in [0, 1], `truth` (m,) are labels."""
     evaluation = model.evaluation
     rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:

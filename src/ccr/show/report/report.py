@@ -45,22 +45,34 @@ def report_page(
 ) -> str:
     """A model on the labelled `rows` (an embedding store, or a part of one) as one static page.
 
-    `baseline` is another model to compare with, `probe` a linear probe's accuracy on the same rows. `images` are the
-    explained predictions. `notes` stand at the top; `facts` join the settings at the end.
+    Parameters
+    ----------
+    rows : EmbeddingStore
+        m embeddings with labels `y` (m,); images that cannot be read are named instead of shown.
+    baseline : ConceptClassifier or None
+        Another model to compare with.
+    probe : float or None
+        A linear probe's accuracy on the same rows, in [0, 1].
+    images : int
+        Number of explained predictions, at least 0; `mistakes_first` shows wrong ones before right ones.
+    notes : sequence of str
+        Sentences at the top of the page.
+    facts : sequence of (name, value)
+        Joined to the settings at the end.
     """
     truth, pictures = rows.y, Pictures(rows)
     tell(0, len(SECTIONS), "measuring")
     ours = Measured.on(model, rows)
     theirs = None if baseline is None else Measured.on(baseline, rows)
-    view, sureness = model.view(rows), _sureness(model, rows)
+    view, confidence = model.view(rows), _confidence(model, rows)
     parts = {"numbers": headline(ours, theirs, probe, truth)}
     tell(1, len(SECTIONS), "explaining predictions")
     right = np.asarray(ours.predictions == truth)
-    chosen = gallery.gallery_rows(truth, right, sureness, count=images, mistakes=mistakes_first)
+    chosen = gallery.gallery_rows(truth, right, confidence, count=images, mistakes=mistakes_first)
     shown = gallery.cards(ours, rows, truth, chosen, view=view, pictures=pictures, baseline=theirs)
     parts["gallery"] = [_how_chosen(chosen, right, mistakes_first), f'<div class="cards">{"".join(shown)}</div>']
     tell(2, len(SECTIONS), "classes")
-    parts["classes"] = [_confusion(view), *classes.class_sections(view, ours, theirs, truth, sureness, pictures)]
+    parts["classes"] = [_confusion(view), *classes.class_sections(view, ours, theirs, truth, confidence, pictures)]
     tell(3, len(SECTIONS), "concepts")
     parts["concepts"] = concepts.use_section(view, model.coactivation(rows, top=12))
     parts["drift"] = concepts.drift_section(model.audit(rows), radius=model.radius, pictures=pictures)
@@ -116,7 +128,7 @@ def _settings(model: ConceptClassifier, rows: Any) -> list[tuple[str, str]]:
     return [*facts, ("settings", ", ".join(f"{name}={value!r}" for name, value in sorted(chosen.items())))]
 
 
-def _sureness(model: ConceptClassifier, rows: Any) -> np.ndarray:
+def _confidence(model: ConceptClassifier, rows: Any) -> np.ndarray:
     """The probability of each prediction (m,), without holding all classes' at once."""
     return np.concatenate([model.predict_proba(chunk).max(axis=1) for chunk in _chunks(rows)])
 

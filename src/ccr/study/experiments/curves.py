@@ -29,7 +29,7 @@ UNBOUND = 2.0
 
 @dataclass(frozen=True)
 class Curve:
-    """One training followed by epoch; `validation_accuracy` of its epochs is test accuracy."""
+    """One training followed by epoch; the `validation_accuracy` of its epochs is test accuracy, in [0, 1]."""
 
     name: str
     seed: int
@@ -44,7 +44,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One fit of a sweep, measured on the test split at its last epoch."""
+    """One fit of a sweep, measured on the test split at its last epoch; `value` is its lambda or its radius."""
 
     name: str
     value: float
@@ -58,7 +58,17 @@ class SweepPoint:
 
 @dataclass(frozen=True, eq=False)
 class Workbench:
-    """What all fits of the figures share: concepts, data, options of the classifier; `tell` counts fits to `total`."""
+    """What all fits of the figures share.
+
+    Parameters
+    ----------
+    options : mapping
+        Parameters of every `ConceptClassifier`.
+    tell : Tell
+        Called before each fit.
+    total : int
+        How many fits there will be, for `tell`.
+    """
 
     concepts: Concepts
     train: Part
@@ -76,7 +86,7 @@ class Workbench:
         return model.fit(self.train.X, self.train.y, validation=(self.test.X, self.test.y))
 
     def threshold(self, length: float) -> float:
-        """Lambda at which the unrefined, dispersed concepts have this length on the training data."""
+        """The lambda at which the unrefined, dispersed concepts have this length on the training data."""
         model = self.fit("calibrating lambda", coder=HardThreshold(length=length), radius=0.0, max_iter=1)
         return model.threshold_
 
@@ -99,7 +109,17 @@ class PaperCurves:
 
 
 def paper_curves(bench: Workbench, *, length: float, radius: float, seeds: Sequence[int]) -> PaperCurves:
-    """Training by epoch at this length; ablations and sweeps at the lambda that gives the length before refinement."""
+    """Training by epoch at this length; ablations and sweeps at the lambda that gives the length before refinement.
+
+    Parameters
+    ----------
+    length : float
+        Concepts per image, at least 1.
+    radius : float
+        How far CCR may move a concept, in (0, 2].
+    seeds : sequence of int
+        Seeds of the training curves.
+    """
     threshold = bench.threshold(length)
     return PaperCurves(
         threshold,

@@ -46,6 +46,17 @@ def fixed_lambda(
     Lambda is the grid's median threshold, or the one that gives its median length. The radius of the sweep over lambda
     is that of `like`, or if that is 0 the grid's largest. A sweep takes the grid's own values where it has at least
     three. All points are test accuracies at the last epoch.
+
+    Parameters
+    ----------
+    settings : sequence of Setting
+        The grid, at least one setting.
+    like : Setting
+        The setting whose dispersion, centring and sign both sweeps have.
+    options : mapping
+        Further parameters of the classifier, plain values.
+    cache : RunCache or None
+        Where finished sweeps are found and kept.
     """
     lengths, thresholds = (_values(settings, name) for name in ("length", "threshold"))
     radii = _values(settings, "radius")

@@ -25,7 +25,7 @@ PENALTIES = (0.3, 1.0, 3.0, 10.0)
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """Test accuracies, one for each seed, and the two models of the first seed.
+    """Test accuracies in [0, 1], one for each seed, and the two models of the first seed.
 
     `baseline` is radius 0, trained as long; `refitted` is that baseline with its head solved to convergence by L-BFGS
     on the frozen codes, its penalty chosen by cross-validation; `refined` is CCR.
@@ -92,7 +92,7 @@ def refinement_gain(
 
 @contextmanager
 def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool for small work, most of which releases the GIL: several at a time, each on one thread."""
+    """A pool for small work, most of which releases the GIL: `jobs` pieces at a time, each on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -110,8 +110,8 @@ def _finished(waiting: Sequence[Future[Any]], tell: Tell) -> Sequence[Future[Any
 
 
 def refitted_accuracy(baseline: ConceptClassifier, train: Part, test: Part) -> float:
-    """Test accuracy when the head is solved to convergence on the model's frozen codes, its penalty chosen by
-    cross-validation."""
+    """Test accuracy, in [0, 1], when the head is solved to convergence on the model's frozen codes, its penalty
+    chosen by cross-validation."""
     codes = baseline.transform(train.X)
     numbers = np.searchsorted(baseline.classes_, train.y)
     size = code_size(codes) ** 2

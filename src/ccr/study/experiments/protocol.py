@@ -28,7 +28,7 @@ PURSUIT_LENGTHS = (5, 10, 20, 30, 50)
 
 
 class Reported(NamedTuple):
-    """The paper's own numbers for CCR (METHOD 6)."""
+    """The paper's own numbers for CCR (METHOD 6): AEL, ASR in [0, 1], ACED."""
 
     length: float
     sparsity: float
@@ -46,7 +46,7 @@ REPORTED = {
 
 @dataclass(frozen=True)
 class Trained:
-    """One fit, measured on the test images after its last epoch."""
+    """One fit, measured on the test images after its last epoch; accuracy, sparsity and retention are in [0, 1]."""
 
     name: str
     seed: int
@@ -147,7 +147,14 @@ def run_protocol(
 ) -> Protocol:
     """All fits of the protocol; finished ones are taken from the cache.
 
-    `overrides` go to every classifier, such as `max_iter`.
+    Parameters
+    ----------
+    dataset : str
+        One of the paper's: its released threshold and its reported length are taken.
+    pursuit_lengths : sequence of int
+        Concepts per image of CLIP-IP-OMP; those beyond the number of concepts or of dimensions are left out.
+    overrides : mapping or None
+        Parameters for every classifier, such as `max_iter`.
     """
     if dataset not in PAPER_THRESHOLDS:
         raise CCRError(f"the paper's data sets are {', '.join(PAPER_THRESHOLDS)}, got {dataset!r}")

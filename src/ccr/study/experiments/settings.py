@@ -38,8 +38,21 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of a grid. `length` or `threshold` is given, the other is None; `dispersion` is none, angular or
-    symmetric, optionally with a number (`symmetric:0.9`); `center` is none or data; `sign` is both or positive."""
+    """One point of a grid.
+
+    Parameters
+    ----------
+    length, threshold : float or None
+        Concepts per image, at least 1, or the paper's lambda, at least 0: one of them, the other is None.
+    radius : float
+        How far a concept may move, in [0, 2].
+    dispersion : str
+        none, angular or symmetric, optionally with a number (`symmetric:0.9`).
+    center : str
+        none or data.
+    sign : str
+        both or positive.
+    """
 
     length: float | None = None
     threshold: float | None = None
@@ -61,7 +74,7 @@ class Setting:
         return _text(getattr(self, name))
 
     def parameters(self) -> dict[str, Any]:
-        """Of a `ConceptClassifier`."""
+        """The setting as parameters of a `ConceptClassifier`."""
         return {
             "coder": HardThreshold(threshold=self.threshold, length=self.length, sign=self.sign),
             "radius": self.radius,
@@ -70,7 +83,7 @@ class Setting:
         }
 
     def arguments(self) -> list[str]:
-        """Of `ccr fit`."""
+        """The setting as arguments of `ccr fit`."""
         coder = ["--length", _text(self.length)] if self.threshold is None else ["--threshold", _text(self.threshold)]
         return [
             *coder,
@@ -98,7 +111,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def grid(axes: Sequence[Axis], base: Setting | None = None) -> list[Setting]:
-    """Every combination of the axes' values; what no axis names is as in `base`, and 12 concepts long."""
+    """Every combination of the axes' values. What no axis names is as in `base`; without any length, 12 concepts."""
     names = [axis.name for axis in axes]
     if not names:
         raise CCRError(f"a grid needs at least one axis, got none: such as length={AXES['length']}")

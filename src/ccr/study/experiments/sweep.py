@@ -26,7 +26,7 @@ RULE = "the best validation accuracy of the settings that are short enough; of e
 
 @dataclass(frozen=True)
 class Run:
-    """One fit of a setting, measured on the validation and on the test images."""
+    """One fit of a setting, measured on the validation and on the test images; accuracies and retention in [0, 1]."""
 
     seed: int
     validation_accuracy: float
@@ -95,7 +95,7 @@ class Sweep:
         return best
 
     def short_enough(self, at_most: float | None = None) -> list[Outcome]:
-        """Outcomes of a mean validation length of `at_most`, with a tolerance of 2 %; None: all."""
+        """Outcomes of at most `at_most` concepts per validation image, with a tolerance of 2 %; None: all."""
         longest = math.inf if at_most is None else at_most * (1 + LENGTH_TOLERANCE)
         return [outcome for outcome in self.outcomes if outcome.mean("validation_length") <= longest]
 
@@ -142,8 +142,8 @@ def run_sweep(
 ) -> Sweep:
     """Fit every setting for every seed, the epoch chosen on `val`, and measure it on `val` and `test`.
 
-    `options` are further parameters of the classifier, plain values, the same for all. Runs found in `cache` are not
-    fitted again; a setting that is refused is listed with its reason.
+    A setting that is refused is listed with its reason. Runs found in `cache` are not fitted again. `options` are
+    further parameters of the classifier, plain values, the same for all.
     """
     parts = {"train": train, "validation": val, "test": test}
     made_of = {name: fingerprint_data(part.X, part.y) for name, part in parts.items()}

@@ -45,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim met `instances` worlds; `worst` is the largest measure seen, `beyond` counts worlds past `allowed`."""
+    """A claim checked in `instances` worlds; `worst` is the largest measure, `beyond` counts worlds past `allowed`."""
 
     key: str
     claim: str
@@ -78,9 +78,10 @@ class ClaimResult:
 def run_claims(
     instances: int = 1000, seed: int = 0, tell: Tell = no_progress, *, workers: int = 2
 ) -> tuple[ClaimResult, ...]:
-    """Check every claim and every control on `instances` random worlds each; the same for the same seed.
+    """Check every claim and every control on `instances` random worlds each, at least 1; the same for the same seed.
 
-    Two workers share the groups; BLAS keeps to one thread, since on matrices this small its own only wait.
+    `workers` threads, at least 1, share the groups; BLAS keeps to one thread, since on matrices this small its own
+    threads only wait.
     """
     if instances < 1 or workers < 1:
         raise CCRError(f"instances and workers must be at least 1, got {instances} and {workers}: try 1000 and 2")

@@ -100,7 +100,7 @@ def too_few_samples(bed: Testbed, count: int, rng: np.random.Generator) -> np.nd
 
 
 def recovery(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Last over first distance to the truth, after steps enough."""
+    """Last over first distance to the truth, after enough steps."""
     return span_recovery(bed, count, rng)[:1]
 
 
@@ -131,7 +131,7 @@ def any_start(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def best_rate(worlds: Worlds, *, most: int = 2000) -> tuple[np.ndarray, int]:
-    """The best constant step for these samples, and steps enough to leave `RECOVERED` of any error in the span.
+    """The best constant step for these samples, and enough steps to leave `RECOVERED` of any error in the span.
 
     Such steps are far longer than the theorem's, which would need thousands.
     """

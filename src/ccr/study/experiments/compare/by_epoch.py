@@ -19,7 +19,8 @@ from ccr.study.experiments.curves import Curve, Workbench, training_curves
 def curves_by_epoch(
     task: Task, *, seeds: Sequence[int], cache: RunCache | None = None, tell: Tell = no_progress
 ) -> list[Curve]:
-    """Curves of baseline and CCR for every seed, at the task's held length."""
+    """Curves of CCR, then of its baseline, one per seed, at the task's held length; those in `cache` are not made
+    again."""
     cache, shared = cache or RunCache(None), shared_key(task)
     curves: list[Curve] = []
     for number, seed in enumerate(seeds):

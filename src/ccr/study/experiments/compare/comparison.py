@@ -100,7 +100,17 @@ def run_comparison(
     cache: RunCache | None = None,
     tell: Tell = no_progress,
 ) -> Comparison:
-    """Run every method with every seed; finished runs are taken from the cache, failures are kept as such."""
+    """Run every method with every seed, and say how far each is from the first.
+
+    Parameters
+    ----------
+    methods : sequence of Method
+        At least one; differences are taken from the first that could be run.
+    seeds : sequence of int
+        At least one; each method is fitted once per seed.
+    cache : RunCache or None
+        Where finished runs are found and kept. A method that fails is listed with its reason and not kept.
+    """
     if not methods or not len(seeds):
         raise CCRError(f"a comparison needs a method and a seed, got {len(methods)} methods and {len(seeds)} seeds")
     cache = cache or RunCache(None)

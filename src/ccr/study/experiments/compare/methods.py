@@ -35,7 +35,8 @@ Group = Literal["ours", "others", "controls"]
 class Contender:
     """A fitted method: its model makes codes, its head (chosen on validation data) predicts from them.
 
-    `concepts` is None where predictions are not made of concepts; `dense` codes count by contribution (METHOD 6).
+    `chosen` names what validation data decided; `concepts` counts the concepts, None where predictions are not made
+    of any; `dense` codes count by contribution (METHOD 6).
     """
 
     model: Any
@@ -60,7 +61,7 @@ class Method:
 
 
 def methods_named(names: Iterable[str] | None = None) -> tuple[Method, ...]:
-    """The methods of these names, in the registry's order; None: all."""
+    """The methods with these names, in the order of `METHODS`; None: all of them."""
     if names is None:
         return METHODS
     wanted = list(dict.fromkeys(names))

@@ -14,13 +14,16 @@ from ccr.study.experiments.compare.task import Task
 from ccr.study.experiments.compare.usage import Usage, resource_usage
 from ccr.study.experiments.part import Part
 
-#: Concepts kept, of an image or of a class, for the curves of accuracy.
+#: Numbers of concepts kept, per image or per class, for the curves of accuracy.
 KEPT = tuple(range(1, 31))
 
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured; None where it does not apply. `right` holds one bit per test image, as hexadecimal text."""
+    """What was measured, None where it does not apply: shares in [0, 1], `fit_memory` in bytes.
+
+    `right` holds one bit per test image, as hexadecimal text; `accuracy_at` and `nec` have an entry for each of `KEPT`.
+    """
 
     method: str
     seed: int
@@ -58,7 +61,7 @@ class Run:
 
 
 def run_method(method: Method, task: Task, seed: int) -> Run:
-    """Fit a method with this seed and measure it."""
+    """Fit a method to the task's training images with this seed, and measure it on the test images."""
     train, validation = task.split(seed)
     with resource_usage() as fitting:
         contender = method.fit(task, train, validation, seed)

@@ -22,7 +22,7 @@ class Usage:
 
 @contextmanager
 def resource_usage() -> Iterator[Usage]:
-    """Measure what happens inside the block."""
+    """Measure what happens inside the block; the `Usage` is filled in when it ends."""
     usage = Usage()
     before = _reset_peak()
     start = time.perf_counter()
