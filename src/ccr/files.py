@@ -59,8 +59,8 @@ def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) 
     """Make `path` a folder of exactly what `write` writes, durably; when anything fails, the old folder still stands.
 
     A folder that stood there is removed with everything in it, so the caller checks first that it may go. On Linux
-    the two are exchanged in one step, so that a reader always sees one of them whole; where the file system cannot,
-    there is a moment with neither.
+    the two are exchanged in one step, so that a reader always sees one of them complete; where the file system cannot,
+    there is a moment with neither, and a process killed then leaves the old one as `.ccr-old-...` beside `path`.
 
     Parameters
     ----------
@@ -83,6 +83,12 @@ def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) 
             _swap(aside, target)
 
 
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Remove what killed processes left half-written in `folder`, where no other process may be writing."""
+    for leftover in Path(folder).glob(f"{ASIDE}*"):
+        _remove(leftover)
+
+
 @contextmanager
 def _aside(target: Path) -> Iterator[Path]:
     """An unused name beside `target`. Whatever has it in the end is removed, and the renaming synced."""
@@ -93,9 +99,8 @@ def _aside(target: Path) -> Iterator[Path]:
         _sync_folder(target.parent)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
-        raise WriteError(
-            error.errno, f"{target} cannot be written ({reason}): make that possible or choose another folder"
-        ) from error
+        remedy = "check the path, its permissions and the free space, or choose another folder"
+        raise WriteError(error.errno, f"{target} cannot be written ({reason}): {remedy}") from error
     finally:
         _remove(aside)
 
@@ -115,12 +120,12 @@ def _copy_mode(target: Path, aside: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISLNK(mode) and mode != aside.stat().st_mode:
-        aside.chmod(mode & 0o777)
+        aside.chmod(stat.S_IMODE(mode))
 
 
 def _swap(aside: Path, target: Path) -> None:
-    """Exchange the two by renaming, and go back when that fails in the middle."""
-    old = target.with_name(ASIDE + secrets.token_hex(8))
+    """Rename `aside` to `target` and remove what stood there; go back when that fails in the middle."""
+    old = target.with_name(f".ccr-old-{secrets.token_hex(8)}")  # no leftover: killed here, it is the only one
     os.rename(target, old)
     try:
         os.rename(aside, target)

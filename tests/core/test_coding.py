@@ -86,7 +86,7 @@ def test_selected_entries_are_the_masked_ones(
     X, D = data(*shape)
     scores = np.round(X @ D.T, 1)  # ties and zeros
     for rule in (ThresholdRule(threshold, positive), TopRule(1 + shape[3] % len(D))):
-        pointers, indices, values = rule.select(scores)
+        pointers, indices, values = rule.encoder(np.eye(len(D), dtype=np.float32))(torch.from_numpy(scores))
         codes = sparse.csr_matrix((values, indices, pointers), shape=scores.shape).toarray()
         mask = rule.mask(torch.from_numpy(scores)).numpy()
         if isinstance(rule, ThresholdRule):

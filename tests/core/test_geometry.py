@@ -61,7 +61,7 @@ def test_centered_is_the_direction_from_the_mean() -> None:
 
 
 def test_a_vector_instead_of_rows_is_refused() -> None:
-    with pytest.raises(CCRError, match="one item a row"):
+    with pytest.raises(CCRError, match="one item per row"):
         unit_rows(np.ones(3))
 
 

@@ -14,7 +14,7 @@ from ccr.core.geometry import unit_rows
 from ccr.core.refine import Training, refine
 from ccr.core.refine.dense import DenseEngine, dropped, gradients
 from ccr.core.refine.engine import State, StepConfig
-from ccr.core.refine.loop import Best
+from ccr.core.refine.progress import BestEpoch
 from ccr.errors import CCRError
 from tests.conftest import Data
 
@@ -191,7 +191,7 @@ def test_history_says_what_happened(planted: Data) -> None:
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20), st.integers(1, 1000))
 def test_the_kept_epoch_is_the_latest_that_cannot_be_told_from_the_best(scores: list[float], n: int) -> None:
-    exact, default = Best(Training(tol=0.0), n), Best(Training(), n)
+    exact, default = BestEpoch(Training(tol=0.0), n), BestEpoch(Training(), n)
     for number, score in enumerate(scores, start=1):
         exact.offer(number, score)
         default.offer(number, score)

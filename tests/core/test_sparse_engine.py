@@ -47,7 +47,15 @@ def start(rule: Rule, seed: int = 0) -> State:
 
 
 def options(**changes: object) -> StepConfig:
-    settings = {"radius": 0.3, "adaptive": True, "momentum": 0.9, "dropout": 0.0, "alpha": 1e-3, "scale": 0.3, "seed": 5}
+    settings = {
+        "radius": 0.3,
+        "adaptive": True,
+        "momentum": 0.9,
+        "dropout": 0.0,
+        "alpha": 1e-3,
+        "scale": 0.3,
+        "seed": 5,
+    }
     return StepConfig(**{**settings, **changes})  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.encoders.preprocess import ClipPreprocess
-from ccr.data.encoders.protocol import digest_of, filled, unit
+from ccr.data.encoders.protocol import digest_of, fill_template, unit
 
 
 class PixelEncoder:
@@ -47,7 +47,7 @@ class PixelEncoder:
 
     def embed_texts(self, texts, *, template=None) -> np.ndarray:
         rows = []
-        for text in filled(template or self.template, texts):
+        for text in fill_template(template or self.template, texts):
             rng = np.random.default_rng(list(text.encode()))
             rows.append(rng.standard_normal(self.dimension))
         return unit(np.array(rows))

@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from ccr.data.datasets import open_dataset
 from ccr.data.encoders import load_encoder
-from ccr.data.encoders.adapter import ADAPTER_FILE, load_adapter
+from ccr.data.encoders.adapter import load_adapter
 from ccr.errors import FormatError
 
 pytest.importorskip("onnxruntime", reason="needs the bundled extra")
@@ -70,8 +70,7 @@ def test_int8_kernels_do_not_saturate(encoder):
 def test_the_template_is_part_of_the_text_fingerprint_alone(encoder):
     prompted = load_encoder("bundled", template="a photo of {}")
     assert prompted.fingerprint == encoder.fingerprint
-    if ADAPTER_FILE.is_file():
-        assert prompted.text_fingerprint != encoder.text_fingerprint
+    assert prompted.text_fingerprint != encoder.text_fingerprint
 
 
 @pytest.fixture
@@ -108,9 +107,6 @@ def test_a_damaged_adapter_is_explained(tmp_path):
         load_adapter(tmp_path / "a.safetensors")
 
 
-@pytest.mark.skipif(
-    not ADAPTER_FILE.is_file(), reason="the text adapter is not trained yet: tools/train_text_adapter.py"
-)
 def test_texts_find_their_images(encoder, rows, capfd):
     texts = encoder.embed_texts(["watermelon", "orange satsumas"])
     assert texts.shape == (2, 512)

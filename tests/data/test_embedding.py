@@ -108,9 +108,10 @@ def test_damaged_chunks_and_torn_files_are_made_again(images, tmp_path):
     data = bytearray(chunk.read_bytes())
     data[len(data) // 2] ^= 255
     chunk.write_bytes(data)
-    (tmp_path / "s/progress/.chunk_3.npz.aside").write_bytes(b"torn")
+    (tmp_path / "s/progress/.ccr-aside-0123").write_bytes(b"torn")
     (tmp_path / "s/img_emb").mkdir()
-    (tmp_path / "s/img_emb/.img_emb_0.npy.aside").write_bytes(b"torn")
+    (tmp_path / "s/img_emb/.ccr-aside-4567").write_bytes(b"torn")
+    (tmp_path / "s/.ccr-aside-89ab").write_bytes(b"torn")
     assert embed_dataset(dataset, PixelEncoder(), tmp_path / "s", **QUICK).resumed == 8
     assert folder_files(tmp_path / "s") == folder_files(tmp_path / "clean")
 
@@ -156,7 +157,7 @@ def run_and_kill(script, after):
     return children
 
 
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+@pytest.mark.skipif(os.name != "posix", reason="only POSIX has SIGKILL")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_killed_runs_give_the_same_store(tmp_path, workers):
     data = make_images(tmp_path / "images", 120, copies=20)

@@ -10,7 +10,7 @@ from ccr.core.devices import resolve_device
 from ccr.data.encoders import load_encoder, parse_spec
 from ccr.data.encoders.openclip import check_activation, explain_import, split_target
 from ccr.data.encoders.preprocess import ClipPreprocess
-from ccr.data.encoders.protocol import batches, digest_of, filled
+from ccr.data.encoders.protocol import batches, digest_of, fill_template
 from ccr.errors import CCRError
 from tests.data.helpers import picture
 
@@ -44,10 +44,14 @@ def test_options_are_checked_before_anything_is_loaded():
 
 
 def test_texts_are_data_in_templates():
-    assert filled("a {} on a table", ["{}", "%s", "<b>"]) == ["a {} on a table", "a %s on a table", "a <b> on a table"]
-    assert filled(None, ["x"]) == ["x"]
+    assert fill_template("a {} on a table", ["{}", "%s", "<b>"]) == [
+        "a {} on a table",
+        "a %s on a table",
+        "a <b> on a table",
+    ]
+    assert fill_template(None, ["x"]) == ["x"]
     with pytest.raises(CCRError, match="put it in a list"):
-        filled(None, "x")
+        fill_template(None, "x")
 
 
 @given(st.lists(st.integers()), st.integers(1, 9))
@@ -71,7 +75,7 @@ def test_a_crop_is_square_and_the_crop_of_itself(width, height):
 
 
 def test_preprocessing_is_transformers_for_a_square_image():
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="needs the hf extra")
     image = picture(1, (300, 300))
     processor = getattr(transformers, "CLIPImageProcessorPil", transformers.CLIPImageProcessor)()
     expected = processor(image, return_tensors="np")["pixel_values"]

@@ -47,7 +47,7 @@ def test_labels_of_another_length(digits: Data) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (lambda y: np.full(len(y), "same"), "at least two classes, got only"),
+        (lambda y: np.full(len(y), "same"), "at least two classes, got one class"),
         (lambda y: np.stack([y, y]), "one for each row"),
         (lambda y: np.where(np.arange(len(y)) == 4, np.nan, 1.0), "must not be missing"),
         (lambda y: np.array([*y[:-1], 3], dtype=object), "all of one kind"),

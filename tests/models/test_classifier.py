@@ -107,7 +107,7 @@ def test_every_preparation_trains(digits: Data, dispersion: object, center: str 
         random_state=0,  # type: ignore[arg-type]
     ).fit(digits.X[:300], digits.y[:300])
     assert model.score(digits.X_test, digits.y_test) > 0.3
-    placed = model.space_.place(digits.concepts.embeddings)
+    placed = model.space_.texts(digits.concepts.embeddings)
     assert np.allclose(placed, model.initial_concepts_.embeddings, atol=1e-6)
 
 

@@ -3,16 +3,20 @@ and words drawn at random."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import centered, unit_rows
-from ccr.data.vocab import WORDS_FILE, random_words, read_concepts
-from ccr.errors import CCRError
-from ccr.models.rivals import LinearProbe, ZeroShot, random_unit_concepts
+from ccr.data.vocab import random_words, read_concepts
+from ccr.data.vocab.words import WORDS_FILE
+from ccr.errors import CCRError, FormatError
+from ccr.models.rivals import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
 from ccr.models.unfitted import NotFittedError
 from tests.conftest import Data
 
@@ -79,19 +83,58 @@ def test_the_penalty_is_chosen_on_validation_data() -> None:
 
 def test_ties_go_to_the_stronger_penalty() -> None:
     X, y = np.repeat(np.eye(4), 30, axis=0), np.repeat(np.arange(4), 30)
-    probe = LinearProbe((0.1, 5.0, 1.0), random_state=0).fit(X, y)
+    probe = LinearProbe((0.1, 5.0, 1.0)).fit(X, y)
     assert set(probe.validation_accuracy_.values()) == {1.0}
     assert probe.alpha_ == 5.0
 
 
-def test_held_out_rows_take_no_part_in_the_fit() -> None:
-    X, y = blobs(3)
-    probe = LinearProbe([3.0], tol=1e-6, random_state=5).fit(X, y)
-    again = clone(probe).fit(X, y)
-    assert np.array_equal(probe.coef_, again.coef_)
-    assert not np.allclose(probe.coef_, LinearProbe([3.0], tol=1e-6, random_state=6).fit(X, y).coef_, atol=1e-4)
-    whole = LinearProbe([3.0], tol=1e-6, validation_fraction=0.0).fit(X, y)
-    assert np.allclose(whole.coef_, LinearProbe([3.0], tol=1e-6).fit(X, y, validation=(X, y)).coef_, atol=1e-4)
+def test_cross_validation_chooses_as_scikit_learn_does(digits: Data) -> None:
+    alphas = (0.03, 3.0, 300.0)
+    probe = LinearProbe(alphas, tol=1e-6).fit(digits.X, digits.y)
+    rows = probe.transform(digits.X) * 8.0  # coordinates of size 1, for which the penalties are meant
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    search = GridSearchCV(LogisticRegression(max_iter=5000, tol=1e-6), {"C": [1 / alpha for alpha in alphas]}, cv=folds)
+    search.fit(rows, digits.y)
+    ours = [probe.validation_accuracy_[alpha] for alpha in alphas]
+    assert np.allclose(ours, search.cv_results_["mean_test_score"], atol=2e-3)
+    assert probe.alpha_ == pytest.approx(1 / search.best_params_["C"])
+    whole = LinearProbe([probe.alpha_], tol=1e-6).fit(digits.X, digits.y, validation=(digits.X, digits.y))
+    assert np.array_equal(probe.coef_, whole.coef_)  # fitted to all rows in the end
+
+
+def test_too_few_images_for_folds_are_refused() -> None:
+    with pytest.raises(CCRError, match="3 images of every class"):
+        LinearProbe().fit(np.eye(4), [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("kind", ["probe", "zero-shot", "label-free", "label-free with features"])
+def test_rivals_save_and_load(kind: str, digits: Data, tmp_path: Path) -> None:
+    X, y = digits.X, digits.y
+    texts = Concepts(sorted(set(y)), np.random.default_rng(0).normal(size=(10, 64)))
+    model: Any = {
+        "probe": LinearProbe((1.0, 10.0)),
+        "zero-shot": ZeroShot(texts),
+        "label-free": LabelFreeCBM(digits.concepts, length=5, random_state=0),
+        "label-free with features": LabelFreeCBM(digits.concepts, length=5, cutoff=-1, max_iter=3, random_state=0),
+    }[kind]
+    features = np.hstack([X, X**2])
+    model.fit(X, y, **({"features": features} if "features" in kind else {}))
+    shown = (features if "features" in kind else X)[:50]
+    model.save(tmp_path / "rival")
+    again = type(model).load(tmp_path / "rival")
+    assert np.array_equal(again.decision_function(shown), model.decision_function(shown))
+    assert np.array_equal(again.predict(shown), model.predict(shown))
+    assert str(again.get_params()) == str(model.get_params())
+    for name in ("alpha_", "validation_accuracy_", "length_", "n_iter_"):
+        assert getattr(again, name, None) == getattr(model, name, None)
+    with pytest.raises(FormatError, match=f"holds a {type(model).__name__}"):
+        ConceptClassifier.load(tmp_path / "rival")
+    others = {LinearProbe, ZeroShot, LabelFreeCBM} - {type(model)}
+    for other in others:
+        with pytest.raises(FormatError, match="load it with the class of that name"):
+            other.load(tmp_path / "rival")
+    with pytest.raises(CCRError, match="read-only"):
+        model.coef_ = model.coef_ * 2
 
 
 def test_what_a_probe_says_and_refuses(digits: Data) -> None:

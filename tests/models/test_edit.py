@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric, TopK
+from ccr import Angular, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Symmetric, TopK
 from ccr.core.coding import ThresholdRule, TopRule
 from ccr.core.heads import LinearHead, softmax_objective
 from ccr.core.space import Space
 from ccr.errors import CCRError, FormatError
 from ccr.models.edit import EditSession
-from ccr.models.fitted import Fitted, stored_concepts
+from ccr.models.model_format import stored_concepts
+from ccr.models.provenance import Provenance
 from ccr.models.unfitted import NotFittedError
 from tests.conftest import Data
 
@@ -30,36 +31,32 @@ def model(digits: Data) -> ConceptClassifier:
     return ConceptClassifier(digits.concepts, coder=coder, max_iter=5, random_state=0).fit(digits.X, digits.y)
 
 
-def random_model(seed: int, *, top: bool = False) -> ConceptClassifier:
+def random_model(seed: int, *, top: bool = False, fingerprint: str | None = None) -> ConceptClassifier:
     """A model that nobody trained, of a random shape, space and rule."""
     rng = np.random.default_rng(seed)
     n, d, classes = int(rng.integers(4, 12)), int(rng.integers(3, 9)), int(rng.integers(2, 5))
     texts = Concepts([*HOSTILE, *"abcdefgh"][:n], rng.normal(size=(n, d)) + rng.integers(0, 2))
     center: Any = [None, "data"][rng.integers(2)]
-    mean = (0.1 * rng.normal(size=d)).astype(np.float32) if center else None
     dispersion = [None, Angular(), Symmetric(0.7)][rng.integers(3)]
-    space = Space.fit(texts.embeddings, mean, center=center, dispersion=dispersion)
-    initial = texts.with_embeddings(space.place(texts.embeddings))
+    space = Space.fit(texts.embeddings, rng.normal(size=(20, d)) + 0.5, center=center, dispersion=dispersion)
+    initial = texts.with_embeddings(space.texts(texts.embeddings))
     moved = initial.embeddings + 0.1 * rng.normal(size=(n, d))
-    made = ConceptClassifier(texts, center=center, dispersion=dispersion)
-    scale = 10.0 ** rng.integers(-2, 3)
-    made._adopt(
-        Fitted(
-            classes=np.array([f"class {c}" for c in range(classes)]),
-            initial=initial,
-            refined=stored_concepts(texts.names, initial.with_embeddings(moved).embeddings),
-            coef=(scale * rng.normal(size=(classes, n))).astype(np.float32),
-            intercept=rng.normal(size=classes).astype(np.float32),
-            space=space,
-            rule=TopRule(3) if top else ThresholdRule(float(rng.uniform(0, 0.5)), bool(rng.integers(2))),
-            history=(),
-            best_epoch=0,
-            encoder=None,
-            encoder_fingerprint=None,
-            metrics={},
-        )
+    settings = ConceptClassifier(texts, center=center, dispersion=dispersion).settings()
+    coef = (10.0 ** rng.integers(-2, 3) * rng.normal(size=(classes, n))).astype(np.float32)
+    made = ConceptModel(
+        space=space,
+        concepts=stored_concepts(texts.names, initial.with_embeddings(moved).embeddings),
+        initial=initial,
+        rule=TopRule(3) if top else ThresholdRule(float(rng.uniform(0, 0.5)), bool(rng.integers(2))),
+        head=LinearHead(coef, rng.normal(size=classes).astype(np.float32)),
+        classes=np.array([f"class {c}" for c in range(classes)]),
+        provenance=Provenance(settings, texts=texts, encoder_fingerprint=fingerprint),
     )
-    return made
+    return ConceptClassifier.of(made)
+
+
+def edited_by(session: EditSession) -> ConceptClassifier:
+    return ConceptClassifier.of(session.model())
 
 
 def random_edits(session: EditSession, seed: int, count: int = 6) -> EditSession:
@@ -130,21 +127,21 @@ def test_explanations_of_any_model_add_up_before_and_after_edits(top: bool, seed
     model = random_model(seed, top=top)
     X = np.random.default_rng(seed).normal(size=(5, model.n_features_in_))
     assert_additive(model, X)
-    assert_additive(random_edits(model.edit(), seed).model(), X)
+    assert_additive(edited_by(random_edits(model.edit(), seed)), X)
 
 
 @given(st.integers(0, 10**6))
 def test_edits_then_undo_give_the_identical_model(seed: int) -> None:
     model = random_model(seed)
-    before = model.edit().model()
+    before = edited_by(model.edit())
     session = random_edits(model.edit(), seed)
-    edited = session.model()
+    edited = edited_by(session)
     assert same(model, before)
     assert len(session) == len(edited.edits_)
     while len(session):
         session.undo()
-    assert same(session.model(), model)
-    assert same(session.model(), before)
+    assert same(edited_by(session), model)
+    assert same(edited_by(session), before)
     with pytest.raises(CCRError, match="0 edits to undo"):
         session.undo()
 
@@ -152,7 +149,7 @@ def test_edits_then_undo_give_the_identical_model(seed: int) -> None:
 def test_undone_edits_leave_the_same_folder(model: ConceptClassifier, digits: Data, tmp_path: Path) -> None:
     model.save(tmp_path / "original")
     session = model.edit().suppress("stroke 3").rename("stroke 4", HOSTILE[0]).pin("stroke 5").refit(digits.X, digits.y)
-    session.undo(4).model().save(tmp_path / "undone")
+    edited_by(session.undo(4)).save(tmp_path / "undone")
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "undone" / name).read_bytes() == (tmp_path / "original" / name).read_bytes()
 
@@ -162,7 +159,7 @@ def test_the_log_is_plain_and_a_prefix_of_edits_is_the_same_as_undo(seed: int) -
     session = random_edits(random_model(seed).edit(), seed)
     log = [edit.to_dict() for edit in session.log]
     assert json.loads(json.dumps(log, allow_nan=False)) == log
-    assert list(session.model().edits_) == log
+    assert list(edited_by(session).edits_) == log
     if len(session) > 2:
         fewer = random_edits(random_model(seed).edit(), seed)
         fewer.undo(2)
@@ -172,7 +169,9 @@ def test_the_log_is_plain_and_a_prefix_of_edits_is_the_same_as_undo(seed: int) -
 def test_the_log_lives_in_the_folder_and_older_folders_have_none(
     model: ConceptClassifier, digits: Data, tmp_path: Path
 ) -> None:
-    edited = model.edit().rename("stroke 1", HOSTILE[1]).zero_weight(HOSTILE[1], "digit 3").suppress("stroke 2").model()
+    edited = edited_by(
+        model.edit().rename("stroke 1", HOSTILE[1]).zero_weight(HOSTILE[1], "digit 3").suppress("stroke 2")
+    )
     edited.save(tmp_path / "edited")
     again = ConceptClassifier.load(tmp_path / "edited")
     assert again.edits_ == edited.edits_
@@ -180,9 +179,9 @@ def test_the_log_lives_in_the_folder_and_older_folders_have_none(
     assert np.array_equal(again.predict(digits.X_test), edited.predict(digits.X_test))
     more = again.edit().scale("stroke 9", 0.5)
     assert [edit.action for edit in more.log] == ["scale"]
-    assert [edit["action"] for edit in more.model().edits_] == ["rename", "zero_weight", "suppress", "scale"]
+    assert [edit["action"] for edit in edited_by(more).edits_] == ["rename", "zero_weight", "suppress", "scale"]
     # What was zeroed in an earlier session stays zero when the head is refitted.
-    refitted = more.refit(digits.X, digits.y).model()
+    refitted = edited_by(more.refit(digits.X, digits.y))
     assert refitted.coef_[3, refitted.concepts_.index(HOSTILE[1])] == 0.0
     config = json.loads((tmp_path / "edited" / "config.json").read_text())
     for changed in ({k: v for k, v in config.items() if k != "edits"}, {**config, "edits": ["nonsense"]}):
@@ -195,7 +194,7 @@ def test_the_log_lives_in_the_folder_and_older_folders_have_none(
 
 
 def test_suppressing_takes_a_concept_out_of_every_sum(model: ConceptClassifier, digits: Data) -> None:
-    edited = model.edit().suppress("stroke 7").model()
+    edited = edited_by(model.edit().suppress("stroke 7"))
     assert "stroke 7" not in edited.concepts_.names
     column = model.concepts_.index("stroke 7")
     codes = model.transform(digits.X_test).toarray()
@@ -207,14 +206,14 @@ def test_suppressing_takes_a_concept_out_of_every_sum(model: ConceptClassifier, 
 
 def test_scaling_renaming_and_weights(model: ConceptClassifier, digits: Data) -> None:
     codes = model.transform(digits.X_test)
-    edited = model.edit().scale("stroke 7", 0.5).model()
+    edited = edited_by(model.edit().scale("stroke 7", 0.5))
     scaled = model.coef_.copy()
     scaled[:, 7] *= 0.5
     assert np.array_equal(edited.coef_, scaled)
-    renamed = model.edit().rename("stroke 7", f"  {HOSTILE[3]} ").model()
+    renamed = edited_by(model.edit().rename("stroke 7", f"  {HOSTILE[3]} "))
     assert renamed.concepts_.names[7] == renamed.initial_concepts_.names[7] == renamed.concepts.names[7] == HOSTILE[3]
     assert np.array_equal(renamed.decision_function(digits.X_test), model.decision_function(digits.X_test))
-    weighed = model.edit().set_weight("stroke 7", "digit 2", 3.5).zero_weight("stroke 8", "digit 2").model()
+    weighed = edited_by(model.edit().set_weight("stroke 7", "digit 2", 3.5).zero_weight("stroke 8", "digit 2"))
     assert weighed.coef_[2, 7] == 3.5
     assert weighed.coef_[2, 8] == 0.0
     expected = LinearHead(weighed.coef_, weighed.intercept_).logits(codes)
@@ -223,7 +222,7 @@ def test_scaling_renaming_and_weights(model: ConceptClassifier, digits: Data) ->
 
 
 def test_pinning_puts_a_concept_back(model: ConceptClassifier, digits: Data) -> None:
-    edited = model.edit().pin("stroke 7").model()
+    edited = edited_by(model.edit().pin("stroke 7"))
     assert np.array_equal(edited.concepts_.embeddings[7], model.initial_concepts_.embeddings[7])
     assert not np.array_equal(model.concepts_.embeddings[7], model.initial_concepts_.embeddings[7])
     drift = {found.concept: found for found in edited.audit().concepts}
@@ -246,17 +245,19 @@ class Encoder:
 def test_an_added_concept_is_placed_like_the_others(model: ConceptClassifier, digits: Data) -> None:
     raw = digits.concepts.embeddings[7]
     session = model.edit().add("again", 5 * raw)
-    edited = session.model()
+    edited = edited_by(session)
     assert np.allclose(edited.concepts_.embeddings[-1], model.initial_concepts_.embeddings[7], atol=1e-6)
     assert np.array_equal(edited.predict(digits.X_test), model.predict(digits.X_test))  # no weights yet
     assert edited.transform(digits.X_test[:3]).shape == (3, 41)
     encoder = Encoder(raw)
-    by_text = model.edit().add("again", encoder=encoder, text="a photo of a stroke", weights={"digit 1": 2.0}).model()
+    by_text = edited_by(
+        model.edit().add("again", encoder=encoder, text="a photo of a stroke", weights={"digit 1": 2.0})
+    )
     assert encoder.asked == ["a photo of a stroke"]
     assert np.allclose(by_text.concepts_.embeddings, edited.concepts_.embeddings, atol=1e-6)
     assert by_text.coef_[1, -1] == 2.0
     assert by_text.edits_[0]["text"] == "a photo of a stroke"
-    refitted = session.refit(digits.X, digits.y).model()
+    refitted = edited_by(session.refit(digits.X, digits.y))
     assert np.abs(refitted.coef_[:, -1]).max() > 0.01
 
 
@@ -265,11 +266,11 @@ def test_merging_duplicates_changes_no_logit(digits: Data) -> None:
     concepts = Concepts([*digits.concepts.names, "twin"], embeddings)
     coder = HardThreshold(length=10)
     model = ConceptClassifier(concepts, coder=coder, radius=0, max_iter=3, random_state=0).fit(digits.X, digits.y)
-    merged = model.edit().merge("stroke 0", "twin", name="twin").model()
+    merged = edited_by(model.edit().merge("stroke 0", "twin", name="twin"))
     assert merged.concepts_.names[0] == "twin"
     assert len(merged.concepts_) == 40
     assert np.allclose(merged.decision_function(digits.X_test), model.decision_function(digits.X_test), atol=1e-3)
-    other = model.edit().merge("stroke 1", "stroke 2").model()
+    other = edited_by(model.edit().merge("stroke 1", "stroke 2"))
     halfway = model.concepts_.embeddings[1].astype(float) + model.concepts_.embeddings[2]
     assert np.allclose(other.concepts_.embeddings[1], halfway / np.linalg.norm(halfway), atol=1e-6)
     assert "stroke 2" not in other.concepts_.names
@@ -281,13 +282,13 @@ def test_effect_by_class_and_refit(model: ConceptClassifier, digits: Data) -> No
         session.suppress(f"stroke {number}")
     damaged = session.effect(digits.X_test, digits.y_test)
     assert damaged.before == pytest.approx(model.score(digits.X_test, digits.y_test))
-    assert damaged.after == pytest.approx(session.model().score(digits.X_test, digits.y_test))
+    assert damaged.after == pytest.approx(edited_by(session).score(digits.X_test, digits.y_test))
     assert damaged.after < damaged.before
     assert sum(row.n for row in damaged.classes) == damaged.n == len(digits.y_test)
     assert sum(row.n * row.after for row in damaged.classes) == pytest.approx(damaged.n * damaged.after)
     gains = [row.after - row.before for row in damaged.classes]
     assert gains == sorted(gains)
-    before, after = model.predict(digits.X_test), session.model().predict(digits.X_test)
+    before, after = model.predict(digits.X_test), edited_by(session).predict(digits.X_test)
     assert damaged.changed == (before != after).sum()
     session.refit(digits.X, digits.y)
     assert session.effect(digits.X_test, digits.y_test).after > damaged.after
@@ -302,7 +303,7 @@ def test_refitting_finds_the_least_penalised_loss(model: ConceptClassifier, digi
     session = model.edit()
     if fixed:
         session.set_weight("stroke 7", "digit 2", 3.5).zero_weight("stroke 8", "digit 2").rename("stroke 8", "eight")
-    edited = session.refit(digits.X, digits.y, alpha=1e-3).model()
+    edited = edited_by(session.refit(digits.X, digits.y, alpha=1e-3))
     codes = edited.transform(digits.X)
     size = np.sqrt((codes.data.astype(float) ** 2).mean())
     y = np.searchsorted(model.classes_, digits.y)
@@ -323,7 +324,7 @@ def test_class_weights_count_in_a_refit(digits: Data) -> None:
     model = ConceptClassifier(digits.concepts, class_weight="balanced", max_iter=1, random_state=0)
     model.fit(digits.X, digits.y)
     keep = digits.y != "digit 9"  # a class without images
-    edited = model.edit().refit(digits.X[keep], digits.y[keep]).model()
+    edited = edited_by(model.edit().refit(digits.X[keep], digits.y[keep]))
     assert edited.score(digits.X_test, digits.y_test) > 0.7
     with pytest.raises(CCRError, match="were not there"):
         model.edit().refit(digits.X, np.full(len(digits.X), "zebra"))
@@ -355,15 +356,14 @@ def test_refused_edits_change_nothing(model: ConceptClassifier, digits: Data) ->
         with pytest.raises(CCRError, match=message):
             act()
     assert len(session) == 0
-    assert same(session.model(), model)
+    assert same(edited_by(session), model)
     with pytest.raises(NotFittedError):
         ConceptClassifier(digits.concepts).edit()
 
 
 def test_an_encoder_of_another_space_is_refused(digits: Data) -> None:
-    model = random_model(1)
+    model = random_model(1, fingerprint="ours")
     row = np.ones(model.n_features_in_)
-    object.__setattr__(model._fitted, "encoder_fingerprint", "ours")
     with pytest.raises(CCRError, match="use the model's encoder"):
         model.edit().add("new", encoder=Encoder(row, "theirs"))
     assert len(model.edit().add("new", encoder=Encoder(row, "ours"))) == 1
@@ -379,7 +379,8 @@ def test_opposites_cannot_be_merged() -> None:
 
 
 def test_an_edited_model_is_a_whole_model(model: ConceptClassifier, digits: Data, tmp_path: Path) -> None:
-    edited = model.edit().suppress("stroke 1").add(HOSTILE[4], digits.concepts.embeddings[1]).model()
+    edited = edited_by(model.edit().suppress("stroke 1").add(HOSTILE[4], digits.concepts.embeddings[1]))
+    assert isinstance(model.edit().model(), ConceptModel)
     assert edited.evaluate(digits.X_test, digits.y_test).n == len(digits.y_test)
     assert edited.view(digits.X_test, digits.y_test).unused() == (HOSTILE[4],)
     edited.set_params(coder__length=4)
@@ -450,5 +451,5 @@ def test_on_real_clip_embeddings_everything_adds_up(clip: Data) -> None:
         if counterfactual is not None:
             moved = ours.intervene({term.concept: 0.0 for term in counterfactual.removed})
             assert moved.after.prediction == counterfactual.becomes
-    edited = models[0.1].edit().suppress(models[0.1].concepts_.names[0]).refit(clip.X, clip.y).model()
+    edited = edited_by(models[0.1].edit().suppress(models[0.1].concepts_.names[0]).refit(clip.X, clip.y))
     assert_additive(edited, clip.X_test[:25])

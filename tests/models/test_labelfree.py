@@ -260,5 +260,8 @@ def test_bad_data() -> None:
     with pytest.raises(CCRError, match="dimensions"):
         model.fit(X[:, :5], y)
     model.fit(X, y)
-    with pytest.raises(CCRError, match="12 columns of the training features, got 5"):
+    with pytest.raises(CCRError, match="12 dimensions, got 5"):
         model.predict(X[:, :5])
+    model.fit(X, y, features=np.hstack([X, X]))
+    with pytest.raises(CCRError, match="24 columns of the training features, got 12"):
+        model.predict(X)

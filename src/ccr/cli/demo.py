@@ -60,7 +60,7 @@ def demo(
         probing = pool.submit(probe_accuracy, **parts)
         gain = _gain(concepts, parts, silent=as_json)
         probe = probing.result()
-    gain.model.metrics_["test"] = gain.model.evaluate(store.select("test")).to_dict()
+    gain.model.model_ = gain.model.model_.with_metrics("test", gain.model.evaluate(store.select("test")).to_dict())
     gain.model.save(out / "model")
     gain.baseline_model.save(out / "baseline")
     right, wrong = _write_report(out / "report.html", gain, probe, store, concepts)

@@ -65,8 +65,7 @@ def fit(
         for name, size in _radii(radius, baseline=baseline).items():
             model = fit_on(ConceptClassifier(embedded, **options, radius=size), opened, name, tell)
             evaluations[name] = model.evaluate(rows)
-    model.metrics_[split] = evaluations[name].to_dict()
-    model.save(out)
+    model.model_.with_metrics(split, evaluations[name].to_dict()).save(out)
     if as_json:
         _print_json(evaluations, split, out, epochs=len(model.history_))
     else:

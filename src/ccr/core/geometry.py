@@ -1,6 +1,6 @@
 """Unit rows, centring, dispersion, projections, coherence (METHOD 4, 5 and 7).
 
-Every function takes a NumPy array or a torch tensor with one item a row and returns the same kind, on the
+Every function takes a NumPy array or a torch tensor with one item per row and returns the same kind, on the
 same device and in the same floating type; other input becomes float64 NumPy. No argument is changed.
 """
 
@@ -228,5 +228,5 @@ def _tensor(rows: Any) -> torch.Tensor:
     if not tensor.is_floating_point():
         tensor = tensor.double()
     if tensor.ndim != 2:
-        raise CCRError(f"embeddings must be a matrix with one item a row, got shape {tuple(tensor.shape)}")
+        raise CCRError(f"embeddings must be a matrix with one item per row, got shape {tuple(tensor.shape)}")
     return tensor

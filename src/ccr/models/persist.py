@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ccr.errors import CCRError, FormatError
+from ccr.files import replace_folder, write_bytes, write_text
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
@@ -31,13 +30,12 @@ class ModelFolder(NamedTuple):
 
 
 def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
-    """Write the folder `path` aside and rename it into place: a crash leaves the old model or none.
+    """Write the folder `path` whole or not at all: a crash leaves the old model or none.
 
     An existing model is replaced; any other folder that is not empty is refused.
     """
     target = Path(path)
     _check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
     blob = save_tensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
     header = {
         "format": FORMAT,
@@ -45,15 +43,12 @@ def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
         "tensors_sha256": hashlib.sha256(blob).hexdigest(),
     }
     text = json.dumps({**header, **config}, indent=1, ensure_ascii=False, allow_nan=False)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=".tmp", dir=target.parent))
-    try:
-        _write(aside / TENSORS, blob)
-        _write(aside / CONFIG, text.encode("utf-8"))
-        aside.chmod(0o755)
-        _swap(aside, target)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+
+    def write(folder: Path) -> None:
+        write_bytes(folder / TENSORS, blob)
+        write_text(folder / CONFIG, text)
+
+    replace_folder(target, write)
     return target
 
 
@@ -112,24 +107,3 @@ def _check_target(target: Path) -> None:
         raise CCRError(f"a model is a folder, but {target} is a file: choose another name")
     if target.is_dir() and any(target.iterdir()) and not is_model_folder(target):
         raise CCRError(f"{target} is not empty and not a ccr model, so it is left alone: choose another folder")
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _swap(aside: Path, target: Path) -> None:
-    if not target.exists():
-        aside.rename(target)
-        return
-    old = aside.with_name(aside.name + ".old")
-    target.rename(old)
-    try:
-        aside.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -1,30 +1,36 @@
 """Coders: embeddings -> sparse codes (METHOD 1 and 3).
 
 A coder says what the user wants (`HardThreshold(length=12)`); its `rule` is that wish fitted to data
-(`ThresholdRule(0.153)`), which decides entry by entry what of the scores `X D^T` stays in the code.
+(`ThresholdRule(0.153)`), which every rule turns into codes.
 """
 
-from ccr.core.coding.coders import IPOMP, OMP, Coder, HardThreshold, NonNegativeLasso, Sign, TopK, check_length
-from ccr.core.coding.codes import apply_rule, code_chunks, code_size, logits_of, map_codes
+from ccr.core.coding.coders import (
+    IPOMP,
+    OMP,
+    Coder,
+    HardThreshold,
+    NonNegativeLasso,
+    ScoreCoder,
+    Sign,
+    TopK,
+    check_length,
+    is_differentiable,
+)
+from ccr.core.coding.codes import apply_rule, code_chunks, code_size, map_codes, root_mean_square
+from ccr.core.coding.entries import ActiveEntries, Selection
 from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
-from ccr.core.coding.rules import (
-    CALIBRATION_ROWS,
-    NUDGE,
-    ActiveEntries,
-    Rule,
-    Selection,
-    ThresholdRule,
-    TopRule,
-    calibrate,
-)
+from ccr.core.coding.registry import CODERS, RULES, rule_from_dict, rule_to_dict
+from ccr.core.coding.rules import CALIBRATION_ROWS, NUDGE, Rule, ScoreRule, ThresholdRule, TopRule, calibrate
 from ccr.core.coding.scoring import Panels, line_zeros, screens
 
 __all__ = [
     "CALIBRATION_ROWS",
+    "CODERS",
     "IPOMP",
     "NUDGE",
     "OMP",
+    "RULES",
     "ActiveEntries",
     "Coder",
     "HardThreshold",
@@ -33,6 +39,8 @@ __all__ = [
     "Panels",
     "PursuitRule",
     "Rule",
+    "ScoreCoder",
+    "ScoreRule",
     "Selection",
     "Sign",
     "ThresholdRule",
@@ -43,8 +51,11 @@ __all__ = [
     "check_length",
     "code_chunks",
     "code_size",
+    "is_differentiable",
     "line_zeros",
-    "logits_of",
     "map_codes",
+    "root_mean_square",
+    "rule_from_dict",
+    "rule_to_dict",
     "screens",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeGuard
 
 import numpy as np
 from scipy import sparse
@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from ccr.core.coding.codes import apply_rule
 from ccr.core.coding.lasso import LassoRule, calibrate_alpha
 from ccr.core.coding.pursuit import PursuitRule
-from ccr.core.coding.rules import Rule, ThresholdRule, TopRule, calibrate
+from ccr.core.coding.rules import Rule, ScoreRule, ThresholdRule, TopRule, calibrate
 from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError
 
@@ -20,19 +20,49 @@ Sign = Literal["both", "positive"]
 
 
 class Coder(Protocol):
-    """A user's choice of coding. `differentiable`: the dictionary can be refined through it."""
+    """A user's choice of coding. `differentiable`: its rules are score rules, and a dictionary can be refined
+    through them (`ScoreCoder`)."""
 
     differentiable: bool
 
-    def rule(self, X: Embeddings, dictionary: np.ndarray) -> Rule: ...
+    def rule(self, X: Embeddings, dictionary: np.ndarray) -> Rule:
+        """The coder fitted to X and the dictionary (n, d)."""
+        ...
 
-    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix: ...
+    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
+        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d), the coder fitted to X."""
+        ...
 
 
-class HardThreshold(BaseEstimator):
+class ScoreCoder(Coder, Protocol):
+    """A coder whose rules keep scores or drop them."""
+
+    def rule(self, X: Embeddings, dictionary: np.ndarray) -> ScoreRule: ...
+
+
+def is_differentiable(coder: Coder) -> TypeGuard[ScoreCoder]:
+    """Whether a dictionary can be refined through this coder."""
+    return coder.differentiable
+
+
+class _FittedToX:
+    """Codes of X under the coder fitted to X."""
+
+    def encode(self: Any, X: Any, dictionary: Any) -> sparse.csr_matrix:
+        """Codes (m, n) of the rows of X as they are, over the dictionary's unit rows (n, d); a length is calibrated on
+        X."""
+        if hasattr(dictionary, "detach"):
+            dictionary = dictionary.detach().cpu().numpy()
+        rows = np.asarray(getattr(dictionary, "embeddings", dictionary), dtype=np.float32)
+        embeddings = Embeddings(X, normalize=False)
+        embeddings.check_dimension(rows.shape[1])
+        return apply_rule(self.rule(embeddings, rows), embeddings, rows)
+
+
+class HardThreshold(_FittedToX, BaseEstimator):
     """Codes are the scores `<x, d_i>` past a threshold, as they are; the rest is zero (METHOD 3).
 
-    Give either `threshold`, or `length`: the average number of active concepts an image, to which the
+    Give either `threshold`, or `length`: the average number of active concepts per image, to which the
     threshold is calibrated on the data at hand and held while the dictionary is refined.
     `sign="both"` keeps |s| >= threshold; `"positive"` keeps s > threshold, as the paper's released code does.
     """
@@ -52,7 +82,7 @@ class HardThreshold(BaseEstimator):
         if (self.threshold is None) == (self.length is None):
             raise CCRError(
                 f"give HardThreshold either a threshold or a length, got threshold={self.threshold} and "
-                f"length={self.length}: length=12 asks for about 12 concepts an image"
+                f"length={self.length}: length=12 asks for about 12 concepts per image"
             )
         if self.threshold is not None:
             if not (math.isfinite(self.threshold) and self.threshold >= 0):
@@ -63,13 +93,14 @@ class HardThreshold(BaseEstimator):
         length = float(self.length)
         return ThresholdRule(calibrate(X, dictionary, length=length, positive=positive), positive, length)
 
-    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
-        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d); a length is calibrated on X."""
-        return encode(self, X, dictionary)
 
+class TopK(_FittedToX, BaseEstimator):
+    """Codes keep each image's scores of largest absolute value (METHOD 2).
 
-class TopK(BaseEstimator):
-    """Codes keep each image's `length` scores of largest absolute value (METHOD 2)."""
+    Parameters
+    ----------
+    length : how many, a whole number from 1 to the number of concepts.
+    """
 
     differentiable = True
 
@@ -82,16 +113,16 @@ class TopK(BaseEstimator):
             raise CCRError(f"TopK keeps a whole number of concepts, got length={self.length}")
         return TopRule(int(self.length))
 
-    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
-        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d)."""
-        return encode(self, X, dictionary)
 
-
-class OMP(BaseEstimator):
+class OMP(_FittedToX, BaseEstimator):
     """Codes are the least-squares coefficients of an image on at most `length` concepts, selected one by one by
     their product with what the others leave of the image (METHOD 1).
 
     Its selection has no gradient: it codes for a head alone (`radius=0`).
+
+    Parameters
+    ----------
+    length : most concepts per image, a whole number from 1 to the number of concepts.
     """
 
     differentiable = False
@@ -108,10 +139,6 @@ class OMP(BaseEstimator):
             )
         return PursuitRule(int(self.length), self._information)
 
-    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
-        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d)."""
-        return encode(self, X, dictionary)
-
 
 class IPOMP(OMP):
     """OMP that selects by correlation with what is left of the concept too: `|<P d, P x>| / (|P d| |P x|)`, which is
@@ -120,12 +147,16 @@ class IPOMP(OMP):
     _information = True
 
 
-class NonNegativeLasso(BaseEstimator):
+class NonNegativeLasso(_FittedToX, BaseEstimator):
     """Codes are the non-negative weights s whose sum of concepts comes near the image, as in SpLiCE (Bhalla et al.
     2024): the code of x minimises |x - s D|^2 / 2 + alpha |s|_1 over s >= 0.
 
-    Give either `alpha`, or `length`: the average number of active concepts an image, to which alpha is calibrated on
-    the data at hand. It codes for a head alone (`radius=0`).
+    It codes for a head alone (`radius=0`).
+
+    Parameters
+    ----------
+    alpha : strength of the penalty, > 0; give this or `length`.
+    length : average number of active concepts per image, to which alpha is calibrated on the data at hand.
     """
 
     differentiable = False
@@ -139,7 +170,7 @@ class NonNegativeLasso(BaseEstimator):
         if (self.alpha is None) == (self.length is None):
             raise CCRError(
                 f"give NonNegativeLasso either an alpha or a length, got alpha={self.alpha} and length={self.length}: "
-                "length=12 asks for about 12 concepts an image"
+                "length=12 asks for about 12 concepts per image"
             )
         if self.alpha is not None:
             if not (math.isfinite(self.alpha) and self.alpha > 0):
@@ -149,10 +180,6 @@ class NonNegativeLasso(BaseEstimator):
         check_length(self.length, len(dictionary))
         return LassoRule(calibrate_alpha(X, dictionary, length=float(self.length)), float(self.length))
 
-    def encode(self, X: Any, dictionary: Any) -> sparse.csr_matrix:
-        """Codes (m, n) of the rows of X over the dictionary's unit rows (n, d); a length is calibrated on X."""
-        return encode(self, X, dictionary)
-
 
 def check_length(length: float, n: int) -> None:
     if not 1 <= length <= n:
@@ -160,13 +187,3 @@ def check_length(length: float, n: int) -> None:
             f"length must be between 1 and the number of concepts, {n}, got {length}: it is how many concepts explain "
             "an image on average; try 12"
         )
-
-
-def encode(coder: Coder, X: Any, dictionary: Any) -> sparse.csr_matrix:
-    """Codes of the rows of X as they are, under the coder fitted to X."""
-    if hasattr(dictionary, "detach"):
-        dictionary = dictionary.detach().cpu().numpy()
-    rows = np.asarray(getattr(dictionary, "embeddings", dictionary), dtype=np.float32)
-    embeddings = Embeddings(X, normalize=False)
-    embeddings.check_dimension(rows.shape[1])
-    return apply_rule(coder.rule(embeddings, rows), embeddings, rows)

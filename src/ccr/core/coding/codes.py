@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import numpy as np
-import torch
 from scipy import sparse
 
-from ccr.core import kernels
-from ccr.core.coding.lasso import LassoRule
-from ccr.core.coding.pursuit import PursuitRule
-from ccr.core.coding.rules import ActiveEntries, Rule, ThresholdRule, TopRule
-from ccr.core.coding.scoring import Panels
+from ccr.core.coding.entries import ActiveEntries
+from ccr.core.coding.rules import Rule
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.threads import Workers
-
-log = logging.getLogger("ccr")
 
 Result = TypeVar("Result")
 #: Pieces whose codes `code_chunks` makes at once.
@@ -71,11 +65,14 @@ def map_codes(
     return workers.map(_coding(rule, X, dictionary, rows, use), spans)
 
 
-def logits_of(codes: ActiveEntries, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Codes times weights (n, C), plus bias: (b, C)."""
-    out = np.empty((len(codes.pointers) - 1, len(bias)), np.float32)
-    kernels.logits(codes.pointers, codes.indices, codes.data, weights, bias, out)
-    return out
+def code_size(codes: sparse.csr_matrix) -> float:
+    """Root mean square of the active entries of codes (m, n); 1 where there are none."""
+    return root_mean_square(float(np.square(codes.data, dtype=np.float64).sum()), len(codes.data))
+
+
+def root_mean_square(total: float, count: int) -> float:
+    """Of `count` numbers whose squares add up to `total`; 1 where there are none, or only zeros."""
+    return math.sqrt(total / count) or 1.0 if count else 1.0
 
 
 def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
@@ -91,25 +88,10 @@ def _coding(
     rows: np.ndarray | None,
     use: Callable[[slice, ActiveEntries], Result],
 ) -> Callable[[slice], Result]:
-    encode = rule.encoder(dictionary) if isinstance(rule, (PursuitRule, LassoRule)) else _scoring(rule, dictionary)
+    encode = rule.encoder(dictionary)
 
     def work(part: slice) -> Result:
         x = X.span(part.start, part.stop) if rows is None else X.take(rows[part])
         return use(part, encode(x))
 
     return work
-
-
-def _scoring(rule: Rule, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
-    if isinstance(rule, (ThresholdRule, TopRule)):
-        kernels.warm_up(log.info, group="coding")
-        selection = rule.selection()
-        panels = Panels(np.ascontiguousarray(dictionary, np.float32), selection)
-        return lambda x: panels.entries(x.contiguous().numpy(), selection)
-    concepts = torch.tensor(dictionary, dtype=torch.float32)
-    return lambda x: rule.select((x @ concepts.T).numpy())
-
-
-def code_size(codes: sparse.csr_matrix) -> float:
-    """Root mean square of the entries that codes (m, n) hold, 1.0 if there are none: the unit of a head's penalty."""
-    return float(np.sqrt(np.mean(codes.data.astype(np.float64) ** 2))) if codes.nnz else 1.0

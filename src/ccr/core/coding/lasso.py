@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from ccr.core import kernels
-from ccr.core.coding.rules import ActiveEntries
+from ccr.core.coding.entries import ActiveEntries
+from ccr.core.coding.rules import Encode
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.threads import Workers
-from ccr.errors import CCRError, CCRWarning
+from ccr.errors import CCRWarning
 
 log = logging.getLogger("ccr")
 
@@ -47,22 +48,16 @@ class LassoRule:
         """alpha: a code is empty unless some score exceeds it."""
         return self.alpha
 
-    def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        raise CCRError("a lasso does not code by scores alone: `apply_rule` gives its codes")
-
-    def select(self, scores: np.ndarray) -> ActiveEntries:
-        raise CCRError("a lasso does not code by scores alone: `apply_rule` gives its codes")
-
-    def nudged(self, mean_length: float) -> LassoRule:
-        return self
+    @property
+    def fewest_concepts(self) -> int:
+        return 1 if self.length is None else int(self.length)
 
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> LassoRule:
         if self.length is None:
             return self
         return LassoRule(calibrate_alpha(X, dictionary, length=self.length), self.length)
 
-    def encoder(self, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
-        """The function from embeddings (b, d) to their codes."""
+    def encoder(self, dictionary: np.ndarray) -> Encode:
         solver = Solver(dictionary)
 
         def encode(x: torch.Tensor) -> ActiveEntries:
@@ -111,20 +106,20 @@ def calibrate_alpha(X: Embeddings, dictionary: np.ndarray, *, length: float) -> 
         return 1.0
     low = 0.5 * high
     # Downward by halves: short codes are found fastest, and most alphas that are tried are near the one wanted.
-    while (found := measure(low)) < length and low > LEAST_ALPHA * top:
+    while (reached := measure(low)) < length and low > LEAST_ALPHA * top:
         low, high = 0.5 * low, low
-    if found < length * (1.0 - LENGTH_TOLERANCE):
-        if found < length * 0.95:
-            _warn_short(length, found)
+    if reached < length * (1.0 - LENGTH_TOLERANCE):
+        if reached < length * 0.95:
+            _warn_short(length, reached)
         return low
-    best = (abs(found - length), low)
+    best = (abs(reached - length), low)
     for _ in range(MOST_HALVINGS):
         if best[0] <= LENGTH_TOLERANCE * length:
             break
         middle = math.sqrt(low * high)
-        found = measure(middle)
-        best = min(best, (abs(found - length), middle))
-        low, high = (middle, high) if found >= length else (low, middle)
+        reached = measure(middle)
+        best = min(best, (abs(reached - length), middle))
+        low, high = (middle, high) if reached >= length else (low, middle)
     return best[1]
 
 
@@ -148,9 +143,9 @@ class _Lengths:
             return workers.map(lambda part: function(self.X.take(self.rows[part])), self.parts)
 
 
-def _warn_short(length: float, found: float) -> None:
+def _warn_short(length: float, reached: float) -> None:
     warnings.warn(
-        f"length {length:g} cannot be reached with non-negative codes: images have {found:.1f} at the least penalty; "
+        f"length {length:g} cannot be reached with non-negative codes: images have {reached:.1f} at the least penalty; "
         "use a smaller length or more concepts",
         CCRWarning,
         stacklevel=3,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +11,16 @@ import numpy as np
 import torch
 
 from ccr.core import kernels
-from ccr.core.coding.rules import ActiveEntries
+from ccr.core.coding.entries import ActiveEntries
+from ccr.core.coding.rules import Encode
 from ccr.core.inputs import Embeddings
-from ccr.errors import CCRError
 
 log = logging.getLogger("ccr")
 
 
 @dataclass(frozen=True)
 class PursuitRule:
-    """At most `length` concepts an image; `information` selects by information gain (IP-OMP), else OMP."""
+    """At most `length` concepts per image; `information` selects by information gain (IP-OMP), else OMP."""
 
     length: int
     information: bool
@@ -30,20 +29,14 @@ class PursuitRule:
     def threshold(self) -> float:
         return math.nan
 
-    def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        raise CCRError("a pursuit does not code by scores alone: `apply_rule` gives its codes")
-
-    def select(self, scores: np.ndarray) -> ActiveEntries:
-        raise CCRError("a pursuit does not code by scores alone: `apply_rule` gives its codes")
-
-    def nudged(self, mean_length: float) -> PursuitRule:
-        return self
+    @property
+    def fewest_concepts(self) -> int:
+        return self.length
 
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> PursuitRule:
         return self
 
-    def encoder(self, dictionary: np.ndarray) -> Callable[[torch.Tensor], ActiveEntries]:
-        """The function from embeddings (b, d) to their codes."""
+    def encoder(self, dictionary: np.ndarray) -> Encode:
         kernels.warm_up(log.info, group="pursuit")
         rows = torch.tensor(dictionary, dtype=torch.float32)
         exact = rows.double()

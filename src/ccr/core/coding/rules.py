@@ -1,18 +1,28 @@
-"""Rules: a coder's wish fitted to data, which decides entry by entry what of the scores stays in the code."""
+"""Rules: a coder's wish fitted to data, from embeddings to codes.
+
+Every rule encodes. A score rule decides entry by entry what of the scores X D^T stays in the code, so that the
+dictionary can be refined through it.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from ccr.core import kernels
+from ccr.core.coding.entries import ActiveEntries, Selection
+from ccr.core.coding.scoring import Panels
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.errors import CCRWarning
+
+log = logging.getLogger("ccr")
 
 #: Thresholds are calibrated on at most this many rows: AEL is then right to about half a percent.
 CALIBRATION_ROWS = 16_384
@@ -21,31 +31,25 @@ NUDGE = 0.05
 #: A new threshold is looked for above this part of the one before.
 NEAR = 0.9
 
-
-class ActiveEntries(NamedTuple):
-    """The parts of a CSR matrix."""
-
-    pointers: np.ndarray
-    indices: np.ndarray
-    data: np.ndarray
+#: From embeddings (b, d) to their codes.
+Encode = Callable[[torch.Tensor], ActiveEntries]
 
 
 class Rule(Protocol):
-    """What of the scores stays in the code."""
+    """A coder fitted to data."""
 
     @property
-    def threshold(self) -> float: ...
-
-    def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        """Which entries of the scores (b, n) are active."""
+    def threshold(self) -> float:
+        """The number that decides what is active, NaN where there is none."""
         ...
 
-    def select(self, scores: np.ndarray) -> ActiveEntries:
-        """The active entries of the scores (b, n), as the parts of a CSR matrix."""
+    @property
+    def fewest_concepts(self) -> int:
+        """Concepts that a dictionary must have for its codes."""
         ...
 
-    def nudged(self, mean_length: float) -> Rule:
-        """The rule after a batch of this mean length was seen, kept on its requested length."""
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        """The function from embeddings (b, d) to their codes over the dictionary's rows (n, d)."""
         ...
 
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> Rule:
@@ -53,17 +57,39 @@ class Rule(Protocol):
         ...
 
 
-class Selection(NamedTuple):
-    """A rule as the kernels take it; see `kernels.select_active`."""
+class ScoreRule(Rule, Protocol):
+    """A rule that keeps scores as they are or drops them: codes have the gradient of scores."""
 
-    kind: int
-    bound: float
-    length: int
-    expected: float  # active entries a row, to make room for
+    @property
+    def held(self) -> float | None:
+        """The mean length that the threshold is held to while the dictionary moves; None: it stays."""
+        ...
 
-    def room(self, rows: int, n: int) -> int:
-        """Entries to make room for, of so many rows of n scores."""
-        return 64 + int(rows * min(self.expected * 1.25, n))
+    def mask(self, scores: torch.Tensor) -> torch.Tensor:
+        """Which entries of the scores (b, n) are active."""
+        ...
+
+    def selection(self) -> Selection:
+        """The same for the kernels."""
+        ...
+
+    def with_threshold(self, threshold: float) -> ScoreRule:
+        """The rule at another threshold; one without a threshold stays."""
+        ...
+
+    def nudged(self, mean_length: float) -> ScoreRule:
+        """The rule after a batch of this mean length was seen, kept on its requested length."""
+        ...
+
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ScoreRule: ...
+
+
+def encode_selected(rule: ScoreRule, dictionary: np.ndarray) -> Encode:
+    """The encoder of a score rule: scores are computed and selected by the kernels."""
+    kernels.warm_up(log.info, group="coding")
+    selection = rule.selection()
+    panels = Panels(np.ascontiguousarray(dictionary, np.float32), selection)
+    return lambda x: panels.entries(x.contiguous().numpy(), selection)
 
 
 @dataclass(frozen=True)
@@ -77,6 +103,14 @@ class ThresholdRule:
     positive: bool = False
     length: float | None = None
 
+    @property
+    def fewest_concepts(self) -> int:
+        return 1
+
+    @property
+    def held(self) -> float | None:
+        return self.length
+
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
         if self.positive:
             return scores > self.threshold
@@ -86,8 +120,11 @@ class ThresholdRule:
         kind = kernels.ONE_SIDED if self.positive else kernels.TWO_SIDED
         return Selection(kind, self.threshold, 0, 32.0 if self.length is None else self.length)
 
-    def select(self, scores: np.ndarray) -> ActiveEntries:
-        return _select(self, scores)
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        return encode_selected(self, dictionary)
+
+    def with_threshold(self, threshold: float) -> ThresholdRule:
+        return replace(self, threshold=threshold)
 
     def nudged(self, mean_length: float) -> ThresholdRule:
         if self.length is None:
@@ -99,10 +136,8 @@ class ThresholdRule:
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ThresholdRule:
         if self.length is None:
             return self
-        return replace(self, threshold=self._calibrated(X, dictionary, self.length))
-
-    def _calibrated(self, X: Embeddings, dictionary: np.ndarray, length: float) -> float:
-        return calibrate(X, dictionary, length=length, positive=self.positive, near=self.threshold)
+        threshold = calibrate(X, dictionary, length=self.length, positive=self.positive, near=self.threshold)
+        return replace(self, threshold=threshold)
 
 
 @dataclass(frozen=True)
@@ -115,6 +150,14 @@ class TopRule:
     def threshold(self) -> float:
         return math.nan
 
+    @property
+    def fewest_concepts(self) -> int:
+        return self.length
+
+    @property
+    def held(self) -> None:
+        return None
+
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
         best = scores.abs().topk(self.length, dim=1).indices
         chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
@@ -123,20 +166,17 @@ class TopRule:
     def selection(self) -> Selection:
         return Selection(kernels.TOP, 0.0, self.length, self.length)
 
-    def select(self, scores: np.ndarray) -> ActiveEntries:
-        return _select(self, scores)
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        return encode_selected(self, dictionary)
+
+    def with_threshold(self, threshold: float) -> TopRule:
+        return self
 
     def nudged(self, mean_length: float) -> TopRule:
         return self
 
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> TopRule:
         return self
-
-
-def _select(rule: ThresholdRule | TopRule, scores: np.ndarray) -> ActiveEntries:
-    active = rule.mask(torch.from_numpy(scores)).numpy()
-    pointers = np.concatenate([[0], np.cumsum(active.sum(axis=1))]).astype(np.int32)
-    return ActiveEntries(pointers, np.nonzero(active)[1].astype(np.int32), scores[active])
 
 
 def calibrate(

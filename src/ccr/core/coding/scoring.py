@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ccr.core import kernels
-from ccr.core.coding.rules import ActiveEntries, Selection
+from ccr.core.coding.entries import ActiveEntries, Selection
 from ccr.core.kernels.llvm import FAST_BYTES
 from ccr.core.kernels.packing import empty_screen, line_zeros
 from ccr.core.kernels.tiles import PANEL

@@ -123,12 +123,12 @@ def smallest_change(codes: np.ndarray, head: LinearHead, *, winner: int, target:
 
 def shifts(names: Sequence[str], codes: np.ndarray, delta: np.ndarray) -> tuple[Shift, ...]:
     """The entries that change, largest change first, equal ones by name."""
-    found = [
+    changes = [
         Shift(name, float(code), float(code + step), float(step))
         for name, code, step in zip(names, codes, delta, strict=True)
         if step != 0
     ]
-    return tuple(sorted(found, key=lambda shift: (-abs(shift.change), shift.concept)))
+    return tuple(sorted(changes, key=lambda shift: (-abs(shift.change), shift.concept)))
 
 
 def _margins(terms: np.ndarray, bias: np.ndarray) -> np.ndarray:

@@ -114,7 +114,7 @@ class _Places:
         self.own = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
         count = min(max(neighbours, 1), n - 1)
         self.before, self.after = (_nearest(rows, start, count, self.names) for rows in (start, now))
-        closest = [found[0].cosine if found else -1.0 for found in self.after]
+        closest = [neighbours[0].cosine if neighbours else -1.0 for neighbours in self.after]
         self.retained = self.own >= np.array(closest) - TIE
 
     def moved_neighbour(self, row: int) -> bool:
@@ -122,7 +122,7 @@ class _Places:
         if not before:
             return False
         # Where concepts are spread, many are about equally near: an exchange among those means nothing.
-        level = {found.concept for found in before if found.cosine >= before[0].cosine - NEAR}
+        level = {neighbour.concept for neighbour in before if neighbour.cosine >= before[0].cosine - NEAR}
         return after[0].concept not in level
 
 
@@ -191,7 +191,7 @@ def _nearest(rows: np.ndarray, places: np.ndarray, count: int, names: Sequence[s
     """For each row the `count` other places of largest cosine, a few rows at a time."""
     places = places / np.linalg.norm(places, axis=1, keepdims=True)
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    found: list[tuple[Neighbour, ...]] = []
+    nearest: list[tuple[Neighbour, ...]] = []
     size = max(1, CHUNK_VALUES // len(places))
     for start in range(0, len(rows), size):
         cosines = rows[start : start + size] @ places.T
@@ -202,8 +202,8 @@ def _nearest(rows: np.ndarray, places: np.ndarray, count: int, names: Sequence[s
         best = np.take_along_axis(best, order, axis=1)
         values = np.take_along_axis(cosines, best, axis=1)
         for columns, near in zip(best, values, strict=True):
-            found.append(tuple(Neighbour(names[c], float(v)) for c, v in zip(columns, near, strict=True)))
-    return found
+            nearest.append(tuple(Neighbour(names[c], float(v)) for c, v in zip(columns, near, strict=True)))
+    return nearest
 
 
 def _activity(

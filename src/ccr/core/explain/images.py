@@ -53,17 +53,18 @@ class TopCandidates:
         return [self._kept[start:stop] for start, stop in pairwise(edges)]
 
     def _sort_out(self) -> None:
-        found = np.concatenate([self._kept, *self._waiting])
-        found = found[np.lexsort((found["row"], -found["key"], found["column"]))]
-        rank = np.arange(len(found)) - np.searchsorted(found["column"], found["column"])
-        self._kept, self._waiting = found[rank < self.top], []
+        entries = np.concatenate([self._kept, *self._waiting])
+        entries = entries[np.lexsort((entries["row"], -entries["key"], entries["column"]))]
+        rank = np.arange(len(entries)) - np.searchsorted(entries["column"], entries["column"])
+        self._kept, self._waiting = entries[rank < self.top], []
 
 
 def candidates(columns: np.ndarray, rows: np.ndarray, key: np.ndarray, before: Any, after: Any) -> np.ndarray:
     """These entries as candidates."""
-    found = np.empty(len(columns), CANDIDATE)
-    found["column"], found["row"], found["key"], found["before"], found["after"] = columns, rows, key, before, after
-    return found
+    entries = np.empty(len(columns), CANDIDATE)
+    for name, values in {"column": columns, "row": rows, "key": key, "before": before, "after": after}.items():
+        entries[name] = values
+    return entries
 
 
 def top_images(
@@ -78,5 +79,5 @@ def top_images(
         best.add(candidates(entries.col[positive], entries.row[positive] + done, data, 0.0, data))
         done += codes.shape[0]
     return [
-        tuple(ImageActivation(int(item["row"]), float(item["after"])) for item in found) for found in best.by_column()
+        tuple(ImageActivation(int(item["row"]), float(item["after"])) for item in rows) for rows in best.by_column()
     ]

@@ -99,11 +99,11 @@ def _right_by_step(
     logits = head.logits(batch.codes).astype(np.float64)
     first = np.argsort(_urgency(delta, logits, batch.y, head, order, rng), axis=1, kind="stable")[:, : max(steps)]
     right, done = np.zeros(len(steps), np.int64), 0
-    for place, step in enumerate(steps):
+    for at, step in enumerate(steps):
         columns = first[:, done:step]
         if columns.shape[1]:
             logits += _sparse_rows(columns, np.take_along_axis(delta, columns, axis=1), delta.shape[1]) @ head.coef.T
-        right[place] = (logits.argmax(axis=1) == batch.y).sum()
+        right[at] = (logits.argmax(axis=1) == batch.y).sum()
         done = step
     return right
 

@@ -65,8 +65,8 @@ def missing_concepts(view: ModelView, name: Any, active: Collection[str], *, top
     present = set(active)
     carrying = view.of_class(name, top=None).carrying
     missing = [
-        MissingConcept(found.concept, found.code, found.weight, found.contribution, found.share)
-        for found in carrying
-        if found.concept not in present
+        MissingConcept(item.concept, item.code, item.weight, item.contribution, item.share)
+        for item in carrying
+        if item.concept not in present
     ]
     return tuple(missing[:top])

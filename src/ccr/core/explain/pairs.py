@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -51,27 +51,16 @@ def coactivation(
     """
     if by not in ("jaccard", "images", "lift"):
         raise CCRError(f'by must be "jaccard", "images" or "lift", got {by!r}')
-    n = len(concepts)
-    together, signed = sparse.csr_matrix((n, n), dtype=np.int32), sparse.csr_matrix((n, n), dtype=np.int32)
-    counts, m = np.zeros(n, np.int64), 0
-    for codes in _batches(chunks):
-        signs = codes.copy()
-        signs.data = np.sign(signs.data).astype(np.int32)
-        signs.eliminate_zeros()
-        shown = abs(signs)
-        together = together + sparse.triu(shown.T @ shown, k=1, format="csr")
-        signed = signed + sparse.triu(signs.T @ signs, k=1, format="csr")
-        counts += np.asarray(shown.sum(axis=0)).ravel()
-        m += codes.shape[0]
-    pairs = together.tocoo()
+    counted = _count(chunks, len(concepts))
+    pairs = counted.together.tocoo()
     keep = pairs.data >= min_images
     first, second, images = pairs.row[keep], pairs.col[keep], pairs.data[keep]
-    jaccard = images / (counts[first] + counts[second] - images)
-    lift = images * m / (counts[first] * counts[second].astype(np.float64))
+    jaccard = images / (counted.active[first] + counted.active[second] - images)
+    lift = images * counted.m / (counted.active[first] * counted.active[second].astype(np.float64))
     value = {"jaccard": jaccard, "images": images, "lift": lift}[by]
     order = np.lexsort((second, first, -images, -value))[:top]
     # (same - opposite) and (same + opposite) are known: half the ratio of their sum is the share of same.
-    net = np.asarray(signed[first[order], second[order]]).ravel() if len(order) else np.zeros(0)
+    net = np.asarray(counted.signed[first[order], second[order]]).ravel() if len(order) else np.zeros(0)
     return tuple(
         Coactivation(
             concepts[first[i]],
@@ -79,10 +68,34 @@ def coactivation(
             int(images[i]),
             float(jaccard[i]),
             float(lift[i]),
-            float(net[place] + images[i]) / (2 * int(images[i])),
+            float(net[rank] + images[i]) / (2 * int(images[i])),
         )
-        for place, i in enumerate(order)
+        for rank, i in enumerate(order)
     )
+
+
+class _Counts(NamedTuple):
+    """Of m images: how many show each concept (n,), each pair (n, n), and with one sign minus with two."""
+
+    m: int
+    active: np.ndarray
+    together: sparse.csr_matrix
+    signed: sparse.csr_matrix
+
+
+def _count(chunks: Iterable[sparse.csr_matrix], n: int) -> _Counts:
+    together, signed = sparse.csr_matrix((n, n), dtype=np.int32), sparse.csr_matrix((n, n), dtype=np.int32)
+    active, m = np.zeros(n, np.int64), 0
+    for codes in _batches(chunks):
+        signs = codes.copy()
+        signs.data = np.sign(signs.data).astype(np.int32)
+        signs.eliminate_zeros()
+        shown = abs(signs)
+        together = together + sparse.triu(shown.T @ shown, k=1, format="csr")
+        signed = signed + sparse.triu(signs.T @ signs, k=1, format="csr")
+        active += np.asarray(shown.sum(axis=0)).ravel()
+        m += codes.shape[0]
+    return _Counts(m, active, together, signed)
 
 
 def _batches(chunks: Iterable[sparse.csr_matrix]) -> Iterator[sparse.csr_matrix]:

@@ -69,5 +69,5 @@ def plain(value: Any) -> Any:
 
 
 def plain_fields(result: Any) -> dict[str, Any]:
-    """A result object as a dict of plain types, one entry a field."""
+    """A result object as a dict of plain types, one entry per field."""
     return {item.name: plain(getattr(result, item.name)) for item in fields(result)}

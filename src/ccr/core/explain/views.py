@@ -124,7 +124,7 @@ class ModelView:
         Concepts that fewer than `min_share` of its images show are left out: one odd image does not carry a class.
         """
         row = position(self.classes, name)
-        found = self._in_class(row, min_share)
+        items = self._in_class(row, min_share)
         right, images = int(self.confusion[row, row]), int(self.images[row])
         return ClassView(
             name=self.classes[row],
@@ -132,8 +132,8 @@ class ModelView:
             accuracy=right / images if images and self.labelled else float("nan"),
             bias=float(self.head.intercept[row]),
             mean_logit=float(self.head.intercept[row]) + float(self.mean_codes[row] @ self.head.coef[row]),
-            carrying=tuple(item for item in found if item.contribution > 0)[:top],
-            opposing=tuple(item for item in reversed(found) if item.contribution < 0)[:top],
+            carrying=tuple(item for item in items if item.contribution > 0)[:top],
+            opposing=tuple(item for item in reversed(items) if item.contribution < 0)[:top],
         )
 
     def confusions(self, *, top: int | None = 10, concepts: int = 5) -> tuple[Confusion, ...]:
@@ -156,11 +156,11 @@ class ModelView:
         """How much every concept is used, most used first."""
         counts, sums = self.active.sum(axis=0), self.totals.sum(axis=0)
         m, weights = int(self.images.sum()), np.abs(self.head.coef).max(axis=0)
-        found = [
+        uses = [
             ConceptUse(name, int(count), int(count) / m, float(total) / max(int(count), 1), float(weight))
             for name, count, total, weight in zip(self.concepts, counts, sums, weights, strict=True)
         ]
-        return tuple(sorted(found, key=lambda use: (-use.images, use.concept)))
+        return tuple(sorted(uses, key=lambda use: (-use.images, use.concept)))
 
     def unused(self) -> tuple[str, ...]:
         """Concepts nobody uses: no image shows them, or their weights are all zero."""
@@ -179,13 +179,13 @@ class ModelView:
 
     def _in_class(self, row: int, min_share: float) -> list[CarryingConcept]:
         counts, images = self.active[row], max(int(self.images[row]), 1)
-        found = []
+        items = []
         for column in np.flatnonzero((counts > 0) & (counts >= min_share * images)):
             weight, code = float(self.head.coef[row, column]), float(self.totals[row, column] / counts[column])
             share = float(counts[column]) / images
             name = self.concepts[column]
-            found.append(CarryingConcept(name, weight, code, share, weight * code, share * weight * code))
-        return sorted(found, key=lambda item: (-item.contribution, item.concept))
+            items.append(CarryingConcept(name, weight, code, share, weight * code, share * weight * code))
+        return sorted(items, key=lambda item: (-item.contribution, item.concept))
 
     def _confusion(self, first: int, second: int, concepts: int) -> Confusion:
         weights = self.head.coef[first].astype(np.float64) - self.head.coef[second]

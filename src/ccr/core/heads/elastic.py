@@ -1,4 +1,4 @@
-"""The elastic-net path of the softmax head: few weights a class, for one strength of the penalty after the other."""
+"""The elastic-net path of the softmax head: few weights per class, for one strength of the penalty after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_SHARE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class ElasticNetPath:
-    """Heads for decreasing `alphas`: of each the mean number of nonzero weights a class (`nonzeros`), its
+    """Heads for decreasing `alphas`: of each the mean number of nonzero weights per class (`nonzeros`), its
     `violations` of the optimality conditions (see `optimality_violation`), the iterations it took (`n_iter`), and
     whether it met the tolerance (`converged`)."""
 
@@ -74,23 +74,23 @@ def elastic_net_path(
     before = max(top, grid[0])
     if start is not None:
         point, before = _from_head(problem, start), 1.2 * grid[0]
-    heads, found = [], []
+    heads, solved = [], []
     for number, alpha in enumerate(grid):
         solution = solve(problem, Penalty(alpha, l1_ratio), point, before=before, tol=tol, max_iter=max_iter)
         point, before = solution.point, alpha
         heads.append(_head(problem, point))
-        found.append((solution.violation, solution.n_iter))
+        solved.append((solution.violation, solution.n_iter))
         if callback is not None:
             callback(number + 1, len(grid))
         if stop is not None and stop(heads[-1]):
             break
-    violations = np.array([item[0] for item in found])
+    violations = np.array([item[0] for item in solved])
     return ElasticNetPath(
         alphas=grid[: len(heads)],
         heads=tuple(heads),
         nonzeros=np.array([np.count_nonzero(head.coef) / classes for head in heads]),
         violations=violations,
-        n_iter=np.array([item[1] for item in found]),
+        n_iter=np.array([item[1] for item in solved]),
         converged=violations <= tol,
     )
 

@@ -90,14 +90,14 @@ class _Search:
             near, following = self._extrapolated()
             probabilities, residual = residuals(self.problem, near.logits)
             slopes, bias_slopes = self._slopes(residual, near.coef), residual.sum(axis=1, dtype=np.float64)
-            found = violation(near.coef, slopes, bias_slopes, self.penalty)
-            if found <= self.tol and len(self.columns) < len(self.every):
+            worst = violation(near.coef, slopes, bias_slopes, self.penalty)
+            if worst <= self.tol and len(self.columns) < len(self.every):
                 slopes = self.problem.design.slopes(residual, self.every)
-                found = violation(near.coef, slopes, bias_slopes, self.penalty)
-            if found < miss:
-                best, miss, since = near, found, number
-            if found <= self.tol:
-                return Solution(near, found, number)
+                worst = violation(near.coef, slopes, bias_slopes, self.penalty)
+            if worst < miss:
+                best, miss, since = near, worst, number
+            if worst <= self.tol:
+                return Solution(near, worst, number)
             if number - since >= STALLED:
                 break
             self._admit(near, slopes)

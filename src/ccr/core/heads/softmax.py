@@ -1,7 +1,8 @@
-"""The head's convex fit on fixed codes, with a ridge penalty."""
+"""The head's convex fit with a ridge penalty: softmax regression by L-BFGS, on sparse codes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,21 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+from ccr.core.coding import code_size
 from ccr.core.heads.linear import LinearHead
 from ccr.errors import CCRError
+
+
+def lbfgs(
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, *, tol: float, max_iter: int
+) -> np.ndarray:
+    """The minimum of a smooth function, given as value and gradient, from `start` on.
+
+    Ends when no entry of the gradient exceeds `tol`, or after `max_iter` iterations.
+    """
+    options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": tol, "ftol": 0.0, "maxcor": 20}
+    minimum: np.ndarray = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+    return minimum
 
 
 def softmax_objective(
@@ -35,38 +49,42 @@ def fit_softmax(
     alpha: float = 0.0,
     sample_weight: np.ndarray | None = None,
     start: LinearHead | None = None,
+    fixed: np.ndarray | None = None,
     max_iter: int = 1000,
     tol: float = 1e-6,
 ) -> LinearHead:
-    """The head that minimises mean cross-entropy + alpha/2 |coef|^2 on fixed codes (m, n), by L-BFGS.
+    """The head that minimises weighted mean cross-entropy + alpha/2 |coef|^2 on fixed codes, by L-BFGS.
 
-    `y` holds class numbers below `classes`. Stops when no entry of the gradient exceeds `tol`.
+    Parameters
+    ----------
+    codes : (m, n), sparse or dense.
+    y : class numbers (m,) below `classes`.
+    alpha : strength of the penalty, >= 0.
+    sample_weight : one number >= 0 per code.
+    start : where to begin; zeros if None.
+    fixed : (classes, n) booleans: weights that stay as they are in `start`.
+    tol : no entry of the gradient exceeds it in the end, for codes scaled to size 1.
     """
     if alpha < 0:
         raise CCRError(f"alpha must not be negative, got {alpha}: it is the strength of the penalty on weights")
     codes = sparse.csr_matrix(codes, dtype=np.float64)
     weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, np.float64)
     shape = (classes, codes.shape[1])
+    free = np.ones(shape, bool) if fixed is None else ~fixed
+    begin = LinearHead(np.zeros(shape), np.zeros(classes)) if start is None else start.astype(np.float64)
     # Codes are about 0.1 in size; on codes of size 1 the problem is far better conditioned.
-    scale = _rms(codes)
+    scale = code_size(codes)
     scaled = codes / scale
 
     def unpack(flat: np.ndarray) -> LinearHead:
-        return LinearHead(flat[classes:].reshape(shape), flat[:classes])
+        coef = begin.coef * scale
+        coef[free] = flat[classes:]
+        return LinearHead(coef, flat[:classes])
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         loss, slope = softmax_objective(unpack(flat), scaled, y, alpha=alpha / scale**2, weight=weight)
-        return loss, np.concatenate([slope.intercept, slope.coef.ravel()])
+        return loss, np.concatenate([slope.intercept, slope.coef[free]])
 
-    flat = np.zeros(classes + classes * codes.shape[1])
-    if start is not None:
-        flat = np.concatenate([start.intercept, (start.coef * scale).ravel()]).astype(np.float64)
-    options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": tol, "ftol": 0.0, "maxcor": 20}
-    result = minimize(objective, flat, jac=True, method="L-BFGS-B", options=options)
-    head = unpack(result.x)
-    return LinearHead(head.coef / scale, head.intercept)
-
-
-def _rms(codes: sparse.csr_matrix) -> float:
-    """Root mean square of the active entries; 1 when there are none."""
-    return float(np.sqrt(np.mean(codes.data**2))) or 1.0 if codes.nnz else 1.0
+    flat = np.concatenate([begin.intercept, (begin.coef * scale)[free]])
+    head = unpack(lbfgs(objective, flat, tol=tol, max_iter=max_iter))
+    return LinearHead(np.where(free, head.coef / scale, begin.coef), head.intercept)

@@ -21,17 +21,14 @@ def choose_engine(name: EngineName, coder: Coder, training: Training) -> Literal
     if name not in ("auto", "dense", "sparse"):
         raise CCRError(f'engine must be "auto", "sparse" or "dense", got {name!r}')
     device = resolve_device(training.device)
-    if name == "dense":
-        return "dense"
+    obstacle = None
     if device.type != "cpu":
-        return _dense_instead(name, f"works on the CPU, not on {device.type}")
-    if not isinstance(coder, (HardThreshold, TopK)):
-        return _dense_instead(name, f"knows HardThreshold and TopK, not {type(coder).__name__}")
+        obstacle = f"works on the CPU, not on {device.type}"
+    elif not isinstance(coder, (HardThreshold, TopK)):  # the kernels select as the rules of these two do
+        obstacle = f"knows HardThreshold and TopK, not {type(coder).__name__}"
+    if name == "sparse" and obstacle is not None:
+        raise CCRError(f'the sparse engine {obstacle}: use engine="auto"')
+    if name == "dense" or obstacle is not None:
+        return "dense"
     kernels.warm_up(log.info)
     return "sparse"
-
-
-def _dense_instead(name: EngineName, obstacle: str) -> Literal["dense"]:
-    if name == "sparse":
-        raise CCRError(f'the sparse engine {obstacle}: use engine="auto"')
-    return "dense"

@@ -56,8 +56,8 @@ class Labelled(NamedTuple):
             x, rows = self.X.prepared, self.rows[chosen]
             lasting = x is not None
             if x is None:
-                rows, place = np.unique(rows, return_inverse=True)  # read in the file's order
-                x, rows = self.X.take(rows), place
+                rows, position = np.unique(rows, return_inverse=True)  # read in the file's order
+                x, rows = self.X.take(rows), position
             yield Window(x, rows, self.y[chosen], self.weight[chosen], lasting)
 
 

@@ -63,8 +63,8 @@ class DenseEngine:
         self.taken = 0
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
-        found = [self._step(*batch, *pair) for batch, pair in zip(window.batches(size), rates, strict=True)]
-        return Report(*np.array(found).T)
+        reports = [self._step(*batch, *pair) for batch, pair in zip(window.batches(size), rates, strict=True)]
+        return Report(*np.array(reports).T)
 
     def _step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, head_rate: float, dictionary_rate: float
@@ -76,7 +76,7 @@ class DenseEngine:
         active = self.rule.mask(scores)
         keep = dropped(active, config.dropout, seed=config.seed, step=self.taken)
         length = float(active.sum()) / len(x)
-        found = gradients(
+        gradient = gradients(
             x,
             y,
             weight,
@@ -88,11 +88,11 @@ class DenseEngine:
             refine=config.radius > 0,
         )
         self.taken += 1
-        self._move_head(found, head_rate)
-        if found.dictionary is not None:
-            self._move_dictionary(found.dictionary, dictionary_rate)
+        self._move_head(gradient, head_rate)
+        if gradient.dictionary is not None:
+            self._move_dictionary(gradient.dictionary, dictionary_rate)
             self.rule = self.rule.nudged(length)
-        return float(found.loss), length
+        return float(gradient.loss), length
 
     def state(self) -> State:
         dictionary, weights, bias = (t.cpu().numpy().copy() for t in (self.dictionary, self.weights, self.bias))
@@ -113,12 +113,12 @@ class DenseEngine:
             own |= {f"moment{number}": moment, f"size{number}": size}
         return own
 
-    def _move_head(self, found: Gradients, rate: float) -> None:
+    def _move_head(self, gradient: Gradients, rate: float) -> None:
         config = self.config
-        slope = found.weights + config.alpha * config.scale**2 * self.weights
+        slope = gradient.weights + config.alpha * config.scale**2 * self.weights
         unit = config.scale if config.adaptive else 1.0
         self.weights -= (rate / unit) * self._direction(0, slope)
-        self.bias -= rate * self._direction(1, found.bias[None])[0]
+        self.bias -= rate * self._direction(1, gradient.bias[None])[0]
 
     def _move_dictionary(self, slope: torch.Tensor, rate: float) -> None:
         if self.config.adaptive:
@@ -136,7 +136,7 @@ class DenseEngine:
         moment.mul_(beta).add_(slope, alpha=1.0 - beta)
         square = (slope**2).sum(dim=1, keepdim=True)
         if which < 2:
-            square /= slope.shape[1]  # head: a step is measured an entry, dictionary: a row
+            square /= slope.shape[1]  # head: a step is measured per entry, dictionary: per row
         size.mul_(SIZE_DECAY).add_(square, alpha=1.0 - SIZE_DECAY)
         unbias, unbias_size = 1.0 - beta**self.taken, 1.0 - SIZE_DECAY**self.taken
         return (moment / unbias) / ((size / unbias_size).sqrt() + SIZE_FLOOR)

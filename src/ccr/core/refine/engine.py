@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ccr.core.coding import Rule
+from ccr.core.coding import Rule, ScoreRule
 from ccr.core.refine.data import Window
 
 #: Decay of the running size of a gradient, and what keeps a step from dividing by zero.
@@ -21,7 +21,23 @@ class State:
     dictionary: np.ndarray
     weights: np.ndarray
     bias: np.ndarray
-    rule: Rule
+    rule: ScoreRule
+
+
+class Parameters(Protocol):
+    """What predicts: a `State` while training, a `Refinement` after it."""
+
+    @property
+    def dictionary(self) -> np.ndarray: ...
+
+    @property
+    def weights(self) -> np.ndarray: ...
+
+    @property
+    def bias(self) -> np.ndarray: ...
+
+    @property
+    def rule(self) -> Rule: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,7 @@ class Report(NamedTuple):
 class Engine(Protocol):
     """Takes steps. The loop around it (batches, schedule, validation, stopping) is the same for all engines."""
 
-    rule: Rule
+    rule: ScoreRule
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
         """A step on each batch of `size` rows of the window, at the rates of head and dictionary, (steps, 2)."""

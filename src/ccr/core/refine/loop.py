@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ccr.core.coding import Coder
+from ccr.core.coding import Coder, ScoreCoder, is_differentiable
 from ccr.core.devices import resolve_device
 from ccr.core.geometry import check_radius
 from ccr.core.inputs import Embeddings
 from ccr.core.metrics import deviation
-from ccr.core.refine.checkpoint import Checkpoint, fingerprint
 from ccr.core.refine.choice import EngineName, choose_engine
 from ccr.core.refine.data import Labelled, split
 from ccr.core.refine.dense import DenseEngine
 from ccr.core.refine.engine import Engine, State, StepConfig
 from ccr.core.refine.fixed import fit_head
-from ccr.core.refine.measure import code_size, mean_length, validate
+from ccr.core.refine.measure import mean_length, sample_code_size, validate
 from ccr.core.refine.options import Training
-from ccr.core.refine.progress import Best, Epoch, Progress, Refinement, pack, unpack
+from ccr.core.refine.progress import BestEpoch, Checkpoint, Epoch, Progress, Refinement, fingerprint, pack, unpack
 from ccr.core.refine.sparse import SparseEngine
 from ccr.core.threads import Workers, threads_for
 from ccr.errors import CCRError
 
-Folder = str | os.PathLike[str]
 Callback = Callable[[Epoch, int], None]
 
-#: Of what an engine remembers: a checkpoint of another one is not continued.
+#: Of an engine's `state_dict`: a checkpoint of another one is not continued.
 REVISION = 3
 #: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
 SAMPLE_ROWS = 4096
+
+
+class Problem(NamedTuple):
+    """What is minimised: over which dictionary (n, d) to start from, on which data, through which coder."""
+
+    dictionary: np.ndarray
+    train: Labelled
+    held_out: Labelled | None
+    coder: ScoreCoder
+    radius: float
+    classes: int
+    training: Training
 
 
 def refine(
@@ -49,122 +58,140 @@ def refine(
     training: Training | None = None,
     engine: EngineName = "auto",
     callback: Callback | None = None,
-    checkpoint: Folder | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Refinement:
     """Minimise the mean cross-entropy of a linear head on the codes of X, over the head and over dictionaries
     whose unit rows stay within chord distance `radius` of where they start.
 
-    `dictionary` (n, d) has unit rows, X (m, d) is read as unit rows, `y` (m,) holds class numbers. `validation` is
-    the rows of X to hold out, or another (X, y), or None: then the last epoch is kept. With `radius=0` the
-    dictionary stays and only the head is trained. `callback(epoch, epochs)` is called after each epoch.
-
-    `engine`: "sparse" (CPU, compiled), "dense" (torch, any device), or "auto": sparse on a CPU; both take the same
-    steps. X behind a file (a memmap, a store) is read through a window of fixed size. `checkpoint` is a folder: a run
-    that was interrupted continues there, to the bit as if it had not been.
+    Parameters
+    ----------
+    dictionary : (n, d), unit rows.
+    X : (m, d), read as unit rows; behind a file (a memmap, a store) through a window of fixed size.
+    y : class numbers (m,).
+    coder : how codes are made; only through a differentiable one can the dictionary be refined.
+    radius : in [0, 2]; 0 leaves the dictionary as it is and trains the head alone.
+    classes : how many there are; by default one more than the largest number in `y`.
+    sample_weight : how much each row counts (m,), of mean 1.
+    validation : rows of X to hold out, or another (X, y), or None: then the last epoch is kept.
+    engine : "sparse" (CPU, compiled), "dense" (torch, any device), "auto": sparse on a CPU; both take the same steps.
+    callback : called with the epoch and the number of epochs after each.
+    checkpoint : where a run that was interrupted continues, to the bit as if it had not been.
     """
     check_radius(radius)
     rows = np.array(getattr(dictionary, "embeddings", dictionary), dtype=np.float32)
     X = X if isinstance(X, Embeddings) else Embeddings(X)
     X.check_dimension(rows.shape[1])
-    if radius > 0 and not coder.differentiable:
-        raise CCRError(f"{type(coder).__name__} cannot be refined through: use radius=0 or HardThreshold(length=12)")
     train, held_out = split(X, np.asarray(y, np.int64), sample_weight, validation)
-    classes = classes or int(train.y.max()) + 1
-    training = training or Training()
-    if not coder.differentiable:
-        found = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training)
-        if callback is not None:
-            callback(found.history[0], 1)
-        return found
-    choice = choose_engine(engine, coder, training)
-    with Workers() if choice == "sparse" else threads_for(float(training.batch(len(train.y))) * rows.size) as workers:
-        trainer = Trainer(rows, train, held_out, coder, radius, classes, training, workers)
+    classes, training = classes or int(train.y.max()) + 1, training or Training()
+    if is_differentiable(coder):
+        problem = Problem(rows, train, held_out, coder, radius, classes, training)
+        return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
+    if radius > 0:
+        raise CCRError(f"{type(coder).__name__} cannot be refined through: use radius=0 or HardThreshold(length=12)")
+    fitted = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training)
+    if callback is not None:
+        callback(fitted.history[0], 1)
+    return fitted
+
+
+def _train(
+    problem: Problem, name: Literal["dense", "sparse"], callback: Callback | None, checkpoint: Checkpoint | None
+) -> Refinement:
+    if name == "sparse":
+        with Workers() as workers:
+            trainer = Trainer(problem, name, lambda start, config: SparseEngine(start, config, workers), workers)
+            return trainer.run(callback, checkpoint)
+    device = resolve_device(problem.training.device)
+    with threads_for(float(problem.training.batch(len(problem.train.y))) * problem.dictionary.size):
+        trainer = Trainer(problem, name, lambda start, config: DenseEngine(start, config, device))
         return trainer.run(callback, checkpoint)
 
 
 class Trainer:
-    """One training run: the engine that steps, the data, and what is measured between epochs."""
+    """One training run: the engine that steps, the data, and what is measured between epochs.
+
+    `make_engine` gives the engine for a start and a configuration; `workers` are the threads that measure, None: each
+    measurement has its own.
+    """
 
     def __init__(
         self,
-        dictionary: np.ndarray,
-        train: Labelled,
-        held_out: Labelled | None,
-        coder: Coder,
-        radius: float,
-        classes: int,
-        training: Training,
-        workers: Workers | None,
+        problem: Problem,
+        name: Literal["dense", "sparse"],
+        make_engine: Callable[[State, StepConfig], Engine],
+        workers: Workers | None = None,
     ) -> None:
-        self.workers = workers
-        self.coder, self.classes = coder, classes
-        self.train, self.held_out, self.training, self.radius = train, held_out, training, radius
-        self.sample = train.sample(SAMPLE_ROWS)
-        rule = coder.rule(self.sample, dictionary)
-        bound = 1.0 / math.sqrt(len(dictionary))
-        weights = np.random.default_rng([training.seed, 0]).uniform(-bound, bound, (len(dictionary), classes))
-        self.start = State(dictionary, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
+        self.problem, self.name, self.workers = problem, name, workers
+        self.training, self.m = problem.training, len(problem.train.y)
+        self.sample = problem.train.sample(SAMPLE_ROWS)
+        rule = problem.coder.rule(self.sample, problem.dictionary)
+        n, classes = len(problem.dictionary), problem.classes
+        bound = 1.0 / math.sqrt(n)
+        weights = np.random.default_rng([self.training.seed, 0]).uniform(-bound, bound, (n, classes))
+        self.start = State(problem.dictionary, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
         config = StepConfig(
-            radius=radius,
-            adaptive=training.optimizer == "adaptive",
-            momentum=training.momentum,
-            dropout=training.dropout,
-            alpha=training.penalty(len(train.y)),
-            scale=code_size(rule, self.sample, dictionary, workers),
-            seed=training.seed,
+            radius=problem.radius,
+            adaptive=self.training.optimizer == "adaptive",
+            momentum=self.training.momentum,
+            dropout=self.training.dropout,
+            alpha=self.training.penalty(self.m),
+            scale=sample_code_size(rule, self.sample, problem.dictionary, workers),
+            seed=self.training.seed,
         )
-        self.engine: Engine
-        if workers is None:
-            self.engine = DenseEngine(self.start, config, resolve_device(training.device))
-        else:
-            self.engine = SparseEngine(self.start, config, workers)
+        self.engine = make_engine(self.start, config)
 
-    def run(self, callback: Callback | None = None, checkpoint: Folder | None = None) -> Refinement:
-        m = len(self.train.y)
-        epochs, patience = self.training.epochs(m), self.training.patience(m)
-        book = None if checkpoint is None else Checkpoint(checkpoint, self._fingerprint())
-        now = self._resumed(book)
+    def run(self, callback: Callback | None = None, checkpoint: Checkpoint | None = None) -> Refinement:
+        """All epochs, or as many as improve; the state of the best one."""
+        epochs, patience = self.training.epochs(self.m), self.training.patience(self.m)
+        run = "" if checkpoint is None else self._fingerprint()
+        now = self._resumed(checkpoint, run)
         while now.number < epochs and now.number - now.best.improved < patience:
             now.number += 1
             loss = self._epoch(now.number, epochs)
-            if self.radius > 0:
+            if self.problem.radius > 0:
                 self.engine.rule = self.engine.rule.recalibrated(self.sample, self.engine.state().dictionary)
             state = self.engine.state()
             now.history.append(self._measure(now.number, loss, state))
             if now.best.offer(now.number, now.history[-1].validation_accuracy):
                 now.kept = state
-            if book is not None:
-                book.save(now.number, *pack(now, self.engine.state_dict(), self.engine.rule))
+            if checkpoint is not None:
+                checkpoint.save(run, now.number, pack(now, self.engine.state_dict(), self.engine.rule))
             if callback is not None:
                 callback(now.history[-1], epochs)
         kept = now.kept
-        return Refinement(kept.dictionary, kept.weights, kept.bias, kept.rule, tuple(now.history), now.best.epoch)
+        return Refinement(
+            kept.dictionary, kept.weights, kept.bias, kept.rule, tuple(now.history), now.best.epoch,
+            engine=self.name, stopped="max_iter" if now.number >= epochs else "no_change",
+        )  # fmt: skip
 
-    def _resumed(self, book: Checkpoint | None) -> Progress:
+    def _resumed(self, checkpoint: Checkpoint | None, run: str) -> Progress:
         """Where the run stands: at the start, or where its checkpoint left off."""
-        now = Progress(Best(self.training, 0 if self.held_out is None else len(self.held_out.y)), self.start)
-        saved = None if book is None else book.load()
+        held_out = self.problem.held_out
+        now = Progress(BestEpoch(self.training, 0 if held_out is None else len(held_out.y)), self.start)
+        saved = None if checkpoint is None else checkpoint.load(run)
         if saved is not None:
-            memory, self.engine.rule = unpack(saved, now)
-            self.engine.load_state_dict(memory)
+            engine, threshold = unpack(saved, now)
+            self.engine.load_state_dict(engine)
+            self.engine.rule = self.engine.rule.with_threshold(threshold)
         return now
 
     def _fingerprint(self) -> str:
-        held_out = () if self.held_out is None else (self.held_out.rows, self.held_out.y, self.held_out.weight)
+        problem, train, held_out = self.problem, self.problem.train, self.problem.held_out
         return fingerprint(
-            REVISION, repr(self.training), repr(self.coder), self.radius, self.classes, type(self.engine).__name__,
-            self.start.dictionary, self.sample.take(np.arange(len(self.sample))).numpy(),
-            self.train.rows, self.train.y, self.train.weight, *held_out,
+            REVISION, repr(self.training), repr(problem.coder), problem.radius, problem.classes,
+            type(self.engine).__name__, problem.dictionary, self.sample.take(np.arange(len(self.sample))).numpy(),
+            train.rows, train.y, train.weight,
+            *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)),
         )  # fmt: skip
 
     def _epoch(self, number: int, epochs: int) -> float:
         """All batches once, in an order fixed by seed and epoch; the mean training loss."""
-        training, m = self.training, len(self.train.y)
+        training, m = self.training, self.m
         rng = np.random.default_rng([training.seed, number])
         size = training.batch(m)
-        head_rate, dictionary_rate = training.rates(self.radius)
+        head_rate, dictionary_rate = training.rates(self.problem.radius)
         steps, done, total = math.ceil(m / size), 0, 0.0
-        for window in self.train.shuffled(rng, size):
+        for window in self.problem.train.shuffled(rng, size):
             count = math.ceil(len(window.rows) / size)
             damping = [training.damping((number - 1 + step / steps) / epochs) for step in range(done, done + count)]
             report = self.engine.steps(window, size, np.outer(damping, (head_rate, dictionary_rate)))
@@ -179,5 +206,7 @@ class Trainer:
     def _measure(self, number: int, loss: float, state: State) -> Epoch:
         moved = deviation(state.dictionary, self.start.dictionary)
         length = mean_length(state, self.sample, self.workers)
-        missed, accuracy = validate(state, self.held_out, self.workers)
-        return Epoch(number, loss, missed, accuracy, length, moved.mean, moved.max, state.rule.threshold)
+        measured = validate(state, self.problem.held_out, self.workers)
+        return Epoch(
+            number, loss, measured.loss, measured.accuracy, length, moved.mean, moved.max, state.rule.threshold
+        )

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from ccr.core.coding import ActiveEntries, Rule, logits_of, map_codes
+from ccr.core.coding import ActiveEntries, Rule, map_codes, root_mean_square
+from ccr.core.heads import entry_logits
 from ccr.core.inputs import Embeddings
 from ccr.core.refine.data import Labelled
-from ccr.core.refine.engine import State
+from ccr.core.refine.engine import Parameters
 from ccr.core.threads import Workers
 
 
@@ -22,34 +23,34 @@ class Validation(NamedTuple):
     accuracy: float
 
 
-def validate(state: State, held_out: Labelled | None, workers: Workers | None = None) -> Validation:
+def validate(state: Parameters, held_out: Labelled | None, workers: Workers | None = None) -> Validation:
+    """Loss and accuracy on the held-out rows."""
     if held_out is None:
         return Validation(math.nan, math.nan)
     data = held_out
 
     def use(part: slice, codes: ActiveEntries) -> tuple[float, int]:
-        logits, y = logits_of(codes, state.weights, state.bias), data.y[part]
-        missed = logsumexp(logits, axis=1) - logits[np.arange(len(y)), y]
-        return float(missed @ data.weight[part]), int((logits.argmax(axis=1) == y).sum())
+        logits, y = entry_logits(codes, state.weights, state.bias), data.y[part]
+        losses = logsumexp(logits, axis=1) - logits[np.arange(len(y)), y]
+        return float(losses @ data.weight[part]), int((logits.argmax(axis=1) == y).sum())
 
-    found = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers)
-    loss, right = (sum(column) for column in zip(*found, strict=True))
+    measured = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers)
+    loss, right = (sum(column) for column in zip(*measured, strict=True))
     return Validation(loss / len(data.y), right / len(data.y))
 
 
-def mean_length(state: State, sample: Embeddings, workers: Workers | None = None) -> float:
+def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None = None) -> float:
     """Mean number of active concepts."""
     counts = map_codes(state.rule, sample, state.dictionary, lambda _, codes: len(codes.data), workers=workers)
     return sum(counts) / len(sample)
 
 
-def code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, workers: Workers | None = None) -> float:
-    """Root mean square of active code entries; 1 when there are none."""
+def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, workers: Workers | None = None) -> float:
+    """`code_size` of the codes of a sample."""
 
     def use(_: slice, codes: ActiveEntries) -> tuple[float, int]:
         return float((codes.data.astype(np.float64) ** 2).sum()), len(codes.data)
 
-    squares, count = (
-        sum(column) for column in zip(*map_codes(rule, sample, dictionary, use, workers=workers), strict=True)
-    )
-    return math.sqrt(squares / count) if count else 1.0
+    measured = map_codes(rule, sample, dictionary, use, workers=workers)
+    squares, count = (sum(column) for column in zip(*measured, strict=True))
+    return root_mean_square(float(squares), int(count))

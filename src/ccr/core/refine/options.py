@@ -17,7 +17,7 @@ STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1000, 10, 100
 PENALTY = 3.0
 #: Large data take larger batches, up to this one, while an epoch keeps this many steps (the fewest epochs then still
 #: take `STEPS`): a step passes over all parameters once, whatever its batch.
-LARGEST_BATCH, STEPS_AN_EPOCH = 2048, 100
+LARGEST_BATCH, STEPS_PER_EPOCH = 2048, 100
 #: The largest part of the radius that one automatic dictionary step takes.
 STRIDE = 0.05
 
@@ -64,8 +64,8 @@ class Training:
         _below_one("dropout", self.dropout)
 
     def batch(self, m: int) -> int:
-        """Images a step, for m training images."""
-        return min(self.batch_size or max(16, min(256, m // 10), min(LARGEST_BATCH, m // STEPS_AN_EPOCH)), m)
+        """Images per step, for m training images."""
+        return min(self.batch_size or max(16, min(256, m // 10), min(LARGEST_BATCH, m // STEPS_PER_EPOCH)), m)
 
     def epochs(self, m: int) -> int:
         """Passes over m training images."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import asdict, astuple, dataclass, field
-from typing import Any
+from dataclasses import astuple, dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from ccr.core.coding import PursuitRule, Rule, ThresholdRule, TopRule
-from ccr.core.refine.checkpoint import Saved
+from ccr.core.coding import Rule, ScoreRule, rule_from_dict, rule_to_dict
 from ccr.core.refine.engine import State
 from ccr.core.refine.options import Training
-from ccr.errors import CCRError
 
-RULES: dict[str, Any] = {kind.__name__: kind for kind in (ThresholdRule, TopRule, PursuitRule)}
+#: Why a run ended: all epochs are done; none improved for `n_iter_no_change` epochs; the head alone was solved.
+Stop = Literal["max_iter", "no_change", "solved"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """The result: the state of the best epoch, and what happened on the way."""
+    """The result: the parameters of the best epoch, what happened on the way, which engine took the steps, and why it
+    stopped (see `Stop`)."""
 
     dictionary: np.ndarray
     weights: np.ndarray
@@ -45,9 +46,11 @@ class Refinement:
     rule: Rule
     history: tuple[Epoch, ...]
     best_epoch: int
+    engine: Literal["dense", "sparse", "head"]
+    stopped: Stop
 
 
-class Best:
+class BestEpoch:
     """Which epoch to keep: the latest of those that validation cannot tell from the best (see `Training.tol`)."""
 
     def __init__(self, training: Training, n: int) -> None:
@@ -70,42 +73,63 @@ class Best:
 class Progress:
     """A run after epoch `number`: `kept` is the state of the epoch to keep."""
 
-    best: Best
+    best: BestEpoch
     kept: State
     number: int = 0
     history: list[Epoch] = field(default_factory=list)
 
 
-def pack(now: Progress, memory: dict[str, np.ndarray], rule: Rule) -> Saved:
-    """Progress, and an engine's memory and rule, for a checkpoint."""
+class Saved(NamedTuple):
+    """A run as a checkpoint holds it: arrays by name, and everything else as JSON types."""
+
+    arrays: dict[str, np.ndarray]
+    values: dict[str, Any]
+
+
+class Checkpoint(Protocol):
+    """Where a run is kept after every epoch; `run` tells runs apart (see `fingerprint`)."""
+
+    def load(self, run: str) -> Saved | None:
+        """The last epoch that was saved, None where nothing was; another run's is refused."""
+        ...
+
+    def save(self, run: str, number: int, saved: Saved) -> None:
+        """Keep the state after epoch `number` in place of the one before."""
+        ...
+
+
+def pack(now: Progress, engine: dict[str, np.ndarray], rule: ScoreRule) -> Saved:
+    """Progress, and an engine's `state_dict` and rule, for a checkpoint."""
     best, kept = now.best, now.kept
-    arrays = {f"engine.{name}": array for name, array in memory.items()}
+    arrays = {f"engine.{name}": array for name, array in engine.items()}
     arrays |= {"kept.dictionary": kept.dictionary, "kept.weights": kept.weights, "kept.bias": kept.bias}
     # As an array: JSON has no NaN.
     arrays["history"] = np.array([astuple(epoch) for epoch in now.history], np.float64)
     arrays["best"] = np.array([best.epoch, best.improved, best.record], np.float64)
-    return Saved(arrays, {"number": now.number, "rule": _pack_rule(rule), "kept_rule": _pack_rule(kept.rule)})
+    return Saved(arrays, {"number": now.number, "rule": rule_to_dict(rule), "kept_rule": rule_to_dict(kept.rule)})
 
 
-def unpack(saved: Saved, now: Progress) -> tuple[dict[str, np.ndarray], Rule]:
-    """Bring `now` to where the checkpoint is; the engine's memory and rule."""
+def unpack(saved: Saved, now: Progress) -> tuple[dict[str, np.ndarray], float]:
+    """Bring `now` to where the checkpoint is; the engine's `state_dict` and the threshold of its rule."""
     arrays, values = saved
     now.number = int(values["number"])
     now.history = [Epoch(int(line[0]), *(float(value) for value in line[1:])) for line in arrays["history"]]
     now.best.epoch, now.best.improved = (int(value) for value in arrays["best"][:2])
     now.best.record = float(arrays["best"][2])
     dictionary, weights, bias = (arrays[f"kept.{name}"] for name in ("dictionary", "weights", "bias"))
-    now.kept = State(dictionary, weights, bias, _unpack_rule(values["kept_rule"]))
-    memory = {name.removeprefix("engine."): array for name, array in arrays.items() if name.startswith("engine.")}
-    return memory, _unpack_rule(values["rule"])
+    rule = now.kept.rule.with_threshold(rule_from_dict(values["kept_rule"]).threshold)
+    now.kept = State(dictionary, weights, bias, rule)
+    engine = {name.removeprefix("engine."): array for name, array in arrays.items() if name.startswith("engine.")}
+    return engine, rule_from_dict(values["rule"]).threshold
 
 
-def _pack_rule(rule: Rule) -> dict[str, Any]:
-    if type(rule).__name__ not in RULES:
-        raise CCRError(f"a checkpoint cannot keep a {type(rule).__name__}: use HardThreshold or TopK")
-    return {"type": type(rule).__name__, **asdict(rule)}  # type: ignore[call-overload]
-
-
-def _unpack_rule(values: dict[str, Any]) -> Rule:
-    rule: Rule = RULES[values["type"]](**{name: value for name, value in values.items() if name != "type"})
-    return rule
+def fingerprint(*parts: Any) -> str:
+    """A number that differs whenever an array or a setting differs."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.dtype.str}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+        else:
+            digest.update(repr(part).encode())
+    return digest.hexdigest()

@@ -6,14 +6,11 @@ parameters. Threads take the steps of a whole window of rows together (`ccr.core
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import cast
-
 import numpy as np
 import torch
 
 from ccr.core import kernels
-from ccr.core.coding import NUDGE, Panels, Selection, ThresholdRule, TopRule, line_zeros, screens
+from ccr.core.coding import NUDGE, Panels, Selection, line_zeros, screens
 from ccr.core.kernels.arguments import KeptRows, Lesson, Manner, Parameters, Room
 from ccr.core.kernels.llvm import LANES
 from ccr.core.kernels.packing import unrounded
@@ -64,7 +61,7 @@ class SparseEngine:
         self._room: Room | None = None
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
-        own, selection = self.parameters, cast(ThresholdRule | TopRule, self.rule).selection()
+        own, selection = self.parameters, self.rule.selection()
         own.threshold[0] = selection.bound
         size = min(size, len(window.rows))
         room, manner = self._made(size, selection), self._manner(selection)
@@ -78,8 +75,8 @@ class SparseEngine:
             kernels.train(words, own, manner, lesson, room)
 
         self.workers.map(work, range(self._threads(size, len(window.rows))))
-        if isinstance(self.rule, ThresholdRule) and self.config.radius > 0:
-            self.rule = replace(self.rule, threshold=float(own.threshold[0]))
+        if self.config.radius > 0:
+            self.rule = self.rule.with_threshold(float(own.threshold[0]))
         losses, lengths, looked = lesson.reports.T
         self._looked[0] = looked[-1]
         return Report(losses, lengths)
@@ -101,11 +98,10 @@ class SparseEngine:
 
     def _manner(self, selection: Selection) -> Manner:
         config = self.config
-        held = self.rule.length if isinstance(self.rule, ThresholdRule) else None
         return Manner(
             refine=config.radius > 0, adaptive=config.adaptive, momentum=float(config.momentum),
             radius=float(config.radius), penalty=float(config.alpha * config.scale**2), scale=float(config.scale),
-            kind=selection.kind, top=selection.length, held=float(held or 0.0), nudge=NUDGE,
+            kind=selection.kind, top=selection.length, held=float(self.rule.held or 0.0), nudge=NUDGE,
             dropped=int(config.dropout * 2**32), keep=1.0 / (1.0 - config.dropout), key=config.seed,
             classes=self.classes,
         )  # fmt: skip

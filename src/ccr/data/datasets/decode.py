@@ -31,10 +31,10 @@ def content_hash(content: Content) -> str:
 
 
 def decode(content: Content, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Upright 8-bit RGB image of a file's bytes, or of an (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) uint8
-    array.
+    """Upright 8-bit RGB image of a file's bytes, or of an (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) uint8 array.
 
-    The first frame of an animation; rotated as EXIF says; transparency on white; 16-bit greys scaled to 8.
+    The first frame of an animation; rotated as EXIF says; transparency on white; 16-bit greys scaled to 8. BadImage
+    when it is none, or when a file's image has more than `max_pixels` pixels.
     """
     if isinstance(content, np.ndarray):
         return to_rgb(_from_array(content))

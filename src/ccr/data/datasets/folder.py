@@ -10,27 +10,12 @@ from ccr.data.datasets.base import Dataset, Sample, make_dataset, split_name
 from ccr.data.datasets.sources import FileImage
 from ccr.errors import FormatError
 
-IMAGE_SUFFIXES = frozenset(
-    [
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".png",
-        ".gif",
-        ".bmp",
-        ".webp",
-        ".tif",
-        ".tiff",
-        ".ppm",
-        ".pgm",
-        ".pbm",
-        ".pnm",
-        ".avif",
-        ".jp2",
-        ".ico",
-    ]
-)
+# fmt: off
+IMAGE_SUFFIXES = frozenset([
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm",
+    ".avif", ".jp2", ".ico",
+])
+# fmt: on
 
 
 def open_folder(path: Path) -> Dataset:
@@ -53,8 +38,8 @@ def locate_in_folder(root: Path, key: str) -> FileImage:
 
 
 def inside(root: Path, name: str) -> Path:
-    """`root / name`; an error if that is not below `root`. Links are not followed: whoever made them may
-    point anywhere, a name may not.
+    """`root / name`; an error if that is not below `root`. Links are not followed: whoever made them may point
+    anywhere, a name may not.
     """
     base = os.path.abspath(root)
     path = os.path.normpath(os.path.join(base, name))
@@ -66,10 +51,10 @@ def inside(root: Path, name: str) -> Path:
 def _image_keys(root: Path) -> Iterator[str]:
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        place = Path(folder).relative_to(root)
+        parent = Path(folder).relative_to(root)
         for name in files:
             if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
-                yield (place / name).as_posix()
+                yield (parent / name).as_posix()
 
 
 def _sample(root: Path, key: str, has_splits: bool) -> Sample:

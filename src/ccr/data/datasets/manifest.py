@@ -21,8 +21,8 @@ _SPLIT_COLUMNS = ("split",)
 
 
 def open_manifest(path: Path, *, allow_outside: bool = False, label_column: str | None = None) -> Dataset:
-    """The images that the table lists, in its order. Paths are relative to the table's folder and must lie in
-    it unless `allow_outside`.
+    """The images that the table lists, in its order. Paths are relative to the table's folder and must lie in it
+    unless `allow_outside`.
     """
     path = path.resolve()
     rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _parquet_rows(path)
@@ -44,8 +44,8 @@ def locate_in_manifest(path: Path, key: str, allow_outside: bool) -> FileImage:
 def _sample(path: Path, number: int, row: Mapping[str, Any], allow_outside: bool, label_column: str | None) -> Sample:
     name = _value(row, _PATH_COLUMNS)
     if name is None:
-        found = ", ".join(map(str, row)) or "no columns"
-        raise FormatError(f"row {number} of {path.name} needs a path (column 'path'), got {found}")
+        columns = ", ".join(map(str, row)) or "no columns"
+        raise FormatError(f"row {number} of {path.name} needs a path (column 'path'), got {columns}")
     if label_column is not None and label_column not in row:
         raise FormatError(f"{path.name} has no column {label_column!r}; it has {', '.join(map(str, row))}")
     label = _value(row, (label_column,) if label_column else _LABEL_COLUMNS)

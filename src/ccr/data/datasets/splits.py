@@ -17,8 +17,17 @@ from ccr.errors import CCRError
 def split_dataset(dataset: Dataset, *, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Dataset:
     """The same samples, each in `train`, `val` or `test`.
 
-    Every class is divided alike (shares `val` and `test`, never more), by `seed`; images with the same
-    content are always in the same split, whatever their names and labels.
+    Every class is divided alike; images with the same content are always in the same split, whatever their names and
+    labels.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The samples; their own splits are not looked at.
+    val, test : float
+        Shares of each class, never more, each in [0, 1) and their sum below 1; the rest is `train`.
+    seed : int
+        Which images those are.
     """
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise CCRError(f"val and test must be shares with a sum below 1, got {val} and {test}: try 0.1 and 0.2")
@@ -26,12 +35,12 @@ def split_dataset(dataset: Dataset, *, val: float = 0.1, test: float = 0.2, seed
     names = ["train"] * len(dataset)
     for groups in _by_class(dataset.samples):
         total = sum(map(len, groups))
-        room = {"test": round(test * total), "val": round(val * total)}
+        free = {"test": round(test * total), "val": round(val * total)}
         for position in rng.permutation(len(groups)):
             group = groups[position]
-            for name in room:
-                if len(group) <= room[name]:
-                    room[name] -= len(group)
+            for name in free:
+                if len(group) <= free[name]:
+                    free[name] -= len(group)
                     for row in group:
                         names[row] = name
                     break
@@ -40,9 +49,7 @@ def split_dataset(dataset: Dataset, *, val: float = 0.1, test: float = 0.2, seed
 
 
 def _by_class(samples: Sequence[Sample]) -> list[list[list[int]]]:
-    """For each label, in order of its name, the groups of rows with one content; a group has its first row's
-    label.
-    """
+    """For each label, in order of its name, the groups of rows with one content; a group has its first row's label."""
     classes: dict[str, list[list[int]]] = defaultdict(list)
     for group in _by_content(samples):
         classes[samples[group[0]].label or ""].append(group)
@@ -57,7 +64,7 @@ def _by_content(samples: Sequence[Sample]) -> list[list[int]]:
 
 
 def _identities(samples: Sequence[Sample]) -> list[object]:
-    """Something equal for equal contents. A file whose size no other file has is not read."""
+    """Values that are equal for equal contents. A file whose size no other file has is not read."""
     sizes = [sample.source.size() if isinstance(sample.source, FileImage) else None for sample in samples]
     count: dict[int | None, int] = defaultdict(int)
     for size in sizes:

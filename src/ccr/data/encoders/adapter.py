@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ccr.data.assets import file_sha256
-from ccr.data.encoders.protocol import filled, unit
+from ccr.data.encoders.protocol import fill_template, unit
 from ccr.errors import FormatError
 
 ADAPTER_FILE = Path(__file__).parent.parent / "text_adapter.safetensors"
@@ -41,7 +41,7 @@ class TextAdapter:
     ) -> np.ndarray:
         """Directions of texts, with `embed` for their sentences; a `template` stands in for the trained ones."""
         prompts = self.templates if template is None else (template,)
-        sentences = unit(np.sum([embed(filled(prompt, texts)) for prompt in prompts], axis=0))
+        sentences = unit(np.sum([embed(fill_template(prompt, texts)) for prompt in prompts], axis=0))
         kernel = np.exp(-2 * self.gamma * (1 - sentences @ self.landmarks.T))
         return unit(kernel @ self.kernel_weight + sentences @ self.linear_weight + self.bias)
 
@@ -53,10 +53,10 @@ def load_adapter(path: Path = ADAPTER_FILE) -> TextAdapter:
     names = ("landmarks", "kernel_weight", "linear_weight", "bias", "image_mean")
     try:
         with safe_open(path, "numpy") as file:
-            facts = file.metadata() or {}
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name).astype(np.float32) for name in names}
-        templates = tuple(str(template) for template in json.loads(facts["templates"]))
-        return TextAdapter(**tensors, gamma=float(facts["gamma"]), templates=templates, sha256=file_sha256(path))
+        templates = tuple(str(template) for template in json.loads(metadata["templates"]))
+        return TextAdapter(**tensors, gamma=float(metadata["gamma"]), templates=templates, sha256=file_sha256(path))
     except (OSError, KeyError, ValueError, TypeError, SafetensorError) as error:
         raise FormatError(
             f"{path} must be a text adapter as tools/train_text_adapter.py writes it: {error}; install ccr-xai again"

@@ -16,7 +16,7 @@ from ccr.data.assets import CLIP_IMAGE_TOWER, MINILM, Log, fetch, fetch_group
 from ccr.data.encoders.adapter import TextAdapter, load_adapter
 from ccr.data.encoders.preprocess import ClipPreprocess
 from ccr.data.encoders.progress_bars import no_bars
-from ccr.data.encoders.protocol import Crop, batches, checked_template, digest_of, filled, unit
+from ccr.data.encoders.protocol import Crop, batches, checked_template, digest_of, fill_template, unit
 from ccr.errors import MissingExtraError
 
 _LONGEST_TEXT = 256  # tokens; what all-MiniLM-L6-v2 was trained with
@@ -25,9 +25,17 @@ _LONGEST_TEXT = 256  # tokens; what all-MiniLM-L6-v2 was trained with
 class BundledEncoder:
     """OpenAI's CLIP ViT-B/16 image tower (int8 ONNX) and MiniLM texts mapped into its space.
 
-    Every image is run on its own: the weights are dynamically quantised, so the embedding of an image in a
-    batch would depend on its neighbours. `threads` images are run side by side, which is as fast and changes
-    no number.
+    Every image is run on its own: the weights are dynamically quantised, so the embedding of an image in a batch would
+    depend on its neighbours.
+
+    Parameters
+    ----------
+    template : str, optional
+        What texts are put into, with {} once where the text goes. None: the templates that the map was trained with.
+    threads : int, optional
+        Images that are run side by side, from 1, which is as fast as a batch and changes no number. None: one per core.
+    log : callable, optional
+        Called with a message when something is downloaded.
     """
 
     name = "bundled"
@@ -70,7 +78,7 @@ class BundledEncoder:
         return unit(np.concatenate(rows)) if rows else np.empty((0, self.dimension), dtype=np.float32)
 
     def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
-        if not filled(None, texts):
+        if not fill_template(None, texts):
             return np.empty((0, self.dimension), dtype=np.float32)
         return self._adapter(texts, self._sentences.embed, template or self.template)
 
@@ -86,8 +94,7 @@ class BundledEncoder:
             raise MissingExtraError('the bundled encoder needs onnxruntime: pip install "ccr-xai[bundled]"') from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        # Without VNNI the fast u8 x s8 kernels saturate at 16 bits: embeddings came out at cosine 0.5 to the
-        # true ones.
+        # Without VNNI the fast u8 x s8 kernels saturate at 16 bits: embeddings came out at cosine 0.5 to the true ones.
         options.add_session_config_entry("session.x64quantprecision", "1")
         path = fetch(CLIP_IMAGE_TOWER, log=self._log)
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -109,10 +116,9 @@ class _MiniLM:
             import transformers
         except ImportError as error:
             raise MissingExtraError('texts need transformers: pip install "ccr-xai[bundled]"') from error
-        place = {"local_files_only": True}
         with no_bars():
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **place)
-            model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **place)
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, local_files_only=True)
         self._model = model.float().eval()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -120,7 +126,7 @@ class _MiniLM:
             return unit(np.concatenate([self._embed_one(text) for text in texts]))
 
     def _embed_one(self, text: str) -> np.ndarray:
-        """One text a run: no padding, so a text's vector never depends on which texts came with it."""
+        """One text per run: no padding, so a text's vector never depends on which texts came with it."""
         import torch
 
         tokens = self._tokenizer([text], truncation=True, max_length=_LONGEST_TEXT, return_tensors="pt")

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -40,7 +40,19 @@ _PREPROCESSING = [
 
 
 class HFEncoder(TorchEncoder):
-    """A CLIP-like model of the Hugging Face hub, or of a local folder, in float32."""
+    """A CLIP-like model of the Hugging Face hub, or of a local folder, in float32.
+
+    Parameters
+    ----------
+    target : str
+        A name on the hub, or a folder with the model, its image processor and its tokenizer.
+    device : str
+        "cpu", "cuda", ... or "auto": a GPU if there is one.
+    batch_size : int
+        Images or texts that are embedded at a time, from 1.
+    template : str, optional
+        What texts are put into, with {} once where the text goes. None: texts are embedded as they are.
+    """
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:
         self.name = f"hf:{target}"
@@ -65,8 +77,7 @@ class HFEncoder(TorchEncoder):
         return self._features(self._model.get_image_features, inputs)
 
     def _embed_texts(self, texts: list[str]) -> np.ndarray:
-        # Every text is padded to the full length: SigLIP was trained so, and no text then depends on its
-        # neighbours.
+        # Every text is padded to the full length: SigLIP was trained so, and no text then depends on its neighbours.
         length = self._model.config.text_config.max_position_embeddings
         inputs = self._tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
         wanted = {name: inputs[name] for name in ("input_ids", "attention_mask") if name in inputs}
@@ -80,11 +91,13 @@ class HFEncoder(TorchEncoder):
         return unit(features_of(output).float().cpu().numpy())
 
 
-class _Parts:
-    """Model, processor and tokenizer of one target."""
+class _Parts(NamedTuple):
+    """Kind of model, model, processor and tokenizer of one target."""
 
-    def __init__(self, kind: str, model: Any, processor: Any, tokenizer: Any) -> None:
-        self.kind, self.model, self.processor, self.tokenizer = kind, model, processor, tokenizer
+    kind: str
+    model: Any
+    processor: Any
+    tokenizer: Any
 
 
 def _load(target: str) -> _Parts:
@@ -92,29 +105,29 @@ def _load(target: str) -> _Parts:
         import transformers
     except ImportError as error:
         raise MissingExtraError('hf: encoders need transformers: pip install "ccr-xai[hf]"') from error
-    place: dict[str, Any] = {"local_files_only": Path(target).is_dir() or not _hub_is_known()}
+    source: dict[str, Any] = {"local_files_only": Path(target).is_dir() or not _hub_is_known()}
     # PIL: the other image processors need torchvision and give slightly other pixels
     pil: dict[str, Any] = (
         {"backend": "pil"} if int(transformers.__version__.split(".")[0]) >= 5 else {"use_fast": False}
     )
     try:
-        with no_bars(place["local_files_only"]):  # a download keeps its bar
-            return _load_parts(transformers, target, place, pil)
+        with no_bars(source["local_files_only"]):  # a download keeps its bar
+            return _load_parts(transformers, target, source, pil)
     except CCRError:
         raise
     except Exception as error:  # the hub, the file system and the parsers each have their own kinds of errors
         raise _explained(target, error) from error
 
 
-def _load_parts(transformers: Any, target: str, place: dict[str, Any], pil: dict[str, Any]) -> _Parts:
-    config = transformers.AutoConfig.from_pretrained(target, **place)
+def _load_parts(transformers: Any, target: str, source: dict[str, Any], pil: dict[str, Any]) -> _Parts:
+    config = transformers.AutoConfig.from_pretrained(target, **source)
     kind = str(config.model_type)
     if kind not in _MODELS:
         raise CCRError(f"hf: knows {', '.join(_MODELS)}; {target!r} is a {kind!r} model: choose a CLIP or SigLIP one")
     # safetensors only: a .bin file is a pickle and could run anything
-    model = getattr(transformers, _MODELS[kind]).from_pretrained(target, use_safetensors=True, **place)
-    processor = transformers.AutoImageProcessor.from_pretrained(target, **pil, **place)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(target, **place)
+    model = getattr(transformers, _MODELS[kind]).from_pretrained(target, use_safetensors=True, **source)
+    processor = transformers.AutoImageProcessor.from_pretrained(target, **pil, **source)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(target, **source)
     return _Parts(kind, model, processor, tokenizer)
 
 
@@ -138,11 +151,9 @@ def _explained(target: str, error: Exception) -> CCRError:
         needs = "config.json, model.safetensors, preprocessor_config.json and the tokenizer's files"
         return CCRError(f"the folder {target} cannot be used as an encoder: {reason}; it needs {needs}")
     return CCRError(
-        f"could not get the weights of {target!r} from the Hugging Face hub: {reason}. Without a network, "
-        f"download them "
-        f"elsewhere (`hf download {target}`) and give the folder, as hf:FOLDER; or use the encoder "
-        f"`bundled`, which needs "
-        "the package registry alone"
+        f"could not get the weights of {target!r} from the Hugging Face hub: {reason}. Without a network, download "
+        f"them elsewhere (`hf download {target}`) and give the folder, as hf:FOLDER; or use the encoder `bundled`, "
+        "which needs the package registry alone"
     )
 
 

@@ -19,7 +19,19 @@ _SUFFIX = "-quickgelu"
 
 
 class OpenClipEncoder(TorchEncoder):
-    """A model of open_clip with pretrained weights or a local checkpoint, in float32."""
+    """A model of open_clip with pretrained weights or a local checkpoint, in float32.
+
+    Parameters
+    ----------
+    target : str
+        MODEL/TAG with a tag that open_clip lists for the model, or MODEL/PATH with the path of a checkpoint.
+    device : str
+        "cpu", "cuda", ... or "auto": a GPU if there is one.
+    batch_size : int
+        Images or texts that are embedded at a time, from 1.
+    template : str, optional
+        What texts are put into, with {} once where the text goes. None: texts are embedded as they are.
+    """
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:
         model, weights = split_target(target)
@@ -57,9 +69,7 @@ class OpenClipEncoder(TorchEncoder):
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Model name and tag or checkpoint path: `ViT-B-16-quickgelu/openai`,
-    `ViT-B-16//data/model.safetensors`.
-    """
+    """Model name and tag or checkpoint path: `ViT-B-16-quickgelu/openai`, `ViT-B-16//data/model.safetensors`."""
     model, slash, weights = target.partition("/")
     if not (model and slash and weights):
         raise CCRError(
@@ -69,9 +79,7 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def check_activation(model: str, weights: str) -> None:
-    """Refuse OpenAI's weights in a model without QuickGELU: they load, and give wrong embeddings in
-    silence.
-    """
+    """Refuse OpenAI's weights in a model without QuickGELU: they load, and give wrong embeddings in silence."""
     if weights == "openai" and not model.endswith(_SUFFIX):
         raise CCRError(
             f"OpenAI's weights were trained with QuickGELU and give wrong embeddings in {model!r}: "
@@ -83,13 +91,10 @@ def explain_import(error: Exception) -> MissingExtraError:
     """Why open_clip cannot be imported, and what to do."""
     if "torchvision" in str(error) or "nms" in str(error):
         return MissingExtraError(
-            f"open_clip needs a torchvision that fits the installed torch ({torch.__version__}), and that "
-            f"one does not "
-            f"load: {error}. torchvision from the package registry is a CUDA build and fails beside a CPU "
-            f"build of "
-            "torch. Install both from one index in an environment of their own, or use hf: or bundled, "
-            "which need "
-            "no torchvision"
+            f"open_clip needs a torchvision that fits the installed torch ({torch.__version__}), and that one does not "
+            f"load: {error}. torchvision from the package registry is a CUDA build and fails beside a CPU build of "
+            "torch. Install both from one index in an environment of their own, or use hf: or bundled, which need no "
+            "torchvision"
         )
     return MissingExtraError(f'open_clip: encoders need open_clip: pip install "ccr-xai[open-clip]" ({error})')
 
@@ -102,7 +107,7 @@ def _load(model: str, weights: str) -> tuple[Any, Any, Any]:
         RuntimeError,
         AttributeError,
         OSError,
-    ) as error:  # a torchvision that does not fit: RuntimeError
+    ) as error:  # RuntimeError: a torchvision that does not fit
         raise explain_import(error) from error
     if model not in open_clip.list_models():
         raise CCRError(f"open_clip has no model {model!r}; `open_clip.list_models()` lists them")
@@ -113,10 +118,9 @@ def _load(model: str, weights: str) -> tuple[Any, Any, Any]:
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CCRError(
-            f"could not load the weights {weights!r} of open_clip's {model!r}: {reason}. Without a network, "
-            f"give a local "
-            f"checkpoint as open_clip:{model}/PATH; or use the encoder `bundled`, which needs the package "
-            f"registry alone"
+            f"could not load the weights {weights!r} of open_clip's {model!r}: {reason}. Without a network, give a "
+            f"local checkpoint as open_clip:{model}/PATH; or use the encoder `bundled`, which needs the package "
+            "registry alone"
         ) from error
     return loaded, transform, open_clip.get_tokenizer(model)
 

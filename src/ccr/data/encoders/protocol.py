@@ -18,50 +18,61 @@ Crop = Callable[[Image.Image], Image.Image]
 
 
 class Encoder(Protocol):
-    """Images and texts into one space of unit vectors.
-
-    `fingerprint` names the space: weights and image preprocessing. Two encoders with the same fingerprint
-    embed an image to the same place, whatever their device or batch size. `text_fingerprint` adds what only
-    texts depend on: the text tower and the template.
-    """
+    """Images and texts into one space of unit vectors."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The spec that `load_encoder` makes the encoder from."""
 
     @property
-    def dimension(self) -> int: ...
+    def dimension(self) -> int:
+        """The length d of an embedding."""
 
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """A text that names the space: weights and image preprocessing. Two encoders with the same fingerprint embed an
+        image to the same vector, whatever their device or batch size.
+        """
 
     @property
-    def text_fingerprint(self) -> str: ...
+    def text_fingerprint(self) -> str:
+        """The fingerprint together with what only texts depend on: the text tower and the template."""
 
     @property
-    def template(self) -> str | None: ...
+    def template(self) -> str | None:
+        """What texts are put into, with {} once where the text goes; None if the encoder does so in its own way."""
 
     @property
     def preprocessing(self) -> dict[str, Any]:
         """How an image is brought to the encoder's input, in words and numbers that JSON can hold."""
-        ...
 
     @property
     def crop(self) -> Crop | None:
-        """Cuts out of an image the part that the encoder looks at: embedding that is embedding the image.
-        Workers call it so that little is sent between processes; it can be pickled. None: images are sent
-        whole.
+        """Cuts out of an image the part that the encoder looks at: embedding that is embedding the image. Workers
+        call it so that little is sent between processes; it can be pickled. None: complete images are sent.
         """
-        ...
 
     def embed_images(self, images: Iterable[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
-        """(m, d) float32 unit rows, one for each image."""
-        ...
+        """Unit rows (m, d), float32, one for each image.
+
+        Parameters
+        ----------
+        images : iterable of Image, m of them
+            RGB images of any size.
+        batch_size : int, optional
+            How many are embedded at a time, from 1. None: as many as the encoder was made for.
+        """
 
     def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
-        """(n, d) float32 unit rows, one for each text, put into `template` (None: the encoder's
-        own) first.
+        """Unit rows (n, d), float32, one for each text.
+
+        Parameters
+        ----------
+        texts : sequence of str, length n
+            Words or sentences.
+        template : str, optional
+            What each is put into first, with {} once where the text goes. None: the encoder's own.
         """
-        ...
 
 
 def digest_of(**parts: Any) -> str:
@@ -85,12 +96,12 @@ def checked_batch_size(batch_size: int) -> int:
     return batch_size
 
 
-def filled(template: str | None, texts: Sequence[str]) -> list[str]:
-    """Each text where the template has `{}`. Texts are data: braces in them mean nothing."""
+def fill_template(template: str | None, texts: Sequence[str]) -> list[str]:
+    """Each text put where the template has `{}`. Texts are data: braces in them mean nothing."""
     if isinstance(texts, str):
         raise CCRError(f"texts must be a list of texts, got the one text {texts!r}: put it in a list")
-    wanted = checked_template(template)
-    return list(texts) if wanted is None else [wanted.replace("{}", text) for text in texts]
+    checked = checked_template(template)
+    return list(texts) if checked is None else [checked.replace("{}", text) for text in texts]
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -38,8 +38,22 @@ def load_encoder(
     threads: int | None = None,
     log: Log | None = None,
 ) -> Encoder:
-    """The encoder that `spec` names. `device` and `batch_size` are for hf and open_clip, `threads` for
-    bundled.
+    """The encoder that `spec` names.
+
+    Parameters
+    ----------
+    spec : str
+        hf:NAME_OR_FOLDER, open_clip:MODEL/TAG_OR_CHECKPOINT or bundled.
+    device : str
+        For hf and open_clip: "cpu", "cuda", ... or "auto": a GPU if there is one.
+    batch_size : int
+        For hf and open_clip: images or texts that are embedded at a time, from 1.
+    template : str, optional
+        What texts are put into, with {} once where the text goes. None: the encoder's own way.
+    threads : int, optional
+        For bundled: images that are run side by side, from 1. None: one per core.
+    log : callable, optional
+        Called with a message when something is downloaded.
     """
     kind, target = parse_spec(spec)
     checked_batch_size(batch_size)

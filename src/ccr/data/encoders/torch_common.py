@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ccr.data.encoders.protocol import batches, digest_of, filled
+from ccr.data.encoders.protocol import batches, digest_of, fill_template
 
 
 class TorchEncoder(ABC):
@@ -45,13 +45,13 @@ class TorchEncoder(ABC):
         return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
 
     def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
-        prompts = filled(template or self.template, texts)
+        prompts = fill_template(template or self.template, texts)
         rows = [self._embed_texts(batch) for batch in batches(prompts, self.batch_size)]
         return np.concatenate(rows) if rows else np.empty((0, self.dimension), dtype=np.float32)
 
 
 def weights_digest(model: torch.nn.Module) -> str:
-    """Hash of all parameters, whatever their names, file or place: the same weights give the same text."""
+    """Hash of all parameters, whatever their names, file or device: the same weights give the same text."""
     tensors = sorted(_tensor_digest(tensor) for tensor in model.parameters())
     return hashlib.sha256("".join(tensors).encode()).hexdigest()
 

@@ -14,13 +14,13 @@ from PIL import Image
 
 from ccr.data.datasets import Sample
 from ccr.data.encoders import Encoder
-from ccr.data.store.layout import write_whole
 from ccr.data.store.workers import Decoded
+from ccr.files import write_bytes
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """The row that had a content first: its embedding as stored, and its split."""
+class FirstRow:
+    """The first row with a content: its embedding (d,) as stored, and its split."""
 
     embedding: np.ndarray
     split: str | None
@@ -28,8 +28,9 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Embeddings (rows, d) of the samples that could be read, their metadata, and what happened to the
-    others.
+    """Embeddings (rows, d) of the samples that could be read, their metadata, and why the others were skipped.
+
+    `reused` rows have the content of an earlier row, and `crossing` of them have that row in another split.
     """
 
     embeddings: np.ndarray
@@ -43,7 +44,7 @@ class Chunk:
         text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
         stream = io.BytesIO()
         np.savez(stream, embeddings=self.embeddings, facts=text)
-        write_whole(path, stream.getvalue())
+        write_bytes(path, stream.getvalue())
 
 
 def load_chunk(path: Path) -> Chunk | None:
@@ -75,14 +76,14 @@ class ChunkBuilder:
     _pending: list[Image.Image] = field(default_factory=list)
     _embedded: list[np.ndarray] = field(default_factory=list)
 
-    def add(self, sample: Sample, decoded: Decoded, earlier: Earlier | None) -> None:
-        """The next sample; `earlier` if an earlier chunk has the same content."""
+    def add(self, sample: Sample, decoded: Decoded, first: FirstRow | None) -> None:
+        """Add the next sample; `first` is the first row with its content, if that is in an earlier chunk."""
         if decoded.image is None:
             self.skipped.append({"path": _printable(sample.key), "reason": decoded.reason or "no reason known"})
             return
         self.metadata.append(_row(sample, decoded.content))
-        if earlier is not None:
-            self._reuse(earlier.embedding, sample.split, earlier.split)
+        if first is not None:
+            self._reuse(first.embedding, sample.split, first.split)
         elif decoded.content in self._new:
             slot, split = self._new[decoded.content]
             self._reuse(slot, sample.split, split)
@@ -93,7 +94,8 @@ class ChunkBuilder:
             if len(self._pending) == self.batch_size:
                 self._embed()
 
-    def finish(self) -> Chunk:
+    def build(self) -> Chunk:
+        """The chunk of all samples that were added."""
         self._embed()
         fresh = np.concatenate(self._embedded) if self._embedded else np.empty((0, self.encoder.dimension), self.dtype)
         rows = [fresh[slot] if isinstance(slot, int) else slot for slot in self._slots]

@@ -1,6 +1,6 @@
 """`embed_dataset`: a data set through an encoder into a store, resumable at any moment.
 
-Samples are cut into chunks at fixed places; each chunk is one file that appears whole or not at all. A killed
+Samples are cut into chunks of a fixed size; each chunk is one file that appears whole or not at all. A killed
 run goes on at the first chunk that is missing. A chunk's numbers depend on its samples and on earlier chunks
 alone, so the store is the same, bit for bit, however often it was interrupted.
 """
@@ -19,15 +19,16 @@ from ccr.data.datasets import MAX_PIXELS, BadImage, Dataset, Sample
 from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import layout
-from ccr.data.store.chunk import Chunk, ChunkBuilder, Earlier, load_chunk
+from ccr.data.store.chunk import Chunk, ChunkBuilder, FirstRow, load_chunk
 from ccr.data.store.plan import check_same_plan, describe, make_plan
-from ccr.data.store.shards import forget_progress, write_shards
+from ccr.data.store.shards import remove_progress, write_shards
 from ccr.data.store.workers import Decoded, Decoders
 from ccr.errors import CCRError
+from ccr.files import write_json
 
 Progress = Callable[[int, int], None]
 _PLAN = "plan.json"
-_BATCHES_A_CHUNK = 2  # what a killed run loses at most, in batches
+_BATCHES_PER_CHUNK = 2  # what a killed run loses at most, in batches
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,22 @@ class Skipped:
 class EmbedSummary:
     """What a store holds and what this run did for it.
 
-    `reused` rows have the content of an earlier row, and `crossing` of them have that row in another split;
-    `resumed` samples were done by an earlier run.
+    Attributes
+    ----------
+    store : str
+        The store's folder.
+    rows : int
+        Images in it.
+    skipped : tuple of Skipped
+        Images that cannot be read, with the reasons.
+    reused : int
+        Rows that have the content of an earlier row.
+    crossing : int
+        Those of them whose earlier row is in another split.
+    resumed : int
+        Samples that an earlier run had done.
+    seconds, images_per_second : float
+        How long this run took, and how fast it was; 0 images per second if nothing was left to do.
     """
 
     store: str
@@ -56,7 +71,7 @@ class EmbedSummary:
     images_per_second: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold it."""
+        """The summary as JSON can hold it."""
         return asdict(self)
 
 
@@ -75,9 +90,36 @@ def embed_dataset(
 ) -> EmbedSummary:
     """Embed every image of `dataset` into the store `out`; continue there if that was begun before.
 
-    `workers` processes read and decode ahead of the encoder (0: none). Images that cannot be read are left
-    out and listed in the summary, or an error if `strict`. Images with the same content are embedded once.
-    `progress(done, total)` is called as samples pass.
+    Images with the same content are embedded once. Interrupted at any moment and called again in the same way, it
+    goes on where it was, and the store is the same to the bit.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The images, as `open_dataset` gives them; m of them.
+    encoder : Encoder
+        What embeds them, into d dimensions; as `load_encoder` gives it.
+    out : str or Path
+        The store's folder: a new or empty one, or one that the same call began.
+    dtype : {"float16", "float32"}
+        How embeddings are stored.
+    workers : int
+        Processes that read and decode ahead of the encoder, from 0: none, everything happens in this one.
+    batch_size : int
+        Images that are given to the encoder at a time, from 1.
+    shard_size : int
+        Rows of a file, from 1; the last one may have fewer.
+    max_pixels : int
+        Images of more pixels than this are skipped; decoding them takes memory.
+    strict : bool
+        An image that cannot be read is an error. False: it is left out and listed in the summary.
+    progress : callable, optional
+        Called as `progress(done, total)` as samples pass.
+
+    Returns
+    -------
+    EmbedSummary
+        What the store holds, and what this run did for it.
     """
     sizes = {"batch_size": checked_batch_size(batch_size), "shard_size": shard_size, "max_pixels": max_pixels}
     plan = make_plan(dataset, encoder, dtype=dtype, **sizes)
@@ -85,19 +127,19 @@ def embed_dataset(
     started = time.perf_counter()
     if (folder / layout.DESCRIPTION).is_file():
         check_same_plan(folder, layout.read_json(folder / layout.DESCRIPTION).get("plan"), plan)
-        forget_progress(folder)
+        remove_progress(folder)
         return _summary(folder, strict, len(dataset), 0, started)
     with _prepared(folder, plan):
         with Decoders(workers, crop=encoder.crop, max_pixels=max_pixels) as decoders:
-            run = _Run(folder, plan, dataset, encoder, decoders, strict, progress)
-            resumed = run.go()
+            run = _EmbeddingRun(folder, plan, dataset, encoder, decoders, strict, progress)
+            resumed = run.embed_missing()
         totals = write_shards(folder, run.chunks, shard_size)
-        layout.write_json(folder / layout.DESCRIPTION, describe(dataset, encoder, plan, totals))
-        forget_progress(folder)
+        write_json(folder / layout.DESCRIPTION, describe(dataset, encoder, plan, totals))
+        remove_progress(folder)
     return _summary(folder, strict, resumed, len(dataset) - resumed, started)
 
 
-class _Run:
+class _EmbeddingRun:
     """One run: which contents are embedded already, and what is still to do."""
 
     def __init__(
@@ -117,22 +159,22 @@ class _Run:
         self.decoders = decoders
         self.strict = strict
         self.progress = progress
-        self.size = _BATCHES_A_CHUNK * int(plan["batch_size"])
+        self.size = _BATCHES_PER_CHUNK * int(plan["batch_size"])
         self.chunks = -(-len(dataset) // self.size)
-        self._first: dict[str, tuple[int, int]] = {}  # content -> chunk and row that had it first
+        self._first: dict[str, tuple[int, int]] = {}  # content -> chunk and row that have it first
         self._chunk = lru_cache(maxsize=32)(lambda number: load_chunk(layout.chunk_path(folder, number)))
 
-    def go(self) -> int:
-        """Embed what is missing; the number of samples that were there already."""
-        done = self._already_done()
+    def embed_missing(self) -> int:
+        """Embed the samples that no earlier run did; the number of those that one did."""
+        done = self._finished_chunks()
         resumed = min(done * self.size, len(self.dataset))
-        self._tell(resumed)
+        self._report(resumed)
         decoded = self.decoders.decode(self.dataset.samples[resumed:])
         for number in range(done, self.chunks):
             self._embed_chunk(number, decoded)
         return resumed
 
-    def _already_done(self) -> int:
+    def _finished_chunks(self) -> int:
         for number in range(self.chunks):
             chunk = load_chunk(layout.chunk_path(self.folder, number))
             if chunk is None:
@@ -146,9 +188,9 @@ class _Run:
         for done, sample in enumerate(self.dataset.samples[start : start + self.size], start=start + 1):
             item = next(decoded)
             self._refuse_bad(sample, item)
-            builder.add(sample, item, self._earlier(item.content))
-            self._tell(done)
-        chunk = builder.finish()
+            builder.add(sample, item, self._first_row(item.content))
+            self._report(done)
+        chunk = builder.build()
         chunk.save(layout.chunk_path(self.folder, number))
         self._remember(number, chunk)
 
@@ -156,20 +198,20 @@ class _Run:
         if self.strict and item.reason is not None:
             raise BadImage(f"{sample.key!r} cannot be embedded: {item.reason}")
 
-    def _earlier(self, content: str) -> Earlier | None:
+    def _first_row(self, content: str) -> FirstRow | None:
         if content not in self._first:
             return None
         number, row = self._first[content]
         chunk = self._chunk(number)
         if chunk is None:
             raise CCRError(f"chunk {number} of {self.folder} disappeared while it was in use: run the command again")
-        return Earlier(chunk.embeddings[row], chunk.metadata[row]["split"])
+        return FirstRow(chunk.embeddings[row], chunk.metadata[row]["split"])
 
     def _remember(self, number: int, chunk: Chunk) -> None:
         for row, facts in enumerate(chunk.metadata):
             self._first.setdefault(facts["content"], (number, row))
 
-    def _tell(self, done: int) -> None:
+    def _report(self, done: int) -> None:
         if self.progress is not None:
             self.progress(done, len(self.dataset))
 
@@ -177,32 +219,32 @@ class _Run:
 @contextmanager
 def _prepared(folder: Path, plan: Mapping[str, Any]) -> Iterator[None]:
     """The folder with this plan in it and no other run at work; another plan or foreign files are refused."""
-    place = folder / layout.PROGRESS
-    if folder.exists() and not place.is_dir() and any(folder.iterdir()):
+    progress = folder / layout.PROGRESS
+    if folder.exists() and not progress.is_dir() and any(folder.iterdir()):
         raise CCRError(f"{folder} exists and is no store begun by ccr: choose a new or empty folder")
-    place.mkdir(parents=True, exist_ok=True)
-    with _locked(place):
-        if (place / _PLAN).is_file():
-            check_same_plan(folder, layout.read_json(place / _PLAN), plan)
+    progress.mkdir(parents=True, exist_ok=True)
+    with _locked(progress):
+        if (progress / _PLAN).is_file():
+            check_same_plan(folder, layout.read_json(progress / _PLAN), plan)
         else:
-            layout.write_json(place / _PLAN, plan)
+            write_json(progress / _PLAN, plan)
         yield
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
-    """One run at a time. The lock goes with the process, however it ends."""
+def _locked(progress: Path) -> Iterator[None]:
+    """One run at a time in the folder of a store's progress. The lock goes with the process, however it ends."""
     try:
         import fcntl
     except ImportError:  # not on Windows
         yield
         return
-    with (place / "lock").open("w") as stream:
+    with (progress / "lock").open("w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise CCRError(
-                f"another run is embedding into {place.parent}: wait for it or choose another folder"
+                f"another run is embedding into {progress.parent}: wait for it or choose another folder"
             ) from error
         yield
 

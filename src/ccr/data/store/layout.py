@@ -1,11 +1,10 @@
-"""Files of a store: clip-retrieval's names, plus `store.json`; every file is written aside and renamed."""
+"""Files of a store: clip-retrieval's names, plus `store.json`."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,24 +40,8 @@ def chunk_path(folder: Path, chunk: int) -> Path:
 
 def numbered(folder: Path, pattern: str) -> list[Path]:
     """Files of a pattern in the order of their numbers, so that 10 comes after 9."""
-    found = [path for path in folder.glob(pattern) if _NUMBER.search(path.name)]
-    return sorted(found, key=lambda path: int(_NUMBER.search(path.name)[1]))  # type: ignore[index]
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """The file has all of `data` or was never there: written aside, flushed to the disk, renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.aside")
-    with aside.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(aside, path)
-    _flush_folder(path.parent)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    write_whole(path, (json.dumps(content, indent=1, ensure_ascii=True) + "\n").encode())
+    numbers = {path: int(match[1]) for path in folder.glob(pattern) if (match := _NUMBER.search(path.name))}
+    return sorted(numbers, key=numbers.__getitem__)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -87,12 +70,3 @@ def table_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _flush_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere folders cannot be opened; a rename is durable enough there
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

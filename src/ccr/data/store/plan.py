@@ -1,12 +1,11 @@
-"""The plan of a store: everything that its numbers depend on, compared before an unfinished run is
-continued.
-"""
+"""The plan of a store: everything that its numbers depend on, compared before an unfinished run is continued."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ccr.data.datasets import Dataset
@@ -15,7 +14,7 @@ from ccr.data.store.layout import FORMAT, FORMAT_VERSION
 from ccr.errors import CCRError
 
 DTYPES = ("float16", "float32")
-_WORDS = {
+_ENTRIES = {
     "encoder": "encoder",
     "dtype": "dtype",
     "batch_size": "batch size",
@@ -45,17 +44,17 @@ def make_plan(
     }
 
 
-def check_same_plan(place: object, found: object, wanted: Mapping[str, Any]) -> None:
-    """An error that names the differences when a store was begun with another plan."""
-    begun = found if isinstance(found, dict) else {}
-    other = [
-        f"{word} ({begun.get(name)!r}, now {wanted[name]!r})"
-        for name, word in _WORDS.items()
+def check_same_plan(folder: Path, plan: object, wanted: Mapping[str, Any]) -> None:
+    """An error that names the differences when the store in `folder` was begun with another plan than `wanted`."""
+    begun = plan if isinstance(plan, dict) else {}
+    differences = [
+        f"{words} ({begun.get(name)!r}, now {wanted[name]!r})"
+        for name, words in _ENTRIES.items()
         if begun.get(name) != wanted[name]
     ]
-    if other:
+    if differences:
         raise CCRError(
-            f"{place} holds a store made with another {', another '.join(other)}: "
+            f"{folder} holds a store made with another {', another '.join(differences)}: "
             "repeat the first call as it was, choose another folder, or delete this one"
         )
 

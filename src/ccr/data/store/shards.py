@@ -13,28 +13,31 @@ import numpy as np
 from ccr.data.store import layout
 from ccr.data.store.chunk import Chunk, load_chunk
 from ccr.errors import CCRError, FormatError
+from ccr.files import remove_leftovers, write_bytes
 
-Rows = tuple[np.ndarray, list[dict[str, Any]]]
+_Rows = tuple[np.ndarray, list[dict[str, Any]]]
 
 
 def write_shards(folder: Path, chunks: int, shard_size: int) -> dict[str, Any]:
     """Write the rows of all chunks as shards of `shard_size` rows; give the totals for `store.json`."""
     totals = _Totals()
     shards = []
-    for number, (embeddings, metadata) in enumerate(_cut(_read(folder, chunks, totals), shard_size)):
+    for number, (embeddings, metadata) in enumerate(_regroup(_read_chunks(folder, chunks, totals), shard_size)):
         files = {"img_emb": layout.array_bytes(embeddings), "metadata": layout.table_bytes(metadata)}
-        layout.write_whole(layout.embeddings_path(folder, number), files["img_emb"])
-        layout.write_whole(layout.metadata_path(folder, number), files["metadata"])
+        write_bytes(layout.embeddings_path(folder, number), files["img_emb"])
+        write_bytes(layout.metadata_path(folder, number), files["metadata"])
         shards.append({"rows": len(metadata), **{name: layout.sha256(data) for name, data in files.items()}})
     if not shards:
-        forget_progress(folder)  # so that the next run looks at the images again
+        remove_progress(folder)  # so that the next run looks at the images again
         raise CCRError(f"none of the {len(totals.skipped)} images can be read: {totals.skipped[0]['reason']}")
     return {**totals.to_dict(), "shards": shards}
 
 
-def forget_progress(folder: Path) -> None:
-    """Drop what only an unfinished store needs."""
+def remove_progress(folder: Path) -> None:
+    """Remove what only an unfinished store needs, and what killed runs left: no other run may be at work."""
     shutil.rmtree(folder / layout.PROGRESS, ignore_errors=True)
+    for parent in (folder, layout.embeddings_path(folder, 0).parent, layout.metadata_path(folder, 0).parent):
+        remove_leftovers(parent)
 
 
 class _Totals:
@@ -63,7 +66,7 @@ class _Totals:
         }
 
 
-def _read(folder: Path, chunks: int, totals: _Totals) -> Iterator[Rows]:
+def _read_chunks(folder: Path, chunks: int, totals: _Totals) -> Iterator[_Rows]:
     for number in range(chunks):
         chunk = load_chunk(layout.chunk_path(folder, number))
         if chunk is None:
@@ -72,16 +75,16 @@ def _read(folder: Path, chunks: int, totals: _Totals) -> Iterator[Rows]:
         yield chunk.embeddings, chunk.metadata
 
 
-def _cut(parts: Iterator[Rows], size: int) -> Iterator[Rows]:
-    """The same rows in pieces of `size`; the last may be shorter."""
+def _regroup(parts: Iterator[_Rows], size: int) -> Iterator[_Rows]:
+    """The same rows in parts of `size` rows; the last may be shorter."""
     arrays: list[np.ndarray] = []
     metadata: list[dict[str, Any]] = []
     for embeddings, rows in parts:
         arrays.append(embeddings)
         metadata += rows
         while len(metadata) >= size:
-            whole = np.concatenate(arrays)
-            yield whole[:size], metadata[:size]
-            arrays, metadata = [whole[size:]], metadata[size:]
+            joined = np.concatenate(arrays)
+            yield joined[:size], metadata[:size]
+            arrays, metadata = [joined[size:]], metadata[size:]
     if metadata:
         yield np.concatenate(arrays), metadata

@@ -18,7 +18,7 @@ from ccr.data.datasets import BadImage, Sample, content_hash, decode
 from ccr.data.encoders.protocol import Crop, batches
 from ccr.errors import CCRError
 
-_CHUNK = 8  # samples a task: fewer messages, and still small steps
+_SAMPLES_PER_TASK = 8  # few messages between processes, and still small steps
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Decoders:
 
     def _decode_ahead(self, pool: ProcessPoolExecutor, samples: Iterable[Sample]) -> Iterator[Decoded]:
         waiting: deque[Future[list[Decoded]]] = deque()
-        for chunk in batches(samples, _CHUNK):
+        for chunk in batches(samples, _SAMPLES_PER_TASK):
             waiting.append(pool.submit(_decode_chunk, chunk, self._crop, self._max_pixels))
             if len(waiting) > 2 * self._workers:
                 yield from waiting.popleft().result()

@@ -1,161 +1,151 @@
-"""What each edit does to a fitted model: functions from one state to the next, no argument changed."""
+"""What each edit does: functions from one fitted model to the next, no argument changed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ccr.core.coding import ThresholdRule
 from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import position
 from ccr.core.geometry import unit_rows
+from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.models.fitted import Fitted, stored_concepts
+from ccr.models.concept_model import ConceptModel
+from ccr.models.model_format import stored_concepts
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """A fitted model while it is edited.
-
-    `texts` are the concepts before centring and dispersion, the estimator's `concepts`.
-    """
-
-    fitted: Fitted
-    texts: Concepts
+def texts_of(model: ConceptModel) -> Concepts:
+    """The model's concepts before centring and dispersion."""
+    if model.provenance.texts is None:
+        raise CCRError("the model does not know its concepts' text embeddings, so it cannot be edited: fit it again")
+    return model.provenance.texts
 
 
-def suppress(state: State, concept: str) -> State:
+def suppress(model: ConceptModel, concept: str) -> ConceptModel:
     """Without the concept: it is neither scored nor shown any more."""
-    row = state.fitted.refined.index(concept)
-    return _keep(state, [other for other in range(len(state.texts)) if other != row])
+    row = model.concepts.index(concept)
+    return _keep(model, [other for other in range(len(model.concepts)) if other != row])
 
 
-def scale(state: State, concept: str, factor: float) -> State:
+def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
     """All weights of the concept times `factor`."""
     _check_finite("factor", factor)
-    row, coef = state.fitted.refined.index(concept), state.fitted.coef.copy()
+    row, coef = model.concepts.index(concept), model.head.coef.copy()
     coef[:, row] *= factor
-    return _with_head(state, coef)
+    return _with_coef(model, coef)
 
 
-def rename(state: State, concept: str, to: str) -> State:
+def rename(model: ConceptModel, concept: str, to: str) -> ConceptModel:
     """The same concept under another name."""
-    names = list(state.texts.names)
-    names[state.fitted.refined.index(concept)] = to
-    return _rebuilt(state, names)
+    names = list(model.names)
+    names[model.concepts.index(concept)] = to
+    return _rebuilt(model, names)
 
 
-def pin(state: State, concept: str) -> State:
-    """The concept back at the place where refinement started."""
-    row, refined = state.fitted.refined.index(concept), state.fitted.refined.embeddings.copy()
-    refined[row] = state.fitted.initial.embeddings[row]
-    return _rebuilt(state, state.texts.names, refined=refined)
+def pin(model: ConceptModel, concept: str) -> ConceptModel:
+    """The concept back where refinement started."""
+    row, refined = model.concepts.index(concept), model.concepts.embeddings.copy()
+    refined[row] = model.initial.embeddings[row]
+    return _rebuilt(model, model.names, refined=refined)
 
 
-def set_weight(state: State, concept: str, name: Any, value: float) -> State:
+def set_weight(model: ConceptModel, concept: str, name: Any, value: float) -> ConceptModel:
     """The weight of the concept for the class `name`."""
     _check_finite("weight", value)
-    row, number = state.fitted.refined.index(concept), position(state.fitted.classes.tolist(), name)
-    coef = state.fitted.coef.copy()
+    row, number = model.concepts.index(concept), position(model.classes.tolist(), name)
+    coef = model.head.coef.copy()
     coef[number, row] = value
-    return _with_head(state, coef)
+    return _with_coef(model, coef)
 
 
-def add(state: State, name: str, embedding: Any, weights: Mapping[Any, float]) -> State:
-    """One more concept, at the place of its text `embedding` (d,) in the model's space; weights not given are 0."""
-    text = _checked_embedding(embedding, state.texts.dimension)
-    placed = state.fitted.space.place(text)
-    classes = state.fitted.classes.tolist()
-    column = np.zeros((len(classes), 1), state.fitted.coef.dtype)
+def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, float]) -> ConceptModel:
+    """One more concept, where its text `embedding` (d,) lies in the model's space; weights not given are 0."""
+    text = _checked_embedding(embedding, model.dimension)
+    start = model.space.texts(text)
+    classes = model.classes.tolist()
+    column = np.zeros((len(classes), 1), model.head.coef.dtype)
     for label, weight in weights.items():
         _check_finite("weight", weight)
         column[position(classes, label)] = weight
-    fitted = replace(state.fitted, coef=np.hstack([state.fitted.coef, column]))
     return _rebuilt(
-        replace(state, fitted=fitted),
-        [*state.texts.names, name],
-        initial=np.vstack([fitted.initial.embeddings, placed]),
-        refined=np.vstack([fitted.refined.embeddings, placed]),
-        texts=np.vstack([state.texts.embeddings, text]),
+        _with_coef(model, np.hstack([model.head.coef, column])),
+        [*model.names, name],
+        initial=np.vstack([model.initial.embeddings, start]),
+        refined=np.vstack([model.concepts.embeddings, start]),
+        texts=np.vstack([texts_of(model).embeddings, text]),
     )
 
 
-def merge(state: State, first: str, second: str, name: str | None) -> State:
+def merge(model: ConceptModel, first: str, second: str, name: str | None) -> ConceptModel:
     """Two concepts as one, halfway between them, in the first one's row.
 
     The merged code is (s1 + s2) / |d1 + d2|, so weights (w1 + w2) |d1 + d2| / 2 leave logits as they are where both
     concepts have the same code.
     """
-    one, two = state.fitted.refined.index(first), state.fitted.refined.index(second)
+    one, two = model.concepts.index(first), model.concepts.index(second)
     if one == two:
         raise CCRError(f"merging needs two different concepts, got {first!r} twice")
     dictionaries = {
-        "initial": state.fitted.initial.embeddings,
-        "refined": state.fitted.refined.embeddings,
-        "texts": state.texts.embeddings,
+        "initial": model.initial.embeddings,
+        "refined": model.concepts.embeddings,
+        "texts": texts_of(model).embeddings,
     }
     rows = {key: _halfway(rows, one, two, (first, second)) for key, rows in dictionaries.items()}
     apart = float(np.linalg.norm(dictionaries["refined"][one].astype(np.float64) + dictionaries["refined"][two]))
-    coef = state.fitted.coef.copy()
+    coef = model.head.coef.copy()
     coef[:, one] = (coef[:, one] + coef[:, two]) * (apart / 2)
-    names = list(state.texts.names)
+    names = list(model.names)
     names[one] = names[one] if name is None else name
-    names[two] = _spare(names)  # gone in a moment; the new name may be the second one's
-    merged = _rebuilt(_with_head(state, coef), names, **rows)
+    names[two] = _unused_name(names)  # gone in a moment; the new name may be the second one's
+    merged = _rebuilt(_with_coef(model, coef), names, **rows)
     return _keep(merged, [row for row in range(len(names)) if row != two])
 
 
-def with_head(state: State, coef: np.ndarray, intercept: np.ndarray) -> State:
+def with_head(model: ConceptModel, head: LinearHead) -> ConceptModel:
     """Another head on the same concepts."""
-    kind = state.fitted.coef.dtype, state.fitted.intercept.dtype
-    fitted = replace(state.fitted, coef=coef.astype(kind[0]), intercept=intercept.astype(kind[1]))
-    return replace(state, fitted=fitted)
+    kinds = model.head.coef.dtype, model.head.intercept.dtype
+    return replace(model, head=LinearHead(head.coef.astype(kinds[0]), head.intercept.astype(kinds[1])))
 
 
-def _with_head(state: State, coef: np.ndarray) -> State:
-    return replace(state, fitted=replace(state.fitted, coef=coef))
+def _with_coef(model: ConceptModel, coef: np.ndarray) -> ConceptModel:
+    return replace(model, head=LinearHead(coef, model.head.intercept))
 
 
-def _keep(state: State, rows: list[int]) -> State:
+def _keep(model: ConceptModel, rows: list[int]) -> ConceptModel:
     """The concepts of these rows alone."""
-    fitted = state.fitted
-    length = getattr(fitted.rule, "length", None)
-    needed = 1 if isinstance(fitted.rule, ThresholdRule) or length is None else int(length)
-    if len(rows) < needed:
+    if len(rows) < model.rule.fewest_concepts:
         raise CCRError(
-            f"the model needs at least {needed} concepts for its codes, and only {len(rows)} would be left: "
-            "add others first"
+            f"the model needs at least {model.rule.fewest_concepts} concepts for its codes, and only {len(rows)} would "
+            "be left: add others first"
         )
-    smaller = replace(fitted, coef=np.ascontiguousarray(fitted.coef[:, rows]))
     return _rebuilt(
-        replace(state, fitted=smaller),
-        [state.texts.names[row] for row in rows],
-        initial=fitted.initial.embeddings[rows],
-        refined=fitted.refined.embeddings[rows],
-        texts=state.texts.embeddings[rows],
+        _with_coef(model, np.ascontiguousarray(model.head.coef[:, rows])),
+        [model.names[row] for row in rows],
+        initial=model.initial.embeddings[rows],
+        refined=model.concepts.embeddings[rows],
+        texts=texts_of(model).embeddings[rows],
     )
 
 
 def _rebuilt(
-    state: State,
-    names: Any,
+    model: ConceptModel,
+    names: Sequence[str],
     *,
     initial: np.ndarray | None = None,
     refined: np.ndarray | None = None,
     texts: np.ndarray | None = None,
-) -> State:
+) -> ConceptModel:
     """These names, and these rows where they are given; rows that stay keep every bit."""
-    fitted = replace(
-        state.fitted,
-        initial=stored_concepts(names, state.fitted.initial.embeddings if initial is None else initial),
-        refined=stored_concepts(names, state.fitted.refined.embeddings if refined is None else refined),
-    )
+    before = texts_of(model).embeddings if texts is None else texts
     return replace(
-        state, fitted=fitted, texts=stored_concepts(names, state.texts.embeddings if texts is None else texts)
+        model,
+        initial=stored_concepts(names, model.initial.embeddings if initial is None else initial),
+        concepts=stored_concepts(names, model.concepts.embeddings if refined is None else refined),
+        provenance=replace(model.provenance, texts=stored_concepts(names, before)),
     )
 
 
@@ -170,11 +160,11 @@ def _halfway(rows: np.ndarray, one: int, two: int, names: tuple[str, str]) -> np
     return changed
 
 
-def _spare(names: list[str]) -> str:
-    spare = "merged"
-    while spare in names:
-        spare += "_"
-    return spare
+def _unused_name(names: list[str]) -> str:
+    name = "merged"
+    while name in names:
+        name += "_"
+    return name
 
 
 def _checked_embedding(embedding: Any, dimension: int) -> np.ndarray:

@@ -4,8 +4,9 @@ SpLiCE and CLIP-IP-OMP need none of their own: they are `ConceptClassifier` with
 `NonNegativeLasso(length=...)` and `IPOMP(...)`.
 """
 
-from ccr.models.rivals.base import LinearConceptModel
+from ccr.models.rivals.base import Rival
 from ccr.models.rivals.controls import LinearProbe, ZeroShot, random_unit_concepts
+from ccr.models.rivals.dense_model import DenseModel
 from ccr.models.rivals.labelfree import LabelFreeCBM
 
-__all__ = ["LabelFreeCBM", "LinearConceptModel", "LinearProbe", "ZeroShot", "random_unit_concepts"]
+__all__ = ["DenseModel", "LabelFreeCBM", "LinearProbe", "Rival", "ZeroShot", "random_unit_concepts"]

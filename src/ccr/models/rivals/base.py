@@ -1,79 +1,59 @@
-"""What the other methods share: codes over named concepts, a linear head on them, and the same calls."""
+"""What the other methods share: scikit-learn's calls, answered by a frozen `DenseModel`."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
 
-from ccr.core.explain import Explanation, explain
 from ccr.core.heads import LinearHead
-from ccr.errors import CCRError
-from ccr.models.unfitted import NotFittedError
+from ccr.core.space import Space
+from ccr.errors import FormatError
+from ccr.models.estimator import FromModel, ModelEstimator
+from ccr.models.linear_model import LinearModel
+from ccr.models.provenance import Provenance
+from ccr.models.rivals.dense_model import DenseModel
 
 
-class LinearConceptModel(ClassifierMixin, BaseEstimator, ABC):
-    """A classifier whose logits are `head_` applied to its codes, which are all that `transform` must give.
+class Rival(ModelEstimator):
+    """Another method as an estimator. Fitted attributes are read-only views of `model_`, a `DenseModel`."""
 
-    Fitted attributes: `classes_`, `head_`, `names_` (of the columns of the codes).
-    """
+    model_kind = DenseModel
+    names_ = FromModel("names")
+    space_ = FromModel("space")
 
-    classes_: np.ndarray
-    head_: LinearHead
-    names_: tuple[str, ...]
+    @classmethod
+    def of(cls, model: LinearModel) -> Any:
+        kind = getattr(model, "kind", type(model).__name__)
+        if kind != cls.__name__:
+            raise FormatError(f"this folder holds a {kind}, not a {cls.__name__}: load it with the class of that name")
+        return super().of(model)
 
-    @abstractmethod
-    def fit(self, X: Any, y: Any = None, *, validation: tuple[Any, Any] | None = None) -> Any:
-        """Learn from embeddings X (m, d) and labels y (m,); choices are made on `validation` (X, y)."""
-
-    @abstractmethod
-    def transform(self, X: Any) -> Any:
-        """Codes (m, n) of the rows of X, sparse or dense."""
-
-    @property
-    def coef_(self) -> np.ndarray:
-        """Weights (classes, concepts)."""
-        self._check_fitted()
-        return self.head_.coef
-
-    @property
-    def intercept_(self) -> np.ndarray:
-        """One number a class."""
-        self._check_fitted()
-        return self.head_.intercept
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns of `transform`."""
-        self._check_fitted()
-        return np.array(self.names_, dtype=object)
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Logits (m, classes): intercept plus the sum of contributions."""
-        self._check_fitted()
-        return self.head_.logits(self.transform(X))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The class of each row of X."""
-        winners = self.decision_function(X).argmax(axis=1)
-        return self.classes_[winners]
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (m, classes), columns in the order of `classes_`."""
-        return softmax(self.decision_function(X).astype(np.float64), axis=1)
-
-    def explain(self, x: Any) -> Explanation:
-        """Why the row x (d,) is predicted as it is."""
-        self._check_fitted()
-        rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
-        if len(rows) != 1:
-            raise CCRError(f"explain takes one row, got {len(rows)}: explain(X[i])")
-        code = sparse.csr_matrix(self.transform(rows))
-        return explain(code, self.head_, concepts=self.names_, classes=self.classes_.tolist())
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "head_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit(X, y)")
+    def _model(
+        self,
+        space: Space,
+        names: tuple[str, ...],
+        head: LinearHead,
+        classes: np.ndarray,
+        *,
+        layer: np.ndarray | None = None,
+        mean: np.ndarray | None = None,
+        scale: np.ndarray | None = None,
+        raw: bool = False,
+        **facts: Any,
+    ) -> DenseModel:
+        n = len(names)
+        texts = None if self.texts_parameter is None else getattr(self, self.texts_parameter)
+        return DenseModel(
+            kind=type(self).__name__,
+            space=space,
+            columns=names,
+            layer=layer,
+            mean=np.zeros(n, np.float32) if mean is None else mean,
+            scale=np.ones(n, np.float32) if scale is None else scale,
+            head=head,
+            classes=classes,
+            provenance=Provenance(settings=self.settings(), texts=texts),
+            raw=raw,
+            facts=facts,
+        )

@@ -118,10 +118,10 @@ def fit_concept_layer(
         step += 1
         if step % EVERY == 0 or step == max_iter:
             now = (weights / moments.scale).detach()
-            found = float(judge(now).mean())
-            waited = 0 if found > reached + GAIN else waited + 1
-            if found > reached:
-                best, reached = now.clone(), found
+            similarity = float(judge(now).mean())
+            waited = 0 if similarity > reached + GAIN else waited + 1
+            if similarity > reached:
+                best, reached = now.clone(), similarity
     return ConceptLayer(best.numpy(), judge(best).numpy(), step)
 
 

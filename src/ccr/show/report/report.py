@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+import ccr
 from ccr.core.concepts import Concepts
 from ccr.models.classifier import ConceptClassifier
-from ccr.models.fitted import library_version
 from ccr.progress import Tell, no_progress
 from ccr.show import model_plots, page, plots
 from ccr.show.report import classes, concepts, gallery
@@ -122,7 +122,7 @@ def _settings(model: ConceptClassifier, rows: Any) -> list[tuple[str, str]]:
         ("weights", _digest([model.concepts_.embeddings, model.coef_, model.intercept_])),
         ("threshold", f"{model.threshold_:.4g}"),
         ("epochs", f"{len(model.history_)}, kept {model.best_epoch_}"),
-        ("library", f"ccr {library_version()}"),
+        ("library", f"ccr {ccr.__version__}"),
     ]
     chosen = {name: value for name, value in model.get_params(deep=False).items() if not isinstance(value, Concepts)}
     return [*facts, ("settings", ", ".join(f"{name}={value!r}" for name, value in sorted(chosen.items())))]

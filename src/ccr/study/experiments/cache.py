@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ccr import __version__
 from ccr.core.concepts import Concepts
 from ccr.core.inputs import Embeddings
 from ccr.files import write_bytes
-from ccr.models.fitted import library_version
 from ccr.models.labels import as_labels
 
 
@@ -80,7 +80,7 @@ def fingerprint_concepts(concepts: Concepts) -> str:
 
 
 def _full_key(key: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(json.loads(_text({**key, "library_version": library_version()})))
+    return dict(json.loads(_text({**key, "library_version": __version__})))
 
 
 def _digest(value: Any) -> str:

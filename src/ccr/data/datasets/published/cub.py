@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ccr.data.datasets.base import Dataset, make_dataset
-from ccr.data.datasets.published.listing import (
-    ListedImages,
-    bad_line,
-    find_home,
-    not_found,
-    table,
-    unique_names,
-)
+from ccr.data.datasets.published.listing import ListedImages, bad_line, find_root, not_found, table, unique_names
 from ccr.errors import FormatError
 
 KIND = "cub"
@@ -24,36 +17,34 @@ _SPLIT_NAMES = {"1": "train", "0": "test"}
 
 def find_cub(folder: Path) -> Path | None:
     """Where the lists are: `folder`, or CUB_200_2011 in it."""
-    return find_home(folder, (FOLDER,), _REQUIRED)
+    return find_root(folder, (FOLDER,), _REQUIRED)
 
 
 def open_cub(folder: Path) -> Dataset:
-    """CUB-200-2011 with its official splits. The class `001.Black_footed_Albatross` is called
-    `Black footed Albatross`.
-    """
-    home = find_cub(folder)
-    if home is None:
+    """CUB-200-2011 with its official splits. `001.Black_footed_Albatross` is called `Black footed Albatross`."""
+    root = find_cub(folder)
+    if root is None:
         raise not_found("CUB-200-2011", folder, (FOLDER,), _REQUIRED)
-    home = home.resolve()
-    names = _class_names(home / _CLASSES)
-    labels, splits, images = (table(home / name) for name in (_LABELS, _SPLITS, _IMAGES))
-    listed = ListedImages(home, "images")
+    root = root.resolve()
+    names = _class_names(root / _CLASSES)
+    labels, splits, images = (table(root / name) for name in (_LABELS, _SPLITS, _IMAGES))
+    listed = ListedImages(root, "images")
     samples = []
     for key, (number, name) in images.items():
-        label = _value(labels, key, home / _LABELS, names, "class")
-        split = _value(splits, key, home / _SPLITS, _SPLIT_NAMES, "split")
-        samples.append(listed.sample(name, label, split, path=home / _IMAGES, number=number))
-    for known, path in ((labels, home / _LABELS), (splits, home / _SPLITS)):
-        for key in sorted(known.keys() - images.keys()):
-            raise bad_line(path, known[key][0], f"is about an image {key!r} that {_IMAGES} does not have")
-    return make_dataset({"kind": KIND, "path": str(home)}, samples, names.values())
+        label = _value(labels, key, root / _LABELS, names, "class")
+        split = _value(splits, key, root / _SPLITS, _SPLIT_NAMES, "split")
+        samples.append(listed.sample(name, label, split, path=root / _IMAGES, number=number))
+    for listed_ids, path in ((labels, root / _LABELS), (splits, root / _SPLITS)):
+        for key in sorted(listed_ids.keys() - images.keys()):
+            raise bad_line(path, listed_ids[key][0], f"is about an image {key!r} that {_IMAGES} does not have")
+    return make_dataset({"kind": KIND, "path": str(root)}, samples, names.values())
 
 
-def _value(known: dict[str, tuple[int, str]], key: str, path: Path, words: dict[str, str], what: str) -> str:
+def _value(entries: dict[str, tuple[int, str]], key: str, path: Path, words: dict[str, str], what: str) -> str:
     """What the list `path` says of image `key`, in words."""
-    if key not in known:
+    if key not in entries:
         raise FormatError(f"{path} must have a line for every image, and has none for the id {key!r}")
-    number, value = known[key]
+    number, value = entries[key]
     if value not in words:
         raise bad_line(path, number, f"has the {what} {value!r}, which is none of the {len(words)} known")
     return words[value]

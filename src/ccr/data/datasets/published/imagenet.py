@@ -17,7 +17,7 @@ from ccr.data.datasets.published.listing import (
     ListedImages,
     bad_line,
     class_folders,
-    find_home,
+    find_root,
     lines,
     not_found,
     pairs,
@@ -39,61 +39,61 @@ Words = dict[str, Sequence[str]]
 
 def find_imagenet(folder: Path) -> Path | None:
     """Where `train` and `val` are: `folder`, or one of its usual subfolders."""
-    return find_home(folder, _SUBFOLDERS, _REQUIRED)
+    return find_root(folder, _SUBFOLDERS, _REQUIRED)
 
 
 def open_imagenet(folder: Path) -> Dataset:
     """ImageNet of 2012; the official validation images are `test`. Classes are in order of their WordNet ids
     and called by their first word in LOC_synset_mapping.txt or meta.mat, or by their id without these.
     """
-    home = find_imagenet(folder)
-    if home is None:
+    root = find_imagenet(folder)
+    if root is None:
         raise not_found("ImageNet", folder, _SUBFOLDERS, _REQUIRED)
-    home = home.resolve()
-    places = _places(folder.resolve(), home)
-    train = _class_folders(home, "train")
-    words = _words(places)
+    root = root.resolve()
+    folders = _folders_of_lists(folder.resolve(), root)
+    train = _class_folders(root, "train")
+    words = _words(folders)
     names = unique_names(words) if words else {wnid: wnid for wnid in train}
     for wnid in train:
         if wnid not in names:
-            raise FormatError(f"{home / 'train' / wnid} is no class of {_MAPPING} or {_META}")
-    samples = [sample for wnid, own in train.items() for sample in own.samples(names[wnid], "train")]
-    known = {wnid: names[wnid] for wnid in sorted(train)}
-    samples += _validation(home, places, known)
-    return make_dataset({"kind": KIND, "path": str(home)}, samples, known.values())
+            raise FormatError(f"{root / 'train' / wnid} is no class of {_MAPPING} or {_META}")
+    samples = [sample for wnid, images in train.items() for sample in images.samples(names[wnid], "train")]
+    classes = {wnid: names[wnid] for wnid in sorted(train)}
+    samples += _validation(root, folders, classes)
+    return make_dataset({"kind": KIND, "path": str(root)}, samples, classes.values())
 
 
-def _places(folder: Path, home: Path) -> list[Path]:
-    """Where the files beside the images may lie."""
-    found = [folder, home]
-    if home.as_posix().endswith(_KAGGLE):
-        found.append(home.parents[2])
-    return [*found, *(place / _DEVKIT for place in found)]
+def _folders_of_lists(folder: Path, root: Path) -> list[Path]:
+    """Where the lists of classes and labels may lie."""
+    folders = [folder, root]
+    if root.as_posix().endswith(_KAGGLE):
+        folders.append(root.parents[2])
+    return [*folders, *(parent / _DEVKIT for parent in folders)]
 
 
-def _file(places: Sequence[Path], name: str) -> Path | None:
-    return next((place / name for place in places if (place / name).is_file()), None)
+def _file(folders: Sequence[Path], name: str) -> Path | None:
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
-def _class_folders(home: Path, split: str) -> dict[str, ClassFolder]:
-    found = class_folders(home, split)
-    for wnid in found:
+def _class_folders(root: Path, split: str) -> dict[str, ClassFolder]:
+    by_wnid = class_folders(root, split)
+    for wnid in by_wnid:
         if not _WNID.fullmatch(wnid):
-            raise FormatError(f"the folders in {home / split} are WordNet ids such as n01440764, got {wnid!r}")
-    return found
+            raise FormatError(f"the folders in {root / split} are WordNet ids such as n01440764, got {wnid!r}")
+    return by_wnid
 
 
-def _validation(home: Path, places: Sequence[Path], names: Mapping[str, str]) -> Iterator[Sample]:
-    if _has_folders(home / "val"):
-        for wnid, own in _class_folders(home, "val").items():
+def _validation(root: Path, folders: Sequence[Path], names: Mapping[str, str]) -> Iterator[Sample]:
+    if _has_folders(root / "val"):
+        for wnid, images in _class_folders(root, "val").items():
             if wnid not in names:
-                raise FormatError(f"{home / 'val'} has the class {wnid}, which {home / 'train'} does not have")
-            yield from own.samples(names[wnid], "test")
+                raise FormatError(f"{root / 'val'} has the class {wnid}, which {root / 'train'} does not have")
+            yield from images.samples(names[wnid], "test")
         return
-    listed = ListedImages(home, "val")
-    for path, number, image, wnid in _truth(home, places):
+    listed = ListedImages(root, "val")
+    for path, number, image, wnid in _truth(root, folders):
         if wnid not in names:
-            raise bad_line(path, number, f"has the class {wnid!r}, which {home / 'train'} does not have")
+            raise bad_line(path, number, f"has the class {wnid!r}, which {root / 'train'} does not have")
         yield listed.sample(f"{image}.JPEG", names[wnid], "test", path=path, number=number)
 
 
@@ -105,16 +105,16 @@ def _has_folders(folder: Path) -> bool:
         raise FormatError(f"{folder} must be a folder that can be read: {error}") from error
 
 
-def _truth(home: Path, places: Sequence[Path]) -> Iterator[tuple[Path, int, str, str]]:
+def _truth(root: Path, folders: Sequence[Path]) -> Iterator[tuple[Path, int, str, str]]:
     """List, line, image and WordNet id of every validation image."""
-    if solution := _file(places, _SOLUTION):
+    if solution := _file(folders, _SOLUTION):
         yield from ((solution, *row) for row in _solution(solution))
         return
-    truth, meta = _file(places, _TRUTH), _file(places, _META)
+    truth, meta = _file(folders, _TRUTH), _file(folders, _META)
     if truth is None or meta is None:
         raise FormatError(
-            f"{home / 'val'} has no folders of classes, so the labels must come from {_SOLUTION}, or from {_TRUTH} and "
-            f"{_META} of the devkit; looked for them in {', '.join(map(str, dict.fromkeys(places)))}"
+            f"{root / 'val'} has no folders of classes, so the labels must come from {_SOLUTION}, or from {_TRUTH} and "
+            f"{_META} of the devkit; looked for them in {', '.join(map(str, dict.fromkeys(folders)))}"
         )
     wnids = [wnid for wnid, _ in _synsets(meta)]
     for position, (number, label) in enumerate(lines(truth), start=1):
@@ -137,22 +137,22 @@ def _solution(path: Path) -> Iterator[tuple[int, str, str]]:
         raise FormatError(f"{path} must be a CSV table of ImageId and PredictionString: {error}") from error
 
 
-def _words(places: Sequence[Path]) -> Words:
+def _words(folders: Sequence[Path]) -> Words:
     """The words for every WordNet id; empty when no file tells them."""
-    if path := _file(places, _MAPPING):
+    if path := _file(folders, _MAPPING):
         return _mapping(path)
-    if path := _file(places, _META):
+    if path := _file(folders, _META):
         return dict(_synsets(path))
     return {}
 
 
 def _mapping(path: Path) -> Words:
-    found: Words = {}
+    words: Words = {}
     for number, wnid, text in pairs(path):
-        if not _WNID.fullmatch(wnid) or wnid in found:
+        if not _WNID.fullmatch(wnid) or wnid in words:
             raise bad_line(path, number, f"must begin with a WordNet id of its own, such as n01440764, got {wnid!r}")
-        found[wnid] = _split(text)
-    return found
+        words[wnid] = _split(text)
+    return words
 
 
 def _synsets(path: Path) -> list[tuple[str, Sequence[str]]]:
@@ -166,10 +166,10 @@ def _synsets(path: Path) -> list[tuple[str, Sequence[str]]]:
         }
     except Exception as error:  # a damaged file makes the reader raise anything: all of it means "not that file"
         raise FormatError(f"{path} must be the devkit's table of synsets: {error!r}") from error
-    found: list[tuple[str, Sequence[str]]] = [leaves[number] for number in sorted(leaves)]
-    if sorted(leaves) != list(range(1, len(leaves) + 1)) or len({wnid for wnid, _ in found}) != len(found):
+    synsets: list[tuple[str, Sequence[str]]] = [leaves[number] for number in sorted(leaves)]
+    if sorted(leaves) != list(range(1, len(leaves) + 1)) or len({wnid for wnid, _ in synsets}) != len(synsets):
         raise FormatError(f"{path} must number its classes from 1 without gaps, each with a WordNet id of its own")
-    return found
+    return synsets
 
 
 def _split(text: str) -> list[str]:

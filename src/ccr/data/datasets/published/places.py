@@ -1,6 +1,4 @@
-"""Places365: the folders of classes of the "easy" archive, or the official lists beside `data_256` and
-`val_256`.
-"""
+"""Places365: the folders of classes of the "easy" archive, or the official lists beside `data_256` and `val_256`."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from ccr.data.datasets.published.listing import (
     ListedImages,
     bad_line,
     class_folders,
-    find_home,
+    find_root,
     not_found,
     pairs,
     unique_names,
@@ -33,19 +31,19 @@ _IMAGES = {
 
 def find_places(folder: Path) -> Path:
     """Where the images are: `folder`, or places365_standard in it."""
-    return folder if _has_images(folder) else find_home(folder, (_EASY,), _EASY_REQUIRED) or folder
+    return folder if _has_images(folder) else find_root(folder, (_EASY,), _EASY_REQUIRED) or folder
 
 
 def open_places(folder: Path) -> Dataset:
     """Places365-Standard; the official validation images are `test`. The lists are used where they and their
     images are there, the small images (256 x 256) before the large ones; else the folders of classes.
     """
-    lists = find_home(folder, (_LISTS_FOLDER,), _REQUIRED)
+    lists = find_root(folder, (_LISTS_FOLDER,), _REQUIRED)
     if lists is not None and _has_images(folder):
         return _open_lists(folder.resolve(), lists.resolve())
-    home = find_home(folder, (_EASY,), _EASY_REQUIRED)
-    if home is not None:
-        return _open_folders(home.resolve())
+    root = find_root(folder, (_EASY,), _EASY_REQUIRED)
+    if root is not None:
+        return _open_folders(root.resolve())
     if lists is not None or _has_images(folder):
         wanted = ", ".join(" or ".join(names) for names in _IMAGES.values())
         raise FormatError(
@@ -56,9 +54,7 @@ def open_places(folder: Path) -> Dataset:
 
 
 def place_name(category: str) -> str:
-    """`/a/apartment_building/outdoor` and `apartment_building-outdoor` are both called `apartment building
-    outdoor`.
-    """
+    """`/a/apartment_building/outdoor` and `apartment_building-outdoor` are both called `apartment building outdoor`."""
     parts = [part for part in category.split("/") if part]
     if len(parts) > 1 and len(parts[0]) == 1:
         del parts[0]
@@ -69,42 +65,42 @@ def _has_images(folder: Path) -> bool:
     return all(any((folder / name).is_dir() for name in names) for names in _IMAGES.values())
 
 
-def _open_folders(home: Path) -> Dataset:
-    found = {"train": class_folders(home, "train"), "test": class_folders(home, "val")}
-    if unknown := sorted(found["test"].keys() - found["train"].keys()):
-        raise FormatError(f"{home / 'val'} has the class {unknown[0]!r}, which {home / 'train'} does not have")
-    names = unique_names({category: [place_name(category) or category] for category in found["train"]})
+def _open_folders(root: Path) -> Dataset:
+    folders = {"train": class_folders(root, "train"), "test": class_folders(root, "val")}
+    if unknown := sorted(folders["test"].keys() - folders["train"].keys()):
+        raise FormatError(f"{root / 'val'} has the class {unknown[0]!r}, which {root / 'train'} does not have")
+    names = unique_names({category: [place_name(category) or category] for category in folders["train"]})
     samples = (
         sample
-        for split, classes in found.items()
-        for category, own in classes.items()
-        for sample in own.samples(names[category], split)
+        for split, categories in folders.items()
+        for category, images in categories.items()
+        for sample in images.samples(names[category], split)
     )
-    return make_dataset({"kind": KIND, "path": str(home)}, samples, names.values())
+    return make_dataset({"kind": KIND, "path": str(root)}, samples, names.values())
 
 
-def _open_lists(home: Path, lists: Path) -> Dataset:
+def _open_lists(root: Path, lists: Path) -> Dataset:
     classes = _categories(lists / _CATEGORIES)
     samples: list[Sample] = []
-    for split, name in _LISTS.items():
-        path = lists / name
-        listed = ListedImages(home, next(place for place in _IMAGES[split] if (home / place).is_dir()))
+    for split, list_name in _LISTS.items():
+        path = lists / list_name
+        listed = ListedImages(root, next(name for name in _IMAGES[split] if (root / name).is_dir()))
         for number, image, label in pairs(path, last=True):
             if label not in classes:
                 raise bad_line(path, number, f"has the label {label!r}; labels are 0 to {len(classes) - 1}")
             # The training list writes /a/airfield/1.jpg for what lies below the folder of images.
             samples.append(listed.sample(image.removeprefix("/"), classes[label], split, path=path, number=number))
-    return make_dataset({"kind": KIND, "path": str(home)}, samples, classes.values())
+    return make_dataset({"kind": KIND, "path": str(root)}, samples, classes.values())
 
 
 def _categories(path: Path) -> dict[str, str]:
     """Name of every label, in the order of the labels."""
-    found: dict[str, str] = {}
+    categories: dict[str, str] = {}
     for number, category, label in pairs(path, last=True):
-        if label != str(len(found)):
-            raise bad_line(path, number, f"must have the label {len(found)}, got {label!r}")
-        if category in found.values():
+        if label != str(len(categories)):
+            raise bad_line(path, number, f"must have the label {len(categories)}, got {label!r}")
+        if category in categories.values():
             raise bad_line(path, number, f"names {category!r} for the second time")
-        found[label] = category
-    names = unique_names({category: [place_name(category) or category] for category in found.values()})
-    return {label: names[category] for label, category in found.items()}
+        categories[label] = category
+    names = unique_names({category: [place_name(category) or category] for category in categories.values()})
+    return {label: names[category] for label, category in categories.items()}

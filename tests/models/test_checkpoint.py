@@ -11,6 +11,7 @@ import pytest
 from ccr import ConceptClassifier, HardThreshold
 from ccr.core.refine import Refinement, Training, refine
 from ccr.errors import CCRError, FormatError
+from ccr.models.checkpoint import CheckpointFolder
 from tests.conftest import Data
 
 
@@ -28,7 +29,8 @@ def run(data: Data, folder: Path | None, *, stop: int = 0, **changes: object) ->
 
     return refine(
         data.concepts, data.X, data.y, coder=HardThreshold(length=4), radius=radius, engine=engine,  # type: ignore[arg-type]
-        validation=np.arange(200), training=Training(**settings), checkpoint=folder, callback=callback,  # type: ignore[arg-type]
+        validation=np.arange(200), training=Training(**settings), callback=callback,  # type: ignore[arg-type]
+        checkpoint=None if folder is None else CheckpointFolder(folder),
     )  # fmt: skip
 
 

@@ -1,0 +1,77 @@
+"""Concept lists in text files, and their embeddings."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from ccr.core.concepts import Concepts
+from ccr.data.encoders import Encoder
+from ccr.errors import CCRError, FormatError
+
+LONGEST_CONCEPT = 200
+
+
+def read_concepts(path: str | Path) -> list[str]:
+    """The concepts of a text file, one per line, in its order.
+
+    Blank lines and lines that begin with # are left out; spaces around a concept are trimmed; text is brought to
+    Unicode's composed form. Two concepts that differ by case alone are the same, and refused.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file in UTF-8 of at least one concept, each of at most 200 characters without control characters.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{file} must be a text file in UTF-8, one concept per line: {error}") from error
+    except OSError as error:
+        raise FormatError(f"the concepts in {file} cannot be read: {error.strerror or error}") from error
+    concepts: list[str] = []
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: only line ends end a line
+        concept = unicodedata.normalize("NFC", line).strip()
+        if concept and not concept.startswith("#"):
+            _check(concept, number, lines, file)
+            lines[concept.casefold()] = number
+            concepts.append(concept)
+    if not concepts:
+        raise FormatError(f"{file} has no concepts: write one per line, such as 'red skin'")
+    return concepts
+
+
+def embed_concepts(names: Sequence[str], encoder: Encoder, *, template: str | None = None) -> Concepts:
+    """The named concepts in the encoder's space.
+
+    Parameters
+    ----------
+    names : sequence of str, length n
+        The concepts' names: different, not empty.
+    encoder : Encoder
+        What embeds them, into d dimensions; as `load_encoder` gives it.
+    template : str, optional
+        A text that holds {} once, where the name goes, such as "a photo of {}". None: the encoder's own.
+
+    Returns
+    -------
+    Concepts
+        The names with their embeddings (n, d), unit rows.
+    """
+    return Concepts(names, encoder.embed_texts(names, template=template))
+
+
+def _check(concept: str, number: int, lines: dict[str, int], file: Path) -> None:
+    if len(concept) > LONGEST_CONCEPT:
+        raise CCRError(
+            f"a concept has at most {LONGEST_CONCEPT} characters, got {len(concept)} in line {number} of {file}: "
+            f"{concept[:40]!r}...; use a few words"
+        )
+    if any(unicodedata.category(character) == "Cc" for character in concept):
+        raise CCRError(f"a concept is plain text, got a control character in line {number} of {file}: {concept[:40]!r}")
+    first = lines.get(concept.casefold())
+    if first is not None:
+        raise CCRError(f"concepts must be unique, got {concept!r} in lines {first} and {number} of {file}: drop one")

@@ -1,0 +1,203 @@
+"""ConceptModel: a fitted model as one frozen object, and an image's whole path through it.
+
+embeddings = model.images(X)                        # unit rows in the model's space
+codes = model.encode(X)                             # scores of the active concepts
+logits = model.logits(X)                            # intercept + codes x weights
+model.explain(X[0])                                 # the same sum, term by term
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ccr.core import metrics
+from ccr.core.coding import Rule, apply_rule, code_chunks, map_codes
+from ccr.core.concepts import Concepts
+from ccr.core.explain import (
+    Audit,
+    Coactivation,
+    CoactivationOrder,
+    ImageActivation,
+    InterventionCurve,
+    ModelView,
+    Order,
+    audit,
+    coactivation,
+    intervention_curve,
+    top_images,
+    view_codes,
+)
+from ccr.core.explain.intervention import CorrectedBatch
+from ccr.core.heads import LinearHead, entry_logits
+from ccr.core.space import Space
+from ccr.errors import CCRError
+from ccr.models.labels import known_labels, labels_of
+from ccr.models.linear_model import LinearModel
+from ccr.models.model_format import pack, unpack
+from ccr.models.persist import load_folder, save_folder
+from ccr.models.provenance import Provenance
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptModel(LinearModel):
+    """A classifier whose every prediction is a short exact sum of named concepts.
+
+    Parameters
+    ----------
+    space : where images and texts are put before they meet.
+    concepts : names and unit embeddings (n, d) in that space, as refined.
+    initial : the same concepts where refinement started.
+    rule : from embeddings to codes.
+    head : weights (classes, n) and intercept (classes,).
+    classes : labels (classes,), sorted.
+    provenance : where the model comes from.
+    """
+
+    space: Space
+    concepts: Concepts
+    initial: Concepts
+    rule: Rule
+    head: LinearHead
+    classes: np.ndarray
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        self._freeze()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.concepts.names
+
+    @property
+    def dimension(self) -> int:
+        return self.concepts.dimension
+
+    def encode(self, X: Any) -> sparse.csr_matrix:
+        """Codes of X (m, n), CSR: the scores of the active concepts."""
+        return apply_rule(self.rule, self.images(X), self.concepts.embeddings)
+
+    def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+        weights, bias = self.head.astype(np.float32).transposed()
+        embeddings, dictionary = self.images(X), self.concepts.embeddings
+        return map_codes(self.rule, embeddings, dictionary, lambda _, codes: use(entry_logits(codes, weights, bias)))
+
+    def evaluate(self, X: Any, y: Any = None) -> metrics.Evaluation:
+        """Accuracy with its interval, length, sparsity, deviation, retention and accuracy by class, on labelled images
+        X (m, d), y (m,); a store brings its own labels."""
+        embeddings = self.images(X)
+        truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
+        winners, active = [], 0
+        for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings):
+            winners.append(self.head.logits(codes).argmax(axis=1))
+            active += codes.nnz
+        predicted = self.classes[np.concatenate(winners)]
+        right, m = int((predicted == truth).sum()), len(truth)
+        return metrics.Evaluation(
+            n=m,
+            accuracy=right / m,
+            interval=metrics.wilson_interval(right, m),
+            length=active / m,
+            sparsity=active / m / len(self.concepts),
+            deviation=metrics.deviation(self.concepts, self.initial),
+            retention=metrics.retention(self.concepts, self.initial),
+            per_class=metrics.per_class_accuracy(truth, predicted),
+        )
+
+    def view(self, X: Any, y: Any = None) -> ModelView:
+        """What carries each class, which classes are confused and which concepts are unused, on (X, y).
+
+        A store brings its own labels; without any, images count for the class predicted.
+        """
+        numbers = self._numbers(X, y)
+        return view_codes(self._codes(X), self.head, concepts=self.names, classes=self.classes.tolist(), y=numbers)
+
+    def coactivation(self, X: Any, *, top: int = 20, by: CoactivationOrder = "jaccard") -> tuple[Coactivation, ...]:
+        """The pairs of concepts most often active in the same images of X."""
+        return coactivation(self._codes(X), concepts=self.names, top=top, by=by)
+
+    def images_of(
+        self, X: Any, concepts: str | Sequence[str] | None = None, *, top: int = 9
+    ) -> dict[str, tuple[ImageActivation, ...]]:
+        """For each of these concepts (None: all), the rows of X that show it most."""
+        names = [concepts] if isinstance(concepts, str) else self.names if concepts is None else concepts
+        columns = np.array([self.concepts.index(name) for name in names], dtype=np.int64)
+        shown = top_images(self._codes(X), columns=columns, top=top)
+        return {self.names[column]: rows for column, rows in zip(columns, shown, strict=True)}
+
+    def audit(self, X: Any = None, *, neighbours: int = 5, images: int = 5) -> Audit:
+        """Are refined concepts still themselves? With X, also the images whose codes the refinement changed most.
+
+        Codes before refinement are made with the threshold that gives them the same length, if a length was asked for.
+        """
+        before = after = None
+        if X is not None:
+            start, embeddings = self.initial.embeddings, self.images(X)
+            before, after = code_chunks(self.rule.recalibrated(embeddings, start), embeddings, start), self._codes(X)
+        return audit(self.initial, self.concepts, before=before, after=after, neighbours=neighbours, images=images)
+
+    def intervention_curve(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        correct: ModelView | Any,
+        steps: Sequence[int] = (0, 1, 2, 3, 5, 8, 13, 20),
+        order: Order = "effect",
+        random_state: int = 0,
+    ) -> InterventionCurve:
+        """Accuracy on (X, y) against the number of code entries that are set to what they should be.
+
+        `correct` are the codes of each class (classes, concepts), or a `view` of other data, whose classes' mean
+        codes are taken: as if somebody who knows the true class corrected the concepts.
+        """
+        numbers = self._numbers(X, y)
+        if numbers is None:
+            raise CCRError("an intervention curve needs the true labels, got None: give y")
+        codes = np.asarray(correct.mean_codes if isinstance(correct, ModelView) else correct, dtype=np.float64)
+        if codes.shape != self.head.coef.shape:
+            raise CCRError(f"correct must be (classes, concepts) = {self.head.coef.shape}, got {codes.shape}")
+        return intervention_curve(
+            self._corrected(X, numbers, codes), self.head, steps=steps, order=order, seed=random_state
+        )
+
+    def history_table(self) -> dict[str, list[float]]:
+        """The training's history by column, for a data frame or JSON."""
+        records = [asdict(epoch) for epoch in self.provenance.history]
+        return {key: [record[key] for record in records] for key in (records[0] if records else {})}
+
+    def with_metrics(self, name: str, values: Any) -> ConceptModel:
+        """The same model with measurements (JSON types) noted in its provenance under a name, such as "test"."""
+        noted = {**self.provenance.metrics, name: values}
+        return replace(self, provenance=replace(self.provenance, metrics=noted))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a folder; an older model there is replaced whole."""
+        save_folder(path, *pack(self))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ConceptModel:
+        """Read a model written by `save`."""
+        return cls(**unpack(load_folder(path)))
+
+    def _codes(self, X: Any) -> Iterator[sparse.csr_matrix]:
+        return code_chunks(self.rule, self.images(X), self.concepts.embeddings)
+
+    def _numbers(self, X: Any, y: Any) -> np.ndarray | None:
+        """Class numbers of the labels given, or of those that X brings; None if there are none."""
+        labels = labels_of(X, y)
+        if labels is None:
+            return None
+        return np.asarray(np.searchsorted(self.classes, known_labels(labels, len(self.images(X)), self.classes)))
+
+    def _corrected(self, X: Any, numbers: np.ndarray, correct: np.ndarray) -> Iterator[CorrectedBatch]:
+        done = 0
+        for codes in self._codes(X):
+            y = numbers[done : done + codes.shape[0]]
+            yield CorrectedBatch(codes, correct[y], y)
+            done += codes.shape[0]

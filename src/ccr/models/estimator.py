@@ -1,0 +1,133 @@
+"""ModelEstimator: hyperparameters, `fit`, and a frozen `model_` that answers everything else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
+
+from ccr.core.explain import Explanation
+from ccr.errors import CCRError, FormatError
+from ccr.models.linear_model import LinearModel
+from ccr.models.unfitted import NotFittedError
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+Model = TypeVar("Model", bound=LinearModel)
+
+
+class FromModel:
+    """A read-only part of the fitted model: `coef_ = FromModel("head.coef")`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, estimator: ModelEstimator | None, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self
+        part: Any = estimator.fitted()
+        for name in self.path.split("."):
+            part = part[name] if isinstance(part, dict) else getattr(part, name)
+        return part
+
+    def __set__(self, estimator: ModelEstimator, value: Any) -> None:
+        raise CCRError(
+            f"{self.name} is read-only, for a fitted model is one whole: change it by edit(), whose model() is a new "
+            "one, or fit again"
+        )
+
+
+def answered_by(
+    method: Callable[Concatenate[Model, Arguments], Answer],
+) -> Callable[Concatenate[Any, Arguments], Answer]:
+    """A method of an estimator that asks the same of its fitted model."""
+
+    @wraps(method)
+    def ask(estimator: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        return method(estimator.fitted(), *args, **kwargs)
+
+    return ask
+
+
+class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
+    """What all estimators share: scikit-learn's calls, answered by `model_`, a frozen `LinearModel`."""
+
+    model_: Any
+    #: The class of `model_`, and the hyperparameter that holds concepts; None where there is none.
+    model_kind: type[LinearModel]
+    texts_parameter: str | None = "concepts"
+
+    classes_ = FromModel("classes")
+    head_ = FromModel("head")
+    coef_ = FromModel("head.coef")
+    intercept_ = FromModel("head.intercept")
+    n_features_in_ = FromModel("dimension")
+    encoder_ = FromModel("provenance.encoder")
+    encoder_fingerprint_ = FromModel("provenance.encoder_fingerprint")
+    metrics_ = FromModel("provenance.metrics")
+
+    predict = answered_by(LinearModel.predict)
+    predict_proba = answered_by(LinearModel.predict_proba)
+
+    def fitted(self) -> Any:
+        """The fitted model; an error where there is none yet."""
+        try:
+            return self.__dict__["model_"]
+        except KeyError:
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} is not fitted yet: call fit(X, y), or load a saved one") from None
+
+    def transform(self, X: Any) -> Any:
+        """Codes (m, n) of the embeddings X (m, d)."""
+        return self.fitted().encode(X)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits (m, classes): intercept plus the sum of contributions."""
+        return self.fitted().logits(X)
+
+    def explain(self, x: Any) -> Explanation:
+        """Why the embedding x (d,) is predicted as it is."""
+        return self.fitted().explain(x)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns of `transform`."""
+        return np.array(self.fitted().names, dtype=object)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model as a folder of JSON and safetensors; an older model there is replaced whole."""
+        self.fitted().save(path)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]  # embeddings are read, and codes made, in float32
+        return tags
+
+    def settings(self) -> dict[str, Any]:
+        """The hyperparameters without the concepts; copies, so that changing them later does not change a model."""
+        given = self.get_params(deep=False)
+        return {name: clone(value, safe=False) for name, value in given.items() if name != self.texts_parameter}
+
+    @classmethod
+    def of(cls, model: LinearModel) -> Any:
+        """The estimator of a fitted model, with the concepts and hyperparameters that the model was made with."""
+        settings = {name: clone(value, safe=False) for name, value in model.provenance.settings.items()}
+        if cls.texts_parameter is not None:
+            settings[cls.texts_parameter] = model.provenance.texts
+        unknown = set(settings) - set(cls._get_param_names())
+        if unknown:
+            raise FormatError(f"the model has settings that {cls.__name__} does not know: {', '.join(sorted(unknown))}")
+        estimator = cls(**settings)
+        estimator.model_ = model
+        return estimator
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Any:
+        """Read a model written by `save`."""
+        return cls.of(cls.model_kind.load(path))

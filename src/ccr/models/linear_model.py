@@ -1,0 +1,101 @@
+"""LinearModel: what all fitted models share. Their logits are a linear head's on codes over named columns."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import softmax
+
+from ccr.core.explain import Explanation, explain
+from ccr.core.heads import LinearHead
+from ccr.core.inputs import Embeddings
+from ccr.core.space import Space
+from ccr.errors import CCRError
+from ccr.models.labels import as_labels, labels_of, store_part
+from ccr.models.provenance import Provenance
+
+
+class LinearModel(ABC):
+    """A fitted model: `space.images(X)` -> `encode` -> `head` -> prediction and explanation. It is never changed."""
+
+    space: Space
+    head: LinearHead
+    classes: np.ndarray
+    provenance: Provenance
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Names of the codes' columns."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Columns that X must have."""
+
+    @abstractmethod
+    def encode(self, X: Any) -> Any:
+        """Codes (m, n) of the embeddings X (m, d), CSR or dense."""
+
+    @abstractmethod
+    def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+        """`use` of the logits (b, classes) of some rows of X after the other, in order."""
+
+    def logits(self, X: Any) -> np.ndarray:
+        """Logits (m, classes): intercept plus the sum of contributions."""
+        return np.concatenate(self.map_logits(X, lambda logits: logits))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each row of X (m, d)."""
+        return self.classes[np.concatenate(self.map_logits(X, lambda logits: logits.argmax(axis=1)))]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (m, classes), columns in the order of `classes`."""
+        return np.concatenate(self.map_logits(X, lambda logits: softmax(logits.astype(np.float64), axis=1)))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Share of the rows of X (m, d) whose prediction is their label y (m,); a store brings its own labels."""
+        predicted = self.predict(X)
+        return float(np.mean(predicted == as_labels(labels_of(X, y), len(predicted))))
+
+    def explain(self, x: Any) -> Explanation:
+        """Why the embedding x (d,) is predicted as it is."""
+        rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
+        if len(rows) != 1:
+            raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
+        code = sparse.csr_matrix(self.encode(rows))
+        return explain(code, self.head, concepts=self.names, classes=self.classes.tolist())
+
+    @abstractmethod
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a folder; an older model there is replaced whole."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, path: str | os.PathLike[str]) -> LinearModel:
+        """Read a model written by `save`."""
+
+    def images(self, X: Any) -> Embeddings:
+        """X (m, d) in the model's space; embeddings of another encoder or dimension are refused."""
+        theirs, ours = store_part(X, "fingerprint"), self.provenance.encoder_fingerprint
+        if theirs is not None and ours is not None and theirs != ours:
+            raise CCRError(
+                f"this model reads embeddings of encoder {ours}, got a store of encoder {theirs}: "
+                "embed the images with the model's encoder"
+            )
+        embeddings = self._placed(X)
+        embeddings.check_dimension(self.dimension)
+        return embeddings
+
+    def _placed(self, X: Any) -> Embeddings:
+        return self.space.images(X)
+
+    def _freeze(self) -> None:
+        """Make the head's arrays and the classes read-only."""
+        for array in (self.head.coef, self.head.intercept, self.classes):
+            array.setflags(write=False)

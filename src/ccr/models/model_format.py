@@ -1,0 +1,209 @@
+"""How a model lies in its folder: a configuration in JSON types, and tensors by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+import ccr
+from ccr.core.coding import CODERS, rule_from_dict, rule_to_dict
+from ccr.core.concepts import Concepts
+from ccr.core.geometry import ConeWidening
+from ccr.core.heads import LinearHead
+from ccr.core.refine import Epoch
+from ccr.core.space import Angular, Space, Symmetric
+from ccr.errors import CCRError, FormatError
+from ccr.models.persist import ModelFolder
+from ccr.models.provenance import Provenance
+
+#: A user's choices that a configuration can name.
+CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
+#: What the configuration of a `ConceptModel` calls it.
+KIND = "ConceptClassifier"
+
+
+def pack(model: Any) -> ModelFolder:
+    """The folder of a `ConceptModel`."""
+    origin: Provenance = model.provenance
+    config = {
+        **pack_common(model, KIND),
+        "concepts": list(model.concepts.names),
+        "rule": rule_to_dict(model.rule),
+        "dispersion_factor": getattr(model.space.dispersion, "factor", None),
+        "edits": [dict(edit) for edit in origin.edits],
+        "best_epoch": origin.best_epoch,
+        "engine": origin.engine,
+        "stopped": origin.stopped,
+        "history": [{key: _finite(value) for key, value in asdict(epoch).items()} for epoch in origin.history],
+    }
+    assert origin.texts is not None
+    tensors = {
+        "concepts": origin.texts.embeddings,
+        "initial": model.initial.embeddings,
+        "refined": model.concepts.embeddings,
+        "coef": model.head.coef,
+        "intercept": model.head.intercept,
+        **pack_space(model.space),
+    }
+    return ModelFolder(config, tensors)
+
+
+def unpack(folder: ModelFolder) -> dict[str, Any]:
+    """The fields of a `ConceptModel`; a folder that does not fit together is refused."""
+    kind = folder.config.get("model")
+    if kind != KIND:
+        raise FormatError(f"this folder holds a {kind}, not a {KIND}: load it with the class of that name")
+    fields: dict[str, Any] = checked(_unpack)(folder)
+    return fields
+
+
+def checked(reader: Any) -> Any:
+    """A reader of folders whose errors say that config.json and tensors do not fit together."""
+
+    def read(folder: ModelFolder) -> Any:
+        try:
+            return reader(folder)
+        except FormatError:
+            raise
+        except (KeyError, TypeError, IndexError, AttributeError, CCRError) as error:
+            raise FormatError(
+                f"the model's config.json and tensors do not fit together ({error!r}): save it again"
+            ) from None
+
+    return read
+
+
+def _unpack(folder: ModelFolder) -> dict[str, Any]:
+    config, tensors = folder
+    names = config["concepts"]
+    provenance = Provenance(
+        **unpack_common(config),
+        texts=stored_concepts(names, tensors["concepts"]),
+        history=tuple(_unpack_epoch(epoch) for epoch in config["history"]),
+        best_epoch=int(config["best_epoch"]),
+        engine=config.get("engine"),  # folders of older versions have neither this nor edits
+        stopped=config.get("stopped"),
+        edits=_unpack_edits(config.get("edits", [])),
+    )
+    return {
+        "space": unpack_space(config, tensors),
+        "concepts": stored_concepts(names, tensors["refined"]),
+        "initial": stored_concepts(names, tensors["initial"]),
+        "rule": rule_from_dict(config["rule"]),
+        **unpack_head(config, tensors, len(names)),
+        "provenance": provenance,
+    }
+
+
+def pack_common(model: Any, kind: str) -> dict[str, Any]:
+    """What the configurations of all models hold."""
+    origin: Provenance = model.provenance
+    return {
+        "library_version": ccr.__version__,
+        "model": kind,
+        "parameters": {name: _pack_choice(value) for name, value in origin.settings.items()},
+        "classes": model.classes.tolist(),
+        "class_type": model.classes.dtype.str,
+        "encoder": origin.encoder,
+        "encoder_fingerprint": origin.encoder_fingerprint,
+        "metrics": dict(origin.metrics),
+    }
+
+
+def unpack_common(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a provenance that all models have."""
+    return {
+        "settings": {name: _unpack_choice(value) for name, value in config["parameters"].items()},
+        "encoder": config["encoder"],
+        "encoder_fingerprint": config["encoder_fingerprint"],
+        "metrics": dict(config["metrics"]),
+    }
+
+
+def unpack_head(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], columns: int) -> dict[str, Any]:
+    """Head and classes, checked to fit together and to be finite."""
+    classes = np.array(config["classes"], dtype=np.dtype(config["class_type"]))
+    head = LinearHead(tensors["coef"], tensors["intercept"])
+    shape = (len(classes), columns)
+    if head.coef.shape != shape or head.intercept.shape != shape[:1]:
+        raise FormatError(
+            f"the model's head has shape {head.coef.shape}, but there are {shape[0]} classes and {shape[1]} concepts"
+        )
+    if not (np.isfinite(head.coef).all() and np.isfinite(head.intercept).all()):
+        raise FormatError("the model's head holds NaN or infinity")
+    return {"head": head, "classes": classes}
+
+
+def stored_concepts(names: Any, rows: np.ndarray) -> Concepts:
+    """Concepts whose embeddings are these rows bit for bit; making them unit again could change the last digit."""
+    concepts = Concepts(names, rows)
+    exact = np.array(rows, dtype=np.float32)
+    if not np.allclose(exact, concepts.embeddings, atol=1e-5):
+        raise FormatError("the model's concepts are not unit vectors: the file was changed after it was saved")
+    exact.setflags(write=False)
+    object.__setattr__(concepts, "embeddings", exact)
+    return concepts
+
+
+def pack_space(space: Space) -> dict[str, np.ndarray]:
+    """A space as tensors."""
+    tensors = {"image_mean": space.image_mean, "concept_mean": space.concept_mean}
+    if isinstance(space.dispersion, ConeWidening):
+        tensors["dispersion_axis"] = space.dispersion.axis.numpy()
+    elif space.dispersion is not None:
+        tensors["dispersion_matrix"] = space.dispersion.numpy()
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
+def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Space:
+    """The space of `pack_space`."""
+    dispersion: ConeWidening | torch.Tensor | None = None
+    if "dispersion_axis" in tensors:
+        dispersion = ConeWidening(torch.from_numpy(tensors["dispersion_axis"]), float(config["dispersion_factor"]))
+    elif "dispersion_matrix" in tensors:
+        dispersion = torch.from_numpy(tensors["dispersion_matrix"])
+    return Space(tensors.get("image_mean"), tensors.get("concept_mean"), dispersion)
+
+
+def _pack_choice(value: Any) -> Any:
+    if type(value).__name__ in CHOICES:
+        return {"type": type(value).__name__, **value.get_params(deep=False)}
+    if isinstance(value, Mapping):  # class weights; JSON keys are texts, labels may be numbers
+        return {"type": "mapping", "items": [[_plain(key), _plain(item)] for key, item in value.items()]}
+    if isinstance(value, np.random.RandomState):
+        return None  # a generator has no number to save
+    return [_plain(item) for item in value] if isinstance(value, tuple) else _plain(value)
+
+
+def _unpack_choice(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    if not isinstance(value, dict):
+        return value
+    given = dict(value)
+    kind = given.pop("type")
+    return dict(given["items"]) if kind == "mapping" else CHOICES[kind](**given)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _finite(value: float) -> float | None:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unpack_edits(edits: Any) -> tuple[dict[str, Any], ...]:
+    if not isinstance(edits, list) or not all(isinstance(edit, dict) and "action" in edit for edit in edits):
+        raise FormatError("the model's edits are not a list of actions: the file was changed after it was saved")
+    return tuple(edits)
+
+
+def _unpack_epoch(record: Mapping[str, Any]) -> Epoch:
+    values: dict[str, Any] = {key: math.nan if value is None else value for key, value in record.items()}
+    return Epoch(**values)

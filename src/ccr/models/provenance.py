@@ -1,0 +1,72 @@
+"""Provenance: where a fitted model comes from, and what was done to it since."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ccr.core.concepts import Concepts
+from ccr.core.metrics import retention
+from ccr.core.refine import Epoch, Refinement
+from ccr.errors import CCRWarning
+from ccr.models.labels import store_part
+
+
+@dataclass(frozen=True, eq=False)
+class Provenance:
+    """What a prediction does not need, but whoever asks about the model does.
+
+    Parameters
+    ----------
+    settings : the estimator's hyperparameters, without its concepts.
+    texts : the concepts as they were embedded, before centring and dispersion; None for methods without concepts.
+    encoder, encoder_fingerprint : of the store that the model was fitted on; None where X did not say.
+    history, best_epoch : of the training.
+    engine, stopped : which engine took the steps, and why it stopped; None for models of older versions.
+    metrics : measurements by name, such as "training" and "test", in JSON types.
+    edits : what was changed by hand since `fit`, oldest first, in JSON types.
+    """
+
+    settings: Mapping[str, Any]
+    texts: Concepts | None = None
+    encoder: str | None = None
+    encoder_fingerprint: str | None = None
+    history: tuple[Epoch, ...] = ()
+    best_epoch: int = 0
+    engine: str | None = None
+    stopped: str | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    edits: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the training."""
+        return len(self.history)
+
+
+def encoder_of(X: Any) -> dict[str, Any]:
+    """Which encoder made X, if X is a store that says so: two fields of a `Provenance`."""
+    return {"encoder": store_part(X, "encoder"), "encoder_fingerprint": store_part(X, "fingerprint")}
+
+
+def training_facts(result: Refinement, initial: Concepts) -> dict[str, Any]:
+    """How training went: fields of a `Provenance`. A model whose codes are all empty gets a warning."""
+    kept = asdict(result.history[result.best_epoch - 1])
+    if kept["length"] == 0.0:
+        warnings.warn(
+            f"threshold {result.rule.threshold:g} leaves every code empty, so that all predictions come from the bias: "
+            "lower it, or ask for a length, such as HardThreshold(length=12)",
+            CCRWarning,
+            stacklevel=3,
+        )
+    kept["retention"] = retention(result.dictionary, initial)
+    return {
+        "history": result.history,
+        "best_epoch": result.best_epoch,
+        "engine": result.engine,
+        "stopped": result.stopped,
+        "metrics": {"training": {name: None if math.isnan(value) else value for name, value in kept.items()}},
+    }

@@ -1,0 +1,167 @@
+"""DenseModel: what the other methods fit. Codes are all scores of a linear layer, on which a linear head predicts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from ccr.core.explain import Explanation, explain
+from ccr.core.heads import LinearHead
+from ccr.core.inputs import Embeddings
+from ccr.core.space import Space
+from ccr.errors import CCRError, FormatError
+from ccr.models.linear_model import LinearModel
+from ccr.models.model_format import (
+    checked,
+    pack_common,
+    pack_space,
+    stored_concepts,
+    unpack_common,
+    unpack_head,
+    unpack_space,
+)
+from ccr.models.persist import ModelFolder, load_folder, save_folder
+from ccr.models.provenance import Provenance
+
+
+@dataclass(frozen=True, eq=False)
+class DenseModel(LinearModel):
+    """Codes are (features @ layer.T - mean) / scale, of unit rows in the space, or of features as they are.
+
+    Parameters
+    ----------
+    kind : name of the method, such as "LabelFreeCBM".
+    space : where embeddings are put first.
+    columns : names of the codes' columns (n).
+    layer : (n, f) float32; None: the coordinates themselves are the codes, and there is nothing to explain by.
+    mean, scale : (n,) float32, what codes are measured from and in.
+    head, classes, provenance : as in `ConceptModel`.
+    raw : features are taken as they are, not made unit rows in the space.
+    facts : what else `fit` found, by name: numbers, arrays, or mappings of numbers.
+    """
+
+    kind: str
+    space: Space
+    columns: tuple[str, ...]
+    layer: np.ndarray | None
+    mean: np.ndarray
+    scale: np.ndarray
+    head: LinearHead
+    classes: np.ndarray
+    provenance: Provenance
+    raw: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._freeze()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def dimension(self) -> int:
+        return len(self.names) if self.layer is None else int(self.layer.shape[1])
+
+    def encode(self, X: Any) -> np.ndarray:
+        """Codes (m, n) of X (m, f), float32."""
+        return np.concatenate(list(self._chunks(X)))
+
+    def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+        return [use(self.head.logits(codes)) for codes in self._chunks(X)]
+
+    def explain(self, x: Any) -> Explanation:
+        """Why the row x (f,) is predicted as it is; concepts without weight for any class are left out."""
+        if self.layer is None:
+            raise CCRError(
+                "a probe has no concepts, so its predictions cannot be explained by them: explain a ConceptClassifier's"
+            )
+        rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
+        if len(rows) != 1:
+            raise CCRError(f"explain takes one row, got {len(rows)}: explain(X[i])")
+        code = sparse.csr_matrix(self.encode(rows) * self.head.coef.any(axis=0))
+        return explain(code, self.head, concepts=self.names, classes=self.classes.tolist())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        save_folder(path, *_pack(self))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> DenseModel:
+        return cls(**checked(_unpack)(load_folder(path)))
+
+    def _placed(self, X: Any) -> Embeddings:
+        if not self.raw:
+            return self.space.images(X)
+        features = Embeddings(X, normalize=False)
+        if features.shape[1] != self.dimension:
+            raise CCRError(
+                f"features must have the {self.dimension} columns of the training features, got {features.shape[1]}"
+            )
+        return features
+
+    def _chunks(self, X: Any) -> Iterator[np.ndarray]:
+        features = self.images(X)
+        if self.layer is None:
+            yield from (chunk.numpy() for chunk in features.chunks())
+            return
+        layer = torch.from_numpy(self.layer.T.copy())
+        for chunk in features.chunks(len(self.names)):
+            yield ((chunk @ layer).numpy() - self.mean) / self.scale
+
+
+def _pack(model: DenseModel) -> ModelFolder:
+    facts = {name: value for name, value in model.facts.items() if not isinstance(value, np.ndarray)}
+    texts = model.provenance.texts
+    config = {
+        **pack_common(model, model.kind),
+        "names": list(model.names),
+        "raw": model.raw,
+        "facts": {
+            name: list(map(list, value.items())) if isinstance(value, Mapping) else value
+            for name, value in facts.items()
+        },
+        "mappings": [name for name, value in facts.items() if isinstance(value, Mapping)],
+        "texts": None if texts is None else list(texts.names),
+    }
+    tensors = {"mean": model.mean, "scale": model.scale, "coef": model.head.coef, "intercept": model.head.intercept}
+    tensors |= pack_space(model.space)
+    tensors |= {f"facts.{name}": value for name, value in model.facts.items() if isinstance(value, np.ndarray)}
+    if model.layer is not None:
+        tensors["layer"] = model.layer
+    if texts is not None:
+        tensors["texts"] = texts.embeddings
+    return ModelFolder(config, tensors)
+
+
+def _pairs(mapping: Mapping[Any, Any]) -> list[list[Any]]:
+    """JSON keys are texts; these may be numbers."""
+    return [list(pair) for pair in mapping.items()]
+
+
+def _unpack(folder: ModelFolder) -> dict[str, Any]:
+    config, tensors = folder
+    if "names" not in config:
+        raise FormatError(f"this folder holds a {config.get('model')}: load it with the class of that name")
+    facts = {name: dict(value) if name in config["mappings"] else value for name, value in config["facts"].items()}
+    prefix = "facts."
+    facts |= {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    texts = None if config["texts"] is None else stored_concepts(config["texts"], tensors["texts"])
+    names = tuple(str(name) for name in config["names"])
+    return {
+        "kind": str(config["model"]),
+        "space": unpack_space(config, tensors),
+        "columns": names,
+        "layer": tensors.get("layer"),
+        "mean": tensors["mean"],
+        "scale": tensors["scale"],
+        **unpack_head(config, tensors, len(names)),
+        "provenance": Provenance(**unpack_common(config), texts=texts),
+        "raw": bool(config["raw"]),
+        "facts": facts,
+    }
