@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import accuracy, prediction, pursuit, steps
 from benchmarks.measuring import Line, machine, table
+from benchmarks.private_data import Skipped
 from ccr.core import kernels
 
 PARTS = {"steps": steps, "accuracy": accuracy, "pursuit": pursuit, "prediction": prediction}
@@ -25,7 +26,7 @@ def main(names: list[str]) -> None:
         print(f"{name} ...", file=sys.stderr)
         try:
             lines += PARTS[name].run()  # type: ignore[attr-defined]
-        except accuracy.Skipped as reason:
+        except Skipped as reason:
             notes.append(f"{name} was skipped: {reason}.")
     text = "\n".join([where, "", table(lines), *(f"\n{note}" for note in notes)])
     print(text)
@@ -34,7 +35,7 @@ def main(names: list[str]) -> None:
 
 
 NOTES = (
-    "Everything in a line was timed in turns in one run, each after a pause that lets the threads of the one before "
+    "Everything in a row was timed in turns in one run, each after a pause that lets the threads of the one before "
     "sleep; the least of several rounds counts. Opponents and the floor get one thread or all, whichever is faster; "
     "the floor is the fastest of torch, torch in pieces by our threads and NumPy's BLAS. The plain dense loop is "
     "`benchmarks/opponents.py`; both loops read rows in random order. A step can be faster than the floor: all scores "

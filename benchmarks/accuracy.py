@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.measuring import Line, at_least
 from benchmarks.opponents import DenseLoop
+from benchmarks.private_data import SHARED, Skipped, require
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold
 from ccr.core.inputs import Embeddings
 from ccr.core.space import Space, Symmetric
 from ccr.errors import CCRError
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
 EPOCHS, LENGTH = 20, 11.0
-
-
-class Skipped(Exception):
-    """Why a benchmark cannot run here."""
 
 
 def run(rounds: int = 1) -> list[Line]:
@@ -33,10 +28,7 @@ def run(rounds: int = 1) -> list[Line]:
 
 
 def _photos() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    file = SHARED / "embeddings" / "cifar10.npz"
-    if not file.exists():
-        raise Skipped(f"there is no {file}")
-    images = np.load(file)
+    images = np.load(require(SHARED / "embeddings" / "cifar10.npz"))
     train = np.random.default_rng(0).permutation(np.flatnonzero(images["is_train"]))
     cut = len(train) // 10
     X, y = images["X"].astype(np.float32), images["y"].astype(np.int64)
@@ -46,9 +38,7 @@ def _photos() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
 def _concepts() -> Concepts:
     from ccr.data.encoders import load_encoder
 
-    file = SHARED / "concepts" / "cifar10.txt"
-    if not file.exists():
-        raise Skipped(f"there is no {file}")
+    file = require(SHARED / "concepts" / "cifar10.txt")
     names = list(dict.fromkeys(line.strip() for line in file.read_text().splitlines() if line.strip()))
     try:
         return Concepts(names, load_encoder("bundled").embed_texts(names))

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold, Symmetric
 from ccr.data.encoders import load_encoder
 from ccr.data.vocab import embed_concepts, random_words
@@ -28,8 +28,8 @@ DISPERSIONS: dict[str, Any] = {"none": None, "symmetric 0.9": Symmetric(0.9)}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
-    data = np.load(parser.parse_args().shared / "embeddings" / "cub.npz")
+    add_shared_option(parser)
+    data = np.load(require(parser.parse_args().shared / "embeddings" / "cub.npz"))
     truth = data["attributes"] >= 50
     used = np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
     truth, names = truth[:, used], [phrase(str(data["attribute_names"][column])) for column in used]
@@ -45,8 +45,8 @@ def main() -> None:
     for length in LENGTHS:
         for spread, dispersion in DISPERSIONS.items():
             for kind, chosen in kinds.items():
-                line = _measure(chosen, data, truth, length=length, dispersion=dispersion)
-                print(f"| {length} | {spread} | {kind} | {line} |", flush=True)
+                cells = _measure(chosen, data, truth, length=length, dispersion=dispersion)
+                print(f"| {length} | {spread} | {kind} | {cells} |", flush=True)
 
 
 def phrase(name: str) -> str:
@@ -64,8 +64,8 @@ def _measure(concepts: Concepts, data: Any, truth: np.ndarray, *, length: int, d
     return f"{100 * model.score(X[~train], y[~train]):.1f} | {_text(before)} | {_text(after)}"
 
 
-def _text(found: Agreement) -> str:
-    return f"{found.auc:.3f} ({found.interval.low:.3f} to {found.interval.high:.3f})"
+def _text(agreement: Agreement) -> str:
+    return f"{agreement.auc:.3f} ({agreement.interval.low:.3f} to {agreement.interval.high:.3f})"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.defaults [--signs] [--shared ../shared]
 
 For each data set: test accuracy of baseline and CCR at the same length, and the mean cosine between a concept where
-refinement starts and its own text. Concept lists and embeddings are read from the shared folder beside the checkout.
+refinement starts and its own text. Concept lists and embeddings are read from the shared folder (docs/data.md).
 With --signs: codes of both signs against one-sided ones, with the default centring and dispersion.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.private_data import add_shared_option, require
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric
 from ccr.core.coding import Sign
 from ccr.core.geometry import unit_rows
@@ -33,7 +34,7 @@ DISPERSIONS: dict[str, Any] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
+    add_shared_option(parser)
     parser.add_argument("--signs", action="store_true")
     given = parser.parse_args()
     shared, encoder = given.shared, load_encoder("bundled")
@@ -44,26 +45,26 @@ def main() -> None:
         "| data | length | center | dispersion | baseline | CCR | cosine to own text |\n|---|--:|---|---|--:|--:|--:|"
     )
     for data, words, length in CASES:
-        concepts = embed_concepts(read_concepts(shared / "concepts" / f"{words}.txt"), encoder)
+        concepts = embed_concepts(read_concepts(require(shared / "concepts" / f"{words}.txt")), encoder)
         X, y, train = _load(shared / "embeddings" / f"{data}.npz")
         for center in (None, "data"):
             for name, dispersion in DISPERSIONS.items():
-                found = _row(concepts, X, y, train, length=length, center=center, dispersion=dispersion)
-                print(f"| {data} | {length} | {center or 'none'} | {name} | {found} |", flush=True)
+                cells = _row(concepts, X, y, train, length=length, center=center, dispersion=dispersion)
+                print(f"| {data} | {length} | {center or 'none'} | {name} | {cells} |", flush=True)
 
 
 def _signs(shared: Path, encoder: Encoder) -> None:
     print("| data | length | codes | baseline | CCR | cosine to own text |\n|---|--:|---|--:|--:|--:|")
     for data, words, length in (*CASES, ("cifar10", "cifar10", 20), ("cub", "cub", 10)):
-        concepts = embed_concepts(read_concepts(shared / "concepts" / f"{words}.txt"), encoder)
+        concepts = embed_concepts(read_concepts(require(shared / "concepts" / f"{words}.txt")), encoder)
         X, y, train = _load(shared / "embeddings" / f"{data}.npz")
         for sign in ("both", "positive"):
-            found = _row(concepts, X, y, train, length=length, sign=sign)
-            print(f"| {data} | {length} | {sign} | {found} |", flush=True)
+            cells = _row(concepts, X, y, train, length=length, sign=sign)
+            print(f"| {data} | {length} | {sign} | {cells} |", flush=True)
 
 
 def _load(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    stored = np.load(path)
+    stored = np.load(require(path))
     y = stored["y"].astype(int)
     train = stored["is_train"] if "is_train" in stored.files else np.random.default_rng(0).random(len(y)) < 0.7
     return stored["X"], y, train

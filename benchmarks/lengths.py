@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ccr.cli.compare import comparison_task
 from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
 from ccr.study.experiments.cache import RunCache
-from ccr.study.experiments.compare import Comparison, methods_named, run_comparison
+from ccr.study.experiments.compare import Comparison, methods_named, run_comparison, store_task
 
 METHODS = ("ccr", "baseline", "random-words", "random-vectors")
 
@@ -34,14 +33,14 @@ def main() -> None:
     print("| length | " + " | ".join(method.title for method in methods) + " | CCR less random vectors |")
     print("|--:|" + "--:|" * (len(methods) + 1))
     for length in given.lengths.split(","):
-        task = comparison_task(store, given.concepts, encoder, length=float(length))
-        found = run_comparison(task, methods, seeds=range(given.seeds), cache=RunCache(given.out / "runs"))
-        print(f"| {length} | {_line(found)} |", flush=True)
+        task = store_task(store, given.concepts, encoder, length=float(length))
+        comparison = run_comparison(task, methods, seeds=range(given.seeds), cache=RunCache(given.out / "runs"))
+        print(f"| {length} | {_line(comparison)} |", flush=True)
 
 
-def _line(found: Comparison) -> str:
-    cells = [f"{100 * row.accuracy:.1f}" for row in found.rows]
-    last = found.rows[-1]
+def _line(comparison: Comparison) -> str:
+    cells = [f"{100 * row.accuracy:.1f}" for row in comparison.rows]
+    last = comparison.rows[-1]
     # Differences are to the first method, CCR.
     cells.append(f"{-100 * last.difference:+.1f} ({-100 * last.apart.high:+.1f} to {-100 * last.apart.low:+.1f})")
     return " | ".join(cells)

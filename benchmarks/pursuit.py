@@ -35,5 +35,5 @@ def run(rounds: int = 3) -> list[Line]:
         wanted = 500.0 if kind == "matrices" else None
         ratio = at_least(other / ours, 500.0) if wanted else (f"{other / ours:.1f} times faster", "", None)
         against = f"direct batched projection, {text}: {other / 1000:.1f} ms"
-        lines.append(Line(f"IP-OMP, n={N}, k={LENGTH}, an image", f"{ours:.1f} us", against, *ratio))
+        lines.append(Line(f"IP-OMP, n={N}, k={LENGTH}, per image", f"{ours:.1f} us", against, *ratio))
     return lines

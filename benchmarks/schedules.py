@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.private_data import add_shared_option, require
 from ccr import HardThreshold
-from ccr.core.coding import apply_rule
+from ccr.core.coding import apply_rule, code_size
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead, fit_softmax
 from ccr.core.inputs import Embeddings
@@ -72,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--large", action="store_true")
-    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
+    add_shared_option(parser)
     given = parser.parse_args()
     print("| data | variant | test accuracy | least to most | time against the default |\n|---|---|--:|--:|--:|")
     for name in ("cifar10",) if given.large else LENGTHS:
@@ -86,32 +87,32 @@ def main() -> None:
 def small(task: Task, seeds: int) -> None:
     settings, m = variants(), len(task.train[1])
     settings["half the epochs"] = replace(Training(), max_iter=Training().epochs(m) // 2)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in settings}
-    found["default, head polished by L-BFGS"] = []
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in settings}
+    results["default, head polished by L-BFGS"] = []
     for seed in range(seeds):
         for name, training in settings.items():
             seconds, model = timed(task, replace(training, seed=seed))
-            found[name].append((accuracy(task, model), seconds))
+            results[name].append((accuracy(task, model), seconds))
             if name == "default":
                 start = time.perf_counter()
                 head = polished(task, model, training)
                 seconds += time.perf_counter() - start
-                found["default, head polished by L-BFGS"].append((accuracy(task, model, head), seconds))
-    report(task.name, found, "default")
+                results["default, head polished by L-BFGS"].append((accuracy(task, model, head), seconds))
+    report(task.name, results, "default")
 
 
 def large(task: Task, seeds: int) -> None:
-    found: dict[str, list[tuple[float, float]]] = {f"batch {size}": [] for size in LARGE_BATCHES}
+    results: dict[str, list[tuple[float, float]]] = {f"batch {size}": [] for size in LARGE_BATCHES}
     for seed in range(seeds):
         for size in LARGE_BATCHES:
             seconds, model = timed(task, Training(batch_size=size, seed=seed))
-            found[f"batch {size}"].append((accuracy(task, model), seconds))
-    report(f"{task.name}, {len(task.train[1]):,} mixtures", found, f"batch {Training().batch(len(task.train[1]))}")
+            results[f"batch {size}"].append((accuracy(task, model), seconds))
+    report(f"{task.name}, {len(task.train[1]):,} mixtures", results, f"batch {Training().batch(len(task.train[1]))}")
 
 
-def report(data: str, found: dict[str, list[tuple[float, float]]], default: str) -> None:
-    unit = min(seconds for _, seconds in found[default])
-    for name, runs in found.items():
+def report(data: str, results: dict[str, list[tuple[float, float]]], default: str) -> None:
+    unit = min(seconds for _, seconds in results[default])
+    for name, runs in results.items():
         values, seconds = [100 * value for value, _ in runs], min(time for _, time in runs)
         spread = f"{min(values):.1f} to {max(values):.1f}"
         print(f"| {data} | {name} | {np.mean(values):.2f} | {spread} | {seconds / unit:.2f} |", flush=True)
@@ -129,10 +130,10 @@ def timed(task: Task, training: Training) -> tuple[float, Refinement]:
 def polished(task: Task, model: Refinement, training: Training) -> LinearHead:
     """The head solved on the codes as they are now, with the penalty it was trained with."""
     codes = apply_rule(model.rule, task.train[0], model.dictionary)
-    size, y = float(np.mean(codes.data.astype(np.float64) ** 2)), task.train[1]
-    own = LinearHead(model.weights.T.astype(np.float64), model.bias.astype(np.float64))
-    alpha = training.penalty(len(y)) * size
-    return fit_softmax(codes, y, classes=len(model.bias), alpha=alpha, start=own, tol=1e-4)
+    y = task.train[1]
+    start = LinearHead(model.weights.T.astype(np.float64), model.bias.astype(np.float64))
+    alpha = training.penalty(len(y)) * code_size(codes) ** 2
+    return fit_softmax(codes, y, classes=len(model.bias), alpha=alpha, start=start, tol=1e-4)
 
 
 def accuracy(task: Task, model: Refinement, head: LinearHead | None = None) -> float:
@@ -142,8 +143,8 @@ def accuracy(task: Task, model: Refinement, head: LinearHead | None = None) -> f
 
 
 def load(shared: Path, name: str) -> Task:
-    words = embed_concepts(read_concepts(shared / "concepts" / f"{name}.txt"), load_encoder("bundled"))
-    images = np.load(shared / "embeddings" / f"{name}.npz")
+    words = embed_concepts(read_concepts(require(shared / "concepts" / f"{name}.txt")), load_encoder("bundled"))
+    images = np.load(require(shared / "embeddings" / f"{name}.npz"))
     X, y, is_train = images["X"].astype(np.float32), images["y"].astype(np.int64), images["is_train"].astype(bool)
     train = np.random.default_rng(0).permutation(np.flatnonzero(is_train))
     cut = len(train) // 10

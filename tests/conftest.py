@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.private_data import SHARED, Skipped, require
 from hypothesis import settings
 from sklearn.datasets import load_digits
 
@@ -18,8 +18,6 @@ from ccr.core.geometry import unit_rows
 settings.register_profile("ccr", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("ccr")
 torch.set_num_threads(1)
-
-SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 class Data(NamedTuple):
@@ -70,10 +68,12 @@ def true_dictionary(planted: Data) -> np.ndarray:
 @pytest.fixture(scope="session")
 def clip() -> Data:
     """Real CLIP ViT-B/16: 4,000 CIFAR-10 images for training, 2,000 for test, 171 text embeddings of names."""
-    folder = SHARED / "embeddings"
-    if not (folder / "cifar10.npz").exists():
-        pytest.skip(f"real CLIP embeddings are not beside this checkout ({folder})")
-    images, texts = np.load(folder / "cifar10.npz"), np.load(folder / "text_vit_b16_names.npz")
+    try:
+        images, texts = (
+            np.load(require(SHARED / "embeddings" / f"{name}.npz")) for name in ("cifar10", "text_vit_b16_names")
+        )
+    except Skipped as reason:
+        pytest.skip(str(reason))
     labels = images["names"][images["y"]]
     train, test = np.flatnonzero(images["is_train"])[:4000], np.flatnonzero(~images["is_train"])[:2000]
     concepts = Concepts([str(name) for name in texts["names"]], texts["X"])

@@ -25,7 +25,7 @@ COLOURS = {"red fruit": (200, 30, 30), "green fruit": (40, 170, 50), "blue <b>fr
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photos (colour and noise) of three classes, a tiny CLIP, a list of concepts, and the store made of them."""
     folder = tmp_path_factory.mktemp("cli")
     rng = np.random.default_rng(0)
@@ -57,24 +57,42 @@ def as_json(*arguments: object) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def model(place: Path) -> Path:
+def model(workspace: Path) -> Path:
     found = as_json(
-        "fit", place / "store", "--concepts", place / "concepts.txt", "--out", place / "model", "--length", 4
+        "fit",
+        workspace / "store",
+        "--concepts",
+        workspace / "concepts.txt",
+        "--out",
+        workspace / "model",
+        "--length",
+        4,
     )
     assert found["split"] == "test"
     assert set(found["results"]) == {"baseline (radius 0)", "CCR (radius 0.1)"}  # type: ignore[arg-type]
-    return place / "model"
+    return workspace / "model"
 
 
-def test_embed_again_finds_everything_done(place: Path) -> None:
-    found = as_json("embed", place / "photos", "--out", place / "store", "--encoder", f"hf:{place / 'clip'}")
+def test_embed_again_finds_everything_done(workspace: Path) -> None:
+    found = as_json(
+        "embed", workspace / "photos", "--out", workspace / "store", "--encoder", f"hf:{workspace / 'clip'}"
+    )
     assert found["rows"] == 42
     assert found["resumed"] == 43
     assert len(found["skipped"]) == 1  # type: ignore[arg-type]
 
 
-def test_fit_prints_the_model_beside_its_baseline(place: Path) -> None:
-    done = run("fit", place / "store", "--concepts", place / "concepts.txt", "--out", place / "again", "--epochs", 2)
+def test_fit_prints_the_model_beside_its_baseline(workspace: Path) -> None:
+    done = run(
+        "fit",
+        workspace / "store",
+        "--concepts",
+        workspace / "concepts.txt",
+        "--out",
+        workspace / "again",
+        "--epochs",
+        2,
+    )
     assert done.exit_code == 0  # type: ignore[attr-defined]
     assert "baseline (radius 0)" in done.stdout  # type: ignore[attr-defined]
     assert "CCR (radius 0.1)" in done.stdout  # type: ignore[attr-defined]
@@ -90,23 +108,31 @@ def test_fit_prints_the_model_beside_its_baseline(place: Path) -> None:
         ["--sign", "positive"],
     ],
 )
-def test_fit_takes_the_designs_options(place: Path, tmp_path: Path, options: list[object]) -> None:
+def test_fit_takes_the_designs_options(workspace: Path, tmp_path: Path, options: list[object]) -> None:
     found = as_json(
-        "fit", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path / "m", "--epochs", 2, *options
+        "fit",
+        workspace / "store",
+        "--concepts",
+        workspace / "concepts.txt",
+        "--out",
+        tmp_path / "m",
+        "--epochs",
+        2,
+        *options,
     )
     assert found["epochs"] == 2
 
 
-def test_evaluate(model: Path, place: Path) -> None:
-    found = as_json("evaluate", model, place / "store", "--split", "test")
+def test_evaluate(model: Path, workspace: Path) -> None:
+    found = as_json("evaluate", model, workspace / "store", "--split", "test")
     assert 0.0 <= found["accuracy"] <= 1.0  # type: ignore[operator]
     assert set(found["per_class"]) == set(COLOURS)  # type: ignore[arg-type]
-    done = run("evaluate", model, place / "store")
+    done = run("evaluate", model, workspace / "store")
     assert "Hardest first" in done.stdout  # type: ignore[attr-defined]
 
 
-def test_explain_sums_and_writes_by_ending(model: Path, place: Path, tmp_path: Path) -> None:
-    image = place / "photos" / "red fruit" / "3.png"
+def test_explain_sums_and_writes_by_ending(model: Path, workspace: Path, tmp_path: Path) -> None:
+    image = workspace / "photos" / "red fruit" / "3.png"
     found = as_json("explain", model, image, "--against", "green fruit")["explanations"][0]  # type: ignore[index]
     total = found["bias"] + sum(term["contribution"] for term in found["contributions"])
     assert total == pytest.approx(found["logit"], rel=1e-9)
@@ -124,19 +150,21 @@ def test_explain_sums_and_writes_by_ending(model: Path, place: Path, tmp_path: P
     assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))[0]["prediction"] in COLOURS
 
 
-def test_figures(place: Path, tmp_path: Path) -> None:
+def test_figures(workspace: Path, tmp_path: Path) -> None:
     options = ["--length", 4, "--epochs", 1, "--seeds", 1]
-    found = as_json("figures", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path, *options)
+    found = as_json(
+        "figures", workspace / "store", "--concepts", workspace / "concepts.txt", "--out", tmp_path, *options
+    )
     drawn = {"dispersion.png", "training.png", "ablations.png", "thresholds.png", "radii.png", "figures.json"}
     assert {path.name for path in tmp_path.iterdir()} == drawn
     assert len(found["radii"]) == 6  # type: ignore[arg-type]
 
 
-def test_hostile_names_are_only_text(place: Path, tmp_path: Path) -> None:
+def test_hostile_names_are_only_text(workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
     as_json(
         "fit",
-        place / "store",
+        workspace / "store",
         "--concepts",
         tmp_path / "c.txt",
         "--out",
@@ -145,7 +173,7 @@ def test_hostile_names_are_only_text(place: Path, tmp_path: Path) -> None:
         6,
         "--no-baseline",
     )
-    image = place / "photos" / "blue <b>fruit" / "0.png"
+    image = workspace / "photos" / "blue <b>fruit" / "0.png"
     done = run("explain", tmp_path / "m", image, "--out", tmp_path / "why.html")
     assert done.exit_code == 0  # type: ignore[attr-defined]
     assert "[red]markup[/red]" in done.stdout  # type: ignore[attr-defined]
@@ -163,19 +191,19 @@ def exit_code(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_refused_input_exits_one_and_misuse_two(
-    place: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workspace: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(["evaluate", tmp_path / "nothing", place / "store"], monkeypatch) == 1
+    assert exit_code(["evaluate", tmp_path / "nothing", workspace / "store"], monkeypatch) == 1
     assert "no such folder" in capsys.readouterr().err
-    assert exit_code(["evaluate", tmp_path / "nothing", place / "store", "--json"], monkeypatch) == 1
+    assert exit_code(["evaluate", tmp_path / "nothing", workspace / "store", "--json"], monkeypatch) == 1
     assert "no such folder" in json.loads(capsys.readouterr().out)["error"]
     assert exit_code(["explain", model, tmp_path / "no.png"], monkeypatch) == 1
-    assert exit_code(["explain", model, place / "photos" / "red fruit" / "broken.jpg"], monkeypatch) == 1
+    assert exit_code(["explain", model, workspace / "photos" / "red fruit" / "broken.jpg"], monkeypatch) == 1
     assert exit_code(["explain", model, tmp_path / "no.png", "--out", tmp_path / "x.pdf"], monkeypatch) == 1
-    assert exit_code(["evaluate", model, place / "store", "--split", "winter"], monkeypatch) == 1
-    assert exit_code(["fit", place / "store"], monkeypatch) == 2
+    assert exit_code(["evaluate", model, workspace / "store", "--split", "winter"], monkeypatch) == 1
+    assert exit_code(["fit", workspace / "store"], monkeypatch) == 2
     assert exit_code(["no-such-command"], monkeypatch) == 2
-    both = ["fit", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path / "m"]
+    both = ["fit", workspace / "store", "--concepts", workspace / "concepts.txt", "--out", tmp_path / "m"]
     assert exit_code([*both, "--length", 3, "--threshold", 0.1], monkeypatch) == 2
     assert exit_code([*both, "--dispersion", "wild"], monkeypatch) == 2
     assert exit_code([*both, "--sign", "negative"], monkeypatch) == 2
@@ -184,10 +212,10 @@ def test_refused_input_exits_one_and_misuse_two(
 
 
 def test_a_store_of_another_encoder_is_refused(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path / "other", "clip", seed=5)
-    arguments = ["fit", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path / "m"]
+    arguments = ["fit", workspace / "store", "--concepts", workspace / "concepts.txt", "--out", tmp_path / "m"]
     assert exit_code([*arguments, "--encoder", f"hf:{tmp_path / 'other'}"], monkeypatch) == 1
     assert "cannot be compared" in capsys.readouterr().err.replace("\n", " ")
 

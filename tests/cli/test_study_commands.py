@@ -15,7 +15,7 @@ from PIL import Image
 from ccr.cli import compare as compare_module
 from ccr.data.datasets.arrays import CIFAR10_CLASSES
 from ccr.study.experiments.compare import METHODS
-from tests.cli.test_commands import as_json, exit_code, place, run  # noqa: F401
+from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
 from tests.data.published_files import BATCHES, write_cifar10, write_lines, write_records
 
 
@@ -23,10 +23,10 @@ def test_the_names_in_the_help_are_the_methods() -> None:
     assert tuple(method.name for method in METHODS) == compare_module.NAMES
 
 
-def test_compare_writes_tables_and_figures_and_does_nothing_twice(place: Path, tmp_path: Path) -> None:
-    options = ("--concepts", place / "concepts.txt", "--length", 4, "--seeds", 2, "--epochs", 3, "--out", tmp_path)
+def test_compare_writes_tables_and_figures_and_does_nothing_twice(workspace: Path, tmp_path: Path) -> None:
+    options = ("--concepts", workspace / "concepts.txt", "--length", 4, "--seeds", 2, "--epochs", 3, "--out", tmp_path)
     methods = "ccr,baseline,ip-omp,label-free,splice,probe,zero-shot,random-words,random-vectors"
-    found: Any = as_json("compare", place / "store", *options, "--methods", methods)
+    found: Any = as_json("compare", workspace / "store", *options, "--methods", methods)
     # The tiny encoder knows no real word: all random words are one to it. The others stand.
     assert {failure["method"] for failure in found["failures"]} == {"random-words"}
     assert [row["method"] for row in found["methods"]] == methods.replace("random-words,", "").split(",")
@@ -43,7 +43,7 @@ def test_compare_writes_tables_and_figures_and_does_nothing_twice(place: Path, t
         ]
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
     assert len(kept) == 8 * 2 + 2
-    done: Any = run("compare", place / "store", *options, "--methods", methods)
+    done: Any = run("compare", workspace / "store", *options, "--methods", methods)
     assert done.exit_code == 0
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()} == kept
     assert "random vectors" in done.stdout
@@ -51,9 +51,9 @@ def test_compare_writes_tables_and_figures_and_does_nothing_twice(place: Path, t
 
 
 def test_compare_refuses(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["compare", place / "store", "--concepts", place / "concepts.txt", "--out", tmp_path / "out"]
+    common = ["compare", workspace / "store", "--concepts", workspace / "concepts.txt", "--out", tmp_path / "out"]
     assert exit_code([*common, "--methods", "lasso"], monkeypatch) == 1
     assert "no method 'lasso'" in capsys.readouterr().err
     assert exit_code([*common, "--length", 99], monkeypatch) == 1
@@ -63,7 +63,7 @@ def test_compare_refuses(
 
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve images per batch, the class a shade of grey."""
+    """Twelve images per batch; the class is a shade of grey."""
     folder = tmp_path_factory.mktemp("cifar")
     rng = np.random.default_rng(0)
     for name in (*BATCHES, "test_batch.bin"):
@@ -74,9 +74,9 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_reproduce_on_a_folder_as_published(place: Path, cifar: Path, tmp_path: Path) -> None:
-    (cifar / "concepts.txt").write_text((place / "concepts.txt").read_text(encoding="utf-8"), encoding="utf-8")
-    options = ("--data", cifar, "--encoder", f"hf:{place / 'clip'}", "--seeds", 1, "--epochs", 2, "--workers", 0)
+def test_reproduce_on_a_folder_as_published(workspace: Path, cifar: Path, tmp_path: Path) -> None:
+    (cifar / "concepts.txt").write_text((workspace / "concepts.txt").read_text(encoding="utf-8"), encoding="utf-8")
+    options = ("--data", cifar, "--encoder", f"hf:{workspace / 'clip'}", "--seeds", 1, "--epochs", 2, "--workers", 0)
     found: Any = as_json("reproduce", "cifar10", *options, "--out", tmp_path)
     assert (found["training_images"], found["test_images"]) == (60, 12)
     assert [run["name"] for run in found["trained"]] == [
@@ -90,7 +90,7 @@ def test_reproduce_on_a_folder_as_published(place: Path, cifar: Path, tmp_path: 
     for name in found["files"]:
         assert (tmp_path / name).is_file()
     again: Any = run("reproduce", "cifar10", "--data", tmp_path / "store", *options[2:], "--concepts",
-                     place / "concepts.txt", "--out", tmp_path)  # fmt: skip
+                     workspace / "concepts.txt", "--out", tmp_path)  # fmt: skip
     assert again.exit_code == 0, again.output
     assert "as reported" in again.stdout
     assert "CLIP-IP-OMP" in again.stdout
@@ -99,13 +99,13 @@ def test_reproduce_on_a_folder_as_published(place: Path, cifar: Path, tmp_path: 
 
 
 def test_reproduce_refuses(
-    place: Path, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workspace: Path, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(["reproduce", "mnist", "--data", cifar], monkeypatch) == 2
     assert "places365" in capsys.readouterr().err
     bare, out = tmp_path / "bare", tmp_path / "out"
     write_cifar10(bare)
-    options = ["--data", bare, "--encoder", f"hf:{place / 'clip'}", "--workers", 0, "--out", out]
+    options = ["--data", bare, "--encoder", f"hf:{workspace / 'clip'}", "--workers", 0, "--out", out]
     assert exit_code(["reproduce", "cifar10", *options], monkeypatch) == 1
     assert "--concepts FILE" in capsys.readouterr().err
     assert exit_code(["reproduce", "cub", *options], monkeypatch) == 1

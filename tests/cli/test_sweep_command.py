@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.cli.sweep import parts_of
 from ccr.core.coding.coders import check_length
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
-from tests.cli.test_commands import as_json, exit_code, place, run
+from ccr.study.experiments.part import with_validation
+from tests.cli.test_commands import as_json, exit_code, run, workspace
 
-__all__ = ["place"]
+__all__ = ["workspace"]
 GRID = ("--over", "length=3,5,999", "--over", "radius=0,0.1")
 
 
-def arguments(place: Path, out: Path, *more: object) -> list[object]:
-    return ["sweep", place / "store", "--concepts", place / "concepts.txt", "--out", out, *more]
+def arguments(workspace: Path, out: Path, *more: object) -> list[object]:
+    return ["sweep", workspace / "store", "--concepts", workspace / "concepts.txt", "--out", out, *more]
 
 
 def only_what_failed(self: ConceptClassifier, *_: object, **__: object) -> None:
@@ -32,9 +32,11 @@ def only_what_failed(self: ConceptClassifier, *_: object, **__: object) -> None:
     check_length(999.0, len(self.concepts))  # type: ignore[arg-type]
 
 
-def test_a_sweep_from_grid_to_recommended_model(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_from_grid_to_recommended_model(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "it's a sweep"
-    typed = arguments(place, out, *GRID, "--epochs", 2, "--seeds", 2)
+    typed = arguments(workspace, out, *GRID, "--epochs", 2, "--seeds", 2)
     found = as_json(*typed)
     written = {"runs", "sweep.json", "sweep.csv", "pareto.png", "thresholds.png", "radii.png"}
     assert {path.name for path in out.iterdir()} == written
@@ -67,8 +69,10 @@ def test_a_sweep_from_grid_to_recommended_model(place: Path, tmp_path: Path, mon
     assert list(fitted.values())[-1]["accuracy"] == recommended["runs"][0]["test_accuracy"]  # type: ignore
 
 
-def test_a_sweep_says_what_it_chose_and_by_which_rule(place: Path, tmp_path: Path) -> None:
-    typed = arguments(place, tmp_path, *GRID, "--over", "dispersion=none,symmetric:0.9", "--epochs", 1, "--no-figures")
+def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path: Path) -> None:
+    typed = arguments(
+        workspace, tmp_path, *GRID, "--over", "dispersion=none,symmetric:0.9", "--epochs", 1, "--no-figures"
+    )
     done = run(*typed, "--no-center", "--at-most", 4)
     assert done.exit_code == 0  # type: ignore[attr-defined]
     text = " ".join(done.output.split())  # type: ignore[attr-defined]
@@ -95,29 +99,31 @@ def test_a_sweep_says_what_it_chose_and_by_which_rule(place: Path, tmp_path: Pat
         ["--over", "dispersion=wild"],
     ],
 )
-def test_a_bad_grid_is_misuse(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: list[object]) -> None:
-    assert exit_code(arguments(place, tmp_path / "out", *over), monkeypatch) == 2
+def test_a_bad_grid_is_misuse(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: list[object]
+) -> None:
+    assert exit_code(arguments(workspace, tmp_path / "out", *over), monkeypatch) == 2
     assert not (tmp_path / "out").exists()
 
 
 def test_refused_input(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(arguments(place, tmp_path / "out", "--over", "length=999", "--json"), monkeypatch) == 1
+    assert exit_code(arguments(workspace, tmp_path / "out", "--over", "length=999", "--json"), monkeypatch) == 1
     assert "none of the 1 settings" in json.loads(capsys.readouterr().out)["error"]
     (tmp_path / "file").write_text("mine")
-    assert exit_code(arguments(place, tmp_path / "file", "--over", "length=3"), monkeypatch) == 1
+    assert exit_code(arguments(workspace, tmp_path / "file", "--over", "length=3"), monkeypatch) == 1
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_without_a_validation_split_a_part_of_train_is_held_out(place: Path) -> None:
-    store = EmbeddingStore.open(place / "store")
+def test_without_a_validation_split_a_part_of_train_is_held_out(workspace: Path) -> None:
+    store = EmbeddingStore.open(workspace / "store")
     some = store.select(rows=store.splits != "val")
-    parts = parts_of(some)
+    parts = with_validation(some, "a sweep")
     train, held = parts["train"], parts["val"]
     assert len(held.y) >= 1
     rows = [row.tobytes() for part in (train, held) for row in part.X]
     assert sorted(rows) == sorted(row.tobytes() for row in some.select("train")[:])
-    assert np.array_equal(parts_of(some)["val"].X, held.X)
+    assert np.array_equal(with_validation(some, "a sweep")["val"].X, held.X)
     with pytest.raises(CCRError, match="has no test"):
-        parts_of(store.select("train"))
+        with_validation(store.select("train"), "a sweep")

@@ -18,10 +18,10 @@ from ccr.errors import CCRError
 from ccr.study.experiments import Part
 from ccr.study.experiments.cache import RunCache
 from ccr.study.experiments.compare import METHODS, Method, Run, Task, methods_named, run_comparison, run_method
-from ccr.study.experiments.compare.by_epoch import followed_curves
-from ccr.study.experiments.compare.converged import PENALTIES, settle
+from ccr.study.experiments.compare.by_epoch import curves_by_epoch
+from ccr.study.experiments.compare.converged import PENALTIES, converged_head
 from ccr.study.experiments.compare.table import as_csv, markdown
-from ccr.study.experiments.compare.usage import measured
+from ccr.study.experiments.compare.usage import resource_usage
 from tests.conftest import Data
 
 QUICK = ("ccr", "baseline", "ip-omp", "probe")
@@ -142,20 +142,20 @@ def test_finished_runs_are_not_run_again(task: Task, tmp_path: Any) -> None:
 
 
 def test_curves_are_followed_and_kept(task: Task, tmp_path: Any) -> None:
-    curves = followed_curves(task, seeds=(0, 1), cache=RunCache(tmp_path))
+    curves = curves_by_epoch(task, seeds=(0, 1), cache=RunCache(tmp_path))
     assert [(curve.name, curve.seed) for curve in curves] == [("CCR", 0), ("CCR", 1), ("baseline", 0), ("baseline", 1)]
     assert all(len(curve.history) == 8 for curve in curves)
-    assert followed_curves(task, seeds=(0, 1), cache=RunCache(tmp_path)) == curves
+    assert curves_by_epoch(task, seeds=(0, 1), cache=RunCache(tmp_path)) == curves
 
 
-def test_a_settled_head_is_the_best_on_validation(task: Task) -> None:
+def test_a_converged_head_is_the_best_on_validation(task: Task) -> None:
     rng = np.random.default_rng(3)
     codes, y = rng.normal(size=(300, 8)), rng.integers(0, 3, 300)
     y[codes[:, 0] > 0.5] = 2
     own = LinearHead(np.zeros((3, 8), np.float32), np.array([1.0, 0, 0], np.float32))
     held = Part(rng.normal(size=(200, 8)), np.zeros(200, int))
     held.y[held.X[:, 0] > 0.5] = 2
-    found = settle(codes, y, held, classes=3, own=own)
+    found = converged_head(codes, y, held, classes=3, trained=own)
     size = float(np.mean(codes**2))
     oracle = {None: float(np.mean(held.y == 0))}
     for penalty in PENALTIES:
@@ -188,7 +188,7 @@ def test_seeds_hold_out_other_images_but_never_all_of_a_class(task: Task) -> Non
 
 
 def test_memory_and_time_of_a_block() -> None:
-    with measured() as usage:
+    with resource_usage() as usage:
         held = np.ones(30_000_000)  # 240 MB
         held[::512] += 1
         del held

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from ccr import ConceptClassifier, HardThreshold
-from ccr.study.experiments import Part, linear_probe, refinement_gain
+from ccr.study.experiments import Part, probe_accuracy, refinement_gain
 from ccr.study.experiments.gain import refitted_accuracy
 from tests.conftest import Data
 
@@ -18,16 +18,16 @@ def parts(digits: Data) -> dict[str, Part]:
 
 
 def test_gain_reports_what_its_models_score(digits: Data, parts: dict[str, Part]) -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int, str]] = []
     options = {"coder": HardThreshold(length=6), "max_iter": 10, "validation_fraction": 0.0}
     gain = refinement_gain(
-        digits.concepts, **parts, options=options, radius=0.2, seeds=(3, 4), progress=lambda *at: seen.append(at)
+        digits.concepts, **parts, options=options, radius=0.2, seeds=(3, 4), tell=lambda *at: seen.append(at)
     )
     assert gain.refined[0] == gain.model.score(digits.X_test, digits.y_test)
     assert gain.baseline[0] == gain.baseline_model.score(digits.X_test, digits.y_test)
     assert gain.model.random_state == 3
     assert gain.over_baseline == pytest.approx(np.mean(gain.refined) - np.mean(gain.baseline))
-    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert seen == [(done, 4, "fitting models") for done in (1, 2, 3, 4)]
     assert json.loads(json.dumps(gain.to_dict()))["seeds"] == [3, 4]
 
 
@@ -41,4 +41,4 @@ def test_refitted_head_is_at_least_a_good_head(digits: Data, parts: dict[str, Pa
 
 def test_probe_against_scikit_learn(digits: Data, parts: dict[str, Part]) -> None:
     plain = LogisticRegression(max_iter=2000).fit(digits.X[:300], digits.y[:300]).score(digits.X_test, digits.y_test)
-    assert linear_probe(**parts) > plain - 0.03
+    assert probe_accuracy(**parts) > plain - 0.03

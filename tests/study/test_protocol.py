@@ -64,7 +64,7 @@ def test_every_setting_is_fitted_with_every_seed(found: tuple[Protocol, Any]) ->
         assert run.max_deviation <= 0.1 + 1e-6
     ours = [run for run in protocol.trained if "ours" in run.name]
     assert all(run.length == pytest.approx(REPORTED["cifar10"].length, rel=0.1) for run in ours)
-    assert [item.k for item in protocol.pursued] == [5, 10]  # there are not 600 concepts per image
+    assert [item.k for item in protocol.pursued] == [5, 10]  # there are fewer than 600 concepts
 
 
 def test_the_accuracy_is_the_model_s(found: tuple[Protocol, Any], parts: tuple[Concepts, Part, Part]) -> None:

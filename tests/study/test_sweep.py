@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric
+from ccr.core.space import parse_dispersion
 from ccr.errors import CCRError
 from ccr.show import experiment_plots, plots
-from ccr.study.experiments import Part
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr.study.experiments.fixed_lambda import RADII, fixed_lambda
-from ccr.study.experiments.settings import parse_dispersion
-from ccr.study.experiments.sweep import Axis, Outcome, Run, Setting, Sweep, grid, hold_out, parse_axis, run_sweep
+from ccr.study.experiments.curves import RADII
+from ccr.study.experiments.fixed_lambda import fixed_lambda
+from ccr.study.experiments.part import Part, hold_out
+from ccr.study.experiments.settings import Axis, Setting, grid, parse_axis
+from ccr.study.experiments.sweep import Outcome, Run, Sweep, run_sweep
 from tests.conftest import Data
 
 IMAGES = {"train": 200, "validation": 50, "test": 70}

@@ -146,13 +146,13 @@ def test_event_frequency_grows_with_samples() -> None:
     assert event.to_dict()["samples"] == (30, 100, 600)
 
 
-def test_phase_diagram_recovers_with_samples_and_not_with_one_concept_a_sample() -> None:
-    told: list[int] = []
+def test_phase_diagram_recovers_with_samples_and_not_with_one_concept_per_sample() -> None:
+    steps: list[int] = []
     diagram = phase_diagram(
-        n=5, samples=120, worlds=3, radii=(0.05, 1.0), progress=lambda done, total: told.append(done)
+        n=5, samples=120, worlds=3, radii=(0.05, 1.0), tell=lambda done, total, what: steps.append(done)
     )
     assert diagram.remaining.shape == (5, 2)
     assert (diagram.remaining[0] > 0.5).all()  # k = 1: rows move along one direction only
     assert (diagram.remaining[2:] < 1e-3).all()
-    assert told == [1, 2, 3, 4, 5]
+    assert steps == [1, 2, 3, 4, 5]
     assert diagram.to_dict()["radii"] == [0.05, 1.0]

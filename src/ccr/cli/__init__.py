@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. One small file a command; heavy imports happen inside the commands."""
+"""The command line: parse, call, print. One small file per command; heavy imports happen inside the commands."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ for command in (
 
 def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse."""
-    show_log(quiet="--json" in sys.argv)
+    as_json = "--json" in sys.argv
+    show_log(silent=as_json)
     try:
         app()
     except CCRError as error:
-        sys.exit(fail(str(error), as_json="--json" in sys.argv))
+        sys.exit(fail(str(error), as_json=as_json))
     except KeyboardInterrupt:
-        sys.exit(fail("stopped", as_json="--json" in sys.argv, code=130))
+        sys.exit(fail("stopped", as_json=as_json, code=130))

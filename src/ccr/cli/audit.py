@@ -9,7 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, print_json, split_of
+from ccr.cli.common import Json, console, print_json
+from ccr.cli.common_data import split_of
 
 if TYPE_CHECKING:
     from ccr.core.explain import Audit, ConceptDrift, Neighbour
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 def audit(
     model: Annotated[Path, typer.Argument(help="Folder of a model.")],
     store: Annotated[Path | None, typer.Argument(help="Store: also compare the images that show a concept.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Concepts to show.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Number of concepts to show.")] = 20,
     split: Annotated[
-        str | None, typer.Option(help="train, val, test; default: test, else val, else everything.")
+        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -32,54 +33,53 @@ def audit(
 
     loaded = ConceptClassifier.load(model)
     if store is None:
-        found = loaded.audit()
+        drift = loaded.audit()
     else:
         from ccr.data.store import EmbeddingStore
 
-        found = loaded.audit(split_of(EmbeddingStore.open(store), split)[1])
+        drift = loaded.audit(split_of(EmbeddingStore.open(store), split)[1])
     if as_json:
-        print_json({"model": str(model), **found.to_dict(top=top)})
+        print_json({"model": str(model), **drift.to_dict(top=top)})
         return
-    console.print(_table(found, top))
-    _legend(found)
+    console.print(_table(drift, top))
+    _legend(drift)
 
 
-def _table(found: Audit, top: int) -> Table:
+def _table(drift: Audit, top: int) -> Table:
     table = Table(
-        title=f"{len(found.flagged)} of {len(found.concepts)} concepts flagged; mean deviation "
-        f"{found.deviation.mean:.3f}, most {found.deviation.max:.3f}; {found.retention:.0%} retained",
+        title=f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged; mean deviation "
+        f"{drift.deviation.mean:.3f}, most {drift.deviation.max:.3f}; {drift.retention:.0%} retained",
         title_justify="left",
     )
     table.add_column("concept", overflow="fold")
     table.add_column("flags")
-    numbers = ("moved", "images", "same") if found.n else ("moved",)
-    for name in numbers:
-        table.add_column(name, justify="right")
+    for heading in ("moved", "images", "same") if drift.n else ("moved",):
+        table.add_column(heading, justify="right")
     table.add_column("nearest", overflow="fold")
-    for item in found.concepts[:top]:
-        table.add_row(*_cells(item, with_images=bool(found.n)))
+    for item in drift.concepts[:top]:
+        table.add_row(*_cells(item, with_images=bool(drift.n)))
     return table
 
 
 def _cells(item: ConceptDrift, *, with_images: bool) -> list[str]:
     flags = f"[dark_orange3]{', '.join(item.flags)}[/dark_orange3]" if item.flags else ""
-    seen = [f"{item.active_before} > {item.active_after}", f"{item.overlap:.0%}"] if with_images else []
+    images = [f"{item.active_before} > {item.active_after}", f"{item.overlap:.0%}"] if with_images else []
     before, after = _nearest(item.nearest_before), _nearest(item.nearest_after)
     near = before if before == after else f"{before}, now {after}"
-    return [escape(item.concept), flags, f"{item.deviation:.3f}", *seen, near]
+    return [escape(item.concept), flags, f"{item.deviation:.3f}", *images, near]
 
 
-def _nearest(found: tuple[Neighbour, ...]) -> str:
-    return escape(found[0].concept) if found else ""
+def _nearest(neighbours: tuple[Neighbour, ...]) -> str:
+    return escape(neighbours[0].concept) if neighbours else ""
 
 
-def _legend(found: Audit) -> None:
+def _legend(drift: Audit) -> None:
     from ccr.core.explain.drift import FLAGS
 
-    if found.n:
-        legend = "images: that show it before and after refinement, of {n}; same: both times / either time"
-        console.print(legend.format(n=found.n), style="dim", highlight=False)
-    present = {flag for item in found.concepts for flag in item.flags}
+    if drift.n:
+        legend = f"images: those that show the concept before and after refinement, of {drift.n}; "
+        console.print(legend + "same: those of both times / of either", style="dim", highlight=False)
+    present = {flag for item in drift.concepts for flag in item.flags}
     for flag, meaning in FLAGS.items():
         if flag in present:
             console.print(f"flag {flag}: {meaning}", style="dim", highlight=False)

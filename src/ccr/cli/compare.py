@@ -1,24 +1,20 @@
-"""`ccr compare`: CCR, its ablations, the other methods and the controls under one roof."""
+"""`ccr compare`: CCR, its ablations, the other methods and the controls on the same task."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes, write_whole
-from ccr.cli.fit import encoder_of
-from ccr.errors import CCRError
+from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes, write_files
+from ccr.cli.common_data import store_encoder
 
 if TYPE_CHECKING:
-    from ccr.core.concepts import Concepts
-    from ccr.data.encoders import Encoder
-    from ccr.data.store import EmbeddingStore
-    from ccr.study.experiments.compare import Comparison, Task
+    from ccr.study.experiments.compare import Comparison
     from ccr.study.experiments.curves import Curve
 
 #: As in `ccr.study.experiments.compare.METHODS`, which is not imported for a help text.
@@ -30,15 +26,17 @@ NAMES = (
 
 def compare(
     store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`, with splits train and test.")],
-    concepts: Annotated[Path, typer.Option(help="Text file, one concept a line.")],
+    concepts: Annotated[Path, typer.Option(help="Text file with one concept per line.")],
     methods: Annotated[
-        str | None, typer.Option(help=f"Some of these, by commas; default all: {', '.join(NAMES)}.")
+        str | None, typer.Option(help=f"Some of these, separated by commas. Default: all of {', '.join(NAMES)}.")
     ] = None,
-    length: Annotated[float, typer.Option(min=1, help="Concepts an image, for every method.")] = 12,
-    seeds: Annotated[int, typer.Option(min=1, help="Each method is fitted so many times.")] = 5,
+    length: Annotated[float, typer.Option(min=1, help="Concepts per image, for every method.")] = 12,
+    seeds: Annotated[int, typer.Option(min=1, help="How many times each method is fitted.")] = 5,
     radius: Annotated[float, typer.Option(help="How far CCR may move a concept.")] = 0.1,
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes of CCR and baseline; default: enough.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes of CCR and baseline. Default: as many as help.")
+    ] = None,
     curves: Annotated[bool, typer.Option(help="Also follow CCR and baseline by epoch, for the figure.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and finished runs.")] = Path("comparison"),
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
@@ -54,101 +52,54 @@ def compare(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.study.experiments.cache import RunCache
-    from ccr.study.experiments.compare import methods_named, run_comparison
-    from ccr.study.experiments.compare.by_epoch import followed_curves
+    from ccr.study.experiments.compare import curves_by_epoch, methods_named, run_comparison, store_task
 
     chosen = methods_named([name.strip() for name in methods.split(",")] if methods else None)
     opened = EmbeddingStore.open(store)
-    task = comparison_task(
-        opened,
-        concepts,
-        encoder_of(opened, encoder, quiet=as_json),
-        length=length,
-        radius=radius,
-        center="data" if center else None,
-        max_iter=epochs,
-    )
+    options = {"length": length, "radius": radius, "center": "data" if center else None, "max_iter": epochs}
+    task = store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), **options)
     cache = RunCache(out / "runs")
-    with warnings_as_notes(quiet=as_json), bar(quiet=as_json) as advance:
-        found = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=advance)
-        drawn = followed_curves(task, seeds=range(seeds), cache=cache, tell=advance) if curves else []
-    files = write_comparison(found, drawn, out)
+    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+        comparison = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell)
+        drawn = curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
+    files = write_files(out, _files(comparison, drawn))
     if as_json:
-        print_json({"out": str(out), "files": files, **found.to_dict()})
+        print_json({"out": str(out), "files": files, **comparison.to_dict()})
         return
-    print_comparison(found, f"{task.train.X.shape[0]} training images, {len(task.concepts)} concepts")
+    _show(comparison, f"{task.train.X.shape[0]} training images, {len(task.concepts)} concepts")
     console.print(f"Tables and figures are in {escape(str(out))}: {', '.join(files)}")
 
 
-def comparison_task(store: EmbeddingStore, concepts: Path, encoder: Encoder, **options: Any) -> Task:
-    """The task of a store: its splits, the concepts of a file, and the texts that the controls need."""
-    from ccr.data.vocab import embed_concepts, random_words, read_concepts
-    from ccr.study.experiments.compare import Task
-
-    names = read_concepts(concepts)
-    classes = [str(name) for name in store.classes]
-    return Task(
-        embed_concepts(names, encoder),
-        train=_part(store, "train"),
-        test=_part(store, "test"),
-        validation=_part(store, "val") if "val" in store.splits else None,
-        class_texts=_embedded(classes, encoder),
-        random_words=_embedded(random_words(len(names), seed=0, exclude=[*names, *classes]), encoder),
-        **options,
-    )
-
-
-def write_comparison(found: Comparison, curves: list[Curve], out: Path) -> list[str]:
-    """Tables and figures into a folder; their names."""
+def _files(comparison: Comparison, curves: list[Curve]) -> dict[str, bytes]:
     from ccr.show import compare_plots, plots
     from ccr.study.experiments.compare.table import as_csv, markdown
 
-    facts = {**found.to_dict(), "curves": [curve.to_dict() for curve in curves]}
+    facts = {**comparison.to_dict(), "curves": [curve.to_dict() for curve in curves]}
     files = {
         "results.json": json.dumps(facts, indent=1).encode(),
-        "results.csv": as_csv(found).encode(),
-        "results.md": markdown(found).encode(),
-        "accuracies.png": plots.png(compare_plots.accuracies(found), dpi=100),
-        "cut.png": plots.png(compare_plots.cut_explanations(found), dpi=100),
+        "results.csv": as_csv(comparison).encode(),
+        "results.md": markdown(comparison).encode(),
+        "accuracies.png": plots.png(compare_plots.accuracies(comparison), dpi=100),
+        "cut.png": plots.png(compare_plots.cut_explanations(comparison), dpi=100),
     }
     if curves:
-        files["by_epoch.png"] = plots.png(compare_plots.by_epoch(curves, found), dpi=100)
-    for name, content in files.items():
-        write_whole(out / name, content)
-    return list(files)
+        files["by_epoch.png"] = plots.png(compare_plots.by_epoch(curves, comparison), dpi=100)
+    return files
 
 
-def print_comparison(found: Comparison, what: str) -> None:
+def _show(comparison: Comparison, what: str) -> None:
     """The tables, and what could not be run."""
     from ccr.study.experiments.compare.table import LEGEND, TABLES
 
     for title, columns in TABLES.items():
-        where = f", {found.images} test images, {what}" if columns is next(iter(TABLES.values())) else ""
+        where = f", {comparison.images} test images, {what}" if columns is next(iter(TABLES.values())) else ""
         table = Table(title=escape(title + where), title_justify="left", box=None, padding=(0, 1, 0, 0))
         table.add_column("method", no_wrap=True)
         for column in columns:
             table.add_column(column.heading, justify="right")
-        for row in found.rows:
+        for row in comparison.rows:
             table.add_row(escape(row.title), *(column.text(row) for column in columns))
         console.print(table)
     note(LEGEND)
-    for failure in found.failures:
+    for failure in comparison.failures:
         note(f"{failure.method}, seed {failure.seed} could not be run: {failure.reason}")
-
-
-def _part(store: EmbeddingStore, split: str) -> Any:
-    from ccr.study.experiments import Part
-
-    if split not in store.splits:
-        raise CCRError(
-            f"a comparison needs the splits train and test, {store.path} has no {split}: embed the images again with "
-            "folders train/ and test/, or let `ccr embed` split them"
-        )
-    rows = store.select(split)
-    return Part(rows, rows.y)
-
-
-def _embedded(texts: list[str], encoder: Encoder) -> Concepts:
-    from ccr.data.vocab import embed_concepts
-
-    return embed_concepts(texts, encoder)

@@ -11,12 +11,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, note, print_json, write_whole
+from ccr.cli.common import Json, bar, console, note, print_json
+from ccr.cli.common_tables import terms_table
+from ccr.files import write_bytes
 
 if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
@@ -45,63 +46,60 @@ def demo(
     """
     from ccr.core import kernels
     from ccr.data.encoders import load_encoder
-    from ccr.study.experiments import linear_probe, one_thread_each
+    from ccr.study.experiments import one_thread_each, probe_accuracy
 
-    def say(line: str) -> None:
-        note(line, quiet=as_json)
+    def log(line: str) -> None:
+        note(line, silent=as_json)
 
-    threading.Thread(target=kernels.warm_up, args=(say,), daemon=True).start()  # while photos are embedded
-    encoder = load_encoder("bundled", log=say)
-    store = _store(out / "store", encoder, quiet=as_json)
-    concepts = _concepts(out / "concepts.txt", encoder, quiet=as_json)
+    threading.Thread(target=kernels.warm_up, args=(log,), daemon=True).start()  # while photos are embedded
+    encoder = load_encoder("bundled", log=log)
+    store = _store(out / "store", encoder, silent=as_json)
+    concepts = _concepts(out / "concepts.txt", encoder, silent=as_json)
     parts = _parts(store)
     with one_thread_each(1) as pool:
-        probing = pool.submit(linear_probe, **parts)
-        gain = _gain(concepts, parts, quiet=as_json)
+        probing = pool.submit(probe_accuracy, **parts)
+        gain = _gain(concepts, parts, silent=as_json)
         probe = probing.result()
     gain.model.model_ = gain.model.model_.with_metrics("test", gain.model.evaluate(store.select("test")).to_dict())
     gain.model.save(out / "model")
     gain.baseline_model.save(out / "baseline")
-    report = out / "report.html"
-    right, wrong = _write_report(report, gain, probe, store, concepts)
-    result = {"model": str(out / "model"), "report": str(report), "linear_probe": probe, **gain.to_dict()}
+    right, wrong = _write_report(out / "report.html", gain, probe, store, concepts)
     if as_json:
-        explained = {"right": right.explanation.to_dict(), "wrong": wrong.explanation.to_dict()}
-        print_json({**result, "length": gain.model.metrics_["test"]["length"], **explained})
-        return
-    console.print(_table(gain, probe))
-    _show(right, wrong)
-    console.print(f"\nThe report is {escape(str(report.resolve()))}\nThe model is {escape(str(out / 'model'))}")
+        _print_json(out, gain, probe, right, wrong)
+    else:
+        _show(out, gain, probe, right, wrong)
 
 
-def _store(path: Path, encoder: Encoder, *, quiet: bool) -> EmbeddingStore:
+def _store(path: Path, encoder: Encoder, *, silent: bool) -> EmbeddingStore:
     from ccr.data.datasets import open_demo
     from ccr.data.store import EmbeddingStore, embed_dataset
 
     if not (path / "store.json").is_file():
-        dataset = open_demo(log=lambda line: note(line, quiet=quiet))
-        with bar(quiet=quiet) as advance:
-            embed_dataset(dataset, encoder, path, progress=lambda done, total: advance(done, total, "embedding photos"))
+        dataset = open_demo(log=lambda line: note(line, silent=silent))
+        with bar(silent=silent) as tell:
+            embed_dataset(dataset, encoder, path, progress=lambda done, total: tell(done, total, "embedding photos"))
     return EmbeddingStore.open(path)
 
 
-def _concepts(path: Path, encoder: Encoder, *, quiet: bool) -> Concepts:
+def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
     """The demo's own list, left where the user can read and change it; embeddings of an unchanged one are kept."""
+    import numpy as np
+
     from ccr.core.concepts import Concepts
     from ccr.data.vocab import embed_concepts, read_concepts
 
     if not path.is_file():
-        write_whole(path, files("ccr.data").joinpath("demo_concepts.txt").read_bytes())
+        write_bytes(path, files("ccr.data").joinpath("demo_concepts.txt").read_bytes())
     names = read_concepts(path)
     mark = hashlib.sha256("\n".join([encoder.text_fingerprint, *names]).encode()).hexdigest()[:16]
     kept = path.with_name(f"concepts-{mark}.npy")
     if kept.is_file():
         return Concepts(names, np.load(kept, allow_pickle=False))
-    note(f"embedding {len(names)} concepts", quiet=quiet)
+    note(f"embedding {len(names)} concepts", silent=silent)
     concepts = embed_concepts(names, encoder)
     buffer = BytesIO()
     np.save(buffer, concepts.embeddings)
-    write_whole(kept, buffer.getvalue())
+    write_bytes(kept, buffer.getvalue())
     return concepts
 
 
@@ -109,17 +107,17 @@ def _parts(store: EmbeddingStore) -> dict[str, Part]:
     """Too few photos to set any aside: all but the test split are trained on, and no choice is left to make."""
     from ccr.study.experiments import Part
 
-    train, test = store.select(rows=np.flatnonzero(store.splits != "test")), store.select("test")
-    return {"train": Part(train, train.y), "test": Part(test, test.y)}
+    train = store.select(rows=(store.splits != "test").nonzero()[0])
+    return {"train": Part.of(train), "test": Part.of(store.select("test"))}
 
 
-def _gain(concepts: Concepts, parts: dict[str, Part], *, quiet: bool) -> Gain:
+def _gain(concepts: Concepts, parts: dict[str, Part], *, silent: bool) -> Gain:
     """What refinement brings over the concepts exactly as they were embedded."""
     from ccr.core.coding import HardThreshold
     from ccr.study.experiments import refinement_gain
 
     options = {"coder": HardThreshold(length=LENGTH), "dispersion": None, "validation_fraction": 0.0}
-    with bar(quiet=quiet) as advance:
+    with bar(silent=silent) as tell:
         return refinement_gain(
             concepts,
             **parts,
@@ -127,7 +125,7 @@ def _gain(concepts: Concepts, parts: dict[str, Part], *, quiet: bool) -> Gain:
             radius=RADIUS,
             seeds=range(SEEDS),
             jobs=os.cpu_count() or 1,
-            progress=lambda done, total: advance(done, total, "fitting models"),
+            tell=tell,
         )
 
 
@@ -136,34 +134,34 @@ def _write_report(
 ) -> tuple[Shown, Shown]:
     from ccr.show.demo_page import demo_page
 
-    test = store.select("test")
-    right, wrong, gallery = _choose(gain.model, test)
+    right, wrong, gallery = _choose(gain.model, store.select("test"))
+    metrics = gain.model.metrics_["test"]
+    splits = ", ".join(f"{split} {len(store.select(split))}" for split in ("train", "val", "test"))
     facts = [
-        (
-            "photos",
-            f"{store.shape[0]}: {', '.join(f'{part} {len(store.select(part))}' for part in ('train', 'val', 'test'))}",
-        ),
+        ("photos", f"{store.shape[0]}: {splits}"),
         ("classes", ", ".join(store.classes)),
         ("concepts", f"{len(concepts)} in {path.parent / 'concepts.txt'}"),
-        ("concepts an image", f"{gain.model.metrics_['test']['length']:.1f} on average, {LENGTH} asked for"),
-        ("radius", f"{RADIUS}; mean deviation {gain.model.metrics_['test']['deviation']['mean']:.3f}"),
-        ("concepts still nearest to themselves", f"{gain.model.metrics_['test']['retention']:.0%}"),
+        ("concepts per image", f"{metrics['length']:.1f} on average, {LENGTH} asked for"),
+        ("radius", f"{RADIUS}; mean deviation {metrics['deviation']['mean']:.3f}"),
+        ("concepts still nearest to themselves", f"{metrics['retention']:.0%}"),
         ("encoder", f"{store.encoder}, fingerprint {store.fingerprint}"),
         ("made by", "ccr demo"),
     ]
     html = demo_page(gain, probe=probe, right=right, wrong=wrong, gallery=gallery, facts=facts)
-    write_whole(path, html.encode())
+    write_bytes(path, html.encode())
     return right, wrong
 
 
 def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Shown, list[Shown]]:
     """The surest right prediction, the surest wrong one, and a gallery: mistakes of different classes first."""
+    import numpy as np
+
     from ccr.show.demo_page import Shown
 
     probabilities = model.predict_proba(test)
     sure, right = probabilities.max(axis=1), model.predict(test) == test.y
-    by_sureness = np.argsort(-sure, kind="stable")
-    good, bad = by_sureness[right[by_sureness]], by_sureness[~right[by_sureness]]
+    by_confidence = np.argsort(-sure, kind="stable")
+    good, bad = by_confidence[right[by_confidence]], by_confidence[~right[by_confidence]]
     first_of_class = sorted(np.unique(test.y[bad], return_index=True)[1])
     bad = bad[first_of_class]
     spread = good[np.linspace(1, len(good) - 1, 12).astype(int)]
@@ -173,11 +171,28 @@ def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Show
     return shown[0], shown[1], shown[2:]
 
 
+def _print_json(out: Path, gain: Gain, probe: float, right: Shown, wrong: Shown) -> None:
+    facts = {"model": str(out / "model"), "report": str(out / "report.html"), "linear_probe": probe, **gain.to_dict()}
+    explained = {"right": right.explanation.to_dict(), "wrong": wrong.explanation.to_dict()}
+    print_json({**facts, "length": gain.model.metrics_["test"]["length"], **explained})
+
+
+def _show(out: Path, gain: Gain, probe: float, right: Shown, wrong: Shown) -> None:
+    console.print(_table(gain, probe))
+    for item in (right, wrong):
+        why = item.explanation
+        verdict = "right" if why.prediction == item.truth else f"wrong: it is {item.truth}"
+        title = f"A test photo: [bold]{escape(str(why.prediction))}[/bold], {why.probability:.0%} ({escape(verdict)})"
+        console.print(terms_table(title, why.bias, why.contributions, 8, "logit", why.logit))
+    report = (out / "report.html").resolve()
+    console.print(f"\nThe report is {escape(str(report))}\nThe model is {escape(str(out / 'model'))}")
+
+
 def _table(gain: Gain, probe: float) -> Table:
-    table = Table(title=f"Test accuracy, {LENGTH} concepts an image, {SEEDS} seeds", title_justify="left")
+    table = Table(title=f"Test accuracy, {LENGTH} concepts per image, {SEEDS} seeds", title_justify="left")
     table.add_column("model", no_wrap=True)
-    for name in ("mean", "min", "max", "CCR gains"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for heading in ("mean", "min", "max", "CCR gains"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_row("baseline (concepts stay)", *_cells(gain.baseline), f"{100 * gain.over_baseline:+.1f} points")
     table.add_row("its head refitted by L-BFGS", *_cells(gain.refitted), f"{100 * gain.over_refitted:+.1f} points")
     table.add_row("CCR (concepts refined)", *_cells(gain.refined), "")
@@ -187,15 +202,3 @@ def _table(gain: Gain, probe: float) -> Table:
 
 def _cells(accuracies: Sequence[float]) -> tuple[str, str, str]:
     return f"{sum(accuracies) / len(accuracies):.1%}", f"{min(accuracies):.1%}", f"{max(accuracies):.1%}"
-
-
-def _show(right: Shown, wrong: Shown) -> None:
-    from ccr.cli.explain import terms_table
-
-    for item in (right, wrong):
-        found = item.explanation
-        verdict = "right" if found.prediction == item.truth else f"wrong: it is {item.truth}"
-        title = (
-            f"A test photo: [bold]{escape(str(found.prediction))}[/bold], {found.probability:.0%} ({escape(verdict)})"
-        )
-        console.print(terms_table(title, found.bias, found.contributions, 8, "logit", found.logit))

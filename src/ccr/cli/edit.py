@@ -9,8 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, model_encoder, note, print_json, split_of
-from ccr.cli.edit_options import number, read_pair, read_weight
+from ccr.cli.common import Json, console, note, print_json
+from ccr.cli.common_data import model_encoder, split_of
+from ccr.cli.edit_options import read_number, read_pair, read_weight
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def edit(
     rename: Annotated[Many, typer.Option(help="OLD=NEW.")] = None,
     refit: Annotated[Path | None, typer.Option(help="Store: fit the head again on its split train.")] = None,
     store: Annotated[Path | None, typer.Option(help="Store: measure before and after.")] = None,
-    split: Annotated[str | None, typer.Option(help="Of --store; default: test, else val, else everything.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of --store. Default: test, else val, else everything.")
+    ] = None,
     encoder: Annotated[str | None, typer.Option(help="For --add: where the model's encoder is now.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Print all edits since the model was fitted.")] = False,
     as_json: Json = False,
@@ -48,23 +51,23 @@ def edit(
     from ccr.models.classifier import ConceptClassifier
 
     loaded = ConceptClassifier.load(model)
-    wanted = {"add": add, "pin": pin, "scale": scale, "weight": weight}
-    wanted |= {"merge": merge, "suppress": suppress, "rename": rename}
-    asked = any(wanted.values()) or refit is not None
+    edits = {"add": add, "pin": pin, "scale": scale, "weight": weight}
+    edits |= {"merge": merge, "suppress": suppress, "rename": rename}
+    asked = any(edits.values()) or refit is not None
     _check(model, out, asked=asked, log=log)
     session = loaded.edit()
     if add:
-        found = model_encoder(loaded, encoder, quiet=as_json)
+        text_encoder = model_encoder(loaded, encoder, silent=as_json)
         for text in add:
-            session.add(text, encoder=found)
-    _apply(session, {key: value or [] for key, value in wanted.items()}, loaded)
+            session.add(text, encoder=text_encoder)
+    _apply(session, {key: value or [] for key, value in edits.items()}, loaded)
     if refit is not None:
         _refit(session, refit)
     edited = session.model() if asked else loaded
     effect = _effect(session, store, split) if store is not None else None
     if out is not None and asked:
         edited.save(out)
-    _say(edited, effect, out, log=log, idle=bool(add) and refit is None and not weight, as_json=as_json)
+    _show(edited, effect, out, log=log, idle=bool(add) and refit is None and not weight, as_json=as_json)
 
 
 def _check(model: Path, out: Path | None, *, asked: bool, log: bool) -> None:
@@ -76,29 +79,28 @@ def _check(model: Path, out: Path | None, *, asked: bool, log: bool) -> None:
         raise CCRError(f"--out must be another folder than {model}: the model that is edited stays, to go back to")
 
 
-def _apply(session: EditSession, written: dict[str, list[str]], model: ConceptClassifier) -> None:
+def _apply(session: EditSession, edits: dict[str, list[str]], model: ConceptClassifier) -> None:
     concepts, classes = session.concepts.names, [str(name) for name in model.classes_.tolist()]
-    for name in written["pin"]:
+    for name in edits["pin"]:
         session.pin(name)
-    for text in written["scale"]:
-        name, factor = number("--scale NAME=FACTOR", text)
+    for text in edits["scale"]:
+        name, factor = read_number("--scale NAME=FACTOR", text)
         session.scale(name, factor)
-    for text in written["weight"]:
+    for text in edits["weight"]:
         label, name, value = read_weight(text, classes, concepts)
         session.set_weight(name, label, value)
-    for text in written["merge"]:
+    for text in edits["merge"]:
         session.merge(*read_pair("--merge", text, "+", concepts, concepts))
-    for name in written["suppress"]:
+    for name in edits["suppress"]:
         session.suppress(name)
-    for text in written["rename"]:
+    for text in edits["rename"]:
         session.rename(*read_pair("--rename", text, "=", concepts, None))
 
 
 def _refit(session: EditSession, path: Path) -> None:
     from ccr.data.store import EmbeddingStore
 
-    opened = EmbeddingStore.open(path)
-    session.refit(split_of(opened, None, order=("train",))[1])
+    session.refit(split_of(EmbeddingStore.open(path), None, order=("train",))[1])
 
 
 def _effect(session: EditSession, path: Path, split: str | None) -> EditEffect:
@@ -107,13 +109,13 @@ def _effect(session: EditSession, path: Path, split: str | None) -> EditEffect:
     return session.effect(split_of(EmbeddingStore.open(path), split)[1])
 
 
-def _say(
+def _show(
     edited: ConceptClassifier, effect: EditEffect | None, out: Path | None, *, log: bool, idle: bool, as_json: bool
 ) -> None:
     if as_json:
-        found: dict[str, Any] = {"model": None if out is None else str(out), "concepts": len(edited.concepts_)}
-        found |= {"edits": list(edited.edits_), "effect": None if effect is None else effect.to_dict()}
-        print_json(found)
+        facts: dict[str, Any] = {"model": None if out is None else str(out), "concepts": len(edited.concepts_)}
+        facts |= {"edits": list(edited.edits_), "effect": None if effect is None else effect.to_dict()}
+        print_json(facts)
         return
     if log:
         console.print(_log_table(edited))
@@ -130,9 +132,9 @@ def _log_table(edited: ConceptClassifier) -> Table:
     table.add_column("")
     table.add_column("edit")
     table.add_column("of", overflow="fold")
-    for place, entry in enumerate(edited.edits_, 1):
+    for number, entry in enumerate(edited.edits_, 1):
         arguments = ", ".join(f"{key}: {value}" for key, value in entry.items() if key != "action")
-        table.add_row(str(place), escape(str(entry["action"])), escape(arguments))
+        table.add_row(str(number), escape(str(entry["action"])), escape(arguments))
     return table
 
 

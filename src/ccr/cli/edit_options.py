@@ -1,4 +1,4 @@
-"""What `ccr edit` is told on the command line: names may hold the signs that separate them."""
+"""The edits of `ccr edit` as they are written: names may hold the signs that separate them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ class Weight(NamedTuple):
     value: float
 
 
-def number(option: str, text: str) -> tuple[str, float]:
+def read_number(option: str, text: str) -> tuple[str, float]:
     """NAME=NUMBER; the last = separates, for a number has none."""
     name, sign, value = text.rpartition("=")
     try:
-        found = float(value)
+        parsed = float(value)
     except ValueError:
-        sign = ""
-        found = 0.0
+        sign, parsed = "", 0.0
     if not sign or not name.strip():
         raise CCRError(f"{option} must end in = and a number, got {text!r}: such as 'price tag=0.5'")
-    return name.strip(), found
+    return name.strip(), parsed
 
 
 def read_pair(
@@ -48,14 +47,14 @@ def read_pair(
 
 def read_weight(text: str, classes: Collection[str], concepts: Collection[str]) -> Weight:
     """CLASS:NAME=VALUE."""
-    names, value = number("--weight CLASS:NAME=VALUE", text)
+    names, value = read_number("--weight CLASS:NAME=VALUE", text)
     return Weight(*read_pair("--weight", names, ":", classes, concepts), value)
 
 
 def _splits(text: str, sign: str) -> Iterator[tuple[str, str]]:
-    for place, letter in enumerate(text):
+    for position, letter in enumerate(text):
         if letter == sign:
-            yield text[:place].strip(), text[place + 1 :].strip()
+            yield text[:position].strip(), text[position + 1 :].strip()
 
 
 def _wrong(text: str, sign: str, firsts: Collection[str], seconds: Collection[str] | None) -> str:

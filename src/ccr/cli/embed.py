@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,6 +13,9 @@ from ccr.cli.common import Json, bar, console, note, print_json
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbedSummary
+
+#: More images than this that were left out are only in the JSON.
+MOST_LISTED = 20
 
 
 def embed(
@@ -31,10 +34,10 @@ def embed(
     label_column: Annotated[str | None, typer.Option(help="Column of labels in a manifest or saved data set.")] = None,
     val: Annotated[float, typer.Option(help="Share for validation, when the data has no splits.")] = 0.1,
     test: Annotated[float, typer.Option(help="Share for test, when the data has no splits.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Of those splits; same seed, same splits.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of those splits; same seed, same splits.")] = 0,
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     workers: Annotated[int, typer.Option(min=0, help="Processes that read and decode ahead of the encoder.")] = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images the encoder gets at once.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at an unreadable image instead of listing it.")
@@ -55,21 +58,15 @@ def embed(
     from ccr.data.encoders import load_encoder
     from ccr.data.store import embed_dataset
 
-    log = lambda line: note(line, quiet=as_json)  # noqa: E731
+    log = lambda line: note(line, silent=as_json)  # noqa: E731
     dataset = open_dataset(
         data, labels=labels, label_column=label_column, val=val, test=test, seed=seed, allow_outside=outside, log=log
     )
     loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=log)
-    with bar(quiet=as_json) as advance:
+    options: dict[str, Any] = {"dtype": dtype, "workers": workers, "batch_size": batch_size, "strict": strict}
+    with bar(silent=as_json) as tell:
         summary = embed_dataset(
-            dataset,
-            loaded,
-            out,
-            dtype=dtype,
-            workers=workers,
-            batch_size=batch_size,
-            strict=strict,
-            progress=lambda done, total: advance(done, total, "embedding images"),
+            dataset, loaded, out, **options, progress=lambda done, total: tell(done, total, "embedding images")
         )
     if as_json:
         print_json(summary.to_dict())
@@ -84,14 +81,14 @@ def _show(summary: EmbedSummary) -> None:
         ("done by an earlier run", f"{summary.resumed:,}"),
         ("with the content of another", f"{summary.reused:,}"),
         ("left out", f"{len(summary.skipped):,}"),
-        ("images a second", f"{summary.images_per_second:.1f}"),
+        ("images per second", f"{summary.images_per_second:.1f}"),
     ):
         table.add_row(name, value)
     console.print(table)
-    for skipped in summary.skipped[:20]:
+    for skipped in summary.skipped[:MOST_LISTED]:
         console.print(f"left out: {escape(repr(skipped.path))}: {escape(skipped.reason)}", highlight=False)
-    if len(summary.skipped) > 20:
-        console.print(f"... and {len(summary.skipped) - 20} more; --json lists them all")
+    if len(summary.skipped) > MOST_LISTED:
+        console.print(f"... and {len(summary.skipped) - MOST_LISTED} more; --json lists them all")
     if summary.crossing:
         console.print(
             f"[yellow]{summary.crossing} images have a copy in another split: accuracy will flatter the model[/yellow]"

@@ -9,7 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, evaluation_table, print_json, split_of
+from ccr.cli.common import Json, console, print_json
+from ccr.cli.common_data import split_of
+from ccr.cli.common_tables import evaluation_table
 
 if TYPE_CHECKING:
     from ccr.core.metrics import Evaluation
@@ -19,7 +21,7 @@ def evaluate(
     model: Annotated[Path, typer.Argument(help="Folder of a model.")],
     store: Annotated[Path, typer.Argument(help="Store made by `ccr embed` with the model's encoder.")],
     split: Annotated[
-        str | None, typer.Option(help="train, val, test; default: test, else val, else everything.")
+        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -32,19 +34,20 @@ def evaluate(
 
     loaded = ConceptClassifier.load(model)
     name, rows = split_of(EmbeddingStore.open(store), split)
-    found = loaded.evaluate(rows)
+    evaluation = loaded.evaluate(rows)
     if as_json:
-        print_json({"model": str(model), "store": str(store), "split": name, **found.to_dict()})
+        print_json({"model": str(model), "store": str(store), "split": name, **evaluation.to_dict()})
         return
-    console.print(evaluation_table({str(model): found}, f"Measured on {found.n} images, split {escape(name)}"))
-    console.print(_class_table(found))
+    title = f"Measured on {evaluation.n} images, split {escape(name)}"
+    console.print(evaluation_table({str(model): evaluation}, title))
+    console.print(_class_table(evaluation))
 
 
-def _class_table(found: Evaluation) -> Table:
+def _class_table(evaluation: Evaluation) -> Table:
     """Classes from the hardest to the easiest."""
     table = Table(title="Hardest first", title_justify="left")
     table.add_column("class")
     table.add_column("accuracy", justify="right")
-    for name, share in sorted(found.per_class.items(), key=lambda item: item[1]):
-        table.add_row(escape(str(name)), f"{share:.1%}")
+    for name, accuracy in sorted(evaluation.per_class.items(), key=lambda item: item[1]):
+        table.add_row(escape(str(name)), f"{accuracy:.1%}")
     return table

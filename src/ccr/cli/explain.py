@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from ccr.cli.common import Json, console, model_encoder, print_json, write_whole
+from ccr.cli.common import Json, console, print_json
+from ccr.cli.common_data import model_encoder
+from ccr.cli.common_tables import terms_table
 from ccr.errors import CCRError
+from ccr.files import write_bytes
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ccr.core.explain import Comparison, Contrast, Contribution, Counterfactual, Explanation
+    from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation
     from ccr.models.classifier import ConceptClassifier
 
 ENDINGS = (".html", ".png", ".json")
@@ -57,7 +59,7 @@ def explain(
     images: Annotated[list[Path], typer.Argument(help="Image files.")],
     against: Annotated[str | None, typer.Option(help="Also say why not this class.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="Folder of a model to explain the images beside.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Concepts to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of concepts to show.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Write a page (.html), a picture (.png) or data (.json).")] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
     as_json: Json = False,
@@ -70,20 +72,20 @@ def explain(
     """
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise CCRError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}")
-    found = _explained(model, images, against, baseline, encoder, quiet=as_json)
+    explained = _explained(model, images, against, baseline, encoder, silent=as_json)
     if out is not None:
-        write_whole(out, _rendered(found, out.suffix.lower(), top))
+        write_bytes(out, _rendered(explained, out.suffix.lower(), top))
     if as_json:
-        print_json({"model": str(model), "explanations": [item.to_dict() for item in found]})
+        print_json({"model": str(model), "explanations": [item.to_dict() for item in explained]})
         return
-    for item in found:
+    for item in explained:
         _show(item, top)
     if out is not None:
         console.print(f"Written to {escape(str(out))}")
 
 
 def _explained(
-    folder: Path, images: list[Path], against: str | None, baseline: Path | None, spec: str | None, *, quiet: bool
+    folder: Path, images: list[Path], against: str | None, baseline: Path | None, spec: str | None, *, silent: bool
 ) -> list[Explained]:
     from ccr.data.datasets import load_image
     from ccr.models.classifier import ConceptClassifier
@@ -91,14 +93,14 @@ def _explained(
     model = ConceptClassifier.load(folder)
     other = None if baseline is None else _checked_baseline(ConceptClassifier.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
-    rows = model_encoder(model, spec, quiet=quiet).embed_images(pictures)
-    found = []
+    rows = model_encoder(model, spec, silent=silent).embed_images(pictures)
+    explained = []
     for path, picture, row in zip(images, pictures, rows, strict=True):
         explanation = model.explain(row)
         contrast = explanation.contrast(against) if against is not None else None
         beside = None if other is None else other.explain(row)
-        found.append(Explained(path, picture, explanation, contrast, explanation.counterfactual(), beside))
-    return found
+        explained.append(Explained(path, picture, explanation, contrast, explanation.counterfactual(), beside))
+    return explained
 
 
 def _checked_baseline(baseline: ConceptClassifier, model: ConceptClassifier, path: Path) -> ConceptClassifier:
@@ -111,18 +113,18 @@ def _checked_baseline(baseline: ConceptClassifier, model: ConceptClassifier, pat
     return baseline
 
 
-def _rendered(found: list[Explained], ending: str, top: int) -> bytes:
+def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
     if ending == ".json":
-        return json.dumps([item.to_dict() for item in found], indent=1, ensure_ascii=False).encode()
+        return json.dumps([item.to_dict() for item in explained], indent=1, ensure_ascii=False).encode()
     if ending == ".png":
         from ccr.show import plots
 
-        if len(found) > 1:
-            raise CCRError(f"a picture shows one image, got {len(found)}: use .html, or one image at a time")
-        return plots.png(plots.explanation(found[0].explanation, found[0].image, top=top))
+        if len(explained) > 1:
+            raise CCRError(f"a picture shows one image, got {len(explained)}: use .html, or one image at a time")
+        return plots.png(plots.explanation(explained[0].explanation, explained[0].image, top=top))
     from ccr.show import page
 
-    cards = [_card(item, top) for item in found]
+    cards = [_card(item, top) for item in explained]
     return page.page(
         "Explained predictions", ["<h1>Explained predictions</h1>", '<div class="cards">', *cards, "</div>"]
     ).encode()
@@ -141,50 +143,27 @@ def _card(item: Explained, top: int) -> str:
 
 
 def _show(item: Explained, top: int) -> None:
-    found = item.explanation
-    title = f"{escape(item.path.name)}: [bold]{escape(str(found.prediction))}[/bold], {found.probability:.1%}"
-    console.print(terms_table(title, found.bias, found.contributions, top, "logit", found.logit))
+    explanation, contrast, baseline = item.explanation, item.contrast, item.baseline
+    _show_sum(f"{escape(item.path.name)}: ", explanation, top)
     console.print(_counterfactual(item.counterfactual), highlight=False)
-    if item.contrast is not None:
-        title = f"{escape(str(found.prediction))} rather than {escape(str(item.contrast.other))}"
-        contrast = item.contrast
+    if contrast is not None:
+        title = f"{escape(str(explanation.prediction))} rather than {escape(str(contrast.other))}"
         console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
-    if item.baseline is not None and item.comparison is not None:
-        other = item.baseline
-        title = f"baseline: [bold]{escape(str(other.prediction))}[/bold], {other.probability:.1%}"
-        console.print(terms_table(title, other.bias, other.contributions, top, "logit", other.logit))
+    if baseline is not None and item.comparison is not None:
+        _show_sum("baseline: ", baseline, top)
         console.print(f"{item.comparison.overlap:.0%} of the concepts of either are in both", highlight=False)
 
 
-def _counterfactual(found: Counterfactual | None) -> str:
-    from ccr.show.style import said
+def _show_sum(heading: str, explanation: Explanation, top: int) -> None:
+    title = f"{heading}[bold]{escape(str(explanation.prediction))}[/bold], {explanation.probability:.1%}"
+    terms = explanation.contributions
+    console.print(terms_table(title, explanation.bias, terms, top, "logit", explanation.logit))
 
-    if found is None:
+
+def _counterfactual(counterfactual: Counterfactual | None) -> str:
+    from ccr.show.style import signed_name
+
+    if counterfactual is None:
         return "No removal of active concepts would change the prediction."
-    removed = ", ".join(f'"{escape(said(term))}"' for term in found.removed)
-    return f"Without {removed} it would be {escape(str(found.becomes))}, {found.probability:.0%}."
-
-
-def terms_table(title: str, bias: float, terms: tuple[Contribution, ...], top: int, ending: str, total: float) -> Table:
-    """Concepts by size of contribution, bias first, the sum last."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("concept")
-    for name in ("code", "weight", "contribution"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    shown = terms[:top]
-    largest = max([abs(bias), *(abs(term.contribution) for term in shown)]) or 1.0
-    table.add_row("bias", "", "", f"{bias:+.2f}", _bar(bias / largest))
-    for term in shown:
-        cells = f"{term.code:.3f}", f"{term.weight:.2f}", f"{term.contribution:+.2f}"
-        table.add_row(escape(term.concept), *cells, _bar(term.contribution / largest))
-    rest = terms[top:]
-    if rest:
-        table.add_row(f"{len(rest)} others", "", "", f"{sum(term.contribution for term in rest):+.2f}", "")
-    table.add_row(f"[bold]{ending}[/bold]", "", "", f"[bold]{total:+.2f}[/bold]", "")
-    return table
-
-
-def _bar(share: float, width: int = 12) -> str:
-    blocks = "█" * max(1, round(abs(share) * width))
-    return f"[blue]{blocks}[/blue]" if share >= 0 else f"[dark_orange3]{blocks}[/dark_orange3]"
+    removed = ", ".join(f'"{escape(signed_name(term))}"' for term in counterfactual.removed)
+    return f"Without {removed} it would be {escape(str(counterfactual.becomes))}, {counterfactual.probability:.0%}."

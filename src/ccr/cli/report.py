@@ -5,16 +5,19 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Advance, Json, bar, console, note, print_json, split_of, warnings_as_notes, write_whole
+from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes
+from ccr.cli.common_data import fit_on, split_of
+from ccr.files import write_bytes
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
+    from ccr.progress import Tell
 
 #: With more training images than this the linear probe is left out unless asked for.
 MOST_PROBED = 20_000
@@ -37,12 +40,12 @@ def report(
         bool, typer.Option("--no-baseline", help="Do not fit a baseline (the same settings, radius 0) either.")
     ] = False,
     probe: Annotated[
-        bool | None, typer.Option(help="Measure a linear probe; default: if there are at most 20,000 training images.")
+        bool | None, typer.Option(help="Measure a linear probe. Default: if there are at most 20,000 training images.")
     ] = None,
     mistakes_first: Annotated[bool, typer.Option("--mistakes-first", help="Show wrong predictions first.")] = False,
-    images: Annotated[int, typer.Option(min=0, help="Explained predictions to show.")] = 24,
+    images: Annotated[int, typer.Option(min=0, help="Number of explained predictions to show.")] = 24,
     split: Annotated[
-        str | None, typer.Option(help="train, val, test; default: test, else val, else everything.")
+        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Where the images are now, if they moved.")] = None,
     as_json: Json = False,
@@ -63,99 +66,73 @@ def report(
     started = time.monotonic()
     loaded, opened = ConceptClassifier.load(model), EmbeddingStore.open(store, data=data)
     name, rows = split_of(opened, split)
-    with warnings_as_notes(quiet=as_json), bar(quiet=as_json) as advance:
-        given = None if baseline is None else ConceptClassifier.load(baseline)
-        controls = _controls(loaded, opened, rows, given, fit=not no_baseline, probe=probe, advance=advance)
+    command = _command(model, store, name, baseline, images, mistakes_first)
+    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+        controls = _controls(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
         html = report_page(
             loaded,
             rows,
-            baseline=controls.baseline,
-            probe=controls.probe,
+            **controls._asdict() | {"notes": [*_flattered(name), *controls.notes]},
             mistakes_first=mistakes_first,
             images=images,
             title=f"{model.resolve().name} on {store.resolve().name}, {name}",
-            notes=[*_flattered(name), *controls.notes],
-            facts=[
-                ("model", str(model.resolve())),
-                ("store", f"{store.resolve()}, split {name}"),
-                ("baseline", _said_baseline(controls, baseline)),
-                ("made by", _command(model, store, name, baseline, images, mistakes_first)),
-            ],
-            progress=advance,
+            facts=_facts(model, f"{store.resolve()}, split {name}", controls, baseline, command),
+            tell=tell,
         )
     content = html.encode(errors="replace")
-    write_whole(out, content)
-    seconds, accuracy = time.monotonic() - started, loaded.score(rows, rows.y)
-    if as_json:
-        found = {"report": str(out), "split": name, "images": len(rows), "accuracy": accuracy}
-        found |= {"linear_probe": controls.probe, "bytes": len(content), "seconds": round(seconds, 2)}
-        print_json({**found, "baseline": _accuracy(controls.baseline, rows)})
-        return
-    for line in controls.notes:
-        note(f"note: {line}")
-    console.print(f"{accuracy:.1%} of {len(rows)} images right, split {escape(name)}")
-    console.print(f"The report is {escape(str(out))}: {len(content) / 1e6:.1f} MB in {seconds:.0f} s")
+    write_bytes(out, content)
+    _show(out, name, rows, loaded, controls, len(content), time.monotonic() - started, as_json=as_json)
 
 
 def _controls(
     model: ConceptClassifier,
     store: EmbeddingStore,
     rows: EmbeddingStore,
-    given: ConceptClassifier | None,
+    given: Path | None,
     *,
     fit: bool,
     probe: bool | None,
-    advance: Advance,
+    tell: Tell,
 ) -> Controls:
-    notes: list[str] = []
+    from ccr.models.classifier import ConceptClassifier
+
+    baseline, notes = None if given is None else ConceptClassifier.load(given), []
     if "train" not in set(store.splits):
-        return Controls(given, None, ["The store has no split train: no baseline is fitted and no linear probe."])
-    train, baseline = store.select("train"), given
+        return Controls(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
+    train = store.select("train")
     if given is None and fit and model.radius == 0:
         notes.append("The model's radius is 0: it is its own baseline.")
     elif given is None and fit:
-        baseline = _fitted_baseline(model, store, train, advance)
-    few = len(train) <= MOST_PROBED
-    if probe or (probe is None and few):
-        return Controls(baseline, _probe(train, rows, notes, advance), notes)
+        unfitted = ConceptClassifier(**{**model.get_params(deep=False), "radius": 0.0})
+        baseline = fit_on(unfitted, store, "fitting a baseline", tell)
+    if probe or (probe is None and len(train) <= MOST_PROBED):
+        return Controls(baseline, _probe(train, rows, notes, tell), notes)
     if probe is None:
         notes.append(f"No linear probe: {len(train):,} training images are many; ask for it with --probe.")
     return Controls(baseline, None, notes)
 
 
-def _fitted_baseline(
-    model: ConceptClassifier, store: EmbeddingStore, train: EmbeddingStore, advance: Advance
-) -> ConceptClassifier:
-    """The model's settings with radius 0; the split `val`, if there is one, chooses the epoch as in `ccr fit`."""
-    from ccr.models.classifier import ConceptClassifier
-
-    validation = None
-    if "val" in set(store.splits) and model.validation_fraction > 0:
-        val = store.select("val")
-        validation = (val, val.y)
-    baseline = ConceptClassifier(**{**model.get_params(deep=False), "radius": 0.0})
-    return baseline.fit(
-        train, validation=validation, callback=lambda epoch, epochs: advance(epoch.epoch, epochs, "fitting a baseline")
-    )
-
-
-def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], advance: Advance) -> float | None:
+def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: Tell) -> float | None:
     import numpy as np
 
-    from ccr.study.experiments import Part, linear_probe
+    from ccr.study.experiments import Part, probe_accuracy
 
     counts = np.unique(train.y, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < 3:
         notes.append("No linear probe: it needs two classes and three training images of each.")
         return None
-    advance(0, 1, "linear probe")
-    return linear_probe(train=Part(train, train.y), test=Part(rows, rows.y))
+    tell(0, 1, "linear probe")
+    return probe_accuracy(Part.of(train), Part.of(rows))
 
 
-def _said_baseline(controls: Controls, path: Path | None) -> str:
-    if path is not None:
-        return str(path.resolve())
-    return "none" if controls.baseline is None else "fitted here on the split train: the same settings, radius 0"
+def _facts(model: Path, data: str, controls: Controls, baseline: Path | None, command: str) -> list[tuple[str, str]]:
+    if baseline is not None:
+        compared = str(baseline.resolve())
+    elif controls.baseline is None:
+        compared = "none"
+    else:
+        compared = "fitted here on the split train: the same settings, radius 0"
+    return [("model", str(model.resolve())), ("store", data), ("baseline", compared), ("made by", command)]
 
 
 def _command(model: Path, store: Path, split: str, baseline: Path | None, images: int, mistakes_first: bool) -> str:
@@ -173,5 +150,24 @@ def _flattered(split: str) -> list[str]:
     return ["These may be images that the model was trained on: accuracy is flattered."]
 
 
-def _accuracy(model: Any, rows: EmbeddingStore) -> float | None:
-    return None if model is None else float(model.score(rows, rows.y))
+def _show(
+    out: Path,
+    split: str,
+    rows: EmbeddingStore,
+    model: ConceptClassifier,
+    controls: Controls,
+    size: int,
+    seconds: float,
+    *,
+    as_json: bool,
+) -> None:
+    accuracy, baseline = model.score(rows, rows.y), controls.baseline
+    if as_json:
+        facts = {"report": str(out), "split": split, "images": len(rows), "accuracy": accuracy}
+        facts |= {"linear_probe": controls.probe, "bytes": size, "seconds": round(seconds, 2)}
+        print_json({**facts, "baseline": None if baseline is None else float(baseline.score(rows, rows.y))})
+        return
+    for line in controls.notes:
+        note(f"note: {line}")
+    console.print(f"{accuracy:.1%} of {len(rows)} images right, split {escape(split)}")
+    console.print(f"The report is {escape(str(out))}: {size / 1e6:.1f} MB in {seconds:.0f} s")

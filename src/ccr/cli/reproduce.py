@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes, write_whole
-from ccr.cli.fit import load_concepts
+from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes, write_files
+from ccr.cli.common_data import load_concepts
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -29,16 +26,16 @@ def reproduce(
     data: Annotated[Path, typer.Option(help="Its folder as published, or a store made of it by `ccr embed`.")],
     concepts: Annotated[
         Path | None,
-        typer.Option(help="Text file, one concept a line. Default: concepts.txt or DATASET.txt in that folder."),
+        typer.Option(help="Text file with one concept per line. Default: concepts.txt or DATASET.txt in that folder."),
     ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(help="As in `ccr embed`; of a store, where its encoder is now. Default: its own, or the paper's."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for all results. Default: reproduce-DATASET.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Each setting is fitted so many times.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="How many times each setting is fitted.")] = 5,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the data; default: each setting's own.")
+        int | None, typer.Option(min=1, help="Passes over the data. Default: each setting's own.")
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode ahead of the encoder.")] = 1,
     as_json: Json = False,
@@ -53,55 +50,43 @@ def reproduce(
 
     Example: `ccr reproduce cifar10 --data package/ --concepts cifar10.txt --encoder bundled`
     """
-    from ccr.study.experiments import Part
     from ccr.study.experiments.cache import RunCache
+    from ccr.study.experiments.part import store_parts
     from ccr.study.experiments.protocol import REPORTED, run_protocol
 
     if dataset not in REPORTED:
         raise typer.BadParameter(f"DATASET is one of {', '.join(REPORTED)}, got {dataset!r}")
     folder = out or Path(f"reproduce-{dataset}")
-    store = _store(dataset, data, encoder, folder / "store", workers=workers, quiet=as_json)
-    listed = _concept_file(dataset, data, concepts)
-    embedded = load_concepts(store, listed, spec=encoder, template=None, quiet=as_json)
-    train, test = (store.select(split) for split in ("train", "test"))
-    with warnings_as_notes(quiet=as_json), bar(quiet=as_json) as advance:
-        found = run_protocol(
-            dataset,
-            embedded,
-            train=Part(train, train.y),
-            test=Part(test, test.y),
-            seeds=range(seeds),
-            cache=RunCache(folder / "runs"),
-            tell=advance,
-            overrides=None if epochs is None else {"max_iter": epochs},
-        )
-    files = _write(found, folder)
+    store = _store(dataset, data, encoder, folder / "store", workers=workers, silent=as_json)
+    parts = store_parts(store, "the protocol")
+    embedded = load_concepts(store, _concept_file(dataset, data, concepts), spec=encoder, silent=as_json)
+    options: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "cache": RunCache(folder / "runs")}
+    options["overrides"] = None if epochs is None else {"max_iter": epochs}
+    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+        protocol = run_protocol(dataset, embedded, **options, seeds=range(seeds), tell=tell)
+    files = write_files(folder, _files(protocol))
     if as_json:
-        print_json({"out": str(folder), "files": files, **found.to_dict()})
+        print_json({"out": str(folder), "files": files, **protocol.to_dict()})
         return
-    _show(found)
+    _show(protocol)
     console.print(f"Tables and figures are in {escape(str(folder))}: {', '.join(files)}")
 
 
-def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers: int, quiet: bool) -> EmbeddingStore:
+def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers: int, silent: bool) -> EmbeddingStore:
     from ccr.data.datasets import open_published
     from ccr.data.encoders import load_encoder
     from ccr.data.store import EmbeddingStore, embed_dataset
 
     if (data / "store.json").is_file():
-        store = EmbeddingStore.open(data)
-        missing = {"train", "test"} - set(store.splits)
-        if missing:
-            raise CCRError(f"the protocol needs the splits train and test, {data} has no {' and no '.join(missing)}")
-        return store
+        return EmbeddingStore.open(data)
     published = open_published(dataset, data)
-    loaded = load_encoder(encoder or PAPER_ENCODER, log=lambda line: note(line, quiet=quiet))
-    with bar(quiet=quiet) as advance:
+    loaded = load_encoder(encoder or PAPER_ENCODER, log=lambda line: note(line, silent=silent))
+    with bar(silent=silent) as tell:
         summary = embed_dataset(
-            published, loaded, out, workers=workers, progress=lambda done, all: advance(done, all, "embedding images")
+            published, loaded, out, workers=workers, progress=lambda done, all: tell(done, all, "embedding images")
         )
     if summary.skipped:
-        note(f"{len(summary.skipped)} images could not be read and are left out", quiet=quiet)
+        note(f"{len(summary.skipped)} images could not be read and are left out", silent=silent)
     return EmbeddingStore.open(out)
 
 
@@ -117,46 +102,29 @@ def _concept_file(dataset: str, data: Path, given: Path | None) -> Path:
     )
 
 
-def table_rows(found: Protocol) -> list[dict[str, Any]]:
-    """The paper's table: one line a setting, means over seeds, and the paper's own line."""
-    rows: list[dict[str, Any]] = []
-    for name, runs in found.runs().items():
-        means = {
-            field: float(np.mean([getattr(run, field) for run in runs]))
-            for field in ("accuracy", "length", "sparsity", "deviation", "retention", "seconds")
-        }
-        accuracies = [run.accuracy for run in runs]
-        rows.append({"setting": name, "seeds": len(runs), "worst": min(accuracies), "best": max(accuracies), **means})
-    return rows
-
-
-def _write(found: Protocol, out: Path) -> list[str]:
+def _files(protocol: Protocol) -> dict[str, bytes]:
     from ccr.show import compare_plots, experiment_plots, plots
+    from ccr.study.experiments.records import csv_text
 
-    rows = table_rows(found)
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    rows = protocol.table()
     files = {
-        "reproduce.json": json.dumps({**found.to_dict(), "table": rows}, indent=1).encode(),
-        "reproduce.csv": buffer.getvalue().encode(),
-        "by_epoch.png": plots.png(experiment_plots.training_figure(found.curves), dpi=100),
+        "reproduce.json": json.dumps({**protocol.to_dict(), "table": rows}, indent=1).encode(),
+        "reproduce.csv": csv_text(rows).encode(),
+        "by_epoch.png": plots.png(experiment_plots.training_figure(protocol.curves), dpi=100),
     }
-    if found.pursued:
-        files["ip_omp.png"] = plots.png(compare_plots.by_length(found), dpi=100)
-    for name, content in files.items():
-        write_whole(out / name, content)
-    return list(files)
+    if protocol.pursued:
+        files["ip_omp.png"] = plots.png(compare_plots.by_length(protocol), dpi=100)
+    return files
 
 
-def _show(found: Protocol) -> None:
-    headings = ("setting", "accuracy", "worst-best", "AEL", "ASR", "ACED", "kept", "seconds")
-    title = f"{found.dataset}: {found.images[0]:,} training, {found.images[1]:,} test images, {found.concepts} concepts"
+def _show(protocol: Protocol) -> None:
+    train, test = protocol.images
+    title = f"{protocol.dataset}: {train:,} training, {test:,} test images, {protocol.concepts} concepts"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "setting" else "right", no_wrap=True)
-    for row in table_rows(found):
+    table.add_column("setting", no_wrap=True)
+    for heading in ("accuracy", "worst-best", "AEL", "ASR", "ACED", "kept", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in protocol.table():
         table.add_row(
             row["setting"],
             f"{row['accuracy']:.1%}",
@@ -167,17 +135,17 @@ def _show(found: Protocol) -> None:
             f"{row['retention']:.0%}",
             f"{row['seconds']:.1f}",
         )
-    paper = found.reported
+    paper = protocol.reported
     table.add_row("CCR, as reported", "", "", f"{paper.length:.2f}", f"{paper.sparsity:.2%}", f"{paper.deviation:.3f}")
     console.print(table)
-    if found.pursued:
-        _show_pursuit(found)
+    if protocol.pursued:
+        _show_pursuit(protocol)
 
 
-def _show_pursuit(found: Protocol) -> None:
+def _show_pursuit(protocol: Protocol) -> None:
     table = Table(title="CLIP-IP-OMP", title_justify="left", box=None, header_style="dim")
     for heading in ("k", "accuracy", "seconds"):
         table.add_column(heading, justify="right")
-    for item in found.pursued:
-        table.add_row(str(item.k), f"{item.accuracy:.1%}", f"{item.seconds:.1f}")
+    for run in protocol.pursued:
+        table.add_row(str(run.k), f"{run.accuracy:.1%}", f"{run.seconds:.1f}")
     console.print(table)

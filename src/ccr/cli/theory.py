@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +11,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, print_json, write_whole
-from ccr.errors import CCRError
+from ccr.cli.common import Json, bar, check_folder, console, print_json, write_files
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ccr.progress import Tell
     from ccr.study.theory import ClaimResult, EventFrequency, PhaseDiagram
 
 #: (n = d, k) and samples at which the frequency of the spectral event is counted, and in how many worlds.
@@ -31,7 +29,7 @@ def theory(
     ] = None,
     instances: Annotated[int, typer.Option(min=1, help="Random instances for each claim.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same answer.")] = 0,
-    json_: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Check the paper's theorems on random instances; exit 1 if a claim is violated or a check could not have told.
 
@@ -39,51 +37,51 @@ def theory(
     """
     from ccr.study.theory import run_claims
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise CCRError(f"--out must be a folder, got the file {out}: name another one")
-    with bar(quiet=json_) as advance:
-        results = run_claims(instances, seed, lambda done, total, name: advance(done, total, name))
-    with bar(quiet=json_) as advance:
-        events = _events(seed, advance)
+    check_folder(out)
+    with bar(silent=as_json) as tell:
+        results = run_claims(instances, seed, tell)
+        events = _events(seed, tell)
     summary = _summary(results, events, instances, seed)
     if out is not None:
-        with bar(quiet=json_) as advance:
-            summary["phase"] = [diagram.to_dict() for diagram in _draw(out, events, seed, advance)]
-        write_whole(out / "results.json", json.dumps(summary, indent=1, allow_nan=False).encode())
-    _print(results, events, out, summary, as_json=json_)
+        with bar(silent=as_json) as tell:
+            files, diagrams = _figures(events, seed, tell)
+        summary["phase"] = [diagram.to_dict() for diagram in diagrams]
+        write_files(out, {**files, "results.json": json.dumps(summary, indent=1, allow_nan=False).encode()})
+    if as_json:
+        print_json(summary)
+    else:
+        _show(results, events, out)
     if not summary["ok"]:
         raise typer.Exit(1)
 
 
-def _events(seed: int, advance: Callable[[int, int, str], None]) -> list[EventFrequency]:
+def _events(seed: int, tell: Tell) -> list[EventFrequency]:
     from ccr.study.theory import event_frequency
 
     events = []
     for done, (n, k) in enumerate(EVENTS, start=1):
         events.append(event_frequency(n, k, EVENT_SAMPLES, worlds=EVENT_WORLDS, seed=seed))
-        advance(done, len(EVENTS), f"spectral event, n = {n}, k = {k}")
+        tell(done, len(EVENTS), f"spectral event, n = {n}, k = {k}")
     return events
 
 
-def _draw(
-    out: Path, events: Sequence[EventFrequency], seed: int, advance: Callable[[int, int, str], None]
-) -> list[PhaseDiagram]:
-    from ccr.show import theory_plots
+def _figures(events: Sequence[EventFrequency], seed: int, tell: Tell) -> tuple[dict[str, bytes], list[PhaseDiagram]]:
+    from ccr.show import plots, theory_plots
     from ccr.study.theory import necessity_curve, paper_runs, phase_diagram
 
-    parts = 3 + len(PHASE_SAMPLES)
-    _save(theory_plots.event_figure(events), out / "event.png")
-    advance(1, parts, "necessity")
-    _save(theory_plots.necessity_figure(necessity_curve(seed=seed)), out / "necessity.png")
-    advance(2, parts, "the paper's figure")
-    _save(theory_plots.paper_figure(paper_runs(seed=seed)), out / "paper.png")
+    steps = 3 + len(PHASE_SAMPLES)
+    figures = {"event": theory_plots.event_figure(events)}
+    tell(1, steps, "necessity")
+    figures["necessity"] = theory_plots.necessity_figure(necessity_curve(seed=seed))
+    tell(2, steps, "the paper's figure")
+    figures["paper"] = theory_plots.paper_figure(paper_runs(seed=seed))
     diagrams: list[PhaseDiagram] = []
     for samples in PHASE_SAMPLES:
-        advance(3 + len(diagrams), parts, f"phase diagram, {samples} samples")
+        tell(3 + len(diagrams), steps, f"phase diagram, {samples} samples")
         diagrams.append(phase_diagram(samples=samples, seed=seed))
-    _save(theory_plots.phase_figure(diagrams), out / "phase.png")
-    advance(parts, parts, "figures")
-    return diagrams
+    figures["phase"] = theory_plots.phase_figure(diagrams)
+    tell(steps, steps, "figures")
+    return {f"{name}.png": plots.png(figure, dpi=100) for name, figure in figures.items()}, diagrams
 
 
 def _summary(
@@ -103,17 +101,7 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "worst": row["worst"] if abs(row["worst"]) < float("inf") else None}
 
 
-def _print(
-    results: Sequence[ClaimResult],
-    events: Sequence[EventFrequency],
-    out: Path | None,
-    summary: dict[str, Any],
-    *,
-    as_json: bool,
-) -> None:
-    if as_json:
-        print_json(summary)
-        return
+def _show(results: Sequence[ClaimResult], events: Sequence[EventFrequency], out: Path | None) -> None:
     console.print(_claims_table([result for result in results if not result.breaks], "Claims"))
     console.print(_claims_table([result for result in results if result.breaks], "Broken on purpose: these must fail"))
     console.print(_events_table(events))
@@ -126,22 +114,17 @@ def _print(
 def _claims_table(results: Sequence[ClaimResult], title: str) -> Table:
     broken = any(result.breaks for result in results)
     table = Table(title=title, title_justify="left")
-    for name in ("broken" if broken else "METHOD", "claim", "measure"):
-        table.add_column(name)
-    for name in ("worst", "allowed", "beyond"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for heading in ("broken" if broken else "METHOD", "claim", "measure"):
+        table.add_column(heading)
+    for heading in ("worst", "allowed", "beyond"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for result in results:
         colour = "green" if result.ok else "bold red"
-        cells = (
-            result.breaks or result.section,
-            result.claim,
-            result.measure,
-            _number(result.worst),
-            f"{result.allowed:g}",
-        )
+        texts = (result.breaks or result.section, result.claim, result.measure, _number(result.worst))
         count = f"{result.beyond}/{result.instances}"
-        table.add_row(*map(escape, cells), count, f"[{colour}]{result.verdict}[/{colour}]")
+        verdict = f"[{colour}]{result.verdict}[/{colour}]"
+        table.add_row(*map(escape, texts), f"{result.allowed:g}", count, verdict)
     return table
 
 
@@ -154,16 +137,8 @@ def _events_table(events: Sequence[EventFrequency]) -> Table:
     table = Table(
         title="How often the many-sample theorem's spectral event holds, by number of samples", title_justify="left"
     )
-    for name in ("n = d", "k", *map(str, events[0].samples)):
-        table.add_column(name, justify="right")
+    for heading in ("n = d", "k", *map(str, events[0].samples)):
+        table.add_column(heading, justify="right")
     for event in events:
         table.add_row(str(event.n), str(event.k), *(f"{share:.0%}" for share in event.shares))
     return table
-
-
-def _save(figure: Figure, path: Path) -> None:
-    from io import BytesIO
-
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=100)
-    write_whole(path, buffer.getvalue())

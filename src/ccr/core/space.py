@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,6 +51,26 @@ class Symmetric(BaseEstimator):
 
 
 Dispersion = Angular | Symmetric
+
+
+def parse_dispersion(text: str) -> Dispersion | None:
+    """`none`, `angular`, `angular:FACTOR`, `symmetric` or `symmetric:STRENGTH`, a strength in [0, 1]."""
+    kind, colon, number = text.partition(":")
+    if text == "none":
+        return None
+    try:
+        value = float(number) if colon else None
+    except ValueError:
+        value = math.nan
+    if value is None or math.isfinite(value):
+        if kind == "angular":
+            return Angular(value)
+        if kind == "symmetric" and (value is None or 0 <= value <= 1):
+            return Symmetric(1.0 if value is None else value)
+    raise CCRError(
+        f"dispersion is none, angular, angular:FACTOR, symmetric or symmetric:STRENGTH with a strength in [0, 1], got "
+        f"{text!r}: try symmetric:0.9"
+    )
 
 
 @dataclass(frozen=True, eq=False)

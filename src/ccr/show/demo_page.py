@@ -31,7 +31,7 @@ def demo_page(
     gallery: Sequence[Shown],
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """The whole page, ready to write."""
+    """The page as HTML; `probe` is the linear probe's accuracy in [0, 1], `facts` are (name, value)."""
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
@@ -55,7 +55,7 @@ def demo_page(
         f'<div class="cards">{"".join(cards)}</div>',
         "<h2>How this was made</h2>",
         page.table(("what", ""), facts),
-        '<p class="quiet">' + escape("Photos: supermarket fruit, MIT licence, from a registry package.") + "</p>",
+        '<p class="muted">' + escape("Photos: supermarket fruit, MIT licence, from a registry package.") + "</p>",
     ]
     return page.page("Fruit by concepts", body)
 

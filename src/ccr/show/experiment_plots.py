@@ -13,13 +13,14 @@ from matplotlib.ticker import MaxNLocator
 
 from ccr.core.geometry import coherence, unit_rows
 from ccr.errors import CCRError
+from ccr.show.axes import label_axes
 from ccr.show.style import AGAINST, COLOURS, INK, NEUTRAL
 from ccr.study.experiments.curves import Curve, SweepPoint
 from ccr.study.experiments.sweep import Outcome, Sweep
 
 #: More rows than this are thinned evenly: a heat map cannot show them.
 MOST_ROWS = 256
-#: One shape a dispersion and centring; after the last they begin again.
+#: One shape per dispersion and centring; after the last they begin again.
 SHAPES = "osD^vPX"
 
 
@@ -32,7 +33,7 @@ def training_figure(curves: Sequence[Curve]) -> Figure:
         epochs = np.arange(1, runs.shape[1] + 1)
         axes.plot(epochs, runs.mean(axis=0), color=colour, label=f"{name}, mean of {len(runs)} seeds")
         axes.fill_between(epochs, runs.min(axis=0), runs.max(axis=0), color=colour, alpha=0.2, linewidth=0)
-    _finish(axes, "epoch", "test accuracy, %")
+    label_axes(axes, "epoch", "test accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=2)
     return figure
@@ -42,7 +43,7 @@ def ablation_figure(curves: Sequence[Curve]) -> Figure:
     """Accuracy, length, mean and largest deviation over training, with parts of the method left out."""
     panels = {
         "validation_accuracy": "test accuracy",
-        "length": "concepts an image",
+        "length": "concepts per image",
         "mean_deviation": "mean deviation",
         "max_deviation": "largest deviation",
     }
@@ -51,13 +52,13 @@ def ablation_figure(curves: Sequence[Curve]) -> Figure:
         for curve, colour in zip(curves, COLOURS, strict=False):
             values = curve.column(column)
             axes.plot(np.arange(1, len(values) + 1), values, color=colour, label=curve.name)
-        _finish(axes, "epoch", title)
+        label_axes(axes, "epoch", title)
     figure.axes[0].legend(frameon=False)
     return figure
 
 
 def sweep_figure(points: Sequence[SweepPoint], label: str) -> Figure:
-    """Accuracy (left) and length (right) along a sweep."""
+    """Accuracy (left) and length (right) along a sweep, one line per name; `label` names the swept value."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for name, colour in zip(dict.fromkeys(point.name for point in points), COLOURS, strict=False):
@@ -65,34 +66,44 @@ def sweep_figure(points: Sequence[SweepPoint], label: str) -> Figure:
         values = [point.value for point in chosen]
         left.plot(values, [100 * point.accuracy for point in chosen], "o-", color=colour, label=name)
         right.plot(values, [point.length for point in chosen], "o-", color=colour, label=name)
-    _finish(left, label, "test accuracy, %")
-    _finish(right, label, "concepts an image")
+    label_axes(left, label, "test accuracy, %")
+    label_axes(right, label, "concepts per image")
     left.legend(frameon=False)
     return figure
 
 
-def sweep_pareto(found: Sweep, *, chosen: Outcome | None = None) -> Figure:
+def fixed_lambda_figures(
+    thresholds: Sequence[SweepPoint], radii: Sequence[SweepPoint], threshold: float
+) -> dict[str, Figure]:
+    """The paper's two sweeps by name: over lambda, and over the radius with lambda fixed at `threshold`."""
+    return {
+        "thresholds": sweep_figure(thresholds, "lambda"),
+        "radii": sweep_figure(radii, f"radius (lambda fixed at {threshold:.3f})"),
+    }
+
+
+def sweep_pareto(results: Sweep, *, chosen: Outcome | None = None) -> Figure:
     """Accuracy against length, coloured by how far concepts moved: on validation with its front, and on test.
 
     The line joins the settings that nothing beats on validation. A ring marks the `chosen` setting in both panels;
     with several seeds, bars go from the worst to the best.
     """
-    if not found.outcomes:
+    if not results.outcomes:
         raise CCRError("a Pareto figure needs at least one finished setting, got none: see why they failed")
     figure = Figure(figsize=(10.5, 4.6), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    most = max(outcome.mean("mean_deviation") for outcome in found.outcomes) or 1.0
-    kinds = list(dict.fromkeys((o.setting.dispersion, o.setting.center) for o in found.outcomes))
-    front = np.array([_place(outcome, "validation") for outcome in found.front()])
+    most = max(outcome.mean("mean_deviation") for outcome in results.outcomes) or 1.0
+    kinds = list(dict.fromkeys((o.setting.dispersion, o.setting.center) for o in results.outcomes))
+    front = np.array([_point(outcome, "validation") for outcome in results.front()])
     panels[0].step(front[:, 0], front[:, 1], where="post", color=NEUTRAL, linewidth=1.6, zorder=1)
     for axes, split in zip(panels, ("validation", "test"), strict=True):
         for number, kind in enumerate(kinds):
-            alike = [o for o in found.outcomes if (o.setting.dispersion, o.setting.center) == kind]
+            alike = [o for o in results.outcomes if (o.setting.dispersion, o.setting.center) == kind]
             dots = _dots(axes, alike, split, number, most)
         if chosen is not None:
-            axes.plot(*_place(chosen, split), "o", markersize=15, mfc="none", mec=AGAINST, mew=2, zorder=4)
-        axes.set_title(f"{split}, {found.images[split]} images", loc="left", fontsize=11)
-        _finish(axes, "concepts an image", f"{split} accuracy, %")
+            axes.plot(*_point(chosen, split), "o", markersize=15, mfc="none", mec=AGAINST, mew=2, zorder=4)
+        axes.set_title(f"{split}, {results.images[split]} images", loc="left", fontsize=11)
+        label_axes(axes, "concepts per image", f"{split} accuracy, %")
         axes.tick_params(labelleft=True)
     panels[0].margins(0.08)
     figure.colorbar(dots, ax=list(panels), label="mean deviation of the concepts")
@@ -102,7 +113,7 @@ def sweep_pareto(found: Sweep, *, chosen: Outcome | None = None) -> Figure:
 
 
 def heat_maps(dictionaries: Mapping[str, np.ndarray]) -> Figure:
-    """|Correlation| between concepts, one panel a dictionary, all on one scale."""
+    """|Correlation| between concepts, one panel per dictionary (n, d), all on one scale; many rows are thinned."""
     figure = Figure(figsize=(3.4 * len(dictionaries) + 0.6, 3.6), layout="constrained")
     panels = figure.subplots(1, len(dictionaries), squeeze=False)[0]
     for axes, (name, rows) in zip(panels, dictionaries.items(), strict=True):
@@ -116,18 +127,18 @@ def heat_maps(dictionaries: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
-def _place(outcome: Outcome, split: str) -> tuple[float, float]:
+def _point(outcome: Outcome, split: str) -> tuple[float, float]:
     return outcome.mean(f"{split}_length"), 100 * outcome.mean(f"{split}_accuracy")
 
 
 def _dots(axes: Axes, outcomes: Sequence[Outcome], split: str, number: int, most: float) -> PathCollection:
-    places = np.array([_place(outcome, split) for outcome in outcomes])
+    points = np.array([_point(outcome, split) for outcome in outcomes])
     ends = [outcome.summary()[f"{split}_accuracy"] for outcome in outcomes]
     low, high = (np.array([100 * end[name] for end in ends]) for name in ("min", "max"))
-    axes.vlines(places[:, 0], low, high, color=NEUTRAL, linewidth=1, zorder=2)
+    axes.vlines(points[:, 0], low, high, color=NEUTRAL, linewidth=1, zorder=2)
     return axes.scatter(
-        places[:, 0],
-        places[:, 1],
+        points[:, 0],
+        points[:, 1],
         c=[outcome.mean("mean_deviation") for outcome in outcomes],
         marker=SHAPES[number % len(SHAPES)],
         cmap="viridis",
@@ -150,10 +161,3 @@ def _keys(kinds: Sequence[tuple[str, str]], *, chosen: bool) -> list[Line2D]:
         shape = SHAPES[number % len(SHAPES)]
         keys.append(Line2D([], [], ls="", marker=shape, mfc="white", mec=INK, label=label))
     return keys
-
-
-def _finish(axes: Axes, x: str, y: str) -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from ccr.core.explain import Audit, CarryingConcept, ClassView, Coactivation, ConceptDrift, Contrast, ModelView
 from ccr.errors import CCRError
-from ccr.show.style import AGAINST, COLOURS, FOR, INK, NEUTRAL, said, shortened
+from ccr.show.axes import annotate_right, label_axes, name_rows, set_title
+from ccr.show.style import AGAINST, COLOURS, FOR, INK, NEUTRAL, shortened, signed_name
 
 MARKERS = "osD^vP"
 #: A heat map with more rows than this shows those with most to see.
@@ -19,7 +20,7 @@ MOST_NAMED = 40
 
 
 class ParetoPoint(NamedTuple):
-    """A model as a point: concepts an image, accuracy in [0, 1], mean deviation."""
+    """A model as a point: concepts per image, accuracy in [0, 1], mean deviation."""
 
     name: str
     length: float
@@ -27,48 +28,50 @@ class ParetoPoint(NamedTuple):
     deviation: float
 
 
-def contrast_bars(found: Contrast, *, top: int = 12) -> Figure:
-    """Why one class and not the other: each concept's part of the difference of their logits."""
-    rows = [("bias", found.bias)]
-    rows += [(said(term), term.contribution) for term in found.contributions[:top]]
-    rest = found.contributions[top:]
+def contrast_bars(contrast: Contrast, *, top: int = 12) -> Figure:
+    """Why one class and not the other: the part of the `top` concepts in the difference of their logits."""
+    rows = [("bias", contrast.bias)]
+    rows += [(signed_name(term), term.contribution) for term in contrast.contributions[:top]]
+    rest = contrast.contributions[top:]
     if rest:
         rows.append((f"{len(rest)} others", sum(term.contribution for term in rest)))
     figure, axes = _tall(len(rows))
     _signed(axes, [shortened(name) for name, _ in rows], [value for _, value in rows])
     axes.set_xlabel("part of the difference of logits")
-    _title(
-        axes, f"{shortened(found.prediction)} rather than {shortened(found.other)}\ntogether {found.difference:+.2f}"
-    )
+    classes = f"{shortened(contrast.prediction)} rather than {shortened(contrast.other)}"
+    set_title(axes, f"{classes}\ntogether {contrast.difference:+.2f}")
     return figure
 
 
-def class_view(found: ClassView, *, top: int = 10) -> Figure:
+def class_view(view: ClassView, *, top: int = 10) -> Figure:
     """The concepts that carry a class and those that speak against it; beside each bar, how many of its images
     show it."""
-    shown: list[CarryingConcept] = [*found.carrying[:top], *reversed(found.opposing[: max(1, top // 2)])]
+    shown: list[CarryingConcept] = [*view.carrying[:top], *reversed(view.opposing[: max(1, top // 2)])]
     figure, axes = _tall(max(len(shown), 1))
-    names = [shortened(item.concept if item.code >= 0 else f"not: {item.concept}") for item in shown]
+    names = [shortened(signed_name(item)) for item in shown]
     values = [item.contribution for item in shown]
     _signed(axes, names, values, [f"{item.share:.0%}" for item in shown])
     axes.set_xlabel("contribution where it shows; at the bar: share of the class's images that show it")
-    accuracy = "" if np.isnan(found.accuracy) else f", {found.accuracy:.0%} right"
-    _title(axes, f"{shortened(found.name)}: {found.images} images{accuracy}")
+    accuracy = "" if np.isnan(view.accuracy) else f", {view.accuracy:.0%} right"
+    set_title(axes, f"{shortened(view.name)}: {view.images} images{accuracy}")
     return figure
 
 
-def drift(found: Audit, *, top: int = 25, radius: float | None = None) -> Figure:
-    """How far concepts moved: all of them as a histogram, the `top` of the audit by name, flagged ones marked."""
-    shown = found.concepts[:top]
+def drift(audit: Audit, *, top: int = 25, radius: float | None = None) -> Figure:
+    """How far concepts moved: all of them as a histogram, the first `top` of the audit by name, flagged ones marked.
+
+    `radius`, in (0, 2], is drawn as the edge of the ball; None: no edge.
+    """
+    shown = audit.concepts[:top]
     figure = Figure(figsize=(8, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=[1.3, 0.3 * max(len(shown), 3) + 0.6])
-    _deviations(above, found, radius)
+    _deviations(above, audit, radius)
     for row, item in enumerate(shown):
         colour = AGAINST if item.flagged else FOR
         below.plot([0, item.deviation], [row, row], color=colour, linewidth=1.2)
         below.plot(item.deviation, row, "D" if item.flagged else "o", color=colour, markersize=6)
-        _beside(below, item.deviation, row, _drift_note(item))
-    _named_rows(below, [shortened(item.concept) for item in shown])
+        annotate_right(below, item.deviation, row, _drift_note(item))
+    name_rows(below, [shortened(item.concept) for item in shown])
     below.set_xlabel("deviation (orange diamonds: flagged)")
     below.margins(x=0.3)
     below.set_xlim(left=0)
@@ -82,25 +85,33 @@ def accuracy_curve(
     full: Mapping[str, float] | None = None,
     label: str = "concepts kept",
 ) -> Figure:
-    """Accuracy against the number of concepts kept (accuracy@k or NEC), a line a model.
+    """Accuracy against the number of concepts kept (accuracy@k or NEC), one line per model.
 
-    `accuracies` holds an array for each model, one entry a length, or (seeds, lengths) for a band from the worst to
-    the best. `full`: accuracy with every concept, as a dotted line.
+    Parameters
+    ----------
+    lengths : sequence of float
+        Numbers of concepts kept.
+    accuracies : mapping of name to array
+        Accuracies in [0, 1], (lengths,) or (seeds, lengths); of several seeds a band goes from the worst to the best.
+    full : mapping of name to float, or None
+        Accuracy with every concept, drawn as a dotted line.
+    label : str
+        What the horizontal axis is called.
     """
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    for place, (name, values) in enumerate(accuracies.items()):
+    for number, (name, values) in enumerate(accuracies.items()):
         runs = 100 * np.atleast_2d(np.asarray(values, np.float64))
         if runs.shape[1] != len(lengths):
             raise CCRError(f"{name!r} must have an accuracy for each of {len(lengths)} lengths, got {runs.shape[1]}")
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         text = shortened(name).replace("$", r"\$")
         axes.plot(lengths, runs.mean(axis=0), color=colour, marker=marker, markersize=5, label=text)
         if len(runs) > 1:
             axes.fill_between(lengths, runs.min(axis=0), runs.max(axis=0), color=colour, alpha=0.2, linewidth=0)
         if full is not None and name in full:
             axes.axhline(100 * full[name], color=colour, linestyle=":", linewidth=1)
-    _finish(axes, label + (" (dotted: all of them)" if full else ""), "accuracy, %")
+    label_axes(axes, label + (" (dotted: all of them)" if full else ""), "accuracy, %")
     axes.legend(frameon=False)
     return figure
 
@@ -135,7 +146,7 @@ def pareto(points: Sequence[ParetoPoint]) -> Figure:
         )
     figure.colorbar(dots, ax=axes, label="mean deviation of the concepts")
     axes.margins(0.12)
-    _finish(axes, "concepts an image", "accuracy, %")
+    label_axes(axes, "concepts per image", "accuracy, %")
     return figure
 
 
@@ -165,7 +176,7 @@ def confusion_map(view: ModelView, *, most: int = MOST_NAMED) -> Figure:
     axes.set_ylabel("true class")
     axes.set_xlabel("taken for")
     part = f", the {len(rows)} of {len(view.classes)} classes with most" if len(rows) < len(view.classes) else ""
-    _title(axes, f"Errors by class{part}")
+    set_title(axes, f"Errors by class{part}")
     return figure
 
 
@@ -174,17 +185,17 @@ def coactivation_map(pairs: Sequence[Coactivation], *, most: int = MOST_NAMED) -
     if not pairs:
         raise CCRError("a map of co-activation needs at least one pair of concepts, got none")
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
-    place = {name: row for row, name in enumerate(names)}
+    rows_of = {name: row for row, name in enumerate(names)}
     shares = np.zeros((len(names), len(names)))
     for pair in pairs:
-        first, second = place[pair.first], place[pair.second]
+        first, second = rows_of[pair.first], rows_of[pair.second]
         shares[first, second] = shares[second, first] = pair.jaccard
     rows = _busiest(shares, most)
     cells = shares[np.ix_(rows, rows)]
     np.fill_diagonal(cells, np.nan)
     figure, axes = _map(cells, [names[row] for row in rows], "share of images with either that have both")
     part = f", {len(rows)} of {len(names)} concepts" if len(rows) < len(names) else ""
-    _title(axes, f"Concepts active together{part}")
+    set_title(axes, f"Concepts active together{part}")
     return figure
 
 
@@ -219,15 +230,15 @@ def _map(cells: np.ndarray, names: Sequence[Any], label: str) -> tuple[Figure, A
     return figure, axes
 
 
-def _deviations(axes: Axes, found: Audit, radius: float | None) -> None:
-    sizes = [[item.deviation for item in found.concepts if item.flagged is kind] for kind in (False, True)]
-    last = max([radius or 0.0, found.deviation.max, 1e-9])
+def _deviations(axes: Axes, audit: Audit, radius: float | None) -> None:
+    sizes = [[item.deviation for item in audit.concepts if item.flagged is kind] for kind in (False, True)]
+    last = max([radius or 0.0, audit.deviation.max, 1e-9])
     axes.hist(sizes, bins=np.linspace(0, last * 1.02, 31).tolist(), stacked=True, color=[FOR, AGAINST])
     if radius:
         axes.axvline(radius, color=INK, linestyle="--", linewidth=1)
     edge = f"; dashed: radius {radius:g}" if radius else ""
-    _finish(axes, f"deviation of all {len(found.concepts)} concepts{edge}", "concepts")
-    _title(axes, f"{len(found.flagged)} of {len(found.concepts)} concepts flagged, {found.retention:.0%} retained")
+    label_axes(axes, f"deviation of all {len(audit.concepts)} concepts{edge}", "concepts")
+    set_title(axes, f"{len(audit.flagged)} of {len(audit.concepts)} concepts flagged, {audit.retention:.0%} retained")
 
 
 def _drift_note(item: ConceptDrift) -> str:
@@ -245,32 +256,8 @@ def _signed(axes: Axes, names: Sequence[str], values: Sequence[float], notes: Se
     axes.barh(range(len(values)), values, color=[FOR if value >= 0 else AGAINST for value in values], height=0.7)
     for row, value in enumerate(values):
         text = f"{value:+.2f}" + (f"  {notes[row]}" if notes else "")
-        _beside(axes, max(value, 0.0), row, text)
-    _named_rows(axes, names)
+        annotate_right(axes, max(value, 0.0), row, text)
+    name_rows(axes, names)
     axes.axvline(0.0, color=INK, linewidth=0.8)
     axes.use_sticky_edges = False
     axes.margins(x=0.2)
-
-
-def _beside(axes: Axes, x: float, row: int, text: str) -> None:
-    axes.annotate(text, (x, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
-
-
-def _named_rows(axes: Axes, names: Sequence[str]) -> None:
-    # parse_math off: a concept such as "$5 note" is a name, not a formula
-    axes.set_yticks(range(len(names)))
-    axes.set_yticklabels(names, parse_math=False)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-
-
-def _title(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=11, parse_math=False)
-
-
-def _finish(axes: Axes, x: str, y: str) -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -11,10 +11,10 @@ from typing import Any
 from PIL import Image
 
 from ccr.core.explain import Contrast, Contribution, Explanation
-from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, said
+from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, signed_name
 
 STYLE = f"""
-:root {{ --for: {FOR}; --against: {AGAINST}; --ink: {INK}; --quiet: #666; --line: #ddd; }}
+:root {{ --for: {FOR}; --against: {AGAINST}; --ink: {INK}; --muted: #666; --line: #ddd; }}
 * {{ box-sizing: border-box; }}
 body {{ font: 16px/1.45 system-ui, sans-serif; color: var(--ink); margin: 0 auto; max-width: 1080px; padding: 1rem; }}
 h1 {{ font-size: 1.6rem; margin: .5rem 0; }} h2 {{ font-size: 1.2rem; margin: 2rem 0 .5rem; }}
@@ -36,7 +36,7 @@ th:first-child, td:first-child {{ text-align: left; }}
 .track {{ position: relative; height: .8rem; }}
 .track {{ background: linear-gradient({NEUTRAL}, {NEUTRAL}) center/1px 100% no-repeat; }}
 .bar {{ position: absolute; top: 0; height: 100%; }}
-.quiet {{ color: var(--quiet); font-size: .86rem; overflow-wrap: anywhere; }}
+.muted {{ color: var(--muted); font-size: .86rem; overflow-wrap: anywhere; }}
 td {{ overflow-wrap: anywhere; vertical-align: top; font-variant-numeric: tabular-nums; }}
 th.text, td.text {{ text-align: left; min-width: 7rem; max-width: 24rem; }} td:first-child {{ min-width: 9rem; }}
 td:not(.text):not(:first-child) {{ white-space: nowrap; }}
@@ -47,14 +47,14 @@ td:not(.text):not(:first-child) {{ white-space: nowrap; }}
 .strip img {{ aspect-ratio: 1; object-fit: cover; display: block; }} .columns .term {{ font-size: .9rem; }}
 .columns .term {{ grid-template-columns: minmax(0, 1fr) 9rem 3.6rem; }}
 h4 {{ margin: 1rem 0 .2rem; overflow-wrap: anywhere; }}
-.strip figcaption {{ font-size: .8rem; color: var(--quiet); overflow-wrap: anywhere; line-height: 1.25; }}
+.strip figcaption {{ font-size: .8rem; color: var(--muted); overflow-wrap: anywhere; line-height: 1.25; }}
 .no-image {{ border: 1px dashed var(--line); border-radius: 4px; padding: 1.2rem .4rem; max-width: 230px; }}
-.no-image {{ font-size: .8rem; color: var(--quiet); text-align: center; }}
+.no-image {{ font-size: .8rem; color: var(--muted); text-align: center; }}
 .columns {{ display: grid; gap: .5rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); }}
 .columns > * {{ min-width: 0; }} .columns h4 {{ margin: .3rem 0; font-size: .9rem; overflow-wrap: anywhere; }}
 summary {{ cursor: pointer; overflow-wrap: anywhere; }} details.class {{ border-top: 1px solid var(--line); }}
 details.class > summary {{ font-weight: 600; padding: .6rem 0; }} .card details {{ margin-top: .4rem; }}
-.card summary {{ font-size: .86rem; color: var(--quiet); }}
+.card summary {{ font-size: .86rem; color: var(--muted); }}
 nav a {{ margin-right: 1rem; white-space: nowrap; }} a {{ color: var(--for); }} bdi {{ overflow-wrap: anywhere; }}
 .big-number {{ font-size: 2.2rem; font-weight: 650; line-height: 1.1; }}
 """
@@ -114,7 +114,7 @@ def thumbnail(image: Image.Image, size: int = 230) -> str:
 
 
 def explanation_card(
-    found: Explanation,
+    explanation: Explanation,
     image: Image.Image | str | None = None,
     *,
     truth: Any | None = None,
@@ -124,44 +124,61 @@ def explanation_card(
     top: int = 10,
     big: bool = False,
 ) -> str:
-    """One prediction: image, verdict, and the sum that made it; optionally why not another class.
+    """One prediction as HTML: image, verdict, and the sum that made it; optionally why not another class.
 
-    The image may be HTML already; `more` is HTML to put below the sum.
+    Parameters
+    ----------
+    image : PIL image, str or None
+        The image, or HTML that stands for it.
+    truth : label or None
+        The true class; None: the verdict says nothing about it.
+    against : Contrast or None
+        Why the predicted class and not another.
+    caption : str
+        Text below everything.
+    more : sequence of str
+        HTML to put below the sum.
+    top : int
+        Concepts shown by name; the others are summed.
+    big : bool
+        A card over the full width.
     """
-    sums = [verdict(found, truth), terms(found.bias, found.contributions, top)]
-    sums.append(f'<div class="quiet">bias and {len(found.contributions)} concepts add up to {found.logit:.2f}</div>')
+    sums = [verdict(explanation, truth), terms(explanation.bias, explanation.contributions, top)]
+    sums.append(
+        f'<div class="muted">bias and {len(explanation.contributions)} concepts add up to {explanation.logit:.2f}</div>'
+    )
     sums += more
     parts = [image if isinstance(image, str) else thumbnail(image, 460 if big else 230)] if image is not None else []
     parts.append(f"<div>{''.join(sums)}</div>")
     if against is not None:
         parts.append(f"<div>{contrast(against, top)}</div>")
     if caption:
-        parts.append(f'<div class="quiet">{escape(caption)}</div>')
+        parts.append(f'<div class="muted">{escape(caption)}</div>')
     return f'<section class="card{" big" if big else ""}">' + "\n".join(parts) + "</section>"
 
 
-def contrast(found: Contrast, top: int) -> str:
+def contrast(against: Contrast, top: int) -> str:
     """Why one class rather than another."""
-    heading = f"{name(found.prediction)} rather than {name(found.other)}"
-    together = f'<div class="quiet">together {found.difference:+.2f}</div>'
-    return f'<p class="verdict">{heading}</p>{terms(found.bias, found.contributions, top)}{together}'
+    heading = f"{name(against.prediction)} rather than {name(against.other)}"
+    together = f'<div class="muted">together {against.difference:+.2f}</div>'
+    return f'<p class="verdict">{heading}</p>{terms(against.bias, against.contributions, top)}{together}'
 
 
-def verdict(found: Explanation, truth: Any | None) -> str:
+def verdict(explanation: Explanation, truth: Any | None) -> str:
     """What was predicted, how surely, and whether it is right."""
-    said_class = f"{name(found.prediction)}, {found.probability:.0%}"
+    prediction = f"{name(explanation.prediction)}, {explanation.probability:.0%}"
     if truth is None:
-        return f'<p class="verdict">{said_class}</p>'
-    if str(truth) == str(found.prediction):
-        return f'<p class="verdict right">{said_class}: right</p>'
-    return f'<p class="verdict wrong">{said_class}: wrong, it is {name(truth)}</p>'
+        return f'<p class="verdict">{prediction}</p>'
+    if str(truth) == str(explanation.prediction):
+        return f'<p class="verdict right">{prediction}: right</p>'
+    return f'<p class="verdict wrong">{prediction}: wrong, it is {name(truth)}</p>'
 
 
 def terms(bias: float, contributions: Sequence[Contribution], top: int) -> str:
     """A sum as bars: bias, the largest contributions, the others."""
     shown = [("bias", bias, "the same for every image")]
     shown += [
-        (said(term), term.contribution, f"code {term.code:.3f} x weight {term.weight:.3f}")
+        (signed_name(term), term.contribution, f"code {term.code:.3f} x weight {term.weight:.3f}")
         for term in contributions[:top]
     ]
     rest = contributions[top:]

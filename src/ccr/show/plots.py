@@ -12,33 +12,33 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ccr.core.explain import Contrast, Explanation
-from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, said, shortened
+from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, shortened, signed_name
 
 
-def explanation(found: Explanation, image: Any | None = None, *, top: int = 10, truth: Any | None = None) -> Figure:
+def explanation(explained: Explanation, image: Any | None = None, *, top: int = 10, truth: Any | None = None) -> Figure:
     """The paper's picture of a prediction: the image, its `top` largest code entries, and those concepts' weights for
     the predicted class. Blue speaks for the class, orange against it."""
-    terms = sorted(found.contributions, key=lambda term: -abs(term.code))[:top]
+    terms = sorted(explained.contributions, key=lambda term: -abs(term.code))[:top]
     panels = [0.9, 1.0, 1.0] if image is not None else [1.0, 1.0]
     figure = Figure(figsize=(3.6 * sum(panels) + 1.6, 1.4 + 0.3 * max(len(terms), 4)), layout="constrained")
     axes = figure.subplots(1, len(panels), width_ratios=panels, squeeze=False)[0]
-    figure.suptitle(_headline(found, truth), color=INK, fontsize=12, x=0.01, ha="left")
+    figure.suptitle(_headline(explained, truth), color=INK, fontsize=12, x=0.01, ha="left")
     if image is not None:
         axes[0].imshow(np.asarray(image))
         axes[0].set_axis_off()
     colours = [FOR if term.contribution >= 0 else AGAINST for term in terms]
-    names = [shortened(said(term)) for term in terms]
+    names = [shortened(signed_name(term)) for term in terms]
     _bars(axes[-2], names, [term.code for term in terms], colours, "code")
     _bars(axes[-1], [""] * len(terms), [term.weight for term in terms], colours, "weight for the class")
     return figure
 
 
-def waterfall(found: Explanation | Contrast, *, top: int = 12) -> Figure:
+def waterfall(explained: Explanation | Contrast, *, top: int = 12) -> Figure:
     """The sum, step by step: bias, the `top` largest contributions, the rest, and the logit they add up to."""
-    total = found.logit if isinstance(found, Explanation) else found.difference
-    steps: list[tuple[str, float]] = [("bias", found.bias)]
-    steps += [(shortened(said(term)), term.contribution) for term in found.contributions[:top]]
-    rest = found.contributions[top:]
+    total = explained.logit if isinstance(explained, Explanation) else explained.difference
+    steps: list[tuple[str, float]] = [("bias", explained.bias)]
+    steps += [(shortened(signed_name(term)), term.contribution) for term in explained.contributions[:top]]
+    rest = explained.contributions[top:]
     if rest:
         steps.append((f"{len(rest)} others", sum(term.contribution for term in rest)))
     figure = Figure(figsize=(7.5, 1.2 + 0.3 * (len(steps) + 1)), layout="constrained")
@@ -52,19 +52,19 @@ def waterfall(found: Explanation | Contrast, *, top: int = 12) -> Figure:
         )
         level += size
     axes.barh(len(steps), total, color=INK, height=0.7)
-    ending = "logit" if isinstance(found, Explanation) else "difference of logits"
+    ending = "logit" if isinstance(explained, Explanation) else "difference of logits"
     _names(axes, [name for name, _ in steps] + [ending])
     axes.use_sticky_edges = False
     axes.margins(x=0.12)
-    title = f"{shortened(found.prediction)}" + (
-        f" rather than {shortened(found.other)}" if isinstance(found, Contrast) else ""
+    title = f"{shortened(explained.prediction)}" + (
+        f" rather than {shortened(explained.other)}" if isinstance(explained, Contrast) else ""
     )
     axes.set_title(title, loc="left", fontsize=12, parse_math=False)
     return figure
 
 
 def png(figure: Figure, *, dpi: int = 130) -> bytes:
-    """The figure as PNG bytes."""
+    """The figure as PNG bytes, at `dpi` dots per inch."""
     buffer = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # an emoji in a name is drawn as a box
@@ -72,12 +72,12 @@ def png(figure: Figure, *, dpi: int = 130) -> bytes:
     return buffer.getvalue()
 
 
-def _headline(found: Explanation, truth: Any | None) -> str:
-    text = f"{shortened(found.prediction)}, {found.probability:.0%}".replace("$", r"\$")
+def _headline(explanation: Explanation, truth: Any | None) -> str:
+    text = f"{shortened(explanation.prediction)}, {explanation.probability:.0%}".replace("$", r"\$")
     if truth is None:
         return text
     return text + (
-        " (right)" if str(truth) == str(found.prediction) else f" (wrong: it is {shortened(truth)})"
+        " (right)" if str(truth) == str(explanation.prediction) else f" (wrong: it is {shortened(truth)})"
     ).replace("$", r"\$")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccr.core.explain import Contribution
+from typing import Any
 
 FOR, AGAINST, NEUTRAL, INK = "#0072B2", "#D55E00", "#999999", "#222222"
 #: Lines of one figure.
@@ -16,6 +16,6 @@ def shortened(name: object, most: int = 40) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def said(term: Contribution) -> str:
-    """A concept as it counted: one with a negative code counted by being away from the image."""
+def signed_name(term: Any) -> str:
+    """The name of a `concept` as its `code` counted: one with a negative code counted by being away from the image."""
     return term.concept if term.code >= 0 else f"not: {term.concept}"

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ccr.show.style import COLOURS
 from ccr.study.theory import EventFrequency, NecessityCurve, PhaseDiagram, Run
 
-#: Okabe and Ito's colours, told apart by people of every colour vision.
-BLUE, ORANGE, GREEN, PURPLE, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"
+BLUE, ORANGE, GREEN, PURPLE = COLOURS[:4]
+BLACK = "#000000"
 
 
 def paper_figure(runs: Sequence[Run]) -> Figure:
@@ -72,7 +73,7 @@ def event_figure(events: Sequence[EventFrequency]) -> Figure:
         )
     axis.set(xscale="log", xlabel="samples m", ylabel="share of worlds", ylim=(-0.03, 1.03))
     axis.set_title(
-        f"Where the many-sample theorem applies: its spectral event\n({events[0].worlds} worlds a point)", fontsize=10
+        f"Where the many-sample theorem applies: its spectral event\n({events[0].worlds} worlds per point)", fontsize=10
     )
     axis.legend(frameon=False)
     return figure

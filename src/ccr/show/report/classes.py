@@ -11,6 +11,7 @@ from ccr.core.explain import CarryingConcept, ClassView, Confusion, ModelView
 from ccr.show import page
 from ccr.show.report.headline import Measured
 from ccr.show.report.pictures import Pictures
+from ccr.show.style import signed_name
 
 #: Images of a class, and of all classes together: beyond, the hardest classes have them.
 EACH, MOST_IMAGES = 4, 240
@@ -25,30 +26,33 @@ def class_sections(
     model: Measured,
     baseline: Measured | None,
     truth: np.ndarray,
-    sureness: np.ndarray,
+    confidence: np.ndarray,
     pictures: Pictures,
 ) -> list[str]:
-    """A table of all classes, hardest first, and a section for each."""
-    found = {name: view.of_class(name, top=TOP) for name in view.classes if view.images[view.classes.index(name)]}
-    order = sorted(found, key=lambda name: (found[name].accuracy, str(name)))
+    """A table of all classes, hardest first, and a section for each, as HTML.
+
+    `truth` (m,) are labels, `confidence` (m,) the probabilities of the model's predictions.
+    """
+    views = {name: view.of_class(name, top=TOP) for name in view.classes if view.images[view.classes.index(name)]}
+    order = sorted(views, key=lambda name: (views[name].accuracy, str(name)))
     numbers = {name: number for number, name in enumerate(view.classes)}
-    parts = [_table([found[name] for name in order], numbers, view, baseline)]
+    parts = [_table([views[name] for name in order], numbers, view, baseline)]
     with_images = set(order[: MOST_IMAGES // EACH])
     if len(order) > len(with_images):
-        parts.append(f'<p class="quiet">The {len(with_images)} hardest of {len(order)} classes have images.</p>')
+        parts.append(f'<p class="muted">The {len(with_images)} hardest of {len(order)} classes have images.</p>')
     for name in order:
-        rows = _examples(truth == name, model.predictions, truth, sureness) if name in with_images else []
-        body = _section(found[name], _confusions(view, numbers[name]), pictures.strip(rows))
-        summary = f"{page.name(name)} <span class='quiet'>{_counted(found[name])}</span>"
+        rows = _examples(truth == name, model.predictions, truth, confidence) if name in with_images else []
+        body = _section(views[name], _confusions(view, numbers[name]), pictures.strip(rows))
+        summary = f"{page.name(name)} <span class='muted'>{_counted(views[name])}</span>"
         # The anchor is inside: a link to it unfolds the section.
         inner = f'<div id="class-{numbers[name]}">{body}</div>'
         parts.append(page.details(summary, inner, opened=len(order) <= MOST_OPEN, kind="class"))
     return parts
 
 
-def _table(found: Sequence[ClassView], numbers: dict, view: ModelView, baseline: Measured | None) -> str:
+def _table(views: Sequence[ClassView], numbers: dict, view: ModelView, baseline: Measured | None) -> str:
     rows = []
-    for item in found:
+    for item in views:
         row = numbers[item.name]
         wrong = view.confusion[row].copy()
         wrong[row] = 0
@@ -58,26 +62,26 @@ def _table(found: Sequence[ClassView], numbers: dict, view: ModelView, baseline:
         if baseline is not None:
             before = baseline.evaluation.per_class.get(item.name)
             cells.append("" if before is None else f"{100 * (item.accuracy - before):+.0f}")
-        carrying = ", ".join(page.name(_said(concept)) for concept in item.carrying[:3])
+        carrying = ", ".join(page.name(signed_name(concept)) for concept in item.carrying[:3])
         rows.append([*cells, taken, carrying])
     header = ["class", "images", "right", *(["vs baseline"] if baseline is not None else []), "most taken for"]
     texts = (len(header) - 1, len(header))
     return page.table_of_html([*header, "carried by"], rows, texts=texts)
 
 
-def _section(found: ClassView, confusions: Sequence[Confusion], strip: str) -> str:
-    scale = max((abs(item.contribution) for item in (*found.carrying, *found.opposing)), default=0.0)
-    lists = [_concepts("Speaks for it", found.carrying, scale), _concepts("Speaks against it", found.opposing, scale)]
-    pairs = [_pair(pair, found) for pair in confusions]
+def _section(view: ClassView, confusions: Sequence[Confusion], strip: str) -> str:
+    scale = max((abs(item.contribution) for item in (*view.carrying, *view.opposing)), default=0.0)
+    lists = [_concepts("Speaks for it", view.carrying, scale), _concepts("Speaks against it", view.opposing, scale)]
+    pairs = [_pair(pair, view) for pair in confusions]
     return "".join([strip, f'<div class="columns">{"".join(lists)}</div>', *pairs])
 
 
 def _concepts(title: str, items: Sequence[CarryingConcept], scale: float) -> str:
     if not items:
-        return f"<div><h4>{escape(title)}</h4><div class='quiet'>nothing</div></div>"
+        return f"<div><h4>{escape(title)}</h4><div class='muted'>nothing</div></div>"
     rows = [
         (
-            _said(item),
+            signed_name(item),
             item.contribution,
             f"weight {item.weight:.2f} x mean code {item.code:.3f} in the {item.share:.0%} of its images that show it",
         )
@@ -86,13 +90,13 @@ def _concepts(title: str, items: Sequence[CarryingConcept], scale: float) -> str
     return f"<div><h4>{escape(title)}</h4>{page.bars(rows, scale=scale)}</div>"
 
 
-def _pair(pair: Confusion, found: ClassView) -> str:
-    other = pair.second if pair.first == found.name else pair.first
+def _pair(pair: Confusion, view: ClassView) -> str:
+    other = pair.second if pair.first == view.name else pair.first
     apart = ", ".join(page.name(item.concept) for item in pair.separating[:4]) or "nothing"
     mixed = ", ".join(page.name(item.concept) for item in pair.confusing[:4])
     errors = "error" if pair.errors == 1 else "errors"
     text = f"Confused with {page.name(other)} ({pair.errors} {errors}): told apart by {apart}"
-    return f'<p class="quiet">{text}{f"; mixed up by {mixed}" if mixed else ""}.</p>'
+    return f'<p class="muted">{text}{f"; mixed up by {mixed}" if mixed else ""}.</p>'
 
 
 def _confusions(view: ModelView, row: int) -> list[Confusion]:
@@ -105,22 +109,18 @@ def _confusions(view: ModelView, row: int) -> list[Confusion]:
 
 
 def _examples(
-    own: np.ndarray, predictions: np.ndarray, truth: np.ndarray, sureness: np.ndarray
+    of_class: np.ndarray, predictions: np.ndarray, truth: np.ndarray, confidence: np.ndarray
 ) -> list[tuple[int, str]]:
     """The surest right ones and the surest wrong ones, half and half where there are enough."""
-    rows = np.flatnonzero(own)
-    rows = rows[np.argsort(-sureness[rows], kind="stable")]
+    rows = np.flatnonzero(of_class)
+    rows = rows[np.argsort(-confidence[rows], kind="stable")]
     right = rows[predictions[rows] == truth[rows]].tolist()
     wrong = rows[predictions[rows] != truth[rows]].tolist()
     few = min(len(wrong), max(EACH // 2, EACH - len(right)))
-    return [(row, f"right, {sureness[row]:.0%}") for row in right[: EACH - few]] + [
-        (row, f"taken for {page.name(predictions[row])}, {sureness[row]:.0%}") for row in wrong[:few]
+    return [(row, f"right, {confidence[row]:.0%}") for row in right[: EACH - few]] + [
+        (row, f"taken for {page.name(predictions[row])}, {confidence[row]:.0%}") for row in wrong[:few]
     ]
 
 
-def _said(item: CarryingConcept) -> str:
-    return item.concept if item.code >= 0 else f"not: {item.concept}"
-
-
-def _counted(found: ClassView) -> str:
-    return f"{found.images:,} images, {found.accuracy:.0%} right"
+def _counted(view: ClassView) -> str:
+    return f"{view.images:,} images, {view.accuracy:.0%} right"

@@ -15,27 +15,27 @@ from ccr.show.report.pictures import Pictures
 MOST_ROWS, MOST_STRIPS = 40, 6
 
 
-def drift_section(found: Audit, *, radius: float, pictures: Pictures) -> list[str]:
+def drift_section(audit: Audit, *, radius: float, pictures: Pictures) -> list[str]:
     """Which concepts may no longer be what their names say."""
-    flagged = len(found.flagged)
-    figure = model_plots.drift(found, top=20, radius=radius or None)
+    flagged = len(audit.flagged)
+    figure = model_plots.drift(audit, top=20, radius=radius or None)
     parts = [
-        f"<p>{flagged} of {len(found.concepts):,} concepts are flagged: look before you trust their names.</p>",
+        f"<p>{flagged} of {len(audit.concepts):,} concepts are flagged: look before you trust their names.</p>",
         page.drawing(plots.png(figure, dpi=110), "how far concepts moved, flagged ones first"),
-        f"<ul class='quiet'>{''.join(f'<li>{escape(flag)}: {escape(text)}</li>' for flag, text in FLAGS.items())}</ul>",
+        f"<ul class='muted'>{''.join(f'<li>{escape(flag)}: {escape(text)}</li>' for flag, text in FLAGS.items())}</ul>",
     ]
-    shown = found.concepts[: min(MOST_ROWS, max(flagged, 10))]
+    shown = audit.concepts[: min(MOST_ROWS, max(flagged, 10))]
     header = ("concept", "flags", "deviation", "before", "after", "both / either", "nearest before", "nearest now")
     table = page.table(header, [_cells(item) for item in shown], texts=(1, 6, 7))
     parts.append(page.details(f"The first {len(shown)} concepts of the audit", table))
-    parts += [_strip(item, pictures) for item in found.flagged[:MOST_STRIPS]]
+    parts += [_strip(item, pictures) for item in audit.flagged[:MOST_STRIPS]]
     return parts
 
 
 def _cells(item: ConceptDrift) -> list[str]:
     counted = [str(item.active_before), str(item.active_after), f"{item.overlap:.0%}"]
     before, after = (
-        ", ".join(near.concept for near in found[:3]) for found in (item.nearest_before, item.nearest_after)
+        ", ".join(near.concept for near in nearest[:3]) for nearest in (item.nearest_before, item.nearest_after)
     )
     near = [before, "the same" if after == before else after]
     return [
@@ -66,7 +66,7 @@ def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:
         f"<div><h4>Most often together</h4>"
         f"{page.table(('concept', 'and', 'both / either', 'lift'), together, texts=(1,))}</div>",
     )
-    idle = f'<p class="quiet">Concepts that no image shows, or that have no weight ({len(unused)}): {names}{rest}.</p>'
+    idle = f'<p class="muted">Concepts that no image shows, or that have no weight ({len(unused)}): {names}{rest}.</p>'
     return [f'<div class="columns">{"".join(tables)}</div>', idle]
 
 

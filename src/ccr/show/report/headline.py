@@ -14,7 +14,7 @@ from ccr.show import page
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A model on the rows of a report: what `evaluate` found and what it predicted (m,)."""
+    """A model on the rows of a report: what `evaluate` measured and what it predicted (m,)."""
 
     model: ConceptClassifier
     evaluation: Evaluation
@@ -26,20 +26,20 @@ class Measured:
 
 
 def headline(model: Measured, baseline: Measured | None, probe: float | None, truth: np.ndarray) -> list[str]:
-    """The numbers in a table, and what they mean in a sentence."""
-    found = model.evaluation
-    rows = [("this model", *_numbers(found))]
+    """The numbers in a table, and what they mean in a sentence; `probe` in [0, 1], `truth` (m,) are labels."""
+    evaluation = model.evaluation
+    rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:
         rows.append((f"baseline (radius {baseline.model.radius:g})", *_numbers(baseline.evaluation)))
     if probe is not None:
-        interval = wilson_interval(round(probe * found.n), found.n)
+        interval = wilson_interval(round(probe * evaluation.n), evaluation.n)
         rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", _interval(interval), *[""] * 4))
     header = ("", "accuracy", "95 % interval", "length", "moved", "most", "kept")
     parts = [
-        f'<p><span class="big-number">{found.accuracy:.1%}</span> of {found.n:,} images right, with '
-        f"{found.length:.1f} of {len(model.model.concepts_):,} concepts an image.</p>",
+        f'<p><span class="big-number">{evaluation.accuracy:.1%}</span> of {evaluation.n:,} images right, with '
+        f"{evaluation.length:.1f} of {len(model.model.concepts_):,} concepts per image.</p>",
         page.table(header, rows),
-        '<p class="quiet">length: concepts an image; moved, most: mean and largest deviation of a concept from where '
+        '<p class="muted">length: concepts per image; moved, most: mean and largest deviation of a concept from where '
         "it started; kept: share of concepts that are still nearest to themselves.</p>",
     ]
     if baseline is not None:
@@ -56,14 +56,14 @@ def _against(model: Measured, baseline: Measured, truth: np.ndarray) -> str:
     )
 
 
-def _numbers(found: Evaluation) -> tuple[str, ...]:
+def _numbers(evaluation: Evaluation) -> tuple[str, ...]:
     return (
-        f"{found.accuracy:.1%}",
-        _interval(found.interval),
-        f"{found.length:.1f}",
-        f"{found.deviation.mean:.3f}",
-        f"{found.deviation.max:.3f}",
-        f"{found.retention:.0%}",
+        f"{evaluation.accuracy:.1%}",
+        _interval(evaluation.interval),
+        f"{evaluation.length:.1f}",
+        f"{evaluation.deviation.mean:.3f}",
+        f"{evaluation.deviation.max:.3f}",
+        f"{evaluation.retention:.0%}",
     )
 
 

@@ -1,9 +1,9 @@
-"""The whole report."""
+"""The report as one page."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 import ccr
 from ccr.core.concepts import Concepts
 from ccr.models.classifier import ConceptClassifier
+from ccr.progress import Tell, no_progress
 from ccr.show import model_plots, page, plots
 from ccr.show.report import classes, concepts, gallery
 from ccr.show.report.headline import Measured, headline
@@ -27,7 +28,6 @@ SECTIONS = {
 }
 #: Rows read at a time.
 CHUNK = 8192
-Progress = Callable[[int, int, str], None]
 
 
 def report_page(
@@ -41,27 +41,38 @@ def report_page(
     title: str = "Report",
     notes: Sequence[str] = (),
     facts: Sequence[tuple[str, str]] = (),
-    progress: Progress | None = None,
+    tell: Tell = no_progress,
 ) -> str:
     """A model on the labelled `rows` (an embedding store, or a part of one) as one static page.
 
-    `baseline` is another model to compare with, `probe` a linear probe's accuracy on the same rows. `images` are the
-    explained predictions. `notes` are said at the top; `facts` join the settings at the end.
+    Parameters
+    ----------
+    rows : EmbeddingStore
+        m embeddings with labels `y` (m,); images that cannot be read are named instead of shown.
+    baseline : ConceptClassifier or None
+        Another model to compare with.
+    probe : float or None
+        A linear probe's accuracy on the same rows, in [0, 1].
+    images : int
+        Number of explained predictions, at least 0; `mistakes_first` shows wrong ones before right ones.
+    notes : sequence of str
+        Sentences at the top of the page.
+    facts : sequence of (name, value)
+        Joined to the settings at the end.
     """
-    tell = progress or (lambda done, total, what: None)
     truth, pictures = rows.y, Pictures(rows)
     tell(0, len(SECTIONS), "measuring")
     ours = Measured.on(model, rows)
     theirs = None if baseline is None else Measured.on(baseline, rows)
-    view, sureness = model.view(rows), _sureness(model, rows)
+    view, confidence = model.view(rows), _confidence(model, rows)
     parts = {"numbers": headline(ours, theirs, probe, truth)}
     tell(1, len(SECTIONS), "explaining predictions")
     right = np.asarray(ours.predictions == truth)
-    chosen = gallery.gallery_rows(truth, right, sureness, count=images, mistakes=mistakes_first)
+    chosen = gallery.gallery_rows(truth, right, confidence, count=images, mistakes=mistakes_first)
     shown = gallery.cards(ours, rows, truth, chosen, view=view, pictures=pictures, baseline=theirs)
     parts["gallery"] = [_how_chosen(chosen, right, mistakes_first), f'<div class="cards">{"".join(shown)}</div>']
     tell(2, len(SECTIONS), "classes")
-    parts["classes"] = [_confusion(view), *classes.class_sections(view, ours, theirs, truth, sureness, pictures)]
+    parts["classes"] = [_confusion(view), *classes.class_sections(view, ours, theirs, truth, confidence, pictures)]
     tell(3, len(SECTIONS), "concepts")
     parts["concepts"] = concepts.use_section(view, model.coactivation(rows, top=12))
     parts["drift"] = concepts.drift_section(model.audit(rows), radius=model.radius, pictures=pictures)
@@ -74,8 +85,8 @@ def report_page(
 
 def _top(title: str, parts: dict[str, list[str]], notes: Sequence[str]) -> str:
     links = "".join(f'<a href="#{key}">{SECTIONS[key]}</a> ' for key in parts)
-    said = "".join(f'<p class="quiet">{page.name(note)}</p>' for note in notes)
-    return f"<h1>{page.name(title)}</h1><nav>{links}</nav>{said}"
+    lines = "".join(f'<p class="muted">{page.name(note)}</p>' for note in notes)
+    return f"<h1>{page.name(title)}</h1><nav>{links}</nav>{lines}"
 
 
 def _bodies(parts: dict[str, list[str]]) -> list[str]:
@@ -107,7 +118,7 @@ def _settings(model: ConceptClassifier, rows: Any) -> list[tuple[str, str]]:
         ("images", f"{len(rows):,}, embeddings {_digest(_chunks(rows))}"),
         ("classes", f"{len(model.classes_):,}"),
         ("concepts", f"{len(model.concepts_):,}"),
-        ("encoder", f"{model.encoder_ or 'not said'}, fingerprint {model.encoder_fingerprint_ or 'not said'}"),
+        ("encoder", f"{model.encoder_ or 'unknown'}, fingerprint {model.encoder_fingerprint_ or 'unknown'}"),
         ("weights", _digest([model.concepts_.embeddings, model.coef_, model.intercept_])),
         ("threshold", f"{model.threshold_:.4g}"),
         ("epochs", f"{len(model.history_)}, kept {model.best_epoch_}"),
@@ -117,7 +128,7 @@ def _settings(model: ConceptClassifier, rows: Any) -> list[tuple[str, str]]:
     return [*facts, ("settings", ", ".join(f"{name}={value!r}" for name, value in sorted(chosen.items())))]
 
 
-def _sureness(model: ConceptClassifier, rows: Any) -> np.ndarray:
+def _confidence(model: ConceptClassifier, rows: Any) -> np.ndarray:
     """The probability of each prediction (m,), without holding all classes' at once."""
     return np.concatenate([model.predict_proba(chunk).max(axis=1) for chunk in _chunks(rows)])
 
@@ -129,7 +140,7 @@ def _chunks(rows: Any) -> Iterator[np.ndarray]:
 
 def _digest(arrays: Iterable[np.ndarray]) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of what the arrays hold."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for array in arrays:
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()[:16]
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]

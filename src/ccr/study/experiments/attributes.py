@@ -18,7 +18,7 @@ from ccr.models.classifier import ConceptClassifier
 @dataclass(frozen=True)
 class Agreement:
     """Mean over concepts of the AUC with which a class's mean code tells classes that have the attribute from those
-    that have not, with its interval over concepts; 0.5 is chance."""
+    that have not, in [0, 1], with its interval over concepts; 0.5 is chance. `by_concept` (n,) has each concept's."""
 
     auc: float
     interval: Interval
@@ -42,14 +42,24 @@ def auc_by_column(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def agreement(codes: Any, y: np.ndarray, truth: np.ndarray) -> Agreement:
-    """Agreement of codes (m, n), whose images have the class numbers y, with the classes' attributes (C, n)."""
+    """Agreement of codes with what people saw in the images of each class.
+
+    Parameters
+    ----------
+    codes : sparse matrix or array (m, n)
+        Codes of the images.
+    y : array (m,)
+        Class numbers of the images, in [0, C); every class has an image.
+    truth : boolean array (C, n)
+        Which class has which attribute; every attribute differs between classes.
+    """
     classes = np.arange(len(truth))
     counts = np.bincount(y, minlength=len(classes))
     if (counts == 0).any():
         raise CCRError(f"class {int(np.argmin(counts))} has attributes but no images: leave it out")
     member = (y[None, :] == classes[:, None]) / counts[:, None]
-    found = auc_by_column(np.asarray(member @ codes), truth)
-    return Agreement(float(found.mean()), paired_bootstrap(found[None, :])[0][0], found)
+    by_concept = auc_by_column(np.asarray(member @ codes), truth)
+    return Agreement(float(by_concept.mean()), paired_bootstrap(by_concept[None, :])[0][0], by_concept)
 
 
 def agreement_before_and_after(
@@ -57,7 +67,8 @@ def agreement_before_and_after(
 ) -> tuple[Agreement, Agreement]:
     """Agreement of the model's codes where its refinement started (at the same length) and where it ended.
 
-    Columns of `truth` (C, n) are the model's concepts in order, y are numbers of the rows of `truth`.
+    X (m, d) are embeddings; the columns of `truth` (C, n) are the model's concepts in order, and y (m,) numbers its
+    rows.
     """
     start, end = model.initial_concepts_.embeddings, model.concepts_.embeddings
     embeddings = Embeddings(X, mean=model.space_.image_mean)

@@ -6,8 +6,9 @@ never chosen by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,18 @@ from ccr.core.concepts import Concepts
 from ccr.core.metrics import explanation_length
 from ccr.core.refine import Epoch
 from ccr.models.classifier import ConceptClassifier
-from ccr.study.experiments.gain import Part
+from ccr.progress import Tell, no_progress
+from ccr.study.experiments.part import Part
 
+#: Radii of the sweep over the radius, and lambdas of the other one in units of the fixed lambda.
+RADII, LAMBDAS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5), (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 #: A radius that never binds on the unit sphere: refinement without projection.
 UNBOUND = 2.0
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One training followed by epoch; `validation_accuracy` of its epochs is test accuracy."""
+    """One training followed by epoch; the `validation_accuracy` of its epochs is test accuracy, in [0, 1]."""
 
     name: str
     seed: int
@@ -40,7 +44,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One fit of a sweep, measured on the test split at its last epoch."""
+    """One fit of a sweep, measured on the test split at its last epoch; `value` is its lambda or its radius."""
 
     name: str
     value: float
@@ -54,45 +58,96 @@ class SweepPoint:
 
 @dataclass(frozen=True, eq=False)
 class Workbench:
-    """What all fits of the figures share: concepts, data, options, and who is told about progress."""
+    """What all fits of the figures share.
+
+    Parameters
+    ----------
+    options : mapping
+        Parameters of every `ConceptClassifier`.
+    tell : Tell
+        Called before each fit.
+    total : int
+        How many fits there will be, for `tell`.
+    """
 
     concepts: Concepts
     train: Part
     test: Part
     options: Mapping[str, Any]
-    tell: Callable[[str], None] = lambda what: None
+    tell: Tell = no_progress
+    total: int = 0
+    done: Iterator[int] = field(default_factory=count, repr=False)
 
     def fit(self, what: str, **changes: Any) -> ConceptClassifier:
         """A model whose history follows the test split; nothing is chosen by it."""
-        self.tell(what)
+        self.tell(next(self.done), self.total, what)
         settings = {**self.options, "n_iter_no_change": 10**6, "tol": 1.0, **changes}
         model = ConceptClassifier(self.concepts, **settings)
         return model.fit(self.train.X, self.train.y, validation=(self.test.X, self.test.y))
 
     def threshold(self, length: float) -> float:
-        """Lambda at which the unrefined, dispersed concepts have this length on the training data."""
+        """The lambda at which the unrefined, dispersed concepts have this length on the training data."""
         model = self.fit("calibrating lambda", coder=HardThreshold(length=length), radius=0.0, max_iter=1)
         return model.threshold_
+
+
+@dataclass(frozen=True)
+class PaperCurves:
+    """The paper's curves and sweeps; all but `training` hold lambda at `threshold`."""
+
+    threshold: float
+    training: tuple[Curve, ...]
+    ablations: tuple[Curve, ...]
+    thresholds: tuple[SweepPoint, ...]
+    radii: tuple[SweepPoint, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        lists = {name: value for name, value in vars(self).items() if name != "threshold"}
+        plain = {name: [item.to_dict() for item in items] for name, items in lists.items()}
+        return {"threshold": self.threshold, **plain}
+
+
+def paper_curves(bench: Workbench, *, length: float, radius: float, seeds: Sequence[int]) -> PaperCurves:
+    """Training by epoch at this length; ablations and sweeps at the lambda that gives the length before refinement.
+
+    Parameters
+    ----------
+    length : float
+        Concepts per image, at least 1.
+    radius : float
+        How far CCR may move a concept, in (0, 2].
+    seeds : sequence of int
+        Seeds of the training curves.
+    """
+    threshold = bench.threshold(length)
+    return PaperCurves(
+        threshold,
+        tuple(training_curves(bench, length=length, radius=radius, seeds=seeds)),
+        tuple(ablation_curves(bench, threshold=threshold, radius=radius)),
+        tuple(threshold_sweep(bench, [threshold * factor for factor in LAMBDAS], radius=radius)),
+        tuple(radius_sweep(bench, RADII, threshold=threshold)),
+    )
+
+
+def paper_fits(seeds: int) -> int:
+    """How many fits `paper_curves` makes."""
+    return 1 + 2 * seeds + 3 + 2 * len(LAMBDAS) + len(RADII)
 
 
 def training_curves(bench: Workbench, *, length: float, radius: float, seeds: Sequence[int]) -> list[Curve]:
     """CCR and its baseline, epoch by epoch, for every seed, at the same held length."""
     names = {"baseline": 0.0, "CCR": radius}
+    coder = HardThreshold(length=length)
     return [
-        Curve(
-            name,
-            seed,
-            bench.fit(
-                f"{name}, seed {seed}", coder=HardThreshold(length=length), radius=size, random_state=seed
-            ).history_,
-        )
+        Curve(name, seed, bench.fit(f"{name}, seed {seed}", coder=coder, radius=size, random_state=seed).history_)
         for name, size in names.items()
         for seed in seeds
     ]
 
 
 def ablation_curves(bench: Workbench, *, threshold: float, radius: float) -> list[Curve]:
-    """The whole method, without dispersion, and without projection, at the same lambda."""
+    """The full method, without dispersion, and without projection, at the same lambda."""
     coder = HardThreshold(threshold=threshold)
     changes: dict[str, dict[str, Any]] = {
         "CCR": {"radius": radius},

@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 
 from ccr.core.concepts import Concepts
+from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr.study.experiments.curves import SweepPoint, Workbench, radius_sweep, threshold_sweep
-from ccr.study.experiments.gain import Part
+from ccr.study.experiments.curves import LAMBDAS, RADII, SweepPoint, Workbench, radius_sweep, threshold_sweep
+from ccr.study.experiments.part import Part
 from ccr.study.experiments.settings import Setting
-from ccr.study.experiments.sweep import Tell
-
-#: Radii to draw where the grid has fewer than three.
-RADII = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
-#: Lambdas to draw where the grid has fewer than three, in units of the fixed one.
-LAMBDAS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
@@ -44,17 +39,28 @@ def fixed_lambda(
     like: Setting,
     options: Mapping[str, Any],
     cache: RunCache | None = None,
-    tell: Tell = lambda done, total, what: None,
+    tell: Tell = no_progress,
 ) -> FixedLambda:
     """Both sweeps, with the dispersion and centring of `like`.
 
     Lambda is the grid's median threshold, or the one that gives its median length. The radius of the sweep over lambda
-    is that of `like`, or if that is 0 the grid's largest. All points are test accuracies at the last epoch.
+    is that of `like`, or if that is 0 the grid's largest. A sweep takes the grid's own values where it has at least
+    three. All points are test accuracies at the last epoch.
+
+    Parameters
+    ----------
+    settings : sequence of Setting
+        The grid, at least one setting.
+    like : Setting
+        The setting whose dispersion, centring and sign both sweeps have.
+    options : mapping
+        Further parameters of the classifier, plain values.
+    cache : RunCache or None
+        Where finished sweeps are found and kept.
     """
-    cache = cache or RunCache(None)
     lengths, thresholds = (_values(settings, name) for name in ("length", "threshold"))
     radii = _values(settings, "radius")
-    plan = {
+    plan: dict[str, Any] = {
         "length": None if thresholds else _median(lengths),
         "thresholds": thresholds,
         "radius": like.radius or radii[-1] or Setting().radius,
@@ -65,25 +71,21 @@ def fixed_lambda(
     }
     data = {name: fingerprint_data(part.X, part.y) for name, part in {"train": train, "test": test}.items()}
     key = {"kind": "fixed lambda", **data, "concepts": fingerprint_concepts(concepts), **plan}
-    found = cache.get(key)
-    if found is None:
-        parameters = {"random_state": 0, **options, **like.parameters()}
-        found = _fitted(Workbench(concepts, train, test, parameters), plan, tell).to_dict()
-        cache.put(key, found)
-    points = {name: tuple(SweepPoint(**point) for point in found[name]) for name in ("thresholds", "radii")}
-    return FixedLambda(found["threshold"], found["radius"], **points)
+    lambdas = len(thresholds) if len(thresholds) > 2 else len(LAMBDAS)
+    fits = int(not thresholds) + 2 * lambdas + len(plan["radii"])
+    parameters = {"random_state": 0, **options, **like.parameters()}
+    bench = Workbench(concepts, train, test, parameters, tell, fits)
+    stored = (cache or RunCache(None)).remember(key, lambda: _fitted(bench, plan).to_dict())
+    points = {name: tuple(SweepPoint(**point) for point in stored[name]) for name in ("thresholds", "radii")}
+    return FixedLambda(stored["threshold"], stored["radius"], **points)
 
 
-def _fitted(bench: Workbench, plan: Mapping[str, Any], tell: Tell) -> FixedLambda:
-    given, radii = plan["thresholds"], plan["radii"]
-    count = len(given) if len(given) > 2 else len(LAMBDAS)
-    total = int(not given) + 2 * count + len(radii)
-    done = iter(range(total))
-    told = Workbench(bench.concepts, bench.train, bench.test, bench.options, lambda what: tell(next(done), total, what))
-    threshold = _median(given) if given else told.threshold(plan["length"])
+def _fitted(bench: Workbench, plan: Mapping[str, Any]) -> FixedLambda:
+    given = plan["thresholds"]
+    threshold = _median(given) if given else bench.threshold(plan["length"])
     lambdas = given if len(given) > 2 else (threshold * np.array(LAMBDAS)).tolist()
-    over_lambda = threshold_sweep(told, lambdas, radius=plan["radius"])
-    over_radius = radius_sweep(told, radii, threshold=threshold)
+    over_lambda = threshold_sweep(bench, lambdas, radius=plan["radius"])
+    over_radius = radius_sweep(bench, plan["radii"], threshold=threshold)
     return FixedLambda(threshold, plan["radius"], tuple(over_lambda), tuple(over_radius))
 
 

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from threadpoolctl import threadpool_limits
 
+from ccr.core.coding import code_size
 from ccr.core.concepts import Concepts
-from ccr.core.geometry import centered, unit_rows
 from ccr.core.heads import LinearHead, fit_softmax
 from ccr.models.classifier import ConceptClassifier
+from ccr.progress import Tell, no_progress
+from ccr.study.experiments.part import Part, stratified_folds
 
-#: Penalties tried for a refitted head and for the probe, in units of 1 / (number of training images).
-HEAD_PENALTIES, PROBE_PENALTIES = (0.3, 1.0, 3.0, 10.0), (3.0, 10.0, 30.0)
-FOLDS = 3
-
-
-class Part(NamedTuple):
-    """Embeddings and labels of one split."""
-
-    X: Any
-    y: np.ndarray
+#: Penalties tried for a refitted head, in units of 1 / (number of training images) for codes scaled to size 1.
+PENALTIES = (0.3, 1.0, 3.0, 10.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """Test accuracies, one for each seed, and the two models of the first seed.
+    """Test accuracies in [0, 1], one for each seed, and the two models of the first seed.
 
     `baseline` is radius 0, trained as long; `refitted` is that baseline with its head solved to convergence by L-BFGS
     on the frozen codes, its penalty chosen by cross-validation; `refined` is CCR.
@@ -69,10 +61,19 @@ def refinement_gain(
     radius: float,
     seeds: Sequence[int] = range(5),
     jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    tell: Tell = no_progress,
 ) -> Gain:
-    """Fit CCR and its baseline with the same options for every seed, `jobs` at a time, and measure both on the test
-    split."""
+    """Fit CCR and its baseline with the same options for every seed, and measure both on the test split.
+
+    Parameters
+    ----------
+    options : mapping
+        Further parameters of every `ConceptClassifier`.
+    radius : float
+        How far CCR may move a concept, in (0, 2]; the baseline's radius is 0.
+    jobs : int
+        Models fitted at a time, at least 1, each on one thread.
+    """
     sizes = (0.0, radius)
 
     def fit(seed: int, size: float) -> ConceptClassifier:
@@ -81,7 +82,7 @@ def refinement_gain(
 
     with one_thread_each(jobs) as pool:
         waiting = [pool.submit(fit, seed, size) for seed in seeds for size in sizes]
-        fitted = [future.result() for future in _told(waiting, progress)]
+        fitted = [future.result() for future in _finished(waiting, tell)]
         baselines, refined = fitted[::2], fitted[1::2]
         # Frozen codes are the same for every seed, and the solved head has no seed.
         refitted = (refitted_accuracy(baselines[0], train, test),) * len(seeds)
@@ -91,7 +92,7 @@ def refinement_gain(
 
 @contextmanager
 def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool for small work, most of which releases the GIL: several at a time, each on one thread."""
+    """A pool for small work, most of which releases the GIL: `jobs` pieces at a time, each on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -101,34 +102,19 @@ def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)
 
 
-def _told(waiting: Sequence[Future[Any]], progress: Callable[[int, int], None] | None) -> Sequence[Future[Any]]:
-    """The same, all done; `progress` hears of each as it ends."""
+def _finished(waiting: Sequence[Future[Any]], tell: Tell) -> Sequence[Future[Any]]:
+    """The same, all done."""
     for number, _ in enumerate(as_completed(waiting), start=1):
-        if progress is not None:
-            progress(number, len(waiting))
+        tell(number, len(waiting), "fitting models")
     return waiting
 
 
-def linear_probe(*, train: Part, test: Part) -> float:
-    """Test accuracy of logistic regression on the embeddings themselves: what they allow without any concepts."""
-    mean = unit_rows(np.asarray(train.X, np.float32)).mean(axis=0)
-
-    def rows(part: Part) -> np.ndarray:
-        unit = centered(unit_rows(np.asarray(part.X, np.float32)), mean)
-        return unit * np.sqrt(unit.shape[1])  # entries of size 1, for which the penalties are meant
-
-    search = GridSearchCV(
-        LogisticRegression(max_iter=2000, tol=1e-2), {"C": [1.0 / penalty for penalty in PROBE_PENALTIES]}, cv=_folds()
-    )
-    return float(search.fit(rows(train), train.y).score(rows(test), test.y))
-
-
 def refitted_accuracy(baseline: ConceptClassifier, train: Part, test: Part) -> float:
-    """Test accuracy when the head is solved to convergence on the model's frozen codes, its penalty chosen by
-    cross-validation."""
+    """Test accuracy, in [0, 1], when the head is solved to convergence on the model's frozen codes, its penalty
+    chosen by cross-validation."""
     codes = baseline.transform(train.X)
     numbers = np.searchsorted(baseline.classes_, train.y)
-    size = float(np.mean(codes.data**2)) if codes.nnz else 1.0
+    size = code_size(codes) ** 2
 
     def solved(rows: np.ndarray, penalty: float) -> LinearHead:
         alpha = penalty * size / len(rows)
@@ -137,13 +123,9 @@ def refitted_accuracy(baseline: ConceptClassifier, train: Part, test: Part) -> f
     def right(penalty: float) -> int:
         return sum(
             int((solved(fold, penalty).logits(codes[rest]).argmax(axis=1) == numbers[rest]).sum())
-            for fold, rest in _folds().split(codes, numbers)
+            for fold, rest in stratified_folds().split(codes, numbers)
         )
 
-    head = solved(np.arange(len(numbers)), max(HEAD_PENALTIES, key=right))
+    head = solved(np.arange(len(numbers)), max(PENALTIES, key=right))
     winners = head.logits(baseline.transform(test.X)).argmax(axis=1)
     return float(np.mean(baseline.classes_[winners] == test.y))
-
-
-def _folds() -> StratifiedKFold:
-    return StratifiedKFold(FOLDS, shuffle=True, random_state=0)

@@ -18,19 +18,18 @@ from ccr.core.refine import Epoch
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.paper_settings import PAPER_THRESHOLDS
+from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr.study.experiments.curves import Curve
-from ccr.study.experiments.gain import Part
+from ccr.study.experiments.part import Part
 
-#: Told before each fit: (done, total, what comes).
-Tell = Callable[[int, int, str], None]
 REVISION = 1
 #: Lengths at which CLIP-IP-OMP is run.
 PURSUIT_LENGTHS = (5, 10, 20, 30, 50)
 
 
 class Reported(NamedTuple):
-    """The paper's own line for CCR (METHOD 6)."""
+    """The paper's own numbers for CCR (METHOD 6): AEL, ASR in [0, 1], ACED."""
 
     length: float
     sparsity: float
@@ -48,7 +47,7 @@ REPORTED = {
 
 @dataclass(frozen=True)
 class Trained:
-    """One fit, measured on the test images after its last epoch."""
+    """One fit, measured on the test images after its last epoch; accuracy, sparsity and retention are in [0, 1]."""
 
     name: str
     seed: int
@@ -71,7 +70,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Pursued:
-    """CLIP-IP-OMP with k concepts an image: test accuracy, seconds to code all images and to fit the head."""
+    """CLIP-IP-OMP with k concepts per image: test accuracy, seconds to code all images and to fit the head."""
 
     k: int
     accuracy: float
@@ -80,7 +79,7 @@ class Pursued:
 
 @dataclass(frozen=True, eq=False)
 class Protocol:
-    """What was found, and what the paper reported."""
+    """What was measured, and what the paper reported; `images` counts those of train and test."""
 
     dataset: str
     images: tuple[int, int]
@@ -91,12 +90,28 @@ class Protocol:
 
     @property
     def curves(self) -> list[Curve]:
-        return [Curve(found.name, found.seed, found.history) for found in self.trained]
+        return [Curve(run.name, run.seed, run.history) for run in self.trained]
 
     def runs(self) -> dict[str, list[Trained]]:
         """The fits of each setting."""
-        names = dict.fromkeys(found.name for found in self.trained)
-        return {name: [found for found in self.trained if found.name == name] for name in names}
+        names = dict.fromkeys(run.name for run in self.trained)
+        return {name: [run for run in self.trained if run.name == name] for name in names}
+
+    def table(self) -> list[dict[str, Any]]:
+        """The paper's table: one row per setting, means over seeds."""
+        rows: list[dict[str, Any]] = []
+        for name, runs in self.runs().items():
+            accuracies = [run.accuracy for run in runs]
+            row: dict[str, Any] = {
+                "setting": name,
+                "seeds": len(runs),
+                "worst": min(accuracies),
+                "best": max(accuracies),
+            }
+            for measure in ("accuracy", "length", "sparsity", "deviation", "retention", "seconds"):
+                row[measure] = float(np.mean([getattr(run, measure) for run in runs]))
+            rows.append(row)
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
@@ -106,9 +121,17 @@ class Protocol:
             "test_images": self.images[1],
             "concepts": self.concepts,
             "reported": self.reported._asdict(),
-            "trained": [found.to_dict() for found in self.trained],
-            "ip_omp": [asdict(found) for found in self.pursued],
+            "trained": [run.to_dict() for run in self.trained],
+            "ip_omp": [asdict(run) for run in self.pursued],
         }
+
+
+class Job(NamedTuple):
+    """One fit of the protocol: what tells its result from others, what it is called, and how it is made."""
+
+    key: dict[str, Any]
+    name: str
+    make: Callable[[], dict[str, Any]]
 
 
 def run_protocol(
@@ -120,12 +143,19 @@ def run_protocol(
     seeds: Sequence[int] = range(5),
     pursuit_lengths: Sequence[int] = PURSUIT_LENGTHS,
     cache: RunCache | None = None,
-    tell: Tell = lambda done, total, what: None,
+    tell: Tell = no_progress,
     overrides: Mapping[str, Any] | None = None,
 ) -> Protocol:
     """All fits of the protocol; finished ones are taken from the cache.
 
-    `overrides` go to every classifier, such as `max_iter`.
+    Parameters
+    ----------
+    dataset : str
+        One of the paper's: its released threshold and its reported length are taken.
+    pursuit_lengths : sequence of int
+        Concepts per image of CLIP-IP-OMP; those beyond the number of concepts or of dimensions are left out.
+    overrides : mapping or None
+        Parameters for every classifier, such as `max_iter`.
     """
     if dataset not in PAPER_THRESHOLDS:
         raise CCRError(f"the paper's data sets are {', '.join(PAPER_THRESHOLDS)}, got {dataset!r}")
@@ -137,33 +167,42 @@ def run_protocol(
         "data": [fingerprint_data(part.X, part.y) for part in (train, test)],
         "overrides": {name: repr(value) for name, value in overrides.items()},
     }
-    lengths = [k for k in pursuit_lengths if k <= min(len(concepts), concepts.dimension)]
-    models = settings(dataset, concepts)
-    work: list[tuple[dict[str, Any], str, Callable[[], dict[str, Any]]]] = [
-        (
+    fits = _trainings(dataset, concepts, train, test, seeds, overrides)
+    pursuits = _pursuits(concepts, train, test, pursuit_lengths)
+    results = []
+    for number, (key, what, make) in enumerate([*fits, *pursuits]):
+        tell(number, len(fits) + len(pursuits), what)
+        results.append(cache.remember({**shared, **key}, make))
+    trained = tuple(Trained.from_dict(run) for run in results[: len(fits)])
+    pursued = tuple(Pursued(**run) for run in results[len(fits) :])
+    return Protocol(dataset, (len(train.y), len(test.y)), len(concepts), trained, pursued, REPORTED[dataset])
+
+
+def _trainings(
+    dataset: str,
+    concepts: Concepts,
+    train: Part,
+    test: Part,
+    seeds: Sequence[int],
+    overrides: Mapping[str, Any],
+) -> list[Job]:
+    return [
+        Job(
             {"setting": name, "seed": int(seed)},
             f"{name}, seed {seed}",
             partial(_train, model, name, int(seed), train, test, overrides),
         )
-        for name, model in models.items()
+        for name, model in settings(dataset, concepts).items()
         for seed in seeds
     ]
-    work += [({"pursuit": k}, f"CLIP-IP-OMP, k = {k}", partial(_pursue, concepts, k, train, test)) for k in lengths]
-    found = []
-    for number, (key, what, make) in enumerate(work):
-        tell(number, len(work), what)
-        stored = cache.get({**shared, **key})
-        found.append(make() if stored is None else stored)
-        if stored is None:
-            cache.put({**shared, **key}, found[-1])
-    return Protocol(
-        dataset,
-        (len(train.y), len(test.y)),
-        len(concepts),
-        tuple(Trained.from_dict(run) for run in found[: len(found) - len(lengths)]),
-        tuple(Pursued(**run) for run in found[len(found) - len(lengths) :]),
-        REPORTED[dataset],
-    )
+
+
+def _pursuits(concepts: Concepts, train: Part, test: Part, lengths: Sequence[int]) -> list[Job]:
+    return [
+        Job({"pursuit": k}, f"CLIP-IP-OMP, k = {k}", partial(_pursue, concepts, k, train, test))
+        for k in lengths
+        if k <= min(len(concepts), concepts.dimension)
+    ]
 
 
 def settings(dataset: str, concepts: Concepts) -> dict[str, ConceptClassifier]:
@@ -186,10 +225,10 @@ def _train(
     start = time.perf_counter()
     model.fit(train.X, train.y, validation=(test.X, test.y))
     seconds = time.perf_counter() - start
-    found = model.evaluate(test.X, test.y)
+    on_test = model.evaluate(test.X, test.y)
     moved = deviation(model.concepts_, model.initial_concepts_)
     kept = retention(model.concepts_, model.initial_concepts_)
-    measured = (found.accuracy, found.length, found.sparsity, moved.mean, moved.max, kept, seconds)
+    measured = (on_test.accuracy, on_test.length, on_test.sparsity, moved.mean, moved.max, kept, seconds)
     return Trained(name, seed, *measured, model.history_).to_dict()
 
 

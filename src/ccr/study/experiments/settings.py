@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from ccr.core.coding import HardThreshold, Sign
-from ccr.core.space import Angular, Dispersion, Symmetric
+from ccr.core.space import Angular, Dispersion, parse_dispersion
 from ccr.errors import CCRError
 
 #: What an axis may vary, with an example of each.
@@ -38,8 +38,21 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of a grid. `length` or `threshold` is given, the other is None; `dispersion` is none, angular or
-    symmetric, optionally with a number (`symmetric:0.9`); `center` is none or data; `sign` is both or positive."""
+    """One point of a grid.
+
+    Parameters
+    ----------
+    length, threshold : float or None
+        Concepts per image, at least 1, or the paper's lambda, at least 0: one of them, the other is None.
+    radius : float
+        How far a concept may move, in [0, 2].
+    dispersion : str
+        none, angular or symmetric, optionally with a number (`symmetric:0.9`).
+    center : str
+        none or data.
+    sign : str
+        both or positive.
+    """
 
     length: float | None = None
     threshold: float | None = None
@@ -58,10 +71,10 @@ class Setting:
 
     def value(self, name: str) -> str:
         """One part of the setting in words."""
-        return _said(getattr(self, name))
+        return _text(getattr(self, name))
 
     def parameters(self) -> dict[str, Any]:
-        """Of a `ConceptClassifier`."""
+        """The setting as parameters of a `ConceptClassifier`."""
         return {
             "coder": HardThreshold(threshold=self.threshold, length=self.length, sign=self.sign),
             "radius": self.radius,
@@ -70,11 +83,11 @@ class Setting:
         }
 
     def arguments(self) -> list[str]:
-        """Of `ccr fit`."""
-        coder = ["--length", _said(self.length)] if self.threshold is None else ["--threshold", _said(self.threshold)]
+        """The setting as arguments of `ccr fit`."""
+        coder = ["--length", _text(self.length)] if self.threshold is None else ["--threshold", _text(self.threshold)]
         return [
             *coder,
-            *("--radius", _said(self.radius)),
+            *("--radius", _text(self.radius)),
             *("--dispersion", self.dispersion),
             *([] if self.sign == "both" else ["--sign", self.sign]),
             "--center" if self.center == "data" else "--no-center",
@@ -97,26 +110,8 @@ def parse_axis(text: str) -> Axis:
     return Axis(name, values)
 
 
-def parse_dispersion(text: str) -> Dispersion | None:
-    """`none`, `angular`, `angular:FACTOR`, `symmetric` or `symmetric:STRENGTH`."""
-    kind, colon, number = text.partition(":")
-    if text == "none":
-        return None
-    try:
-        if kind == "angular":
-            return Angular(_number(number) if colon else None)
-        if kind == "symmetric" and (not colon or 0 <= _number(number) <= 1):
-            return Symmetric(_number(number) if colon else 1.0)
-    except ValueError:
-        pass
-    raise CCRError(
-        f"dispersion is none, angular, angular:FACTOR, symmetric or symmetric:STRENGTH with a strength in [0, 1], got "
-        f"{text!r}: try symmetric:0.9"
-    )
-
-
 def grid(axes: Sequence[Axis], base: Setting | None = None) -> list[Setting]:
-    """Every combination of the axes' values; what no axis names is as in `base`, and 12 concepts long."""
+    """Every combination of the axes' values. What no axis names is as in `base`; without any length, 12 concepts."""
     names = [axis.name for axis in axes]
     if not names:
         raise CCRError(f"a grid needs at least one axis, got none: such as length={AXES['length']}")
@@ -144,10 +139,10 @@ def _checked_value(name: str, word: str) -> float | str:
         return _dispersion_text(parse_dispersion(word))
     low, high = BOUNDS[name]
     try:
-        value = _number(word)
+        value = float(word)
     except ValueError:
         value = math.nan
-    if not low <= value <= high:
+    if not (low <= value <= high and math.isfinite(value)):
         above = f">= {low:g}" if math.isinf(high) else f"in [{low:g}, {high:g}]"
         raise CCRError(f"{name} must be a number {above}, got {word!r}: such as {name}={AXES[name]}")
     return value
@@ -158,16 +153,9 @@ def _dispersion_text(dispersion: Dispersion | None) -> str:
     if dispersion is None:
         return "none"
     if isinstance(dispersion, Angular):
-        return "angular" if dispersion.factor is None else f"angular:{_said(dispersion.factor)}"
-    return "symmetric" if dispersion.strength == 1 else f"symmetric:{_said(dispersion.strength)}"
+        return "angular" if dispersion.factor is None else f"angular:{_text(dispersion.factor)}"
+    return "symmetric" if dispersion.strength == 1 else f"symmetric:{_text(dispersion.strength)}"
 
 
-def _number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
-
-
-def _said(value: float | str | None) -> str:
+def _text(value: float | str | None) -> str:
     return f"{value:.12g}" if isinstance(value, float | int) else str(value)

@@ -12,30 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccr.core.concepts import Concepts
-from ccr.errors import CCRError
-from ccr.models.classifier import MOST_VALIDATION, ConceptClassifier
-from ccr.models.labels import number_labels, validation_rows
+from ccr.errors import CCRError, WriteError
+from ccr.models.classifier import ConceptClassifier
+from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr.study.experiments.gain import Part
-from ccr.study.experiments.settings import AXES, Axis, Setting, grid, parse_axis
+from ccr.study.experiments.part import Part
+from ccr.study.experiments.settings import AXES, Setting
 
-__all__ = [
-    "Axis",
-    "Failure",
-    "Outcome",
-    "Run",
-    "Setting",
-    "Sweep",
-    "grid",
-    "hold_out",
-    "parse_axis",
-    "run_sweep",
-]
-
-#: Follows long work: (done, total, what is being done).
-Tell = Callable[[int, int, str], None]
-#: Share of the training images held out where there is no validation split.
-HELD_OUT = 0.1
 #: A length on validation images may pass the asked one by this much: it was calibrated on other images.
 LENGTH_TOLERANCE = 0.02
 RULE = "the best validation accuracy of the settings that are short enough; of equals the smallest radius, then length"
@@ -43,7 +26,7 @@ RULE = "the best validation accuracy of the settings that are short enough; of e
 
 @dataclass(frozen=True)
 class Run:
-    """One fit of a setting, measured on the validation and on the test images."""
+    """One fit of a setting, measured on the validation and on the test images; accuracies and retention in [0, 1]."""
 
     seed: int
     validation_accuracy: float
@@ -62,7 +45,7 @@ MEASURES = tuple(item.name for item in fields(Run) if item.name not in ("seed", 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished setting: one run a seed."""
+    """A finished setting: one run per seed."""
 
     setting: Setting
     runs: tuple[Run, ...]
@@ -112,12 +95,12 @@ class Sweep:
         return best
 
     def short_enough(self, at_most: float | None = None) -> list[Outcome]:
-        """Outcomes of mean validation length `at_most`, with a tolerance of 2 %; None: all."""
+        """Outcomes of at most `at_most` concepts per validation image, with a tolerance of 2 %; None: all."""
         longest = math.inf if at_most is None else at_most * (1 + LENGTH_TOLERANCE)
         return [outcome for outcome in self.outcomes if outcome.mean("validation_length") <= longest]
 
     def recommended(self, at_most: float | None = None) -> Outcome | None:
-        """The setting to use for `at_most` concepts an image, by `RULE`; None if none is short enough."""
+        """The setting to use for `at_most` concepts per image, by `RULE`; None if none is short enough."""
         return min(self.short_enough(at_most), key=_preference, default=None)
 
     def varied(self) -> list[str]:
@@ -126,15 +109,14 @@ class Sweep:
         return [name for name in AXES if len({getattr(setting, name) for setting in settings}) > 1]
 
     def rows(self) -> list[dict[str, Any]]:
-        """A flat row a setting, best first and failures last, for a table."""
-        front = self.front()
-        found = []
+        """A flat row per setting, best first and failures last, for a table."""
+        front, rows = self.front(), []
         for outcome in self.ranked():
             row: dict[str, Any] = {**asdict(outcome.setting), "seeds": len(outcome.runs), "front": outcome in front}
             for name, summary in outcome.summary().items():
                 row |= {name: summary["mean"], f"{name}_min": summary["min"], f"{name}_max": summary["max"]}
-            found.append({**row, "error": None})
-        return found + [{**asdict(failure.setting), "error": failure.reason} for failure in self.failures]
+            rows.append({**row, "error": None})
+        return rows + [{**asdict(failure.setting), "error": failure.reason} for failure in self.failures]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
@@ -144,16 +126,6 @@ class Sweep:
             "results": [{**outcome.to_dict(), "front": outcome in front} for outcome in self.ranked()],
             "failed": [{"setting": asdict(failure.setting), "error": failure.reason} for failure in self.failures],
         }
-
-
-def hold_out(train: Part, *, seed: int = 0) -> tuple[Part, Part]:
-    """Training and validation images out of one part: a tenth of every class, always the same for one seed."""
-    labels = number_labels(train.y, len(train.y))
-    chosen = np.zeros(len(train.y), dtype=bool)
-    chosen[validation_rows(labels, HELD_OUT, seed=seed, most=MOST_VALIDATION)] = True
-    if not chosen.any():
-        raise CCRError(f"{len(train.y)} images are too few to hold some out for validation: add a split val")
-    return _rows_of(train, ~chosen), _rows_of(train, chosen)
 
 
 def run_sweep(
@@ -166,47 +138,62 @@ def run_sweep(
     options: Mapping[str, Any] | None = None,
     seeds: Sequence[int] = (0,),
     cache: RunCache | None = None,
-    tell: Tell = lambda done, total, what: None,
+    tell: Tell = no_progress,
 ) -> Sweep:
     """Fit every setting for every seed, the epoch chosen on `val`, and measure it on `val` and `test`.
 
-    `options` are further parameters of the classifier, plain values, the same for all. Runs found in `cache` are not
-    fitted again; a setting that is refused is listed with its reason. `tell(done, total, what)` follows the fits.
+    A setting that is refused is listed with its reason. Runs found in `cache` are not fitted again. `options` are
+    further parameters of the classifier, plain values, the same for all.
     """
-    cache, options = cache or RunCache(None), dict(options or {})
     parts = {"train": train, "validation": val, "test": test}
     made_of = {name: fingerprint_data(part.X, part.y) for name, part in parts.items()}
     made_of["concepts"] = fingerprint_concepts(concepts)
+    fit = partial(_run, concepts, parts, dict(options or {}), cache or RunCache(None), made_of)
     outcomes, failures, total = [], [], len(settings) * len(seeds)
-    for place, setting in enumerate(settings):
-        runs: list[Run] = []
-        for turn, seed in enumerate(seeds):
-            tell(done := place * len(seeds) + turn, total, setting.name)
-            key = {"kind": "sweep", **made_of, "setting": asdict(setting), "options": options, "seed": seed}
-            run = _cached(cache, key)
-            if run is None:
-                model = ConceptClassifier(concepts, **{**options, **setting.parameters(), "random_state": seed})
-                try:
-                    run = _measured(model, parts, seed, partial(_say, tell, done, total, setting.name))
-                except CCRError as error:
-                    failures.append(Failure(setting, str(error)))
-                    break
-                cache.put(key, asdict(run))
-            runs.append(run)
+    for number, setting in enumerate(settings):
+        first = number * len(seeds)
+        try:
+            runs = [fit(setting, seed, partial(tell, first + turn, total)) for turn, seed in enumerate(seeds)]
+        except WriteError:
+            raise  # the cache's fault, not the setting's
+        except CCRError as error:
+            failures.append(Failure(setting, str(error)))
         else:
             outcomes.append(Outcome(setting, tuple(runs)))
     tell(total, total, "done")
     return Sweep(tuple(outcomes), tuple(failures), {name: len(part.y) for name, part in parts.items()})
 
 
-def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, say: Callable[[str], None]) -> Run:
+def _run(
+    concepts: Concepts,
+    parts: Mapping[str, Part],
+    options: Mapping[str, Any],
+    cache: RunCache,
+    made_of: Mapping[str, str],
+    setting: Setting,
+    seed: int,
+    announce: Callable[[str], None],
+) -> Run:
+    """The run of a setting and a seed, out of the cache if it is there."""
+    announce(setting.name)
+    key = {"kind": "sweep", **made_of, "setting": asdict(setting), "options": options, "seed": seed}
+    stored = cache.get(key)
+    if stored is not None and set(stored) == {item.name for item in fields(Run)}:
+        return Run(**stored)
+    model = ConceptClassifier(concepts, **{**options, **setting.parameters(), "random_state": seed})
+    run = _measured(model, parts, seed, lambda what: announce(f"{setting.name}: {what}"))
+    cache.put(key, asdict(run))
+    return run
+
+
+def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, announce: Callable[[str], None]) -> Run:
     train, val, test = (parts[name] for name in ("train", "validation", "test"))
     start = time.perf_counter()
     model.fit(
         train.X,
         train.y,
         validation=(val.X, val.y),
-        callback=lambda epoch, epochs: say(f"epoch {epoch.epoch} of {epochs}"),
+        callback=lambda epoch, epochs: announce(f"epoch {epoch.epoch} of {epochs}"),
     )
     seconds = time.perf_counter() - start
     validation, tested = model.evaluate(val.X, val.y), model.evaluate(test.X, test.y)
@@ -222,21 +209,6 @@ def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, sa
         fit_seconds=seconds,
         epochs=len(model.history_),
     )
-
-
-def _say(tell: Tell, done: int, total: int, name: str, what: str) -> None:
-    tell(done, total, f"{name}: {what}")
-
-
-def _cached(cache: RunCache, key: Mapping[str, Any]) -> Run | None:
-    found = cache.get(key)
-    names = {item.name for item in fields(Run)}
-    return Run(**found) if found is not None and set(found) == names else None
-
-
-def _rows_of(part: Part, rows: np.ndarray) -> Part:
-    select = getattr(part.X, "select", None)  # a part of a store stays on disk
-    return Part(part.X[rows] if select is None else select(rows=rows), np.asarray(part.y)[rows])
 
 
 def _length_then_accuracy(outcome: Outcome) -> tuple[float, float]:

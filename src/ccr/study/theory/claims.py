@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -13,13 +12,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ccr.errors import CCRError
+from ccr.progress import Tell, no_progress
 from ccr.study.theory import observe_pursuit as pursuit
 from ccr.study.theory import observe_refinement as refinement
 from ccr.study.theory.sampling import Observe, Sizes, any_size, square_size, sweep
 
 Verdict = Literal["holds", "violated", "fails, as it must", "cannot tell"]
-#: Called after every group of claims: groups done, groups in all, what was just checked.
-Progress = Callable[[int, int, str], None]
 #: Bounds may be exceeded by this part: rounding.
 ROUNDING = 1e-9
 
@@ -47,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim met `instances` worlds; `worst` is the largest measure seen, `beyond` counts worlds past `allowed`."""
+    """A claim checked in `instances` worlds; `worst` is the largest measure, `beyond` counts worlds past `allowed`."""
 
     key: str
     claim: str
@@ -78,22 +76,20 @@ class ClaimResult:
 
 
 def run_claims(
-    instances: int = 1000, seed: int = 0, progress: Progress | None = None, *, workers: int = 2
+    instances: int = 1000, seed: int = 0, tell: Tell = no_progress, *, workers: int = 2
 ) -> tuple[ClaimResult, ...]:
-    """Check every claim and every control on `instances` random worlds each; the same for the same seed.
+    """Check every claim and every control on `instances` random worlds each, at least 1; the same for the same seed.
 
-    Two workers share the groups; BLAS keeps to one thread, since on matrices this small its own only wait.
+    `workers` threads, at least 1, share the groups; BLAS keeps to one thread, since on matrices this small its own
+    threads only wait.
     """
     if instances < 1 or workers < 1:
         raise CCRError(f"instances and workers must be at least 1, got {instances} and {workers}: try 1000 and 2")
-    found: dict[int, tuple[ClaimResult, ...]] = {}
     with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
-        jobs = {pool.submit(check_group, GROUPS[place], instances, seed): place for place in _LONGEST_FIRST}
-        for done, job in enumerate(as_completed(jobs), start=1):
-            found[jobs[job]] = job.result()
-            if progress is not None:
-                progress(done, len(GROUPS), found[jobs[job]][0].claim)
-    results = [result for place in range(len(GROUPS)) for result in found[place]]
+        jobs = {number: pool.submit(check_group, GROUPS[number], instances, seed) for number in _LONGEST_FIRST}
+        for done, job in enumerate(as_completed(jobs.values()), start=1):
+            tell(done, len(GROUPS), job.result()[0].claim)
+    results = [result for number in range(len(GROUPS)) for result in jobs[number].result()]
     return tuple(sorted(results, key=lambda result: bool(result.breaks)))
 
 

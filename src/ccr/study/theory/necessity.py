@@ -22,7 +22,7 @@ def loss_bound(testbed: Testbed, eps: float | np.ndarray) -> np.ndarray:
 def rotated(worlds: Worlds, eps: float | np.ndarray) -> np.ndarray:
     """Truth with its first sample's supporting rows rotated in pairs (i, i + k/2) by theta, eps = 2 sin(theta/2).
 
-    Odd k leaves one row out; k = 1 rotates nothing. `eps` in [0, 2] is one number, or one a world.
+    Odd k leaves one row out; k = 1 rotates nothing. `eps` in [0, 2] is one number, or one per world.
     """
     size = np.broadcast_to(np.asarray(eps, dtype=float), (len(worlds),))
     if not np.all((size >= 0) & (size <= 2)):

@@ -24,7 +24,7 @@ COMPARED = 12
 def information(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:
     """How much squared correlation the best query had over the one IP-OMP asked, worst over the steps.
 
-    The dictionaries are far from orthonormal, and their rows differ in length.
+    The dictionaries are far from orthonormal, and their rows differ in norm.
     """
     worlds = bed.draw(worlds=count, random_state=rng)
     x, spread = worlds.X[:, 0], rng.uniform(0.1, 1.0, (count, 1, 1))

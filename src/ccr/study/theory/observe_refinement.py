@@ -100,7 +100,7 @@ def too_few_samples(bed: Testbed, count: int, rng: np.random.Generator) -> np.nd
 
 
 def recovery(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Last over first distance to the truth, after steps enough."""
+    """Last over first distance to the truth, after enough steps."""
     return span_recovery(bed, count, rng)[:1]
 
 
@@ -110,7 +110,7 @@ def span_recovery(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndar
     if not len(worlds):
         return np.empty((2, 0))
     start = worlds.start(bed.theorem_radius, random_state=rng)
-    rate, steps = swift(worlds)
+    rate, steps = best_rate(worlds)
     path = refine_worlds(worlds, start, radius=bed.theorem_radius, rate=rate, steps=steps)
     moved = path.dictionary - start
     outside = moved - moved @ np.swapaxes(worlds.truth, 1, 2) @ worlds.truth
@@ -130,8 +130,8 @@ def any_start(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:
     return (np.diff(path.distances, axis=0).max(axis=0) / path.distances[0])[None]
 
 
-def swift(worlds: Worlds, *, most: int = 2000) -> tuple[np.ndarray, int]:
-    """The best constant step for these samples, and steps enough to leave `RECOVERED` of any error in the span.
+def best_rate(worlds: Worlds, *, most: int = 2000) -> tuple[np.ndarray, int]:
+    """The best constant step for these samples, and enough steps to leave `RECOVERED` of any error in the span.
 
     Such steps are far longer than the theorem's, which would need thousands.
     """
@@ -144,14 +144,14 @@ def swift(worlds: Worlds, *, most: int = 2000) -> tuple[np.ndarray, int]:
 
 def with_event(bed: Testbed, count: int, rng: np.random.Generator) -> Worlds:
     """`count` worlds in which the spectral event holds; fewer if it stays rare."""
-    found, have = [], 0
+    kept, have = [], 0
     for _ in range(PATIENCE):
         worlds = bed.draw(worlds=count - have, samples=enough_samples(bed), random_state=rng)
-        found.append(worlds.take(spectral_event(bed, spectrum(worlds))))
-        have += len(found[-1])
+        kept.append(worlds.take(spectral_event(bed, spectrum(worlds))))
+        have += len(kept[-1])
         if have == count:
             break
-    return Worlds(bed, np.concatenate([w.truth for w in found]), np.concatenate([w.beta for w in found]))
+    return Worlds(bed, np.concatenate([w.truth for w in kept]), np.concatenate([w.beta for w in kept]))
 
 
 def enough_samples(bed: Testbed) -> int:

@@ -41,9 +41,18 @@ def refine_worlds(
     steps: int,
     watch: Watch | None = None,
 ) -> Trajectory:
-    """Algorithm 1 on the surrogate's loss; `radius` and `rate` are one number, or one a world.
+    """Algorithm 1 on the surrogate's loss, in all worlds at once.
 
     `ccr.core.refine.refine_squared` is the same for one world.
+
+    Parameters
+    ----------
+    dictionary : array (worlds, n, d)
+        Where refinement starts, and the centres of its balls.
+    radius, rate : float or array (worlds,)
+        Radius of the balls and length of the step, not negative: one number, or one per world.
+    watch : callable or None
+        Sees every iterate, the start included.
     """
     _check(radius, rate, steps)
     X, start, radii, rates = worlds.X, np.array(dictionary, dtype=float), per_world(radius), per_world(rate)
@@ -60,9 +69,9 @@ def refine_worlds(
 
 
 def into_ball(moves: np.ndarray, radius: np.ndarray) -> np.ndarray:
-    """Nearest moves of length at most `radius`; shorter ones are returned unchanged."""
-    length = np.linalg.norm(moves, axis=-1, keepdims=True)
-    shrink = radius / np.maximum(length, np.finfo(float).tiny)
+    """Nearest moves of norm at most `radius`; shorter ones are returned unchanged."""
+    norm = np.linalg.norm(moves, axis=-1, keepdims=True)
+    shrink = radius / np.maximum(norm, np.finfo(float).tiny)
     return moves * np.minimum(1.0, shrink)
 
 

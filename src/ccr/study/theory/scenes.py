@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ccr.progress import Tell, no_progress
 from ccr.study.theory.losses import estimator_loss
 from ccr.study.theory.necessity import eps_limit, loss_bound, rotated
-from ccr.study.theory.observe_refinement import swift
+from ccr.study.theory.observe_refinement import best_rate
 from ccr.study.theory.refinement import refine_worlds, spectral_event, spectrum
 from ccr.study.theory.testbed import Testbed, row_distance
-
-#: Called after every part of a scene: parts done, parts in all.
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,19 +115,29 @@ def phase_diagram(
     radii: Sequence[float] | None = None,
     steps: int = 300,
     seed: int = 0,
-    progress: Progress | None = None,
+    tell: Tell = no_progress,
 ) -> PhaseDiagram:
     """Refine from rho-balls far larger than the theorem's, for every k: where is D* still recovered?
 
     The step is the best constant one for the samples at hand, not the theorem's, which is safe and slow.
+
+    Parameters
+    ----------
+    n : int
+        Concepts and dimensions (n = d); every k from 1 to n is tried.
+    samples, worlds : int
+        Samples per world, and worlds per point.
+    radii : sequence of float or None
+        Radii of the start errors and of the balls; None: 14 from 0.02 to 2.
+    steps : int
+        Iterations at most.
     """
     sizes = np.asarray(radii if radii is not None else np.geomspace(0.02, 2.0, 14))
     lengths, rows = np.arange(1, n + 1), []
     with threadpool_limits(1):
         for k in lengths:
             rows.append(_phase_row(Testbed(n, n, int(k)), samples, worlds, sizes, steps, seed))
-            if progress is not None:
-                progress(int(k), n)
+            tell(int(k), n, f"k = {k}")
     return PhaseDiagram(n, samples, worlds, 0.5, 1.0, lengths, sizes, np.array(rows))
 
 
@@ -153,7 +161,7 @@ def _phase_row(bed: Testbed, samples: int, worlds: int, radii: np.ndarray, steps
     rng = np.random.default_rng([seed, bed.n, bed.k])
     drawn = bed.draw(worlds=worlds, samples=samples, random_state=rng)
     errors = drawn.start(1.0, random_state=rng) - drawn.truth
-    rate, enough = swift(drawn, most=steps)
+    rate, enough = best_rate(drawn, most=steps)
     each = np.repeat(np.arange(worlds), len(radii))
     many, radius = drawn.take(each), np.tile(radii, worlds)
     start = many.truth + radius[:, None, None] * errors[each]

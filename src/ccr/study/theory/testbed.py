@@ -21,7 +21,16 @@ Where = Literal["ball", "sphere"]
 class Testbed:
     """The laws of a world: n orthonormal concepts in d dimensions, k of them in a sample, |beta| in [gamma, Gamma].
 
-    Magnitudes are uniform on [gamma, Gamma]. `signs="both"` is the theorems' model (mean 0); "positive" is not.
+    Parameters
+    ----------
+    n, d : int
+        Concepts and dimensions, 1 <= n <= d.
+    k : int
+        Concepts per sample, 1 <= k <= n.
+    gamma, Gamma : float
+        Nonzero coefficients have magnitudes uniform on [gamma, Gamma], 0 < gamma <= Gamma.
+    signs : "both" or "positive"
+        "both" is the theorems' model (mean 0); "positive" is not.
     """
 
     __test__ = False  # the name is not pytest's
@@ -106,7 +115,7 @@ class Worlds:
     def start(
         self, radius: float | np.ndarray, *, random_state: int | np.random.Generator = 0, where: Where = "ball"
     ) -> np.ndarray:
-        """Truth plus row errors uniform in the ball (or on the sphere) of `radius`, one radius or one a world."""
+        """Truth plus row errors uniform in the ball (or on the sphere) of `radius`, one radius or one per world."""
         radii = per_world(radius)
         if not np.all(radii >= 0):
             raise CCRError(f"radius must not be negative, got {radius}: it is how wrong a row may start")
@@ -132,6 +141,6 @@ def row_distance(dictionary: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def per_world(value: float | np.ndarray) -> np.ndarray:
-    """One number, or one a world, ready to meet (worlds, n, d)."""
+    """One number, or one per world, ready to meet (worlds, n, d)."""
     array = np.asarray(value, dtype=float)
     return array.reshape(-1, 1, 1) if array.ndim else array

@@ -1,9 +1,10 @@
 """Honest comparison: every method on the same data, concepts and length, choices made on validation data."""
 
+from ccr.study.experiments.compare.by_epoch import curves_by_epoch
 from ccr.study.experiments.compare.comparison import Comparison, Failure, Row, run_comparison
 from ccr.study.experiments.compare.methods import METHODS, Method, methods_named
 from ccr.study.experiments.compare.run import KEPT, Run, run_method
-from ccr.study.experiments.compare.task import Task
+from ccr.study.experiments.compare.task import Task, store_task
 
 __all__ = [
     "KEPT",
@@ -14,7 +15,9 @@ __all__ = [
     "Row",
     "Run",
     "Task",
+    "curves_by_epoch",
     "methods_named",
     "run_comparison",
     "run_method",
+    "store_task",
 ]

@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from ccr.core.refine import Epoch
 from ccr.core.space import Symmetric
 from ccr.models.classifier import DEFAULT_STRENGTH
+from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache
-from ccr.study.experiments.compare.comparison import Tell, shared_key
+from ccr.study.experiments.compare.comparison import shared_key
 from ccr.study.experiments.compare.task import Task
 from ccr.study.experiments.curves import Curve, Workbench, training_curves
 
 
-def followed_curves(
-    task: Task, *, seeds: Sequence[int], cache: RunCache | None = None, tell: Tell = lambda done, total, what: None
+def curves_by_epoch(
+    task: Task, *, seeds: Sequence[int], cache: RunCache | None = None, tell: Tell = no_progress
 ) -> list[Curve]:
-    """Curves of baseline and CCR for every seed, at the task's held length."""
+    """Curves of CCR, then of its baseline, one per seed, at the task's held length; those in `cache` are not made
+    again."""
     cache, shared = cache or RunCache(None), shared_key(task)
     curves: list[Curve] = []
     for number, seed in enumerate(seeds):
         tell(number, len(seeds), f"by epoch, seed {seed}")
         key = {**shared, "curves": True, "seed": int(seed)}
-        stored = cache.get(key)
-        if stored is None:
-            found = _follow(task, int(seed))
-            cache.put(key, {"curves": [curve.to_dict() for curve in found]})
-        else:
-            found = [
-                Curve(curve["name"], curve["seed"], tuple(Epoch(**epoch) for epoch in curve["history"]))
-                for curve in stored["curves"]
-            ]
-        curves += found
+        stored = cache.remember(key, partial(_curves, task, int(seed)))
+        curves += [
+            Curve(curve["name"], curve["seed"], tuple(Epoch(**epoch) for epoch in curve["history"]))
+            for curve in stored["curves"]
+        ]
     return sorted(curves, key=lambda curve: curve.name == "baseline")
 
 
-def _follow(task: Task, seed: int) -> list[Curve]:
+def _curves(task: Task, seed: int) -> dict[str, Any]:
     train, _ = task.split(seed)
     options = {"center": task.center, "dispersion": Symmetric(DEFAULT_STRENGTH), "max_iter": task.max_iter}
     bench = Workbench(task.concepts, train, task.test, options)
-    return training_curves(bench, length=task.length, radius=task.radius, seeds=(seed,))
+    curves = training_curves(bench, length=task.length, radius=task.radius, seeds=(seed,))
+    return {"curves": [curve.to_dict() for curve in curves]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ccr.core.metrics import Interval, paired_bootstrap
 from ccr.errors import CCRError
+from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr.study.experiments.compare.methods import Method
 from ccr.study.experiments.compare.run import KEPT, Run, run_method
@@ -17,8 +18,6 @@ from ccr.study.experiments.compare.task import Task
 
 #: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
 REVISION = 2
-#: Told before each run: (done, total, what comes).
-Tell = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class Row:
     anec: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,19 @@ def run_comparison(
     *,
     seeds: Sequence[int] = range(5),
     cache: RunCache | None = None,
-    tell: Tell = lambda done, total, what: None,
+    tell: Tell = no_progress,
 ) -> Comparison:
-    """Run every method with every seed; finished runs are taken from the cache, failures are kept as such."""
+    """Run every method with every seed, and say how far each is from the first.
+
+    Parameters
+    ----------
+    methods : sequence of Method
+        At least one; differences are taken from the first that could be run.
+    seeds : sequence of int
+        At least one; each method is fitted once per seed.
+    cache : RunCache or None
+        Where finished runs are found and kept. A method that fails is listed with its reason and not kept.
+    """
     if not methods or not len(seeds):
         raise CCRError(f"a comparison needs a method and a seed, got {len(methods)} methods and {len(seeds)} seeds")
     cache = cache or RunCache(None)
@@ -116,12 +125,12 @@ def run_comparison(
             runs.append(Run.from_dict(stored))
             continue
         try:
-            found = run_method(method, task, int(seed))
+            run = run_method(method, task, int(seed))
         except Exception as error:  # one method must not lose the others' results
             failures.append(Failure(method.name, int(seed), _reason(error)))
             continue
-        runs.append(found)
-        cache.put(key, found.to_dict())
+        runs.append(run)
+        cache.put(key, run.to_dict())
     return summarise(runs, failures, methods, length=task.length)
 
 
@@ -135,11 +144,11 @@ def summarise(
         raise CCRError(f"no method could be run: {reasons}")
     by_method = {method.name: [run for run in runs if run.method == method.name] for method in finished}
     scores = np.array([np.mean([run.correct() for run in chosen], axis=0) for chosen in by_method.values()])
-    own, apart = paired_bootstrap(scores)
+    intervals, apart = paired_bootstrap(scores)
     means = scores.mean(axis=1)
     rows = tuple(
-        _row(method, by_method[method.name], own[place], float(means[place] - means[0]), apart[place])
-        for place, method in enumerate(finished)
+        _row(method, by_method[method.name], intervals[number], float(means[number] - means[0]), apart[number])
+        for number, method in enumerate(finished)
     )
     return Comparison(length, scores.shape[1], finished[0].name, rows, tuple(runs), tuple(failures))
 
@@ -186,7 +195,7 @@ def shared_key(task: Task) -> Mapping[str, Any]:
         "train": fingerprint_data(task.train.X, task.train.y),
         "test": fingerprint_data(task.test.X, task.test.y),
         "validation": None if task.validation is None else fingerprint_data(task.validation.X, task.validation.y),
-        "texts": {name: None if found is None else fingerprint_concepts(found) for name, found in texts.items()},
+        "texts": {name: None if listed is None else fingerprint_concepts(listed) for name, listed in texts.items()},
         "options": [task.length, task.radius, task.center, task.max_iter],
     }
 

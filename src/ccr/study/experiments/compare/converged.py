@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from ccr.core.coding import code_size
 from ccr.core.heads import LinearHead, fit_softmax
-from ccr.study.experiments.gain import Part
+from ccr.study.experiments.part import Part
 
 #: Penalties tried, in units of 1 / (number of training images) for codes scaled to size 1, strongest first.
 PENALTIES = (10.0, 3.0, 1.0, 0.3)
@@ -18,7 +20,7 @@ CONVERGED = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class ConvergedHead:
     """The head chosen, its accuracy on validation images, and the penalty it was solved with (None: as trained)."""
 
     head: LinearHead
@@ -26,31 +28,42 @@ class Settled:
     penalty: float | None
 
 
-def settle(
+def converged_head(
     codes: Any,
     numbers: np.ndarray,
     validation: Part,
     *,
     classes: int,
-    own: LinearHead | None,
-    penalties: Any = PENALTIES,
-) -> Settled:
-    """The best head on validation codes and class numbers: `own`, or one solved to convergence on (codes, numbers).
+    trained: LinearHead | None,
+    penalties: Sequence[float] = PENALTIES,
+) -> ConvergedHead:
+    """The best head on validation data: the `trained` one, or one solved to convergence on (codes, numbers).
 
-    Heads are compared in this order, and a later one must be better to be taken: `own` first, then weaker and weaker
-    penalties, each solved from the one before.
+    Heads are compared in this order, and a later one must be better to be taken: `trained` first, then weaker and
+    weaker penalties, each solved from the one before.
+
+    Parameters
+    ----------
+    codes : sparse matrix or array (m, n)
+        Codes of the training images.
+    numbers : array (m,)
+        Their class numbers, in [0, classes).
+    validation : Part
+        Codes (v, n) and class numbers (v,) of the validation images.
+    penalties : sequence of float
+        Penalties to try, strongest first, in units of 1 / m for codes scaled to size 1.
     """
     codes = sparse.csr_matrix(codes)
-    size = float(np.mean(codes.data.astype(np.float64) ** 2)) if codes.nnz else 1.0
-    candidates: list[tuple[float | None, LinearHead]] = [] if own is None else [(None, own)]
+    size = code_size(codes) ** 2
+    candidates: list[tuple[float | None, LinearHead]] = [] if trained is None else [(None, trained)]
     start = None
     for penalty in penalties:
         alpha = penalty * size / len(numbers)
         start = fit_softmax(codes, numbers, classes=classes, alpha=alpha, start=start, tol=CONVERGED)
         candidates.append((penalty, LinearHead(start.coef.astype(np.float32), start.intercept.astype(np.float32))))
     scored = [(_accuracy(head, validation), penalty, head) for penalty, head in candidates]
-    accuracy, penalty, head = max(scored, key=lambda found: found[0])  # the first of equals
-    return Settled(head, accuracy, penalty)
+    accuracy, chosen, head = max(scored, key=lambda scores: scores[0])  # the first of equals
+    return ConvergedHead(head, accuracy, chosen)
 
 
 def _accuracy(head: LinearHead, validation: Part) -> float:

@@ -16,19 +16,18 @@ from ccr.core.space import Angular, Symmetric
 from ccr.errors import CCRError
 from ccr.models.classifier import DEFAULT_STRENGTH, ConceptClassifier
 from ccr.models.rivals import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
-from ccr.study.experiments.compare.converged import settle
+from ccr.study.experiments.compare.converged import converged_head
 from ccr.study.experiments.compare.task import Task
-from ccr.study.experiments.gain import Part
+from ccr.study.experiments.curves import UNBOUND
+from ccr.study.experiments.part import Part
 
 #: Of ours, unless a method says otherwise.
 DISPERSION = Symmetric(DEFAULT_STRENGTH)
 SIGNS: tuple[Sign, ...] = ("both", "positive")
 #: Of the elastic net: as published first.
 L1_RATIOS = (0.99, 0.8)
-#: As many as `settle` tries; embeddings need stronger ones than codes.
+#: As many as `converged_head` tries; embeddings need stronger ones than codes.
 PROBE_PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0)
-#: A radius that never binds on the unit sphere: refinement without projection.
-UNBOUND = 2.0
 Group = Literal["ours", "others", "controls"]
 
 
@@ -36,7 +35,8 @@ Group = Literal["ours", "others", "controls"]
 class Contender:
     """A fitted method: its model makes codes, its head (chosen on validation data) predicts from them.
 
-    `concepts` is None where predictions are not made of concepts; `dense` codes count by contribution (METHOD 6).
+    `chosen` names what validation data decided; `concepts` counts the concepts, None where predictions are not made
+    of any; `dense` codes count by contribution (METHOD 6).
     """
 
     model: Any
@@ -61,7 +61,7 @@ class Method:
 
 
 def methods_named(names: Iterable[str] | None = None) -> tuple[Method, ...]:
-    """The methods of these names, in the registry's order; None: all."""
+    """The methods with these names, in the order of `METHODS`; None: all of them."""
     if names is None:
         return METHODS
     wanted = list(dict.fromkeys(names))
@@ -78,15 +78,15 @@ def _concept_classifier(task: Task, train: Part, validation: Part, seed: int, **
     model.fit(train.X, train.y, validation=(validation.X, validation.y))
     numbers = np.searchsorted(model.classes_, train.y)
     held_out = Part(model.transform(validation.X), np.searchsorted(model.classes_, validation.y))
-    found = settle(model.transform(train.X), numbers, held_out, classes=len(model.classes_), own=model.head_)
-    chosen = {"penalty": found.penalty, "coder": str(model.coder), "dispersion": str(model.dispersion)}
-    return Contender(model, found.head, found.accuracy, chosen, len(model.concepts_))
+    best = converged_head(model.transform(train.X), numbers, held_out, classes=len(model.classes_), trained=model.head_)
+    chosen = {"penalty": best.penalty, "coder": str(model.coder), "dispersion": str(model.dispersion)}
+    return Contender(model, best.head, best.accuracy, chosen, len(model.concepts_))
 
 
 def _best(task: Task, train: Part, validation: Part, seed: int, variants: Sequence[dict[str, Any]]) -> Contender:
     """The variant of best validation accuracy, the first of equals."""
     tried = [_concept_classifier(task, train, validation, seed, **variant) for variant in variants]
-    return max(tried, key=lambda found: found.validation_accuracy)
+    return max(tried, key=lambda contender: contender.validation_accuracy)
 
 
 def _threshold(task: Task, train: Part, validation: Part, seed: int, **options: Any) -> Contender:
@@ -118,7 +118,7 @@ def _label_free(task: Task, train: Part, validation: Part, seed: int) -> Contend
         accuracy = float(np.mean(model.predict(validation.X) == validation.y))
         chosen = {"l1_ratio": l1_ratio, "alpha": model.alpha_}
         tried.append(Contender(model, model.head_, accuracy, chosen, len(task.concepts), dense=True))
-    return max(tried, key=lambda found: found.validation_accuracy)
+    return max(tried, key=lambda contender: contender.validation_accuracy)
 
 
 def _probe(task: Task, train: Part, validation: Part, seed: int) -> Contender:

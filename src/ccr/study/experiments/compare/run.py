@@ -11,16 +11,19 @@ import numpy as np
 from ccr.core import metrics
 from ccr.study.experiments.compare.methods import Contender, Method
 from ccr.study.experiments.compare.task import Task
-from ccr.study.experiments.compare.usage import Usage, measured
-from ccr.study.experiments.gain import Part
+from ccr.study.experiments.compare.usage import Usage, resource_usage
+from ccr.study.experiments.part import Part
 
-#: Concepts kept, of an image or of a class, for the curves of accuracy.
+#: Numbers of concepts kept, per image or per class, for the curves of accuracy.
 KEPT = tuple(range(1, 31))
 
 
 @dataclass(frozen=True)
 class Run:
-    """What was found; None where it does not apply. `right` holds one bit a test image, as hexadecimal text."""
+    """What was measured, None where it does not apply: shares in [0, 1], `fit_memory` in bytes.
+
+    `right` holds one bit per test image, as hexadecimal text; `accuracy_at` and `nec` have an entry for each of `KEPT`.
+    """
 
     method: str
     seed: int
@@ -37,7 +40,7 @@ class Run:
     retention: float | None
     fit_seconds: float
     fit_memory: int | None
-    encode_seconds: float  # an image
+    encode_seconds: float  # per image
     accuracy_at: tuple[float, ...] | None
     nec: tuple[float, ...] | None
     anec: float | None
@@ -58,11 +61,11 @@ class Run:
 
 
 def run_method(method: Method, task: Task, seed: int) -> Run:
-    """Fit a method with this seed and measure it."""
+    """Fit a method to the task's training images with this seed, and measure it on the test images."""
     train, validation = task.split(seed)
-    with measured() as fitting:
+    with resource_usage() as fitting:
         contender = method.fit(task, train, validation, seed)
-    with measured() as encoding:
+    with resource_usage() as encoding:
         codes = contender.model.transform(task.test.X)
     numbers = np.searchsorted(contender.model.classes_, task.test.y)
     right = contender.head.logits(codes).argmax(axis=1) == numbers
@@ -74,13 +77,13 @@ def run_method(method: Method, task: Task, seed: int) -> Run:
         accuracy=float(right.mean()),
         validation_accuracy=contender.validation_accuracy,
         chosen=contender.chosen,
-        **_used(fitting, encoding, len(right)),
-        **_moved(contender),
-        **_short(contender, Part(codes, numbers)),
+        **_cost(fitting, encoding, len(right)),
+        **_drift(contender),
+        **_explanations(contender, Part(codes, numbers)),
     )
 
 
-def _used(fitting: Usage, encoding: Usage, m: int) -> dict[str, Any]:
+def _cost(fitting: Usage, encoding: Usage, m: int) -> dict[str, Any]:
     return {
         "fit_seconds": fitting.seconds,
         "fit_memory": fitting.memory,
@@ -88,7 +91,7 @@ def _used(fitting: Usage, encoding: Usage, m: int) -> dict[str, Any]:
     }
 
 
-def _moved(contender: Contender) -> dict[str, Any]:
+def _drift(contender: Contender) -> dict[str, Any]:
     """How far the concepts went, for models that have any."""
     refined = getattr(contender.model, "concepts_", None)
     if refined is None:
@@ -98,7 +101,7 @@ def _moved(contender: Contender) -> dict[str, Any]:
     return {"deviation": moved.mean, "max_deviation": moved.max, "retention": metrics.retention(refined, start)}
 
 
-def _short(contender: Contender, test: Part) -> dict[str, Any]:
+def _explanations(contender: Contender, test: Part) -> dict[str, Any]:
     """Length, and accuracy when explanations are cut; None where predictions are not made of concepts."""
     if contender.concepts is None:
         return dict.fromkeys(("length", "in_play", "sparsity", "accuracy_at", "nec", "anec"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ccr.core.metrics import Interval
 from ccr.study.experiments.compare.comparison import Comparison, Row
+from ccr.study.experiments.records import csv_text
 
 NOTHING = "-"
 
@@ -66,7 +65,7 @@ COST = (
 )
 TABLES = {"Accuracy": ACCURACY, "Explanations": EXPLANATIONS, "Cost": COST}
 LEGEND = (
-    "Means over seeds. Intervals: paired bootstrap over test images. length: concepts an image (dense codes: with a "
+    "Means over seeds. Intervals: paired bootstrap over test images. length: concepts per image (dense codes: with a "
     "nonzero contribution to the predicted class); in play: concepts that contribute to any class; ASR: length / "
     "concepts; ACED: mean deviation; kept: concepts still nearest to themselves; acc@k: only an image's k largest "
     "contributions; NEC k: only a class's k largest weights; ANEC: mean of NEC 5 to 30; fit: with all choices made on "
@@ -74,33 +73,29 @@ LEGEND = (
 )
 
 
-def markdown(found: Comparison) -> str:
+def markdown(comparison: Comparison) -> str:
     """The tables one after the other, and what their headings mean."""
-    parts = [_markdown(found.rows, columns) for columns in TABLES.values()]
-    if found.failures:
-        parts.append("\n".join(f"{item.method}, seed {item.seed}: {item.reason}" for item in found.failures))
+    parts = [_markdown(comparison.rows, columns) for columns in TABLES.values()]
+    if comparison.failures:
+        parts.append("\n".join(f"{item.method}, seed {item.seed}: {item.reason}" for item in comparison.failures))
     return "\n\n".join([*parts, LEGEND]) + "\n"
 
 
-def as_csv(found: Comparison) -> str:
-    """One line a method, plain numbers, empty where something does not apply; curves are in the JSON."""
+def as_csv(comparison: Comparison) -> str:
+    """One row per method, plain numbers, empty where something does not apply; curves are in the JSON."""
     skipped = ("accuracy_at", "nec")
-    records = [{name: value for name, value in _flat(row).items() if name not in skipped} for row in found.rows]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return buffer.getvalue()
+    records = [{name: value for name, value in _flat(row).items() if name not in skipped} for row in comparison.rows]
+    return csv_text(records)
 
 
 def _flat(row: Row) -> dict[str, object]:
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for name, value in row.to_dict().items():
         if name in ("interval", "apart"):
-            found |= {f"{name}_low": value[0], f"{name}_high": value[1]}
+            flat |= {f"{name}_low": value[0], f"{name}_high": value[1]}
         else:
-            found[name] = value
-    return found
+            flat[name] = value
+    return flat
 
 
 def _markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:

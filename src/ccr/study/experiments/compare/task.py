@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ccr.core.concepts import Concepts
+from ccr.data.encoders import Encoder
+from ccr.data.store import EmbeddingStore
+from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.errors import CCRError
-from ccr.study.experiments.gain import Part
-from ccr.study.experiments.sweep import hold_out
+from ccr.study.experiments.part import Part, hold_out, store_parts
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """Concepts, data and the length that all methods are matched at.
 
-    `validation` None: a share of the training images is held out, another one for each seed. `class_texts` are the
-    classes' names embedded as concepts (zero-shot needs them), `random_words` as many embedded words that have
-    nothing to do with the images.
+    Parameters
+    ----------
+    validation : Part or None
+        None: a share of the training images is held out, another one for each seed.
+    length : float
+        Concepts per image, from 1 to the number of concepts.
+    radius : float
+        How far CCR may move a concept, in [0, 2].
+    center : None or "data"
+        "data" measures images and concepts from their own means.
+    max_iter : int or None
+        Passes of CCR and its baseline over the data; None: as many as help.
+    class_texts : Concepts or None
+        The names of the classes, embedded: zero-shot needs them.
+    random_words : Concepts or None
+        As many embedded words as concepts, which have nothing to do with the images.
     """
 
     concepts: Concepts
@@ -48,3 +64,22 @@ class Task:
         if self.validation is not None:
             return self.train, self.validation
         return hold_out(self.train, seed=seed)
+
+
+def store_task(store: EmbeddingStore, concepts: Path, encoder: Encoder, **options: Any) -> Task:
+    """The task of a store: its splits, the concepts of a file, and the texts that the controls need.
+
+    `encoder` is the store's; `options` are further parameters of the `Task`.
+    """
+    parts = store_parts(store, "a comparison")
+    names, classes = read_concepts(concepts), [str(name) for name in store.classes]
+    words = random_words(len(names), seed=0, exclude=[*names, *classes])
+    return Task(
+        embed_concepts(names, encoder),
+        train=parts["train"],
+        test=parts["test"],
+        validation=parts.get("val"),
+        class_texts=embed_concepts(classes, encoder),
+        random_words=embed_concepts(words, encoder),
+        **options,
+    )

@@ -21,8 +21,8 @@ class Usage:
 
 
 @contextmanager
-def measured() -> Iterator[Usage]:
-    """Measure what happens inside the block."""
+def resource_usage() -> Iterator[Usage]:
+    """Measure what happens inside the block; the `Usage` is filled in when it ends."""
     usage = Usage()
     before = _reset_peak()
     start = time.perf_counter()

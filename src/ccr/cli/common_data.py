@@ -1,0 +1,85 @@
+"""What commands read: splits of a store, encoders, lists of concepts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccr.cli.common import console, note, warnings_as_notes
+from ccr.errors import CCRError
+
+if TYPE_CHECKING:
+    from ccr.core.concepts import Concepts
+    from ccr.data.encoders import Encoder
+    from ccr.data.store import EmbeddingStore
+    from ccr.models.classifier import ConceptClassifier
+    from ccr.progress import Tell
+
+
+def split_of(
+    store: EmbeddingStore, name: str | None, *, order: tuple[str, ...] = ("test", "val")
+) -> tuple[str, EmbeddingStore]:
+    """The part of a store to measure on: the named split, or the first of `order` that there is."""
+    present = [split for split in dict.fromkeys(store.splits) if split is not None]
+    for candidate in (name,) if name else order:
+        if candidate in present:
+            return candidate, store.select(candidate)
+    if name is not None:
+        raise CCRError(f"the store has no split {name!r}; it has {', '.join(present) or 'none'}")
+    return "all", store
+
+
+def store_encoder(store: EmbeddingStore, spec: str | None, *, template: str | None = None, silent: bool) -> Encoder:
+    """The store's own encoder, checked to be that one; `spec` says where it is now."""
+    from ccr.data.encoders import load_encoder
+
+    wanted = spec or store.encoder
+    if wanted is None:
+        raise CCRError(
+            f"{store.path} does not say which encoder made it: give --encoder, such as hf:openai/clip-vit-base-patch32"
+        )
+    encoder = load_encoder(wanted, template=template, log=lambda line: note(line, silent=silent))
+    with warnings_as_notes(silent=silent):
+        store.check_encoder(encoder.fingerprint)
+    return encoder
+
+
+def model_encoder(model: ConceptClassifier, spec: str | None, *, silent: bool) -> Encoder:
+    """The encoder that a model reads, checked to be that one."""
+    from ccr.data.encoders import load_encoder
+
+    wanted = spec or model.encoder_
+    if wanted is None:
+        raise CCRError("the model does not say which encoder made its embeddings: give --encoder")
+    encoder = load_encoder(wanted, log=lambda line: note(line, silent=silent))
+    if model.encoder_fingerprint_ not in (None, encoder.fingerprint):
+        raise CCRError(
+            f"the model was fitted on embeddings of encoder {model.encoder_fingerprint_} ({model.encoder_}), but "
+            f"{wanted} is {encoder.fingerprint}: give the same weights with --encoder"
+        )
+    return encoder
+
+
+def load_concepts(
+    store: EmbeddingStore, path: Path, *, spec: str | None, template: str | None = None, silent: bool
+) -> Concepts:
+    """The concepts of a file, embedded by the store's own encoder."""
+    from ccr.data.vocab import embed_concepts, read_concepts
+
+    names = read_concepts(path)
+    encoder = store_encoder(store, spec, template=template, silent=silent)
+    if silent:
+        return embed_concepts(names, encoder)
+    with console.status(f"embedding {len(names)} concepts"):
+        return embed_concepts(names, encoder)
+
+
+def fit_on(model: ConceptClassifier, store: EmbeddingStore, what: str, tell: Tell) -> ConceptClassifier:
+    """Fit on the split `train`, or where there is none on everything; `val`, if there is one, chooses the epoch."""
+    splits = set(store.splits)
+    train = store.select("train") if "train" in splits else store
+    validation = None
+    if "val" in splits and model.validation_fraction > 0:
+        val = store.select("val")
+        validation = (val, val.y)
+    return model.fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))

@@ -1,0 +1,36 @@
+"""Options that several commands take, turned into what the library takes; a mistake in them is misuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ccr.errors import CCRError
+
+if TYPE_CHECKING:
+    from ccr.core.coding import HardThreshold
+    from ccr.core.space import Dispersion
+
+
+def chosen_coder(length: float | None, threshold: float | None, sign: Any = "both") -> HardThreshold:
+    """The coder of --length or --threshold, and --sign."""
+    from ccr.core.coding import HardThreshold
+
+    if length is not None and threshold is not None:
+        raise typer.BadParameter("give --length or --threshold, not both: a length is turned into a threshold")
+    if sign not in ("both", "positive"):
+        raise typer.BadParameter(f"--sign is both or positive, got {sign!r}")
+    if threshold is not None:
+        return HardThreshold(threshold=threshold, sign=sign)
+    return HardThreshold(length=12 if length is None else length, sign=sign)
+
+
+def chosen_dispersion(text: str) -> Dispersion | None:
+    """The dispersion of --dispersion."""
+    from ccr.core.space import parse_dispersion
+
+    try:
+        return parse_dispersion(text)
+    except CCRError as error:
+        raise typer.BadParameter(f"--{error}") from None

@@ -1,0 +1,56 @@
+"""Tables that several commands print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ccr.core.explain import Contribution
+    from ccr.core.metrics import Evaluation
+
+
+def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
+    """One row per model: accuracy with its interval, length, how far concepts moved, how many are still themselves."""
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    table.add_column("model", no_wrap=True)
+    for heading in ("accuracy", "95 % interval", "length", "moved", "kept"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, evaluation in evaluations.items():
+        table.add_row(
+            escape(name),
+            f"{evaluation.accuracy:.1%}",
+            f"{evaluation.interval.low:.1%}-{evaluation.interval.high:.1%}",
+            f"{evaluation.length:.1f}",
+            f"{evaluation.deviation.mean:.3f}",
+            f"{evaluation.retention:.0%}",
+        )
+    table.caption = "length: concepts per image; moved: mean deviation; kept: concepts still nearest to themselves"
+    return table
+
+
+def terms_table(title: str, bias: float, terms: Sequence[Contribution], top: int, ending: str, total: float) -> Table:
+    """A sum, term by term: the bias, the `top` largest contributions, the others, and the `total` named `ending`."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("concept")
+    for heading in ("code", "weight", "contribution"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    shown, rest = terms[:top], terms[top:]
+    largest = max([abs(bias), *(abs(term.contribution) for term in shown)]) or 1.0
+    table.add_row("bias", "", "", f"{bias:+.2f}", _bar(bias / largest))
+    for term in shown:
+        cells = f"{term.code:.3f}", f"{term.weight:.2f}", f"{term.contribution:+.2f}"
+        table.add_row(escape(term.concept), *cells, _bar(term.contribution / largest))
+    if rest:
+        table.add_row(f"{len(rest)} others", "", "", f"{sum(term.contribution for term in rest):+.2f}", "")
+    table.add_row(f"[bold]{ending}[/bold]", "", "", f"[bold]{total:+.2f}[/bold]", "")
+    return table
+
+
+def _bar(share: float, width: int = 12) -> str:
+    blocks = "█" * max(1, round(abs(share) * width))
+    return f"[blue]{blocks}[/blue]" if share >= 0 else f"[dark_orange3]{blocks}[/dark_orange3]"

@@ -1,0 +1,36 @@
+"""What the figures' axes share: labels, titles, rows with names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from ccr.show.style import INK
+
+
+def label_axes(axes: Axes, x: str, y: str) -> None:
+    """Name both axes, and leave a light grid without a frame."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Names of horizontal bars or lines, the first at the top."""
+    # parse_math off: a concept such as "$5 note" is a name, not a formula
+    axes.set_yticks(range(len(names)))
+    axes.set_yticklabels(names, parse_math=False)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def set_title(axes: Axes, text: str, size: int = 11) -> None:
+    axes.set_title(text, loc="left", fontsize=size, parse_math=False)
+
+
+def annotate_right(axes: Axes, x: float, row: float, text: str) -> None:
+    """A small text to the right of a point."""
+    axes.annotate(text, (x, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
