@@ -18,7 +18,7 @@ from ccr.core.coding.rules import (
     TopRule,
     calibrate,
 )
-from ccr.core.coding.scoring import Panels, line_zeros, screens
+from ccr.core.coding.scoring import Panels, screens
 
 __all__ = [
     "CALIBRATION_ROWS",
@@ -42,7 +42,6 @@ __all__ = [
     "calibrate",
     "check_length",
     "code_chunks",
-    "line_zeros",
     "logits_of",
     "map_codes",
     "screens",
