@@ -11,7 +11,6 @@ from benchmarks.measuring import Line, at_least
 from benchmarks.opponents import DenseLoop
 from benchmarks.private_data import SHARED, Skipped, require
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold
-from ccr.core.inputs import Embeddings
 from ccr.core.space import Space, Symmetric
 from ccr.errors import CCRError
 
@@ -66,15 +65,14 @@ def _measure(X, y, validation, concepts, rounds, *, released) -> Line:  # type: 
 
 def _dense(X, y, validation, concepts, released):  # type: ignore[no-untyped-def]
     """Seconds of training alone, final validation accuracy and length."""
-    mean = None if released else Embeddings(X).unit_mean()
     space = Space.fit(
         concepts.embeddings,
-        mean,
+        X,
         center=None if released else "data",
         dispersion=Angular() if released else Symmetric(0.9),
     )
-    D = space.place(concepts.embeddings)
-    rows, held_out = (Embeddings(part, mean=space.image_mean).make_resident() for part in (X, validation[0]))
+    D = space.texts(concepts.embeddings)
+    rows, held_out = (space.images(part).make_resident() for part in (X, validation[0]))
     coder = HardThreshold(threshold=0.15, sign="positive") if released else HardThreshold(length=LENGTH)
     rule = coder.rule(rows, D)
     loop = DenseLoop(torch.from_numpy(D), 10, rule.threshold, one_sided=released)

@@ -148,14 +148,12 @@ def load(shared: Path, name: str) -> Task:
     X, y, is_train = images["X"].astype(np.float32), images["y"].astype(np.int64), images["is_train"].astype(bool)
     train = np.random.default_rng(0).permutation(np.flatnonzero(is_train))
     cut = len(train) // 10
-    space = Space.fit(
-        words.embeddings, Embeddings(X[train[cut:]]).unit_mean(), center="data", dispersion=Symmetric(0.9)
-    )
+    space = Space.fit(words.embeddings, X[train[cut:]], center="data", dispersion=Symmetric(0.9))
     parts = [
-        (Embeddings(X[rows], mean=space.image_mean).make_resident(), y[rows])
+        (space.images(X[rows]).make_resident(), y[rows])
         for rows in (train[cut:], train[:cut], np.flatnonzero(~is_train))
     ]
-    return Task(name, space.place(words.embeddings), *parts)
+    return Task(name, space.texts(words.embeddings), *parts)
 
 
 def mixed(task: Task) -> Task:

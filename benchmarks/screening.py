@@ -53,10 +53,10 @@ def _cases(shared: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
         images = unit_rows(images[:: len(images) // ROWS][:ROWS])
         concepts = embed_concepts(read_concepts(shared / "concepts" / f"{words}.txt"), encoder)
         for center in ("data", None):
-            space = Space.fit(concepts.embeddings, images.mean(axis=0), center=center, dispersion=None)  # type: ignore[arg-type]
-            x = Embeddings(images, mean=space.image_mean)
+            space = Space.fit(concepts.embeddings, images, center=center, dispersion=None)  # type: ignore[arg-type]
+            x = space.images(images)
             title = f"{data}, {'centred' if center else 'as they come'}"
-            yield title, x.take(np.arange(len(x))).numpy(), space.place(concepts.embeddings), length
+            yield title, x.take(np.arange(len(x))).numpy(), space.texts(concepts.embeddings), length
 
 
 def _measure(X: np.ndarray, dictionary: np.ndarray, length: int) -> str:

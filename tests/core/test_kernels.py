@@ -1,34 +1,35 @@
-"""Kernels against NumPy and torch, each by itself."""
+"""Kernels against NumPy and torch, each by itself, in both tiers."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 from scipy.special import softmax
 
 from ccr.core import kernels
 from ccr.core.coding import Panels, ThresholdRule, TopRule
 from ccr.core.geometry import project_to_cap, unit_rows
-from ccr.core.kernels import step, vectors
-from ccr.core.kernels.compiling import forget_if_changed
-from ccr.core.kernels.llvm import LANES
-from ccr.core.kernels.select import mixed_bits
+from ccr.core.kernels import FAR_BELOW, LANES
+from ccr.core.kernels.plain.arguments import Criterion, Dropout, Entries, Parameters, StepSettings
+from ccr.core.kernels.plain.moving import cap_row
+from ccr.core.kernels.plain.select import mixed_bits, select_active
+from ccr.core.kernels.plain.select import step_salt as kernel_salt
 from ccr.core.refine.dense import dropped, hash32, step_salt
 from ccr.core.threads import Workers
+from tests.core.kernel_tiers import TIERS, bytes_only, module, using
 
 
 def scores(seed: int, rows: int = 6, n: int = 131) -> np.ndarray:
     """With ties, zeros and NaN."""
     rng = np.random.default_rng(seed)
-    found = np.round(rng.normal(size=(rows, n)), 1).astype(np.float32)
-    found[0] = 0.0
-    found[1, ::7] = np.nan
-    return found
+    values = np.round(rng.normal(size=(rows, n)), 1).astype(np.float32)
+    values[0] = 0.0
+    values[1, ::7] = np.nan
+    return values
 
 
 def selected(
@@ -37,9 +38,10 @@ def selected(
     kind, bound, length, _ = rule.selection()
     pointers, indices = np.empty(len(values) + 1, np.int32), np.empty(values.size, np.int32)
     data = np.empty(values.size, np.float32)
-    active = kernels.select_active(
-        values, kind, np.float32(bound), length, first, dropped, np.uint64(salt), pointers, indices, data
-    )
+    active = select_active(
+        values, Criterion(kind, np.float32(bound), length), Dropout(first, dropped, np.uint64(salt)),
+        Entries(pointers, indices, data),
+    )  # fmt: skip
     return pointers, indices[: pointers[-1]], data[: pointers[-1]], active
 
 
@@ -66,10 +68,12 @@ def test_top_selection_takes_the_largest_and_of_equal_ones_the_first(seed: int, 
         assert np.array_equal(data[part], line[best])
 
 
-def test_room_grows_when_more_is_active_than_expected() -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_memory_grows_when_more_is_active_than_expected(tier: str) -> None:
     same = np.full((300, 4), 0.5, np.float32)
     selection = ThresholdRule(0.5, length=2.0).selection()
-    pointers, indices, data = Panels(same, selection).entries(same[:250].copy(), selection)
+    with using(tier):
+        pointers, indices, data = Panels(same, selection).entries(same[:250].copy(), selection)
     assert pointers[-1] == len(indices) == len(data) == 250 * 300
     assert np.array_equal(indices.reshape(250, 300), np.tile(np.arange(300), (250, 1)))
 
@@ -77,6 +81,7 @@ def test_room_grows_when_more_is_active_than_expected() -> None:
 def test_dropout_is_the_dense_engines() -> None:
     rows, columns = torch.arange(40)[:, None].expand(40, 30), torch.arange(30)[None].expand(40, 30)
     salt = step_salt(123456789, 77)
+    assert kernel_salt(123456789, 77) == salt
     bits = np.array([[mixed_bits(r, c, salt) for c in range(30)] for r in range(40)], np.int64)
     assert np.array_equal(bits, hash32(rows, columns, salt=salt).numpy())
     keep = dropped(torch.ones(40, 30, dtype=torch.bool), 0.3, seed=123456789, step=77).numpy() > 0
@@ -92,12 +97,15 @@ def padded(array: np.ndarray, value: float = 0.0) -> np.ndarray:
     return np.pad(array, beyond, constant_values=value).astype(np.float32)
 
 
+@pytest.mark.parametrize("tier", TIERS)
 @given(st.lists(st.floats(-200.0, 200.0, width=32), min_size=2, max_size=40), st.floats(0.0, 3.0, width=32), st.data())
-def test_slope_of_logits_is_that_of_cross_entropy(values: list[float], share: float, data: st.DataObject) -> None:
+def test_slope_of_logits_is_that_of_cross_entropy(
+    tier: str, values: list[float], share: float, data: st.DataObject
+) -> None:
     logits, y = np.array(values, np.float32), data.draw(st.integers(0, len(values) - 1))
-    line, p = padded(logits, step.FAR_BELOW), softmax(logits.astype(np.float64))
+    line, p = padded(logits, FAR_BELOW), softmax(logits.astype(np.float64))
     total = np.ones_like(line)
-    loss = step.slope_of(line, y, np.float32(share), total, np.empty(2, np.float32))
+    loss = module(tier, "step").slope_of(line, y, np.float32(share), total)
     exact = logits.astype(np.float64)
     assert loss == pytest.approx(share * (np.logaddexp.reduce(exact) - exact[y]), rel=1e-5, abs=1e-6)
     assert np.allclose(line[: len(values)], share * (p - np.eye(len(values))[y]), rtol=1e-5, atol=2e-7)
@@ -105,44 +113,65 @@ def test_slope_of_logits_is_that_of_cross_entropy(values: list[float], share: fl
     assert np.array_equal(total, 1 + line)
 
 
+def a_head(weights: np.ndarray, bias: np.ndarray) -> Parameters:
+    """Parameters of which only the head is read."""
+    line = np.zeros(len(weights), np.float32)
+    return Parameters(
+        weights, weights, weights, line, padded(weights), padded(weights), line, padded(bias, FAR_BELOW), bias,
+        np.zeros(1), np.zeros(1), np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
+SETTINGS = StepSettings(
+    refine=True, adaptive=True, momentum=0.9, radius=0.1, penalty=0.0, scale=1.0, kind=kernels.TWO_SIDED, length=0,
+    held=1.0, nudge=0.05, dropped=0, keep=1.25, seed=0, classes=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("classes", [2, 3, 17, 100])
 @pytest.mark.parametrize("active", [0, 1, 4, 11])
-def test_head_slopes_are_the_derivatives(classes: int, active: int) -> None:
+def test_head_slopes_are_the_derivatives(tier: str, classes: int, active: int) -> None:
     rng = np.random.default_rng(classes + active)
     b, n = 9, 12
     codes = np.zeros((b, n), np.float32)
     for row in codes:
         row[rng.choice(n, active, replace=False)] = rng.normal(size=active)
-    weights, bias = padded(rng.normal(size=(n, classes))), padded(rng.normal(size=classes), step.FAR_BELOW)
+    weights, bias = rng.normal(size=(2, n, classes)).astype(np.float32)
     y, share = rng.integers(0, classes, b), rng.uniform(0.1, 1, b).astype(np.float32)
-    pointers, indices, data = (np.ascontiguousarray(part) for part in ThresholdRule(0.0).select(codes))
-    slopes, bias_slope, through = padded(np.zeros((b, classes))), np.zeros_like(bias), np.empty_like(data)
-    loss = kernels.head_slopes(
-        pointers, indices, data, np.float32(1.25), y, share, weights, bias, True, slopes, bias_slope, through
-    )  # fmt: skip
-    logits = (codes.astype(np.float64) @ weights + bias)[:, :classes]
+    shown = sparse.csr_matrix(codes)
+    entries = Entries(shown.indptr, shown.indices, shown.data)
+    slopes, through = padded(np.zeros((b, classes))), np.empty_like(entries.data)
+    head = a_head(weights, bias[0])
+    bias_slope = np.zeros_like(head.bias)
+    loss = module(tier, "step").head_slopes(entries, y, share, head, SETTINGS, slopes, bias_slope, through)
+    logits = codes.astype(np.float64) @ weights + bias[0]
     p = softmax(logits, axis=1)
     expected = (p - np.eye(classes)[y]) * share[:, None]
     assert loss == pytest.approx(-(share * np.log(p[np.arange(b), y])).sum(), rel=1e-5)
     assert np.allclose(slopes, padded(expected), atol=1e-6)
     assert np.allclose(bias_slope, padded(expected.sum(axis=0)), atol=1e-6)
-    assert np.allclose(through, 1.25 * (expected @ weights[:, :classes].T)[codes != 0], atol=1e-5)
+    assert np.allclose(through, 1.25 * (expected @ weights.T)[codes != 0], atol=1e-5)
+    out = np.empty((b, classes), np.float32)
+    module(tier, "step").logits(*entries, weights, np.ascontiguousarray(bias[0]), out)
+    assert np.allclose(out, logits, atol=1e-5)
 
 
-def test_a_head_that_diverged_gives_nan_not_a_number() -> None:
-    weights, bias = padded(np.full((1, 3), np.inf)), padded(np.zeros(3), step.FAR_BELOW)
-    out, one = np.empty((1, LANES), np.float32), np.ones(1, np.float32)
-    pointers, indices, y = np.array([0, 1], np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
-    loss = kernels.head_slopes(
-        pointers, indices, one.copy(), np.float32(1), y, one, weights, bias, True, out, bias.copy(), one.copy()
-    )  # fmt: skip
-    assert np.isnan(loss)
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("bad", [[np.inf] * 3, [-np.inf] * 3, [np.nan] * 3, [1, np.nan, 2], [np.inf, 1, 2]])
+def test_the_loss_of_a_head_that_diverged_is_not_a_number(tier: str, bad: list[float]) -> None:
+    head = a_head(np.array([bad], np.float32), np.zeros(3, np.float32))
+    one, out, y = np.ones(1, np.float32), np.empty((1, LANES), np.float32), np.zeros(1, np.int64)
+    entries = Entries(np.array([0, 1], np.int32), np.zeros(1, np.int32), one.copy())
+    loss = module(tier, "step").head_slopes(entries, y, one, head, SETTINGS, out, np.zeros_like(head.bias), one.copy())
+    assert not np.isfinite(loss)
 
 
+@bytes_only
 @pytest.mark.parametrize("width", [1, 7, 8, 31, 64, 100, 512, 515])
 @pytest.mark.parametrize("entries", [0, 1, 3, 4, 9, 14])
 def test_sums_over_rows_and_dot_products(width: int, entries: int) -> None:
-    rng = np.random.default_rng(width + entries)
+    vectors, rng = module("x86", "vectors"), np.random.default_rng(width + entries)
     matrix, values = rng.normal(size=(20, width)).astype(np.float32), rng.normal(size=width).astype(np.float32)
     rows, factors = rng.integers(0, 20, entries + 4).astype(np.int32), rng.normal(size=entries + 4).astype(np.float32)
     part = slice(2, 2 + entries)
@@ -176,7 +205,7 @@ def test_cap_is_project_to_cap(seed: int, radius: float, size: float, d: int) ->
     for row, middle in zip(rows, center, strict=True):
         with np.errstate(over="ignore", under="ignore"):
             square = row @ row
-        kernels.cap_row(row, middle, radius, square)
+        cap_row(row, middle, radius, square)
     assert np.allclose(rows, expected, atol=2e-6)
 
 
@@ -188,25 +217,3 @@ def test_workers_keep_order_and_pass_on_errors_and_give_torch_its_threads_back()
         with pytest.raises(ZeroDivisionError):
             workers.map(lambda number: 1 // (number - 7), list(range(20)))
     assert torch.get_num_threads() == before
-
-
-def test_warming_up_is_quick_when_done_and_says_nothing() -> None:
-    said: list[str] = []
-    kernels.warm_up(said.append)
-    said.clear()
-    kernels.warm_up(said.append)
-    assert said == []
-
-
-def test_compiled_kernels_are_forgotten_when_any_file_of_theirs_changed(tmp_path: Path) -> None:
-    source, cache = tmp_path / "one.py", tmp_path / "__pycache__"
-    source.write_text("a = 1")
-    forget_if_changed(tmp_path)
-    kept = [cache / "two.kernel-1.py311.nbi", cache / "two.kernel-1.py311.1.nbc", cache / "one.cpython-311.pyc"]
-    for file in kept:
-        file.write_bytes(b"x")
-    forget_if_changed(tmp_path)
-    assert all(file.exists() for file in kept)
-    source.write_text("a = 22")
-    forget_if_changed(tmp_path)
-    assert [file.exists() for file in kept] == [False, False, True]

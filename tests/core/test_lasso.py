@@ -21,7 +21,7 @@ from ccr.core.coding import lasso as rule_module
 from ccr.core.coding.lasso import calibrate_alpha
 from ccr.core.geometry import centered, unit_rows
 from ccr.core.inputs import Embeddings
-from ccr.core.kernels import lasso as kernel_module
+from ccr.core.kernels.plain import lasso as kernel_module
 from ccr.errors import CCRError, CCRWarning
 from tests.conftest import Data
 

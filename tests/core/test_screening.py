@@ -10,21 +10,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
+from scipy import sparse
 
+from ccr.core import kernels
 from ccr.core.coding import Panels, ThresholdRule
 from ccr.core.geometry import unit_rows
-from ccr.core.kernels.llvm import FAST_BYTES
-from ccr.core.kernels.rounding import (
-    BLOCK_LENGTH,
-    ROW_MOST,
-    SPREAD,
-    largest_scale,
-    noise,
-    padded,
-    padded_row,
-    round_row,
-)
-from ccr.core.kernels.tiles import BLOCK_QUADS, ROW_SHIFT
+from tests.core.kernel_tiers import TIERS, bytes_only, using
+
+if kernels.TIER == "x86":
+    from ccr.core.kernels.x86.rounding import (
+        BLOCK_LENGTH,
+        ROW_MOST,
+        SPREAD,
+        largest_scale,
+        noise,
+        padded,
+        padded_row,
+        round_row,
+    )
+    from ccr.core.kernels.x86.tiles import BLOCK_QUADS, ROW_SHIFT
 
 KINDS = ("normal", "heavy", "axes", "equal", "two sizes", "few bits")
 
@@ -46,8 +50,8 @@ def rows_of(kind: str, count: int, d: int, rng: np.random.Generator) -> np.ndarr
 def screened_entries(x: np.ndarray, dictionary: np.ndarray, threshold: float) -> tuple[int, int]:
     """How many entries of the rows are active, and how many scores were computed in floats to find them."""
     selection = ThresholdRule(threshold).selection()
-    found, looked = Panels(dictionary, selection, looked=0.0).examined(x, selection)
-    return len(found.indices), looked
+    entries, looked = Panels(dictionary, selection, looked=0.0).examined(x, selection)
+    return len(entries.indices), looked
 
 
 @njit
@@ -66,17 +70,16 @@ def half_blocks(values: np.ndarray) -> np.ndarray:
     return full.reshape(*values.shape[:-1], -1, BLOCK_QUADS, 2, 2).sum(axis=(-3, -1))
 
 
+@bytes_only
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 2), (16, 8), (33, 25), (40, 512), (7, 700)])
 def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
     rows = unit_rows(np.random.default_rng(n).normal(size=(n, d))).astype(np.float32)
     selection = ThresholdRule(0.1).selection()
     screened, plain = Panels(rows, selection, looked=0.0), Panels(rows, selection, looked=float(n))
-    columns = plain.floats.transpose(0, 2, 1).reshape(-1, d)
+    columns = plain.packed.panels.floats.transpose(0, 2, 1).reshape(-1, d)
     assert np.array_equal(columns[:n], rows)
     assert not columns[n:].any()
-    if not FAST_BYTES:
-        return
-    screen, width = screened.screen, padded(d)
+    screen, width = screened.packed.panels.screen, padded(d)
     found = screen.quads.transpose(0, 2, 1).copy().view(np.int8).reshape(-1, width).astype(np.int64)
     scales = np.repeat(screen.scales, screen.offsets.shape[1])[:n, None]
     moved = rows * scales + screen.concept_noise[:d]
@@ -89,6 +92,7 @@ def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
     assert np.allclose(screen.offsets.ravel(), -found @ screen.row_noise, atol=1e-3)
 
 
+@bytes_only
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("d", [1, 31, 512, 1000])
 def test_bytes_of_rows(kind: str, d: int) -> None:
@@ -105,6 +109,7 @@ def test_bytes_of_rows(kind: str, d: int) -> None:
         assert product == pytest.approx(float(found @ weights), abs=1e-3)
 
 
+@bytes_only
 @pytest.mark.parametrize("left", KINDS)
 @pytest.mark.parametrize("right", KINDS)
 def test_errors_of_products_are_as_small_as_the_bound_says(left: str, right: str) -> None:
@@ -117,9 +122,7 @@ def test_errors_of_products_are_as_small_as_the_bound_says(left: str, right: str
         out = np.zeros(d // 4, np.int32)
         scales[place], _ = bytes_of(row, own, other, out)
         rounded[place] = out.view(np.uint8).astype(np.float64) - ROW_SHIFT - own
-    screen = Panels(dictionary, ThresholdRule(0.1).selection(), looked=0.0).screen
-    if not FAST_BYTES:
-        return
+    screen = Panels(dictionary, ThresholdRule(0.1).selection(), looked=0.0).packed.panels.screen
     bytes_ = screen.quads.transpose(0, 2, 1).copy().view(np.int8).reshape(-1, d)[: len(dictionary)]
     concept_scales = np.repeat(screen.scales, screen.offsets.shape[1])[: len(dictionary)]
     exact = (x.astype(np.float64) @ dictionary.T) * scales[:, None] * concept_scales
@@ -130,6 +133,7 @@ def test_errors_of_products_are_as_small_as_the_bound_says(left: str, right: str
         assert np.std(errors / sigma) == pytest.approx(1.0, abs=0.1)
 
 
+@bytes_only
 def test_without_noise_errors_of_some_rows_would_all_point_one_way() -> None:
     """What the noise is for: the same rows, rounded as they are, miss the bound by far."""
     rng, d = np.random.default_rng(0), 256
@@ -145,10 +149,18 @@ def test_without_noise_errors_of_some_rows_would_all_point_one_way() -> None:
 @given(
     st.integers(0, 10_000), st.sampled_from([(1, 1), (3, 9), (16, 8), (70, 24), (131, 65), (20, 300)]),
     st.floats(0.0, 1.2), st.booleans(), st.sampled_from([1e-20, 1e-3, 1.0, 40.0, 1e20]), st.integers(1, 200),
-    st.sampled_from(KINDS), st.sampled_from(KINDS),
+    st.sampled_from(KINDS), st.sampled_from(KINDS), st.sampled_from(TIERS),
 )  # fmt: skip
 def test_screening_loses_nothing(
-    seed: int, shape: tuple[int, int], bound: float, positive: bool, size: float, b: int, left: str, right: str
+    seed: int,
+    shape: tuple[int, int],
+    bound: float,
+    positive: bool,
+    size: float,
+    b: int,
+    left: str,
+    right: str,
+    tier: str,
 ) -> None:
     """Entries found by bytes first are those of the product itself, whatever the rows: long ones, zeros, rows equal or
     opposite to a concept, rows whose roundings are alike."""
@@ -161,9 +173,10 @@ def test_screening_loses_nothing(
     exact = x.astype(np.float64) @ dictionary.T.astype(np.float64)
     clear = np.abs(np.abs(exact) - rule.threshold) > 1e-5 * size
     for looked in (0.0, float(n)):
-        panels = Panels(dictionary, selection, looked)
-        assert panels.screened == (FAST_BYTES and looked == 0.0)
-        pointers, indices, data = panels.entries(x, selection)
+        with using(tier):
+            panels = Panels(dictionary, selection, looked)
+            assert panels.screened == (kernels.SCREENS and looked == 0.0)
+            pointers, indices, data = panels.entries(x, selection)
         found = np.zeros((b, n), bool)
         found[np.repeat(np.arange(b), np.diff(pointers)), indices] = True
         wanted = rule.mask(torch.from_numpy(exact)).numpy()
@@ -172,7 +185,7 @@ def test_screening_loses_nothing(
         assert all((np.diff(indices[start:stop]) > 0).all() for start, stop in itertools.pairwise(pointers))
 
 
-@pytest.mark.skipif(not FAST_BYTES, reason="this CPU has no instructions for products of bytes")
+@bytes_only
 def test_few_scores_are_looked_at_twice() -> None:
     rng = np.random.default_rng(0)
     dictionary, x = rows_of("normal", 800, 512, rng), rows_of("normal", 300, 512, rng)
@@ -182,25 +195,30 @@ def test_few_scores_are_looked_at_twice() -> None:
     assert screened_entries(x, dictionary, 0.5) == (0, 0)
 
 
-def test_a_dictionary_that_diverged_has_no_active_entries_in_its_rows() -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_dictionary_that_diverged_has_no_active_entries_in_its_rows(tier: str) -> None:
     rows = unit_rows(np.random.default_rng(0).normal(size=(20, 32))).astype(np.float32)
     selection = ThresholdRule(0.0).selection()
-    panels = Panels(rows, selection, looked=0.0)
-    rows[3] = np.nan
-    panels.pack()
-    _, indices, data = panels.entries(rows[:3].copy(), selection)
+    with using(tier):
+        panels = Panels(rows, selection, looked=0.0)
+        rows[3] = np.nan
+        panels.pack()
+        _, indices, data = panels.entries(rows[:3].copy(), selection)
     assert 3 not in indices
     assert np.isfinite(data).all()
 
 
-def test_rows_that_are_not_unit_are_not_screened() -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_rows_that_are_not_unit_are_not_screened(tier: str) -> None:
     rng = np.random.default_rng(0)
     rows, x = rng.normal(size=(20, 32)).astype(np.float32), rng.normal(size=(50, 32)).astype(np.float32)
     rule = ThresholdRule(9.0)
-    panels = Panels(rows, rule.selection(), looked=0.0)
-    assert not panels.screened
-    pointers, indices, data = panels.entries(x, rule.selection())
-    expected = rule.select(x @ rows.T)
-    assert np.array_equal(pointers, expected.pointers)
+    with using(tier):
+        panels = Panels(rows, rule.selection(), looked=0.0)
+        assert not panels.screened
+        pointers, indices, data = panels.entries(x, rule.selection())
+    scores = x @ rows.T
+    expected = sparse.csr_matrix(np.where(rule.mask(torch.from_numpy(scores)).numpy(), scores, 0.0))
+    assert np.array_equal(pointers, expected.indptr)
     assert np.array_equal(indices, expected.indices)
     assert np.allclose(data, expected.data, atol=1e-4)

@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr import ConceptClassifier, HardThreshold, TopK
+from ccr.core import kernels
 from ccr.core.coding import Rule, ThresholdRule, TopRule
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
-from ccr.core.kernels.arguments import SCALE
-from ccr.core.kernels.llvm import FAST_BYTES
-from ccr.core.kernels.tiles import ROW_SHIFT
 from ccr.core.refine import Training, refine
 from ccr.core.refine.data import Labelled, Window
 from ccr.core.refine.dense import DenseEngine
@@ -27,6 +25,7 @@ from ccr.core.refine.sparse import SparseEngine
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
 from tests.conftest import Data
+from tests.core.kernel_tiers import TIERS, bytes_only, module, using
 
 RULES = {
     "two-sided": ThresholdRule(0.2),
@@ -38,6 +37,12 @@ RULES = {
 N, D, CLASSES = 60, 24, 7
 
 
+@pytest.fixture(params=TIERS)
+def tier(request: pytest.FixtureRequest) -> Iterator[str]:
+    with using(request.param):
+        yield request.param
+
+
 def start(rule: Rule, seed: int = 0) -> State:
     rng = np.random.default_rng(seed)
     dictionary = unit_rows(rng.normal(size=(N, D))).astype(np.float32)
@@ -47,16 +52,8 @@ def start(rule: Rule, seed: int = 0) -> State:
 
 
 def options(**changes: object) -> StepConfig:
-    settings = {
-        "radius": 0.3,
-        "adaptive": True,
-        "momentum": 0.9,
-        "dropout": 0.0,
-        "alpha": 1e-3,
-        "scale": 0.3,
-        "seed": 5,
-    }
-    return StepConfig(**{**settings, **changes})  # type: ignore[arg-type]
+    usual = StepConfig(radius=0.3, adaptive=True, momentum=0.9, dropout=0.0, alpha=1e-3, scale=0.3, seed=5)
+    return replace(usual, **changes)  # type: ignore[arg-type]
 
 
 def batch(rng: np.random.Generator, engine: DenseEngine, rows: int = 150) -> tuple[torch.Tensor, ...]:
@@ -97,7 +94,7 @@ def assert_same_path(dense: DenseEngine, sparse: SparseEngine, steps: int, seed:
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("radius", [0.0, 0.05, 2.0])
 @pytest.mark.parametrize("rule", list(RULES))
-def test_every_step_is_the_dense_engines(rule: str, radius: float, dropout: float, adaptive: bool) -> None:
+def test_every_step_is_the_dense_engines(tier: str, rule: str, radius: float, dropout: float, adaptive: bool) -> None:
     settings = options(radius=radius, dropout=dropout, adaptive=adaptive)
     dense = DenseEngine(start(RULES[rule]), settings, torch.device("cpu"))
     with Workers() as workers:
@@ -105,10 +102,10 @@ def test_every_step_is_the_dense_engines(rule: str, radius: float, dropout: floa
         assert_same_path(dense, sparse, steps=15, seed=3)
     if rule == "few":
         assert sparse._panels is not None
-        assert sparse._panels.screened == FAST_BYTES
+        assert sparse._panels.screened == kernels.SCREENS
 
 
-def test_rows_that_bytes_cannot_tell_apart_are_scored_in_floats() -> None:
+def test_rows_that_bytes_cannot_tell_apart_are_scored_in_floats(tier: str) -> None:
     """One large number leaves little of the others in bytes: then most scores would be computed twice."""
     rng, settings = np.random.default_rng(0), options()
     made = rng.normal(size=(300, D))
@@ -123,7 +120,7 @@ def test_rows_that_bytes_cannot_tell_apart_are_scored_in_floats() -> None:
         for number in range(4):
             one, two = (step(engine, x, y, torch.ones(300), 0.05, 0.01) for engine in (dense, sparse))
             assert sparse._panels is not None
-            assert sparse._panels.screened == (FAST_BYTES and number == 0)
+            assert sparse._panels.screened == (kernels.SCREENS and number == 0)
             assert two.losses[0] == pytest.approx(one.losses[0], abs=1e-4)
             assert two.lengths[0] == pytest.approx(one.lengths[0], abs=0.05)
         other = SparseEngine(first, settings, workers)
@@ -134,7 +131,7 @@ def test_rows_that_bytes_cannot_tell_apart_are_scored_in_floats() -> None:
     assert np.array_equal(other.state().dictionary, sparse.state().dictionary)
 
 
-def test_two_threads_and_several_blocks_take_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_threads_and_several_blocks_take_the_same_steps(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
         monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
     settings = options(dropout=0.2)
@@ -144,27 +141,29 @@ def test_two_threads_and_several_blocks_take_the_same_steps(monkeypatch: pytest.
         assert_same_path(dense, sparse, steps=15, seed=4)
 
 
+@bytes_only
 @pytest.mark.parametrize("classes", [7, 70])
 @pytest.mark.parametrize("radius", [0.0, 0.3])
 def test_a_wide_head_is_trained_a_few_classes_at_a_time(
     classes: int, radius: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.core.test_sparse_engine.CLASSES", classes)
-    monkeypatch.setattr("ccr.core.refine.sparse.WIDE_HEAD", 0)
+    monkeypatch.setattr("ccr.core.kernels.x86.workspace.WIDE_HEAD", 0)
     settings = options(radius=radius, dropout=0.2)
     dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
     with Workers() as workers:
         sparse = SparseEngine(start(RULES["held length"]), settings, workers)
         assert_same_path(dense, sparse, steps=10, seed=5)
-        assert len(sparse._room.logits) > 0  # type: ignore[union-attr]
+        assert len(sparse._training.workspace.logits) > 0
 
 
 @pytest.mark.parametrize("wide", [0, 10**9])
 @pytest.mark.parametrize("rule", ["held length", "top"])
-def test_the_number_of_threads_changes_no_bit(rule: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
         monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
-    monkeypatch.setattr("ccr.core.refine.sparse.WIDE_HEAD", wide)
+    if tier == "x86":
+        monkeypatch.setattr("ccr.core.kernels.x86.workspace.WIDE_HEAD", wide)
     rng = np.random.default_rng(8)
     x = torch.from_numpy(unit_rows(rng.normal(size=(700, D)))).float()
     window = Window(x, rng.permutation(700), rng.integers(0, CLASSES, 700), np.ones(700, np.float32))
@@ -177,6 +176,7 @@ def test_the_number_of_threads_changes_no_bit(rule: str, wide: int, monkeypatch:
     assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
+@bytes_only
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in memory are rounded in the first epoch only; the later ones read those bytes."""
@@ -194,22 +194,23 @@ def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pyt
             reports = [engine.steps(Window(x, rows, y[rows], ones[rows], lasting), 96, rates) for rows in windows]
             found.append((*engine.state_dict().values(), *(part for report in reports for part in report)))
         assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
-        if not FAST_BYTES:
-            return
-        assert engine._kept is not None
-        quads, about = engine._kept[1]
+        quads, about = engine._training.rounded[1]
         seen = np.isin(np.arange(700), np.concatenate(windows))
-        assert np.array_equal(about[:, SCALE] > 0, seen)
-        quads.view(np.uint8)[:] = ROW_SHIFT  # bytes of zeros: now no score of a unit row could be active
+        assert np.array_equal(about[:, module("x86", "arguments").SCALE] > 0, seen)
+        # Bytes of zeros: now no score of a unit row could be active.
+        quads.view(np.uint8)[:] = module("x86", "tiles").ROW_SHIFT
         rows = windows[0][windows[0] != 5]
         assert engine.steps(Window(x, rows, y[rows], ones[rows], True), 96, rates).lengths.max() < 0.5
         assert engine.steps(Window(x.clone(), rows, y[rows], ones[rows], True), 96, rates).lengths.min() > 0.5
 
 
+@pytest.mark.parametrize("tier", TIERS)
 @given(st.integers(0, 1000), st.floats(0.0, 2.0), st.booleans(), st.floats(0.0, 5.0), st.integers(1, 5))
-def test_rows_stay_unit_and_in_their_ball(seed: int, radius: float, adaptive: bool, rate: float, steps: int) -> None:
+def test_rows_stay_unit_and_in_their_ball(
+    tier: str, seed: int, radius: float, adaptive: bool, rate: float, steps: int
+) -> None:
     rng = np.random.default_rng(seed)
-    with Workers() as workers:
+    with Workers() as workers, using(tier):
         engine = SparseEngine(start(ThresholdRule(0.2), seed), options(radius=radius, adaptive=adaptive), workers)
         for _ in range(steps):
             x = torch.from_numpy(unit_rows(rng.normal(size=(20, D)))).float()
@@ -221,7 +222,7 @@ def test_rows_stay_unit_and_in_their_ball(seed: int, radius: float, adaptive: bo
     assert moved.max() <= radius + 1e-5
 
 
-def test_a_batch_without_any_active_concept() -> None:
+def test_a_batch_without_any_active_concept(tier: str) -> None:
     settings = options(alpha=0.0)
     dense = DenseEngine(start(ThresholdRule(5.0)), settings, torch.device("cpu"))
     with Workers() as workers:
@@ -232,7 +233,9 @@ def test_a_batch_without_any_active_concept() -> None:
 
 @pytest.mark.parametrize("coder", [HardThreshold(length=5), HardThreshold(threshold=0.3, sign="positive"), TopK(3)])
 @pytest.mark.parametrize("training", [{}, {"optimizer": "sgd", "head_rate": 1.0, "dictionary_rate": 0.01}])
-def test_whole_trainings_agree(planted: Data, coder: HardThreshold | TopK, training: dict[str, object]) -> None:
+def test_whole_trainings_agree(
+    tier: str, planted: Data, coder: HardThreshold | TopK, training: dict[str, object]
+) -> None:
     one, two = (
         refine(
             planted.concepts, planted.X, planted.y, coder=coder, radius=0.3, validation=np.arange(300), engine=engine,
@@ -247,7 +250,7 @@ def test_whole_trainings_agree(planted: Data, coder: HardThreshold | TopK, train
         assert mine.mean_deviation == pytest.approx(theirs.mean_deviation, rel=0.02)
 
 
-def test_class_weights_and_samples_reach_the_sparse_engine(digits: Data) -> None:
+def test_class_weights_and_samples_reach_the_sparse_engine(tier: str, digits: Data) -> None:
     settings = {"max_iter": 3, "random_state": 1, "class_weight": {"digit 3": 4.0, "digit 8": 0.25}}
     weight = np.linspace(0.5, 1.5, len(digits.y))
     one, two = (
@@ -258,7 +261,7 @@ def test_class_weights_and_samples_reach_the_sparse_engine(digits: Data) -> None
     assert (one.predict(digits.X_test) == two.predict(digits.X_test)).mean() > 0.98
 
 
-def test_auto_is_sparse_on_a_cpu_and_dense_without_numba(planted: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_sparse_on_a_cpu(planted: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[type[Engine]] = []
 
     def watch(kind: type) -> None:

@@ -22,7 +22,7 @@ from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
 from ccr.core.coding.registry import CODERS, RULES, rule_from_dict, rule_to_dict
 from ccr.core.coding.rules import CALIBRATION_ROWS, NUDGE, Rule, ScoreRule, ThresholdRule, TopRule, calibrate
-from ccr.core.coding.scoring import Panels, line_zeros, screens
+from ccr.core.coding.scoring import Panels, screens
 
 __all__ = [
     "CALIBRATION_ROWS",
@@ -52,7 +52,6 @@ __all__ = [
     "code_chunks",
     "code_size",
     "is_differentiable",
-    "line_zeros",
     "map_codes",
     "root_mean_square",
     "rule_from_dict",

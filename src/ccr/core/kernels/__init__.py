@@ -1,35 +1,62 @@
-"""Compiled CPU kernels (numba). Each assumes valid input and works on contiguous float32 arrays, without the GIL, on
+"""Compiled CPU kernels (numba), in two tiers: `plain` is numba alone, the reference and what works on every CPU; `x86`
+is written for LLVM and AVX2, and faster. The environment variable CCR_KERNELS chooses one of them; otherwise it is the
+faster one that works here. Each kernel assumes valid input and works on contiguous float32 arrays, without the GIL, on
 the rows or concepts that it is given: who calls it decides about threads (`ccr.core.threads.Workers`)."""
 
-from ccr.core.kernels.compiling import AVAILABLE
-from ccr.core.kernels.elastic import descend
-from ccr.core.kernels.lasso import nonnegative_lasso
-from ccr.core.kernels.packing import pack_concepts
-from ccr.core.kernels.pursuit import pursue, pursue_fast
-from ccr.core.kernels.rows import NOT_FINITE, prepare_rows
-from ccr.core.kernels.score import code_rows
-from ccr.core.kernels.select import ONE_SIDED, TOP, TWO_SIDED, select_active
-from ccr.core.kernels.step import cap_row, head_slopes, logits
-from ccr.core.kernels.training import train
+from ccr.core.kernels.choice import tier
+from ccr.core.kernels.plain.arguments import (
+    FAR_BELOW,
+    LANES,
+    SIZE_DECAY,
+    SIZE_FLOOR,
+    BatchPlan,
+    Criterion,
+    Entries,
+    Parameters,
+    StepSettings,
+    line_zeros,
+)
+from ccr.core.kernels.plain.elastic import descend
+from ccr.core.kernels.plain.lasso import nonnegative_lasso
+from ccr.core.kernels.plain.pursuit import pursue, pursue_fast
+from ccr.core.kernels.plain.rows import NOT_FINITE, prepare_rows
+from ccr.core.kernels.plain.select import ONE_SIDED, TOP, TWO_SIDED
 from ccr.core.kernels.warm import warm_up
 
+#: The tier in use, "plain" or "x86", and what it has: whether it can compute scores in bytes first, a dictionary made
+#: ready for `code_rows` and for `Training`, and products of codes with the head.
+TIER: str = tier.NAME
+SCREENS: bool = tier.SCREENS
+PackedConcepts = tier.PackedConcepts
+Training = tier.Training
+code_rows = tier.code_rows
+logits = tier.logits
+
 __all__ = [
-    "AVAILABLE",
+    "FAR_BELOW",
+    "LANES",
     "NOT_FINITE",
     "ONE_SIDED",
+    "SCREENS",
+    "SIZE_DECAY",
+    "SIZE_FLOOR",
+    "TIER",
     "TOP",
     "TWO_SIDED",
-    "cap_row",
+    "BatchPlan",
+    "Criterion",
+    "Entries",
+    "PackedConcepts",
+    "Parameters",
+    "StepSettings",
+    "Training",
     "code_rows",
     "descend",
-    "head_slopes",
+    "line_zeros",
     "logits",
     "nonnegative_lasso",
-    "pack_concepts",
     "prepare_rows",
     "pursue",
     "pursue_fast",
-    "select_active",
-    "train",
     "warm_up",
 ]

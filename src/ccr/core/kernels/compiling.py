@@ -1,51 +1,70 @@
-"""How kernels are compiled: once, kept on disk, without the GIL; and what stands in where numba is missing."""
+"""How kernels are compiled: without the GIL, once, and kept on disk under a key of all that they are made of."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import platform
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-try:
-    from numba import njit
-    from numba.extending import intrinsic
+import llvmlite
+import numba
+from llvmlite import binding
+from numba import config, njit
+from numba.misc.appdirs import AppDirs
 
-    AVAILABLE = True
-except ImportError:  # pragma: no cover - numba is a dependency; some platforms have no build of it
-    AVAILABLE = False
-
-    def njit(**options: Any) -> Callable[[Any], Any]:
-        return lambda function: function
-
-    def intrinsic(function: Any) -> Any:
-        return function
+SOURCES = Path(__file__).parent
 
 
-def forget_if_changed(folder: Path) -> None:
-    """Delete the compiled kernels on disk if a file of the folder is another than when they were made. Numba looks at a
-    kernel's own file alone, but kernels take in pieces of one another."""
-    files = sorted(folder.glob("*.py"))
-    state = "\n".join(f"{file.name} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files)
-    stamp = folder / "__pycache__" / "kernels.stamp"
-    with suppress(OSError):  # nothing can be written there: then Numba keeps its files elsewhere, or not at all
-        if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
-            return
-        for old in (*stamp.parent.glob("*.nbi"), *stamp.parent.glob("*.nbc")):
-            old.unlink(missing_ok=True)
-        stamp.parent.mkdir(exist_ok=True)
-        stamp.write_text(state, encoding="utf-8")
+def cache_key(sources: Path = SOURCES) -> str:
+    """A name for compiled code: it changes with every source file, with numba, llvmlite and the CPU. Numba itself looks
+    at a kernel's own file alone, but kernels take in pieces of one another."""
+    cpu = getattr(binding, "get_host_cpu_name", platform.processor)()
+    about = (numba.__version__, llvmlite.__version__, cpu, config.CPU_NAME, config.CPU_FEATURES)
+    digest = hashlib.sha256(repr(about).encode())
+    for file in sorted(sources.rglob("*.py")):
+        digest.update(file.relative_to(sources).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
-forget_if_changed(Path(__file__).parent)
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: in NUMBA_CACHE_DIR, beside the sources, or in the user's cache, whichever is the
+    first that can be written; None: nowhere. Folders of other keys stay, other versions may use them; all of them may
+    be deleted at any time."""
+    user = AppDirs(appname="ccr", appauthor=False).user_cache_dir
+    for base in (config.CACHE_DIR, SOURCES / "__pycache__", user):
+        folder = Path(base, f"ccr-kernels-{cache_key()}")
+        try:
+            if base:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return None
 
 
-def _compiled(*relaxed: str, inline: str = "never") -> Any:
-    fastmath = set(relaxed) if relaxed else False
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath, inline=inline)
+CACHE = cache_folder()
 
 
-#: Arithmetic as written. The first call compiles for a second or so; the result is kept beside the file.
+def _compiled(*relaxed: str, inline: str = "never") -> Callable[[Any], Any]:
+    options = {"nogil": True, "error_model": "numpy", "fastmath": set(relaxed) or False, "inline": inline}
+
+    def decorate(function: Any) -> Any:
+        # Numba asks for CACHE_DIR when it decorates. A numba that asked later would keep kernels where it always does,
+        # without our key: `test_kernels_are_kept_under_the_key_of_their_sources` would fail.
+        before, config.CACHE_DIR = config.CACHE_DIR, str(CACHE or "")
+        try:
+            return njit(cache=CACHE is not None, **options)(function)
+        finally:
+            config.CACHE_DIR = before
+
+    return decorate
+
+
+#: Arithmetic as written. The first call compiles for a second or so, and keeps the result on disk.
 compiled = _compiled()
 #: A part of one kernel, written apart: compiled with it, not before.
 part = _compiled(inline="always")

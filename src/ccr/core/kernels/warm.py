@@ -10,11 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
-from ccr.core.kernels import arguments, elastic, lasso, packing, pursuit, rows, score, select, step, tiles, training
-from ccr.core.kernels.compiling import AVAILABLE
-from ccr.core.kernels.llvm import LANES
+from ccr.core.kernels.choice import tier
+from ccr.core.kernels.compiling import CACHE, SOURCES
+from ccr.core.kernels.plain import elastic, lasso, pursuit, rows
+from ccr.core.kernels.plain.arguments import LANES, BatchPlan, Criterion, Entries, Parameters, StepSettings
+from ccr.core.kernels.plain.select import TWO_SIDED
+from ccr.core.threads import Workers
 
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
@@ -24,16 +28,21 @@ _ready: set[str] = set()
 _lock = threading.Lock()
 
 
-def warm_up(say: Callable[[str], None] | None = None, *, group: str = "training") -> None:
-    """Compile or load the kernels of a group now; `say` gets a line of text if that takes longer than a second."""
+def warm_up(say: Callable[[str], None] | None = None, *, group: str = "training", elsewhere: bool = False) -> None:
+    """Compile or load the kernels of a group now; `say` gets a line of text if that takes longer than a second.
+
+    `elsewhere`: what is not on disk yet is compiled by another process, because the compiler leaves half a gigabyte of
+    memory behind.
+    """
     with _lock:
-        if group in _ready or not AVAILABLE:
+        if group in _ready:
             return
         timer = threading.Timer(PATIENCE, say or _silent, (MESSAGE.format(group),))
         timer.daemon = True
         timer.start()
         try:
-            _compile_elsewhere(group)
+            if elsewhere:
+                _compile_elsewhere(group)
             GROUPS[group].call()
         finally:
             timer.cancel()
@@ -45,29 +54,28 @@ def _silent(text: str) -> None:
 
 
 def _compile_elsewhere(group: str) -> None:
-    """Compile in another process, if nothing is on disk yet: the compiler would leave half a gigabyte in this one.
-
-    Where that fails (nothing can be written, no process can be started), the kernels compile here as they are called.
-    """
+    """Compile in another process, if nothing is on disk yet. Where that fails (nothing can be written, no process can
+    be started), the kernels compile here as they are called."""
     kernel = GROUPS[group].last
-    place, name = kernel.stats.cache_path, kernel.py_func.__name__
-    if place is not None and any(Path(place).glob(f"*{name}-*.nbi")):
+    if CACHE is None or any(Path(kernel.stats.cache_path).glob(f"*.{kernel.py_func.__name__}-*.nbi")):
         return
-    program = f"from ccr.core.kernels import warm; warm.GROUPS[{group!r}].call()"
+    # Isolated (-I), and away from the current folder: nothing that lies there is imported. PYTHONPATH is not read
+    # either, so this ccr and the place of numba are named.
+    ours, theirs = str(SOURCES.parents[2]), str(Path(numba.__file__).parents[1])
+    paths = f"import sys; sys.path = [{ours!r}, *sys.path, {theirs!r}]"
+    program = f"{paths}; from ccr.core.kernels import warm; warm.GROUPS[{group!r}].call()"
     with suppress(OSError):
-        subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+        subprocess.run([sys.executable, "-I", "-c", program], check=False, capture_output=True, cwd=CACHE)
 
 
 def _call_coding() -> None:
     """Call every kernel of a prediction on two rows, with the types that it has there."""
-    line, ints, square = np.ones(2, np.float32), np.zeros(2, np.int32), np.eye(2, dtype=np.float32)
-    pointers = np.array([0, 1, 2], np.int32)
+    line, square = np.ones(2, np.float32), np.eye(2, dtype=np.float32)
+    entries = Entries(np.array([0, 1, 2], np.int32), np.zeros(2, np.int32), line.copy())
     rows.prepare_rows(square, line[:0], square.copy())
-    step.logits(pointers, ints, line, square, line, square.copy())
-    screen, floats = packing.empty_screen(1, 2), np.zeros((0, 2, tiles.PANEL), np.float32)
-    packing.pack_concepts(0, 2, square, screen, floats)
-    bound = np.float32(0.5)
-    score.code_rows(square, square, screen, floats, select.TWO_SIDED, bound, 0, pointers, ints, line.copy())
+    tier.logits(*entries, square, line, square.copy())
+    packed = tier.PackedConcepts(square, screened=tier.SCREENS)
+    tier.code_rows(square, packed, Criterion(TWO_SIDED, np.float32(0.5), 0), entries)
 
 
 def _call_training() -> None:
@@ -75,24 +83,17 @@ def _call_training() -> None:
     _call_coding()
     line, square = np.ones(2, np.float32), np.eye(2, dtype=np.float32)
     head, bias = np.zeros((2, LANES), np.float32), np.zeros(LANES, np.float32)
-    parameters = arguments.Parameters(
+    parameters = Parameters(
         square.copy(), square, square.copy(), line.copy(), head, head.copy(), line.copy(), bias, bias.copy(),
         np.zeros(1), np.full(1, 0.5), np.zeros(1, np.int64),
     )  # fmt: skip
-    manner = arguments.Manner(True, True, 0.9, 0.1, 0.0, 1.0, select.TWO_SIDED, 0, 1.0, 0.05, 0, 1.0, 0, 2)
-    places = np.arange(2, dtype=np.int32)
-    kept, zeros = packing.unrounded(2, 2), np.zeros((1, 3))
-    lesson = arguments.Lesson(square, kept, places, np.arange(2), line, 2, zeros[:, :2].copy(), zeros)
-    entries, values = np.zeros(12, np.int32), np.zeros(12, np.float32)
-    room = arguments.Room(
-        screen=packing.empty_screen(1, 2), floats=np.zeros((0, 2, tiles.PANEL), np.float32),
-        pointers=np.zeros((1, tiles.ROWS + 1), np.int32), indices=entries[None].copy(), codes=values[None].copy(),
-        through=values[None].copy(), slopes=head.copy(), bias_slopes=head[:1].copy(), sums=np.zeros((1, 3)),
-        counts=np.zeros((1, 2), np.int32), starts=np.zeros(3, np.int32), sorted_rows=entries,
-        sorted_sources=entries.copy(), sorted_codes=values, sorted_through=values.copy(),
-        logits=np.zeros((0, 0, 0), np.float32),
+    settings = StepSettings(
+        refine=True, adaptive=True, momentum=0.9, radius=0.1, penalty=0.0, scale=1.0, kind=TWO_SIDED, length=0,
+        held=1.0, nudge=0.05, dropped=0, keep=1.0, seed=0, classes=2,
     )  # fmt: skip
-    training.train(np.zeros(16, np.int64), parameters, manner, lesson, room)
+    plan = BatchPlan(square, np.arange(2, dtype=np.int32), np.arange(2), line, 2, np.zeros((1, 2)))
+    packed = tier.PackedConcepts(parameters.dictionary, screened=tier.SCREENS)
+    tier.Training(parameters).take(plan, settings, packed, Workers(1), lasting=True)
 
 
 def _call_pursuit() -> None:
@@ -118,8 +119,8 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "training": Group(_call_training, training.train),
-    "coding": Group(_call_coding, score.code_rows),
+    "training": Group(_call_training, tier.LAST["training"]),
+    "coding": Group(_call_coding, tier.LAST["coding"]),
     "pursuit": Group(_call_pursuit, pursuit.pursue),
     "elastic": Group(_call_elastic, elastic.descend),
     "lasso": Group(_call_lasso, lasso.nonnegative_lasso),

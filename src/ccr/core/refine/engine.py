@@ -8,10 +8,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ccr.core.coding import Rule, ScoreRule
+from ccr.core.kernels import SIZE_DECAY as SIZE_DECAY
+from ccr.core.kernels import SIZE_FLOOR as SIZE_FLOOR
 from ccr.core.refine.data import Window
-
-#: Decay of the running size of a gradient, and what keeps a step from dividing by zero.
-SIZE_DECAY, SIZE_FLOOR = 0.99, 1e-12
 
 
 @dataclass(frozen=True, eq=False)

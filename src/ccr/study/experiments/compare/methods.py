@@ -26,8 +26,6 @@ DISPERSION = Symmetric(DEFAULT_STRENGTH)
 SIGNS: tuple[Sign, ...] = ("both", "positive")
 #: Of the elastic net: as published first.
 L1_RATIOS = (0.99, 0.8)
-#: As many as `converged_head` tries; embeddings need stronger ones than codes.
-PROBE_PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0)
 Group = Literal["ours", "others", "controls"]
 
 
@@ -122,7 +120,7 @@ def _label_free(task: Task, train: Part, validation: Part, seed: int) -> Contend
 
 
 def _probe(task: Task, train: Part, validation: Part, seed: int) -> Contender:
-    model = LinearProbe(alphas=PROBE_PENALTIES, center=task.center)
+    model = LinearProbe(center=task.center)
     model.fit(train.X, train.y, validation=(validation.X, validation.y))
     accuracy = float(np.mean(model.predict(validation.X) == validation.y))
     return Contender(model, model.head_, accuracy, {"penalty": model.alpha_}, None, dense=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
-from ccr.core.kernels.compiling import AVAILABLE, compiled, intrinsic, summing
-from ccr.core.kernels.llvm import (
-    LANES,
+from ccr.core.kernels.compiling import compiled
+from ccr.core.kernels.plain.arguments import LANES
+from ccr.core.kernels.x86.llvm import (
+    FLOAT,
+    INT,
+    LONG,
     at,
     constant,
     counted,
@@ -19,14 +23,8 @@ from ccr.core.kernels.llvm import (
     totals,
     vector,
 )
-from ccr.core.kernels.tiles import address
+from ccr.core.kernels.x86.tiles import address
 
-if AVAILABLE:
-    from numba import types
-
-    from ccr.core.kernels.llvm import FLOAT, INT, LONG
-
-ZERO = np.float32(0.0)
 #: Numbers from which on rows are better read from end to end than a few columns at a time.
 WIDE = 128
 
@@ -206,13 +204,6 @@ _both_4, _both_1 = _dotting_and_adding(4), _dotting_and_adding(1)
 
 
 @compiled
-def copy_into(target, source):  # type: ignore[no-untyped-def]
-    """The first len(source) elements; numba's own assignment brings half a second of compiling for its errors."""
-    for place in range(len(source)):
-        target[place] = source[place]
-
-
-@compiled
 def add_rows(total, factors, matrix, rows, start, stop):  # type: ignore[no-untyped-def]
     """total += sum over entries e in start:stop of factors[e] * matrix[rows[e]]."""
     width, stride, column = len(total), matrix.shape[1], 0
@@ -257,14 +248,6 @@ def spread_row(values, factors, rows, start, stop, out):  # type: ignore[no-unty
             address(values[column:]), address(factors), address(rows), start, stop, address(out[0, column:]), stride
         )
         column += LANES
-
-
-@summing
-def dot(left, right):  # type: ignore[no-untyped-def]
-    total = ZERO
-    for column in range(len(left)):
-        total += left[column] * right[column]
-    return total
 
 
 @compiled

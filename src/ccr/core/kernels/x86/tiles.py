@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from ccr.core.kernels.compiling import AVAILABLE, compiled, intrinsic
-from ccr.core.kernels.llvm import (
-    FAST_BYTES,
-    LANES,
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import unpack_tuple
+from numba.extending import intrinsic
+
+from ccr.core.kernels.compiling import compiled
+from ccr.core.kernels.plain.arguments import LANES, LINE
+from ccr.core.kernels.x86.llvm import (
+    BYTE,
+    FLOAT,
+    INT,
+    LONG,
+    SHORT,
     at,
     called,
     constant,
@@ -20,38 +29,23 @@ from ccr.core.kernels.llvm import (
     vector,
 )
 
-if AVAILABLE:
-    from llvmlite import ir
-    from numba import types
-
-    from ccr.core.kernels.llvm import BYTE, FLOAT, INT, LONG, SHORT
-
 #: A tile is ROWS rows by PANEL columns, two registers a row.
 ROWS, PANEL = 6, 2 * LANES
-#: Bytes of a cache line.
-LINE = 64
 #: Quads of bytes whose products are summed up in 16 bits before they are in 32.
 BLOCK_QUADS = 32
 #: What is added to the bytes of a row so that they are positive, as the instruction wants them.
 ROW_SHIFT = 64
 
 
-def _neighbours_added(builder: Any, values: Any) -> Any:
-    count = values.type.count
-    even, odd = (shuffled(builder, values, values, list(range(first, count, 2))) for first in (0, 1))
-    return builder.add(even, odd)
-
-
 def _shorts_added(builder: Any, values: Any) -> Any:
     """Sums of neighbours, of 16-bit integers, in 32 bits. Compilers know it as one instruction (vpmaddwd with ones)."""
-    return _neighbours_added(builder, builder.sext(values, vector(INT, 2 * LANES)))
+    wide = builder.sext(values, vector(INT, 2 * LANES))
+    even, odd = (shuffled(builder, wide, wide, list(range(first, 2 * LANES, 2))) for first in (0, 1))
+    return builder.add(even, odd)
 
 
 def _byte_products(builder: Any, positive: Any, signed: Any) -> Any:
     """Sums of products of neighbours, of bytes, as 16-bit integers, into which they fit (vpmaddubsw)."""
-    if not FAST_BYTES:
-        wide = vector(SHORT, 4 * LANES)
-        return _neighbours_added(builder, builder.mul(builder.zext(positive, wide), builder.sext(signed, wide)))
     return called(builder, "llvm.x86.avx2.pmadd.ub.sw", vector(SHORT, 2 * LANES), [positive, signed])
 
 
@@ -133,23 +127,42 @@ def block_starts(context, panel, depth, out):  # type: ignore[no-untyped-def]
     return signature, emit
 
 
+class TileRows(NamedTuple):
+    """ROWS rows of a tile: where their quads begin, each `stride` quads after the one before, and for each row its
+    shift, reach and spread (LANES numbers to read); marks go to the bytes at marks + row * marks_stride."""
+
+    quads: Any
+    stride: int
+    shifts: Any
+    reaches: Any
+    spreads: Any
+    marks: Any
+    marks_stride: int
+
+
+class TilePanel(NamedTuple):
+    """A panel of a tile: where its quads (depth, PANEL) begin, the starts of its blocks and the offsets of its columns,
+    its scale and spread."""
+
+    quads: Any
+    depth: int
+    starts: Any
+    offsets: Any
+    scale: float
+    spread: float
+
+
 @intrinsic
-def byte_tile(  # type: ignore[no-untyped-def]
-    context, rows, stride, shifts, reaches, spreads, two_sided, panel, depth, starts, offsets, scale, spread, out,
-    out_stride, first,
-):  # fmt: skip
+def byte_tile(context, rows, panel, two_sided):  # type: ignore[no-untyped-def]
     """Which of ROWS x PANEL products of bytes could be large: product + shift of the row + offset of the column (its
-    absolute value, if `two_sided`) >= reach of the row * scale - sqrt(spread of the row + spread), as bits of the bytes
-    at out + row * out_stride + first, the first column lowest. There are LANES shifts, reaches and spreads to read."""
-    pointer, number, real = types.voidptr, types.int64, types.float32
-    signature = types.void(
-        pointer, number, pointer, pointer, pointer, types.boolean, pointer, number, pointer, pointer, real, real,
-        pointer, number, number,
-    )  # fmt: skip
+    absolute value, if `two_sided`) >= reach of the row * scale - sqrt(spread of the row + spread), as bits of the row's
+    marks, the first column lowest."""
+    signature = types.void(rows, panel, types.boolean)
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        rows, stride, shifts, reaches, spreads, two_sided, panel, depth, starts, offsets, scale, spread = arguments[:12]
-        out, out_stride, first = arguments[12:]
+        rows, stride, shifts, reaches, spreads, marks, marks_stride = unpack_tuple(builder, arguments[0])
+        panel, depth, starts, offsets, scale, spread = unpack_tuple(builder, arguments[1])
+        two_sided = arguments[2]
         sums, kind = _byte_sums(builder, rows, stride, panel, depth, starts), vector(FLOAT)
         shift, reach, own_spread = (load(builder, values, kind, LONG(0)) for values in (shifts, reaches, spreads))
         root = called(builder, f"llvm.sqrt.v{LANES}f32", kind, [builder.fadd(own_spread, splat(builder, spread))])
@@ -158,7 +171,7 @@ def byte_tile(  # type: ignore[no-untyped-def]
         flip = splat(builder, two_sided)
         for row in range(ROWS):
             own_shift, bound = (shuffled(builder, values, values, [row] * LANES) for values in (shift, bounds))
-            line = builder.gep(out, [builder.add(first, builder.mul(out_stride, LONG(row)))])
+            line = builder.gep(marks, [builder.mul(marks_stride, LONG(row))])
             for half in (0, 1):
                 total = builder.sitofp(sums[2 * row + half], kind)
                 total = builder.fadd(total, builder.fadd(columns[half], own_shift))

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.core.kernels.compiling import compiled, summing
-from ccr.core.kernels.vectors import copy_into
+from ccr.core.kernels.compiling import compiled
+from ccr.core.kernels.plain.vectors import copy_into, dot
 
 #: What is wrong with a row.
 NOT_FINITE, ZERO = 1, 2
 
 
-@summing
-def _square(row):  # type: ignore[no-untyped-def]
-    total = np.float32(0.0)
-    for column in range(len(row)):
-        total += row[column] * row[column]
-    return total
-
-
 @compiled
 def _to_unit(row):  # type: ignore[no-untyped-def]
     """Divide a row by its norm, in place; zeros stay. What is wrong with it, 0 for nothing."""
-    square = _square(row)
+    square = dot(row, row)
     if not (square > np.float32(1e-30) and square < np.float32(1e30)):
         # Scaled first, so that squares neither vanish nor overflow.
         largest = np.float32(0.0)
@@ -34,7 +26,7 @@ def _to_unit(row):  # type: ignore[no-untyped-def]
             return ZERO
         for column in range(len(row)):
             row[column] /= largest
-        square = _square(row)
+        square = dot(row, row)
     norm = np.sqrt(square)
     for column in range(len(row)):
         row[column] /= norm
@@ -49,13 +41,13 @@ def prepare_rows(rows, mean, out):  # type: ignore[no-untyped-def]
     equal to the mean becomes zero.
     """
     for number in range(len(rows)):
-        line = out[number]
-        copy_into(line, rows[number])
-        wrong = _to_unit(line)
+        row = out[number]
+        copy_into(row, rows[number])
+        wrong = _to_unit(row)
         if wrong != 0:
             return number, wrong
         if len(mean) > 0:
-            for column in range(len(line)):
-                line[column] -= mean[column]
-            _to_unit(line)
+            for column in range(len(row)):
+                row[column] -= mean[column]
+            _to_unit(row)
     return -1, 0

@@ -11,16 +11,28 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
-from ccr.core.kernels.compiling import AVAILABLE, compiled, intrinsic
-from ccr.core.kernels.llvm import LANES, called, constant, counted, load, shuffled, splat, store, totals, vector
-from ccr.core.kernels.tiles import BLOCK_QUADS, ROW_SHIFT, address
-from ccr.core.kernels.vectors import copy_into
-
-if AVAILABLE:
-    from numba import types
-
-    from ccr.core.kernels.llvm import BYTE, FLOAT, INT, LONG
+from ccr.core.kernels.compiling import compiled
+from ccr.core.kernels.plain.arguments import LANES
+from ccr.core.kernels.plain.vectors import copy_into
+from ccr.core.kernels.x86.llvm import (
+    BYTE,
+    FLOAT,
+    INT,
+    LONG,
+    called,
+    constant,
+    counted,
+    load,
+    shuffled,
+    splat,
+    store,
+    totals,
+    vector,
+)
+from ccr.core.kernels.x86.tiles import BLOCK_QUADS, ROW_SHIFT, address
 
 #: Standard deviations within which the error of a product is taken to be: it is not once in 10^12 times.
 SPREAD = 7.5

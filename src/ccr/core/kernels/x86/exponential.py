@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
-from ccr.core.kernels.compiling import AVAILABLE, intrinsic
-from ccr.core.kernels.llvm import (
-    LANES,
+from ccr.core.kernels.plain.arguments import LANES
+from ccr.core.kernels.x86.llvm import (
+    FLOAT,
+    INT,
+    LONG,
     called,
     constant,
     counted,
@@ -20,11 +24,6 @@ from ccr.core.kernels.llvm import (
     totals,
     vector,
 )
-
-if AVAILABLE:
-    from numba import types
-
-    from ccr.core.kernels.llvm import FLOAT, INT, LONG
 
 #: Of Cephes' exponential: coefficients, and the logarithm of 2 in two parts, the first exact in few bits.
 POLYNOMIAL = (
@@ -54,12 +53,12 @@ def _exponential(builder: Any, x: Any) -> Any:
 
 
 @intrinsic
-def exponentials(context, values, vectors, out):  # type: ignore[no-untyped-def]
-    """values = exp(values - their largest), `vectors` * LANES of them; out = the largest, and the sum."""
-    signature = types.void(types.voidptr, types.int64, types.voidptr)
+def exponentials(context, values, vectors):  # type: ignore[no-untyped-def]
+    """values = exp(values - their largest), `vectors` * LANES of them; returns the largest, and the sum."""
+    signature = types.UniTuple(types.float32, 2)(types.voidptr, types.int64)
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        values, vectors, out = arguments
+        values, vectors = arguments
 
         def larger(place: Any, held: list[Any]) -> list[Any]:
             found = load(builder, values, vector(FLOAT), place)
@@ -81,8 +80,6 @@ def exponentials(context, values, vectors, out):  # type: ignore[no-untyped-def]
             return [builder.fadd(sums[0], power)]
 
         sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)], body)
-        store(builder, top, out, LONG(0))
-        store(builder, totals(builder, sums)[0], out, LONG(1))
-        return context.get_dummy_value()
+        return context.make_tuple(builder, signature.return_type, [top, totals(builder, sums)[0]])
 
     return signature, emit

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ccr.core.kernels.compiling import AVAILABLE
+from llvmlite import binding, ir
+from numba import config
 
-if AVAILABLE:
-    from llvmlite import binding, ir
-    from numba import config
+from ccr.core.kernels.plain.arguments import LANES
 
-    BYTE, SHORT, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-    # Whoever has numba compile for another CPU gets what every CPU has.
-    _other = config.CPU_NAME is not None or config.CPU_FEATURES is not None
-    _features = {} if _other else binding.get_host_cpu_features()
-else:  # pragma: no cover - see `compiling`
-    _features = {}
+# Whoever has numba compile for another CPU gets what every CPU has.
+if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
+    raise ImportError("numba compiles for another CPU (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)")
+if not binding.get_host_cpu_features().get("avx2"):
+    raise ImportError("this CPU has no AVX2")
 
-#: Numbers of 32 bits in a vector. Compilers keep to 256 bits on most CPUs that have 512, too.
-LANES = 8
-#: Whether there are instructions for products of bytes (`tiles`).
-FAST_BYTES = bool(_features.get("avx2"))
+BYTE, SHORT, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
 def vector(element: Any, lanes: int = LANES) -> Any:

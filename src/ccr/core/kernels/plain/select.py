@@ -15,10 +15,10 @@ TWO_SIDED, ONE_SIDED, TOP = 0, 1, 2
 
 @compiled
 def _any_above(piece, bound):  # type: ignore[no-untyped-def]
-    found = np.uint8(0)
+    above = np.uint8(0)
     for column in range(PIECE):
-        found |= np.uint8(abs(piece[column]) > bound)
-    return found != 0
+        above |= np.uint8(abs(piece[column]) > bound)
+    return above != 0
 
 
 @compiled
@@ -34,19 +34,19 @@ def _mark(scores, bound, positive, marks):  # type: ignore[no-untyped-def]
 
 @compiled
 def _sift_down(heap, size):  # type: ignore[no-untyped-def]
-    """Put the first entry of a heap (smallest first) in its place."""
-    value, place = heap[0], 0
+    """Let the first entry of a heap (smallest first) sink to where it belongs."""
+    value, parent = heap[0], 0
     while True:
-        child = 2 * place + 1
+        child = 2 * parent + 1
         if child >= size:
             break
         if child + 1 < size and heap[child + 1] < heap[child]:
             child += 1
         if heap[child] >= value:
             break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = value
+        heap[parent] = heap[child]
+        parent = child
+    heap[parent] = value
 
 
 @compiled
@@ -86,20 +86,17 @@ def mixed_bits(row, concept, salt):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def select_active(scores, kind, bound, length, first, dropped, salt, pointers, indices, data):  # type: ignore[no-untyped-def]
-    """Active entries of the scores (b, n), columns rising: row r at pointers[r]:pointers[r + 1] of `indices`, `data`.
-
-    `kind` is TWO_SIDED (|s| >= bound), ONE_SIDED (s > bound) or TOP (the `length` largest |s|, of equal ones the
-    first); zeros and NaN are never active. Of the active ones those are left out whose `mixed_bits` of
-    (first + row, column) are below `dropped`. Returns how many are active, left out ones included; what does not
-    fit into `indices` is counted in `pointers` but not written.
-    """
+def select_active(scores, criterion, dropout, entries):  # type: ignore[no-untyped-def]
+    """The entries of the scores (b, n) that the criterion makes active, without those that `dropout` leaves out; zeros
+    and NaN are never active. Returns how many are active, left out ones included; what does not fit into
+    `entries.indices` is counted in the pointers but not written."""
     b, n = scores.shape
-    room, place, active = len(indices), 0, 0
+    kind, bound, length = criterion
+    capacity, count, active = len(entries.indices), 0, 0
     heap = np.empty(max(length, 1), np.float32)
     marks = np.zeros((n + 7) // 8 * 8, np.uint8)
     words = marks.view(np.uint64)  # eight marks at a time: most words are zero
-    pointers[0] = 0
+    entries.pointers[0] = 0
     for row in range(b):
         line = scores[row]
         equal = 0
@@ -119,11 +116,20 @@ def select_active(scores, kind, bound, length, first, dropped, salt, pointers, i
                     if equal < 0:
                         continue
                 active += 1
-                if dropped > 0 and mixed_bits(first + row, column, salt) < np.uint64(dropped):
+                if dropout.below > 0 and mixed_bits(dropout.first + row, column, dropout.salt) < np.uint64(
+                    dropout.below
+                ):
                     continue
-                if place < room:
-                    indices[place] = column
-                    data[place] = value
-                place += 1
-        pointers[row + 1] = place
+                if count < capacity:
+                    entries.indices[count] = column
+                    entries.data[count] = value
+                count += 1
+        entries.pointers[row + 1] = count
     return active
+
+
+@compiled
+def step_salt(seed, step):  # type: ignore[no-untyped-def]
+    """The same as `ccr.core.refine.dense.step_salt`."""
+    mixed = np.uint64(seed) * np.uint64(0x9E3779B1) + np.uint64(step) * np.uint64(0x85EBCA77) + np.uint64(0x165667B1)
+    return mixed & np.uint64(0xFFFFFFFF)

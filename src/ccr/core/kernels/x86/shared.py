@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ccr.core.kernels.compiling import AVAILABLE, intrinsic
+from numba import types
+from numba.extending import intrinsic
 
-if AVAILABLE:
-    from numba import types
-
-    from ccr.core.kernels.llvm import INT, called
+from ccr.core.kernels.x86.llvm import INT, called
 
 
 def _word(context: Any, builder: Any, signature: Any, array: Any, place: Any) -> Any:

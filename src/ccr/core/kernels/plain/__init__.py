@@ -1,0 +1,1 @@
+"""Kernels in numba alone: the reference, and what works on every CPU."""

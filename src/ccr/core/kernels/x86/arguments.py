@@ -1,0 +1,72 @@
+"""What the kernels of this tier work on beyond `ccr.core.kernels.plain.arguments`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ccr.core.kernels.plain.arguments import SortedEntries
+
+#: What is known of a row in bytes: its scale, the product of its bytes with the noise of concepts, its norm.
+SCALE, PRODUCT, NORM = 0, 1, 2
+
+
+class RoundedRows(NamedTuple):
+    """Bytes of the rows of x, four in each element of `quads` (m, quads), and what is known of them, `about` (m, 4);
+    rows of scale 0 are not rounded yet. Without any rows nothing is kept."""
+
+    quads: np.ndarray
+    about: np.ndarray
+
+
+class RowBlock(NamedTuple):
+    """The rows x[rows], and their bytes if `rounded` has space for them; x[later] come next and are asked for ahead."""
+
+    x: np.ndarray
+    rows: np.ndarray
+    later: np.ndarray
+    rounded: RoundedRows
+
+
+class Screen(NamedTuple):
+    """A dictionary in bytes, as the columns of panels (`pack_concepts`): four bytes of a concept in each element of
+    `quads` (panels, quads, PANEL), `starts` (panels, blocks, PANEL) as `block_starts` makes them, `offsets` (panels,
+    PANEL) that take the noise of rows out again, and the panels' `scales`; noise as in `rounding`."""
+
+    quads: np.ndarray
+    starts: np.ndarray
+    offsets: np.ndarray
+    scales: np.ndarray
+    row_noise: np.ndarray
+    concept_noise: np.ndarray
+
+
+class Panels(NamedTuple):
+    """A dictionary (n, d), and its rows as the columns of panels: in bytes, or in `floats` (panels, d, PANEL); the
+    other one has no panels."""
+
+    dictionary: np.ndarray
+    screen: Screen
+    floats: np.ndarray
+
+
+class Workspace(NamedTuple):
+    """Memory of a step: by chunk its codes, with the derivative by the score in `through`, its sums of what is
+    reported, and its counts by concept; all entries sorted by concept. `logits` (items, rows, CLASSES) has no items if
+    the head is small. `reports` (steps, 3) gets each step's loss, and means per row: active scores, scores computed in
+    floats."""
+
+    panels: Panels
+    rounded: RoundedRows
+    reports: np.ndarray
+    pointers: np.ndarray
+    indices: np.ndarray
+    codes: np.ndarray
+    through: np.ndarray
+    slopes: np.ndarray
+    bias_slopes: np.ndarray
+    sums: np.ndarray
+    counts: np.ndarray
+    entries: SortedEntries
+    logits: np.ndarray

@@ -1,0 +1,82 @@
+"""A dictionary's rows as the columns of panels: what `tiles` multiplies rows with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccr.core.kernels.compiling import compiled
+from ccr.core.kernels.plain.arguments import LANES, line_zeros
+from ccr.core.kernels.x86.arguments import Panels, RoundedRows, Screen
+from ccr.core.kernels.x86.rounding import CONCEPT_MOST, largest_scale, noise, padded, padded_row, round_row
+from ccr.core.kernels.x86.tiles import BLOCK_QUADS, PANEL, address, block_starts, transpose
+
+
+class PackedConcepts:
+    """A dictionary's rows as the columns of panels, in bytes if scores are `screened`, otherwise in floats."""
+
+    def __init__(self, dictionary: np.ndarray, *, screened: bool) -> None:
+        n, d = dictionary.shape
+        count, width, (row_noise, concept_noise) = -(-n // PANEL), padded(d), noise(d)
+        in_bytes, in_floats = (count, 0) if screened else (0, count)
+        screen = Screen(
+            quads=line_zeros(in_bytes, width // 4, PANEL, kind=np.int32),
+            starts=line_zeros(in_bytes, -(-width // (4 * BLOCK_QUADS)), PANEL, kind=np.int32),
+            offsets=line_zeros(in_bytes, PANEL), scales=line_zeros(in_bytes),
+            row_noise=row_noise, concept_noise=concept_noise,
+        )  # fmt: skip
+        self.panels = Panels(dictionary, screen, line_zeros(in_floats, d, PANEL))
+        self.pack()
+
+    def pack(self) -> None:
+        """Take in the dictionary's rows, which moved."""
+        pack_concepts(0, len(self.panels.dictionary), self.panels)
+
+
+def unrounded(m: int, d: int) -> RoundedRows:
+    """Space for the bytes of m rows, none of which is rounded yet."""
+    return RoundedRows(line_zeros(m, padded(d) // 4, kind=np.int32), line_zeros(m, 4))
+
+
+@compiled
+def pack_concepts(first, last, panels):  # type: ignore[no-untyped-def]
+    """Rows first:last of the dictionary, `first` the first of a panel, into the columns of the panels."""
+    for start in range(first, last, PANEL):
+        rows, panel = panels.dictionary[start : min(start + PANEL, last)], start // PANEL
+        if len(panels.screen.quads) > 0:
+            _pack_bytes(rows, panel, panels.screen)
+        if len(panels.floats) > 0:
+            _into_columns(rows, panels.floats[panel])
+
+
+@compiled
+def _pack_bytes(rows, panel, screen):  # type: ignore[no-untyped-def]
+    """At most PANEL rows into a panel of the screen, with one scale."""
+    width = len(screen.row_noise)
+    quads, padding = np.empty((PANEL, width // 4), np.int32), np.zeros(width, np.float32)
+    extents = np.empty(3, np.float32)
+    scale = np.float32(np.inf)
+    for row in range(len(rows)):
+        scale = min(scale, largest_scale(padded_row(rows[row], width, padding), width, CONCEPT_MOST, extents))
+    for row in range(len(rows)):
+        start = padded_row(rows[row], width, padding)
+        screen.offsets[panel, row] = -round_row(
+            start, width, scale, screen.concept_noise, screen.row_noise, np.int64(0), quads[row]
+        )
+    _into_columns(quads[: len(rows)], screen.quads[panel])
+    block_starts(address(screen.quads[panel]), width // 4, address(screen.starts[panel]))
+    screen.scales[panel] = scale
+
+
+@compiled
+def _into_columns(rows, panel):  # type: ignore[no-untyped-def]
+    """panel[:, :len(rows)] = the transpose of at most PANEL rows, of as many columns as the panel is deep."""
+    depth, whole = len(panel), len(rows) // LANES * LANES
+    blocks = depth // LANES
+    for row in range(0, whole, LANES):
+        transpose(address(rows[row:]), rows.shape[1], blocks, address(panel[0, row:]))
+        for place in range(blocks * LANES, depth):
+            for lane in range(LANES):
+                panel[place, row + lane] = rows[row + lane, place]
+    for row in range(whole, len(rows)):
+        for place in range(depth):
+            panel[place, row] = rows[row, place]

@@ -1,0 +1,214 @@
+"""Active entries of rows x (b, d) under a dictionary (n, d): the one dense product of METHOD 3.
+
+Few scores are active. Where it is faster, all are computed in bytes first, more than three times as fast as in floats;
+those that could reach the threshold, by a bound on the rounding (`rounding`), are then computed in floats, and these
+decide. An active score is left out less than once in 10^12 times.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccr.core.kernels.compiling import compiled, part
+from ccr.core.kernels.plain.arguments import LANES, Criterion, Dropout, Entries
+from ccr.core.kernels.plain.select import ONE_SIDED, TWO_SIDED, mixed_bits, select_active
+from ccr.core.kernels.plain.vectors import copy_into, dot
+from ccr.core.kernels.x86.arguments import NORM, PRODUCT, SCALE, RoundedRows, RowBlock
+from ccr.core.kernels.x86.packing import PackedConcepts
+from ccr.core.kernels.x86.rounding import ROW_MOST, SPREAD, largest_scale, padded_row, round_row
+from ccr.core.kernels.x86.tiles import (
+    PANEL,
+    ROW_SHIFT,
+    ROWS,
+    TilePanel,
+    TileRows,
+    address,
+    byte_tile,
+    fetch_array,
+    float_tile,
+    lowest_bit,
+)
+from ccr.core.kernels.x86.vectors import dot_rows
+
+#: Rows that `code_rows` works on at once.
+BLOCK = 16 * ROWS
+#: Variance of an error that is uniform within (-1/2, 1/2), times SPREAD^2.
+VARIANCE = np.float32(SPREAD**2 / 12.0)
+#: Rows of norms between these are rounded; squares of others vanish or overflow.
+SHORTEST, LONGEST = np.float32(1e-15), np.float32(1e15)
+#: Rows are asked for again so many before their scores are computed in floats.
+SOON = 2
+#: Allowance for the rounding of floats, relative to a row's norm.
+SLACK = 1e-5
+
+
+@part
+def _round_row(row, screen, padding, out, about):  # type: ignore[no-untyped-def]
+    """A row as bytes, and what is known of it, as `RoundedRows` has it."""
+    width = len(screen.row_noise)
+    start = padded_row(row, width, padding)
+    about[SCALE] = largest_scale(start, width, ROW_MOST, about)
+    about[NORM] = np.sqrt(about[NORM])
+    if about[NORM] > SHORTEST and about[NORM] < LONGEST:
+        about[PRODUCT] = round_row(
+            start, width, about[SCALE], screen.row_noise, screen.concept_noise, np.int64(ROW_SHIFT), out
+        )
+    else:
+        out[:] = 0
+
+
+@part
+def _round_rows(block, threshold, screen, quads, shifts, reaches, spreads):  # type: ignore[no-untyped-def]
+    """Rows as bytes, with what `byte_tile` wants to know of each; those beyond the last reach nothing."""
+    rows, rounded = block.rows, block.rounded
+    width, keeps = len(screen.row_noise), len(rounded.quads) > 0
+    padding, fresh = np.zeros(width, np.float32), np.empty(3, np.float32)
+    both = dot(screen.row_noise, screen.concept_noise)
+    reaches[:], spreads[:], shifts[:] = np.float32(np.inf), np.float32(0.0), np.float32(0.0)
+    quads[len(rows) :] = 0
+    for number in range(len(rows)):
+        row = rows[number]
+        about = rounded.about[row] if keeps else fresh
+        if keeps and about[SCALE] > np.float32(0.0):
+            copy_into(quads[number], rounded.quads[row])
+        else:
+            _round_row(block.x[row], screen, padding, quads[number], about)
+            if keeps:
+                copy_into(rounded.quads[row], quads[number])
+        scale, norm = about[SCALE], np.float64(about[NORM])
+        if norm > SHORTEST and norm < LONGEST:
+            shifts[number] = both - about[PRODUCT]
+            reaches[number] = (threshold - SLACK * norm) * scale
+            length = norm * scale + np.sqrt(np.float64(width)) / 2.0  # of the bytes without noise, at most
+            spreads[number] = VARIANCE * np.float32(length * length)
+        else:
+            reaches[number] = -np.float32(np.inf)  # every score is looked at
+
+
+@part
+def _mark_rows(block, screen, criterion):  # type: ignore[no-untyped-def]
+    """Which scores of the rows could be active, as bits (rows, words)."""
+    panels, depth = screen.quads.shape[:2]
+    quads = np.empty(((len(block.rows) + ROWS - 1) // ROWS * ROWS, depth), np.int32)
+    shifts, reaches, spreads = np.empty((3, len(quads) + LANES), np.float32)
+    _round_rows(block, np.float64(criterion.bound), screen, quads, shifts, reaches, spreads)
+    marks = np.zeros((len(quads), 8 * ((panels * PANEL + 63) // 64)), np.uint8)
+    asked = 0
+    for number in range(panels):
+        scale = screen.scales[number]
+        panel = TilePanel(
+            address(screen.quads[number:]), depth, address(screen.starts[number:]), address(screen.offsets[number:]),
+            scale, VARIANCE * scale * scale,
+        )  # fmt: skip
+        for row in range(0, len(quads), ROWS):
+            if asked < len(block.later):
+                _fetch_row(block, block.later[asked])
+                asked += 1
+            rows = TileRows(
+                address(quads[row:]), depth, address(shifts[row:]), address(reaches[row:]), address(spreads[row:]),
+                address(marks[row, number * (PANEL // 8) :]), marks.shape[1],
+            )  # fmt: skip
+            byte_tile(rows, panel, criterion.kind == TWO_SIDED)
+    return marks.view(np.int64)
+
+
+@part
+def _candidates(words, n, out):  # type: ignore[no-untyped-def]
+    """The concepts, of n, whose bits are set in the words; how many."""
+    count = 0
+    for word in range(len(words)):
+        bits = words[word]
+        while bits != 0:
+            concept = 64 * word + lowest_bit(bits)
+            bits &= bits - 1
+            if concept < n:
+                out[count] = concept
+                count += 1
+    return count
+
+
+@part
+def _fetch_row(block, row):  # type: ignore[no-untyped-def]
+    """Ask for a row, and for its bytes."""
+    fetch_array(block.x[row])
+    if len(block.rounded.quads) > 0:
+        fetch_array(block.rounded.about[row])
+        fetch_array(block.rounded.quads[row])
+
+
+@part
+def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-untyped-def]
+    x, rows, dictionary, bound = block.x, block.rows, panels.dictionary, criterion.bound
+    marks = _mark_rows(block, panels.screen, criterion)
+    chosen, values = np.empty(len(dictionary), np.int32), np.empty(len(dictionary), np.float32)
+    one_sided, capacity, total, active, looked = criterion.kind == ONE_SIDED, len(entries.indices), 0, 0, 0
+    entries.pointers[0] = 0
+    for row in range(len(rows)):
+        fetch_array(x[rows[min(row + SOON, len(rows) - 1)]])
+        count = _candidates(marks[row], len(dictionary), chosen)
+        looked += count
+        dot_rows(x[rows[row]], dictionary, chosen, np.int64(0), np.int64(count), np.float32(1.0), values)
+        for entry in range(count):  # without branches, which could not be foreseen
+            value, concept = values[entry], chosen[entry]
+            passes = (value > bound if one_sided else abs(value) >= bound) & (value != np.float32(0.0))
+            stays = passes & (mixed_bits(dropout.first + row, concept, dropout.salt) >= np.uint64(dropout.below))
+            if total < capacity:
+                entries.indices[total] = concept
+                entries.data[total] = value
+            active += np.int64(passes)
+            total += np.int64(stays)
+        entries.pointers[row + 1] = total
+    return active, looked
+
+
+@part
+def _scored(block, floats, criterion, dropout, entries):  # type: ignore[no-untyped-def]
+    b, d, panels = len(block.rows), block.x.shape[1], len(floats)
+    rows = np.zeros(((b + ROWS - 1) // ROWS * ROWS, d), np.float32)
+    for row in range(b):
+        copy_into(rows[row], block.x[block.rows[row]])
+    scores = np.empty((len(rows), panels * PANEL), np.float32)
+    for panel in range(panels):
+        for row in range(0, len(rows), ROWS):
+            float_tile(
+                address(rows[row:]), d, address(floats[panel:]), d, address(scores[row:]), scores.shape[1],
+                panel * PANEL,
+            )  # fmt: skip
+    # Columns beyond the last concept are zero, and zeros are never active.
+    active = select_active(scores[:b], criterion, dropout, entries)
+    return active, b * panels * PANEL
+
+
+@compiled
+def active_entries(block, panels, criterion, dropout, entries):  # type: ignore[no-untyped-def]
+    """Active entries of a block of rows, as `select_active` gives them, by panels that `pack_concepts` made: those of
+    bytes if there are any. Rows that are kept in bytes are rounded once. Returns how many scores are active, left out
+    ones included, and how many were computed in floats."""
+    if len(panels.screen.quads) > 0:
+        return _screened(block, panels, criterion, dropout, entries)
+    return _scored(block, panels.floats, criterion, dropout, entries)
+
+
+@compiled
+def code_panels(x, panels, criterion, entries):  # type: ignore[no-untyped-def]
+    """Active entries of all rows of x, some at a time so that they stay in the cache, as `active_entries` does;
+    returns how many scores were computed in floats."""
+    rows, ends, count, looked = np.arange(len(x)).astype(np.int32), np.empty(BLOCK + 1, np.int32), 0, 0
+    nothing = RoundedRows(np.empty((0, 0), np.int32), np.empty((0, 0), np.float32))
+    entries.pointers[0] = 0
+    for start in range(0, len(x), BLOCK):
+        stop, rest = min(start + BLOCK, len(x)), min(count, len(entries.indices))
+        block = RowBlock(x, rows[start:stop], rows[:0], nothing)
+        here = Entries(ends, entries.indices[rest:], entries.data[rest:])
+        _, floating = active_entries(block, panels, criterion, Dropout(0, 0, np.uint64(0)), here)
+        for row in range(start, stop):
+            entries.pointers[row + 1] = count + ends[row - start + 1]
+        count += ends[stop - start]
+        looked += floating
+    return looked
+
+
+def code_rows(x: np.ndarray, packed: PackedConcepts, criterion: Criterion, entries: Entries) -> int:
+    """Active entries of all rows of x; what does not fit into `entries.indices` is counted in the pointers but not
+    written. Returns how many scores were computed in floats."""
+    return int(code_panels(x, packed.panels, criterion, entries))

@@ -1,0 +1,100 @@
+"""One training step of Algorithm 2 on sparse codes, with rows added up in registers; what each function does is said in
+`ccr.core.kernels.plain.step`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccr.core.kernels.compiling import compiled, fused
+from ccr.core.kernels.plain.arguments import LANES
+from ccr.core.kernels.plain.moving import move_concept, move_weights
+from ccr.core.kernels.plain.vectors import copy_into
+from ccr.core.kernels.x86.exponential import exponentials
+from ccr.core.kernels.x86.tiles import address, fetch_array
+from ccr.core.kernels.x86.vectors import add_rows, dot_and_add_rows, dot_rows
+
+ZERO = np.float32(0.0)
+
+
+@fused
+def slope_of(logits, y, share, total):  # type: ignore[no-untyped-def]
+    """Their number is a multiple of LANES; those FAR_BELOW count nothing and become zero."""
+    own = logits[y]
+    top, mass = exponentials(address(logits), len(logits) // LANES)
+    factor = share / mass
+    for column in range(len(logits)):
+        slope = logits[column] * factor - (share if column == y else ZERO)
+        logits[column] = slope
+        total[column] += slope
+    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
+
+
+@fused
+def head_slopes(codes, y, share, parameters, settings, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
+    pointers, indices, data = codes
+    loss = 0.0
+    for row in range(len(y)):
+        start, stop = np.int64(pointers[row]), np.int64(pointers[row + 1])
+        slope = slopes[row]
+        copy_into(slope, parameters.bias)
+        add_rows(slope, data, parameters.weights, indices, start, stop)
+        loss += slope_of(slope, y[row], share[row], bias_slope)
+        if settings.refine:
+            dot_rows(slope, parameters.weights, indices, start, stop, np.float32(settings.keep), through)
+    return loss
+
+
+@fused
+def logits(pointers, indices, data, weights, bias, out):  # type: ignore[no-untyped-def]
+    for row in range(len(out)):
+        copy_into(out[row], bias)
+        add_rows(out[row], data, weights, indices, np.int64(pointers[row]), np.int64(pointers[row + 1]))
+
+
+@compiled
+def count_concepts(indices, entries, counts):  # type: ignore[no-untyped-def]
+    """counts[j] += how many of the first `entries` indices are j."""
+    for entry in range(entries):
+        counts[indices[entry]] += 1
+
+
+@compiled
+def by_concept(first, codes, through, sources, positions, entries):  # type: ignore[no-untyped-def]
+    """Put a chunk's codes, whose first row is `first` of the batch, among the batch's sorted `entries`: one of concept
+    j goes to positions[j], which moves on. Row r of the chunk is row sources[r] of x."""
+    pointers, indices, data = codes
+    for row in range(len(pointers) - 1):
+        source = sources[row]
+        for entry in range(pointers[row], pointers[row + 1]):
+            concept = indices[entry]
+            position = positions[concept]
+            positions[concept] = position + 1
+            entries.rows[position] = first + row
+            entries.sources[position] = source
+            entries.codes[position] = data[entry]
+            entries.through[position] = through[entry]
+
+
+@compiled
+def move_concepts(first, last, entries, slopes, x, parameters, settings, pace, through_first):  # type: ignore[no-untyped-def]
+    """`through_first`: the derivatives by the scores are still to be found."""
+    keep = np.float32(settings.keep)
+    head_slope, slope = np.empty(slopes.shape[1], np.float32), np.empty(x.shape[1], np.float32)
+    for concept in range(first, last):
+        start, stop = np.int64(entries.starts[concept]), np.int64(entries.starts[concept + 1])
+        head_slope[:] = ZERO
+        if settings.refine and through_first:
+            dot_and_add_rows(
+                parameters.weights[concept], entries.codes, slopes, entries.rows, start, stop, keep, entries.through,
+                head_slope,
+            )  # fmt: skip
+        else:
+            add_rows(head_slope, entries.codes, slopes, entries.rows, start, stop)
+        move_weights(concept, head_slope, parameters, settings, pace)
+        if not settings.refine:
+            continue
+        for moved in (parameters.dictionary, parameters.dictionary_moment, parameters.center):
+            fetch_array(moved[concept])
+        slope[:] = ZERO
+        add_rows(slope, entries.through, x, entries.sources, start, stop)
+        move_concept(concept, slope, parameters, settings, pace)

@@ -1,0 +1,12 @@
+"""What `ccr.core.kernels` takes from this tier, like `ccr.core.kernels.plain.tier`."""
+
+from ccr.core.kernels.x86.packing import PackedConcepts
+from ccr.core.kernels.x86.score import code_panels, code_rows
+from ccr.core.kernels.x86.step import logits
+from ccr.core.kernels.x86.training import Training, train
+
+NAME = "x86"
+SCREENS = True
+LAST = {"coding": code_panels, "training": train}
+
+__all__ = ["LAST", "NAME", "SCREENS", "PackedConcepts", "Training", "code_rows", "logits"]

@@ -1,0 +1,29 @@
+"""The tiers of kernels that tests run in: the plain one, and the one that was chosen."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+import pytest
+
+from ccr.core import kernels
+
+TIERS = sorted({"plain", kernels.TIER})
+NAMES = {"TIER": "NAME"} | {name: name for name in ("SCREENS", "PackedConcepts", "Training", "code_rows", "logits")}
+bytes_only = pytest.mark.skipif(kernels.TIER != "x86", reason="scores in bytes are a part of the x86 kernels")
+
+
+def module(tier: str, name: str) -> ModuleType:
+    return importlib.import_module(f"ccr.core.kernels.{tier}.{name}")
+
+
+@contextmanager
+def using(tier: str) -> Iterator[None]:
+    """Coding and training by the kernels of a tier."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, its_name in NAMES.items():
+            patch.setattr(kernels, name, getattr(module(tier, "tier"), its_name))
+        yield
