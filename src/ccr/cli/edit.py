@@ -16,6 +16,7 @@ from ccr.errors import CCRError
 
 if TYPE_CHECKING:
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
     from ccr.models.edit import EditEffect, EditSession
 
 Many = list[str] | None
@@ -63,7 +64,7 @@ def edit(
     _apply(session, {key: value or [] for key, value in edits.items()}, loaded)
     if refit is not None:
         _refit(session, refit)
-    edited = session.model() if asked else loaded
+    edited = session.model() if asked else loaded.model_
     effect = _effect(session, store, split) if store is not None else None
     if out is not None and asked:
         edited.save(out)
@@ -110,11 +111,11 @@ def _effect(session: EditSession, path: Path, split: str | None) -> EditEffect:
 
 
 def _show(
-    edited: ConceptClassifier, effect: EditEffect | None, out: Path | None, *, log: bool, idle: bool, as_json: bool
+    edited: ConceptModel, effect: EditEffect | None, out: Path | None, *, log: bool, idle: bool, as_json: bool
 ) -> None:
     if as_json:
-        facts: dict[str, Any] = {"model": None if out is None else str(out), "concepts": len(edited.concepts_)}
-        facts |= {"edits": list(edited.edits_), "effect": None if effect is None else effect.to_dict()}
+        facts: dict[str, Any] = {"model": None if out is None else str(out), "concepts": len(edited.concepts)}
+        facts |= {"edits": list(edited.provenance.edits), "effect": None if effect is None else effect.to_dict()}
         print_json(facts)
         return
     if log:
@@ -124,15 +125,17 @@ def _show(
     if idle:
         note("a concept that was added says nothing until it has weights: --refit STORE, or --weight CLASS:NAME=VALUE")
     if out is not None:
-        console.print(f"The edited model is in {escape(str(out))}: {len(edited.edits_)} edits since it was fitted")
+        console.print(
+            f"The edited model is in {escape(str(out))}: {len(edited.provenance.edits)} edits since it was fitted"
+        )
 
 
-def _log_table(edited: ConceptClassifier) -> Table:
-    table = Table(title=f"{len(edited.edits_)} edits, oldest first", title_justify="left")
+def _log_table(edited: ConceptModel) -> Table:
+    table = Table(title=f"{len(edited.provenance.edits)} edits, oldest first", title_justify="left")
     table.add_column("")
     table.add_column("edit")
     table.add_column("of", overflow="fold")
-    for number, entry in enumerate(edited.edits_, 1):
+    for number, entry in enumerate(edited.provenance.edits, 1):
         arguments = ", ".join(f"{key}: {value}" for key, value in entry.items() if key != "action")
         table.add_row(str(number), escape(str(entry["action"])), escape(arguments))
     return table
