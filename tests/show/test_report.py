@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
 from ccr.core.geometry import unit_rows
 from ccr.errors import CCRError
+from ccr.models.edit import EditSession
 from ccr.show.report import report_page
 from ccr.show.report.gallery import gallery_rows
 from ccr.show.report.pictures import Pictures
@@ -34,7 +35,7 @@ HOSTILE = [
 class Rows(np.ndarray):
     """Embeddings with labels, paths and images, as a store has them."""
 
-    y: np.ndarray
+    y: np.ndarray = np.zeros(0)
     broken: bool = False
 
     @property
@@ -58,9 +59,9 @@ def rows_of(classes: int, n: int, *, each: int = 12, d: int = 24, seed: int = 0)
     return X, Concepts(names, unit_rows(rng.normal(size=(n, d))))
 
 
-def fitted(X: Rows, concepts: Concepts, *, radius: float = 0.2) -> ConceptClassifier:
+def fitted(X: Rows, concepts: Concepts, *, radius: float = 0.2) -> ConceptModel:
     options = {"coder": HardThreshold(length=6), "max_iter": 3, "validation_fraction": 0.0, "random_state": 0}
-    return ConceptClassifier(concepts, radius=radius, **options).fit(np.asarray(X), X.y)
+    return ConceptClassifier(concepts, radius=radius, **options).fit(np.asarray(X), X.y).model_
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def html(rows: Rows) -> str:
     """Everything at once: hostile names, baseline, probe, mistakes first, edits."""
     concepts = rows_of(len(HOSTILE), 20)[1]
     model = fitted(rows, concepts)
-    edited = model.edit().scale(HOSTILE[0], 0.5).rename("concept 3", '<i onclick="x">').model()
+    edited = EditSession(model).scale(HOSTILE[0], 0.5).rename("concept 3", '<i onclick="x">').model()
     return report_page(
         edited,
         rows,

@@ -17,6 +17,7 @@ from ccr.files import write_bytes
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
 
 #: With more training images than this the linear probe is left out unless asked for.
@@ -26,7 +27,7 @@ MOST_PROBED = 20_000
 class Controls(NamedTuple):
     """What a model is compared with."""
 
-    baseline: ConceptClassifier | None
+    baseline: ConceptModel | None
     probe: float | None
     notes: list[str]
 
@@ -59,6 +60,7 @@ def report(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
     from ccr.show.report import report_page
 
     if baseline is not None and no_baseline:
@@ -70,7 +72,7 @@ def report(
     with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
         controls = _controls(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
         html = report_page(
-            loaded,
+            loaded.model_,
             rows,
             **controls._asdict() | {"notes": [*_flattered(name), *controls.notes]},
             mistakes_first=mistakes_first,
@@ -95,8 +97,9 @@ def _controls(
     tell: Tell,
 ) -> Controls:
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
 
-    baseline, notes = None if given is None else ConceptClassifier.load(given), []
+    baseline, notes = None if given is None else ConceptModel.load(given), []
     if "train" not in set(store.splits):
         return Controls(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
     train = store.select("train")
@@ -104,7 +107,7 @@ def _controls(
         notes.append("The model's radius is 0: it is its own baseline.")
     elif given is None and fit:
         unfitted = ConceptClassifier(**{**model.get_params(deep=False), "radius": 0.0})
-        baseline = fit_on(unfitted, store, "fitting a baseline", tell)
+        baseline = fit_on(unfitted, store, "fitting a baseline", tell).model_
     if probe or (probe is None and len(train) <= MOST_PROBED):
         return Controls(baseline, _probe(train, rows, notes, tell), notes)
     if probe is None:

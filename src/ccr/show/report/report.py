@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 import ccr
-from ccr.core.concepts import Concepts
-from ccr.models.classifier import ConceptClassifier
+from ccr.models.concept_model import ConceptModel
 from ccr.progress import Tell, no_progress
 from ccr.show import model_plots, page, plots
 from ccr.show.report import classes, concepts, gallery
-from ccr.show.report.headline import Measured, headline
+from ccr.show.report.headline import Measured, headline, radius_of
 from ccr.show.report.pictures import Pictures
 
 SECTIONS = {
@@ -31,10 +30,10 @@ CHUNK = 8192
 
 
 def report_page(
-    model: ConceptClassifier,
+    model: ConceptModel,
     rows: Any,
     *,
-    baseline: ConceptClassifier | None = None,
+    baseline: ConceptModel | None = None,
     probe: float | None = None,
     mistakes_first: bool = False,
     images: int = 24,
@@ -49,7 +48,7 @@ def report_page(
     ----------
     rows : EmbeddingStore
         m embeddings with labels `y` (m,); images that cannot be read are named instead of shown.
-    baseline : ConceptClassifier or None
+    baseline : ConceptModel or None
         Another model to compare with.
     probe : float or None
         A linear probe's accuracy on the same rows, in [0, 1].
@@ -75,9 +74,9 @@ def report_page(
     parts["classes"] = [_confusion(view), *classes.class_sections(view, ours, theirs, truth, confidence, pictures)]
     tell(3, len(SECTIONS), "concepts")
     parts["concepts"] = concepts.use_section(view, model.coactivation(rows, top=12))
-    parts["drift"] = concepts.drift_section(model.audit(rows), radius=model.radius, pictures=pictures)
-    if model.edits_:
-        parts["edits"] = concepts.edit_section(model.edits_)
+    parts["drift"] = concepts.drift_section(model.audit(rows), radius=radius_of(model), pictures=pictures)
+    if model.provenance.edits:
+        parts["edits"] = concepts.edit_section(model.provenance.edits)
     parts["settings"] = [page.table(("what", ""), [*facts, *_settings(model, rows)], texts=(1,))]
     tell(len(SECTIONS), len(SECTIONS), "done")
     return page.page(title, [_top(title, parts, [*notes, *_missing(pictures)]), *_bodies(parts)])
@@ -113,22 +112,22 @@ def _missing(pictures: Pictures) -> list[str]:
     return [f"{pictures.missing} images could not be read; the first: {pictures.reason}"]
 
 
-def _settings(model: ConceptClassifier, rows: Any) -> list[tuple[str, str]]:
+def _settings(model: ConceptModel, rows: Any) -> list[tuple[str, str]]:
+    origin = model.provenance
     facts = [
         ("images", f"{len(rows):,}, embeddings {_digest(_chunks(rows))}"),
-        ("classes", f"{len(model.classes_):,}"),
-        ("concepts", f"{len(model.concepts_):,}"),
-        ("encoder", f"{model.encoder_ or 'unknown'}, fingerprint {model.encoder_fingerprint_ or 'unknown'}"),
-        ("weights", _digest([model.concepts_.embeddings, model.coef_, model.intercept_])),
-        ("threshold", f"{model.threshold_:.4g}"),
-        ("epochs", f"{len(model.history_)}, kept {model.best_epoch_}"),
+        ("classes", f"{len(model.classes):,}"),
+        ("concepts", f"{len(model.concepts):,}"),
+        ("encoder", f"{origin.encoder or 'unknown'}, fingerprint {origin.encoder_fingerprint or 'unknown'}"),
+        ("weights", _digest([model.concepts.embeddings, model.head.coef, model.head.intercept])),
+        ("threshold", f"{model.rule.threshold:.4g}"),
+        ("epochs", f"{len(origin.history)}, kept {origin.best_epoch}"),
         ("library", f"ccr {ccr.__version__}"),
     ]
-    chosen = {name: value for name, value in model.get_params(deep=False).items() if not isinstance(value, Concepts)}
-    return [*facts, ("settings", ", ".join(f"{name}={value!r}" for name, value in sorted(chosen.items())))]
+    return [*facts, ("settings", ", ".join(f"{name}={value!r}" for name, value in sorted(origin.settings.items())))]
 
 
-def _confidence(model: ConceptClassifier, rows: Any) -> np.ndarray:
+def _confidence(model: ConceptModel, rows: Any) -> np.ndarray:
     """The probability of each prediction (m,), without holding all classes' at once."""
     return np.concatenate([model.predict_proba(chunk).max(axis=1) for chunk in _chunks(rows)])
 
