@@ -60,7 +60,6 @@ def report(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
-    from ccr.models.concept_model import ConceptModel
     from ccr.show.report import report_page
 
     if baseline is not None and no_baseline:
