@@ -62,6 +62,13 @@ def bytes_of(row: np.ndarray, own: np.ndarray, weights: np.ndarray, out: np.ndar
     return scale, round_row(start, len(own), scale, own, weights, np.int64(ROW_SHIFT), out)
 
 
+@njit
+def round_numbers(row: np.ndarray, own: np.ndarray, weights: np.ndarray, out: np.ndarray) -> float:
+    """A row as bytes with the scale 1, which fits or not; its product with the weights."""
+    start = padded_row(row, len(own), np.zeros(len(own), np.float32))
+    return round_row(start, len(own), np.float32(1.0), own, weights, np.int64(0), out)
+
+
 def half_blocks(values: np.ndarray) -> np.ndarray:
     """The sums over halves of blocks, two numbers of each quad."""
     d = 4 * BLOCK_QUADS
@@ -107,6 +114,20 @@ def test_bytes_of_rows(kind: str, d: int) -> None:
         assert np.abs(found).max() <= ROW_MOST
         assert np.sqrt(half_blocks(found**2).max()) <= BLOCK_LENGTH
         assert product == pytest.approx(float(found @ weights), abs=1e-3)
+
+
+@bytes_only
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+def test_numbers_that_no_byte_can_hold_are_bytes_all_the_same_and_their_product_says_so(bad: float) -> None:
+    """An integer made of NaN is undefined: it must not come to that."""
+    own, weights = noise(40)
+    row, out = np.full(len(own), 0.5, np.float32), np.zeros(len(own) // 4, np.int32)
+    row[3] = bad
+    product = round_numbers(row, own, weights, out)
+    rounded = out.view(np.int8)
+    assert rounded[3] == (127 if bad > 0 else -128)
+    assert (np.delete(rounded, 3) == np.rint(0.5 + np.delete(own, 3))).all()
+    assert not np.isfinite(product) or abs(product) > 1e30
 
 
 @bytes_only

@@ -231,6 +231,27 @@ def test_a_batch_without_any_active_concept(tier: str) -> None:
         assert np.array_equal(sparse.state().weights, start(ThresholdRule(5.0)).weights)
 
 
+@pytest.mark.parametrize("what", ["weights", "bias", "dictionary"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("rule", ["few", "top"])
+def test_a_training_that_diverged_reports_a_loss_that_is_not_finite(
+    tier: str, rule: str, bad: float, what: str
+) -> None:
+    first = start(RULES[rule])
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(unit_rows(rng.normal(size=(150, D)))).float()
+    y = torch.from_numpy(rng.integers(0, CLASSES, 150))
+    with Workers() as workers:
+        engine = SparseEngine(first, options(), workers)
+        step(engine, x, y, torch.ones(150), 0.05, 0.01)
+        state = engine.state_dict()
+        state[what][1] = bad
+        engine.load_state_dict(state)
+        report = step(engine, x, y, torch.ones(150), 0.05, 0.01)
+    # Scores of a row that is not finite are not numbers, and never active: the other concepts go on.
+    assert np.isfinite(report.losses[0]) == (what == "dictionary")
+
+
 @pytest.mark.parametrize("coder", [HardThreshold(length=5), HardThreshold(threshold=0.3, sign="positive"), TopK(3)])
 @pytest.mark.parametrize("training", [{}, {"optimizer": "sgd", "head_rate": 1.0, "dictionary_rate": 0.01}])
 def test_whole_trainings_agree(

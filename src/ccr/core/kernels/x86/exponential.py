@@ -33,7 +33,8 @@ LOG_2, REST_OF_LOG_2 = 0.693359375, -2.12194440e-4
 
 
 def _exponential(builder: Any, x: Any) -> Any:
-    """exp(x) for x <= 0, to two units in the last place; below -87 it is 0. NaN stays."""
+    """exp(x) for x <= 0, to two units in the last place; below -87 it is 0. NaN stays, x > 0 gives no number that
+    means anything."""
 
     def number(value: float) -> Any:
         return constant(FLOAT, float(np.float32(value)))
@@ -42,13 +43,17 @@ def _exponential(builder: Any, x: Any) -> Any:
     x = builder.select(vanishing, number(-87.0), x)
     half = multiply_add(builder, number(0.5), x, number(1.44269504088896341))
     whole = called(builder, f"llvm.floor.v{LANES}f32", vector(FLOAT), [half])
+    # Of NaN, or of a number beyond 32 bits, an integer is anything that LLVM likes, or nothing.
+    exponent = builder.fptosi(
+        builder.select(builder.fcmp_ordered("<=", x, number(0.0)), whole, number(0.0)), vector(INT)
+    )
     x = multiply_add(builder, x, whole, number(-LOG_2))
     x = multiply_add(builder, x, whole, number(-REST_OF_LOG_2))
     y = number(POLYNOMIAL[0])
     for coefficient in POLYNOMIAL[1:]:
         y = multiply_add(builder, number(coefficient), y, x)
     y = builder.fadd(multiply_add(builder, x, y, builder.fmul(x, x)), number(1.0))
-    power = builder.shl(builder.add(builder.fptosi(whole, vector(INT)), constant(INT, 127)), constant(INT, 23))
+    power = builder.shl(builder.add(exponent, constant(INT, 127)), constant(INT, 23))
     return builder.select(vanishing, number(0.0), builder.fmul(y, builder.bitcast(power, vector(FLOAT))))
 
 

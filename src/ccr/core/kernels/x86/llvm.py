@@ -17,6 +17,7 @@ if not binding.get_host_cpu_features().get("avx2"):
     raise ImportError("this CPU has no AVX2")
 
 BYTE, SHORT, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+POINTER = ir.PointerType()
 
 
 def vector(element: Any, lanes: int = LANES) -> Any:
@@ -39,13 +40,13 @@ def splat(builder: Any, value: Any) -> Any:
 
 def at(builder: Any, pointer: Any, kind: Any, place: Any) -> Any:
     """Pointer to a `kind`, `place` of them after an address."""
-    return builder.gep(builder.bitcast(pointer, kind.as_pointer()), [place])
+    target = builder.gep(pointer, [place], source_etype=kind)
+    target.type = POINTER  # numba's own pointers still know what they point to, as long as llvmlite lets them
+    return target
 
 
 def load(builder: Any, pointer: Any, kind: Any, place: Any) -> Any:
-    found = builder.load(at(builder, pointer, kind, place))
-    found.align = 4
-    return found
+    return builder.load(at(builder, pointer, kind, place), typ=kind, align=4)
 
 
 def store(builder: Any, value: Any, pointer: Any, place: Any, align: int = 4) -> None:
@@ -117,3 +118,27 @@ def _merged(builder: Any, left: Any, right: Any, run: int) -> Any:
         for shift in (0, run)
     )
     return builder.fadd(shuffled(builder, left, right, first), shuffled(builder, left, right, second))
+
+
+def _check() -> None:
+    """Fail when this module is imported, not in the first step, if llvmlite or LLVM no longer knows these words."""
+    module = ir.Module()
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, LONG]), "check")
+    builder, (pointer, count) = ir.IRBuilder(function.append_basic_block()), function.args
+
+    def body(place: Any, held: list[Any]) -> list[Any]:
+        values = load(builder, pointer, vector(FLOAT), place)
+        held = [multiply_add(builder, total, values, splat(builder, FLOAT(2.0))) for total in held]
+        return [builder.select(builder.fcmp_ordered("<", total, values), total, values) for total in held]
+
+    for place, total in enumerate(totals(builder, counted(builder, LONG(0), count, [constant(FLOAT, 0.0)] * 4, body))):
+        store(builder, total, pointer, LONG(place))
+    shorts = called(builder, "llvm.x86.avx2.pmadd.ub.sw", vector(SHORT, 16), [constant(BYTE, 1, 32)] * 2)
+    store(builder, builder.bitcast(builder.sext(shorts, vector(INT, 16)), vector(BYTE, 64)), pointer, LONG(1))
+    builder.atomic_rmw("add", at(builder, pointer, LONG, LONG(2)), count, "seq_cst")
+    builder.load_atomic(pointer, "seq_cst", 8, typ=LONG)
+    builder.ret_void()
+    binding.parse_assembly(str(module)).verify()
+
+
+_check()

@@ -111,10 +111,17 @@ def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
     return signature, emit
 
 
+def _within_bytes(builder: Any, values: Any) -> Any:
+    """Values of bytes as they are; of NaN and others too, because an integer of those is anything that LLVM likes."""
+    low, high = constant(FLOAT, -128.0), constant(FLOAT, 127.0)
+    values = builder.select(builder.fcmp_ordered(">", values, low), values, low)
+    return builder.select(builder.fcmp_ordered("<", values, high), values, high)
+
+
 @intrinsic
 def _rounded(context, values, factor, noise, weights, shift, count, out):  # type: ignore[no-untyped-def]
     """q = round(factor * values + noise), of `count` numbers, a multiple of STEP; q + shift as bytes at out. Returns
-    <q, weights>."""
+    <q, weights>, NaN if a number is."""
     pointer, number = types.voidptr, types.int64
     signature = types.float32(pointer, types.float32, pointer, pointer, number, number, pointer)
 
@@ -134,7 +141,7 @@ def _rounded(context, values, factor, noise, weights, shift, count, out):  # typ
                 whole = called(builder, f"llvm.rint.v{LANES}f32", kind, [moved])
                 weighted = builder.fmul(whole, load(builder, weights, kind, place), ("contract",))
                 new.append(builder.fadd(sums[part], weighted, ("contract",)))
-                quarters.append(builder.add(builder.fptosi(whole, vector(INT)), shifts))
+                quarters.append(builder.add(builder.fptosi(_within_bytes(builder, whole), vector(INT)), shifts))
             low, high = (
                 shuffled(builder, one, two, list(range(2 * LANES))) for one, two in (quarters[:2], quarters[2:])
             )

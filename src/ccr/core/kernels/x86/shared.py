@@ -8,11 +8,11 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from ccr.core.kernels.x86.llvm import INT, called
+from ccr.core.kernels.x86.llvm import INT, LONG, at, called
 
 
 def _word(context: Any, builder: Any, signature: Any, array: Any, place: Any) -> Any:
-    return builder.gep(context.make_array(signature.args[0])(context, builder, array).data, [place])
+    return at(builder, context.make_array(signature.args[0])(context, builder, array).data, LONG, place)
 
 
 @intrinsic
@@ -32,7 +32,7 @@ def shared_read(context, words, place):  # type: ignore[no-untyped-def]
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         array, place = arguments
-        return builder.load_atomic(_word(context, builder, signature, array, place), "seq_cst", 8)
+        return builder.load_atomic(_word(context, builder, signature, array, place), "seq_cst", 8, typ=LONG)
 
     return types.int64(words, types.int64), emit
 
@@ -43,7 +43,8 @@ def shared_write(context, words, place, value):  # type: ignore[no-untyped-def]
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         array, place, value = arguments
-        builder.store_atomic(value, _word(context, builder, signature, array, place), "seq_cst", 8)
+        # An exchange: what an atomic store is on x86; llvmlite's `store_atomic` wants a pointer that knows its type.
+        builder.atomic_rmw("xchg", _word(context, builder, signature, array, place), value, "seq_cst")
         return context.get_dummy_value()
 
     return types.void(words, types.int64, types.int64), emit

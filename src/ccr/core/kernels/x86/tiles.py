@@ -171,7 +171,7 @@ def byte_tile(context, rows, panel, two_sided):  # type: ignore[no-untyped-def]
         flip = splat(builder, two_sided)
         for row in range(ROWS):
             own_shift, bound = (shuffled(builder, values, values, [row] * LANES) for values in (shift, bounds))
-            line = builder.gep(marks, [builder.mul(marks_stride, LONG(row))])
+            line = at(builder, marks, BYTE, builder.mul(marks_stride, LONG(row)))
             for half in (0, 1):
                 total = builder.sitofp(sums[2 * row + half], kind)
                 total = builder.fadd(total, builder.fadd(columns[half], own_shift))
@@ -249,7 +249,7 @@ def address(context, array):  # type: ignore[no-untyped-def]
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.bitcast(data, BYTE.as_pointer())
+        return at(builder, data, BYTE, LONG(0))
 
     return types.voidptr(array), emit
 
@@ -272,7 +272,7 @@ def fetch_ahead(context, start, lines):  # type: ignore[no-untyped-def]
         start, lines = arguments
 
         def ask(line: Any, nothing: list[Any]) -> list[Any]:
-            place = builder.gep(start, [builder.mul(line, LONG(LINE))])
+            place = at(builder, start, BYTE, builder.mul(line, LONG(LINE)))
             called(builder, "llvm.prefetch.p0", ir.VoidType(), [place, INT(0), INT(3), INT(1)])
             return nothing
 
