@@ -15,7 +15,7 @@ from scipy import sparse
 from ccr.core import kernels
 from ccr.core.coding import Panels, ThresholdRule
 from ccr.core.geometry import unit_rows
-from tests.core.kernel_tiers import TIERS, bytes_only, using
+from tests.core.kernel_tiers import TIERS, bytes_only, module, using
 
 if kernels.TIER == "x86":
     from ccr.core.kernels.x86.rounding import (
@@ -104,7 +104,7 @@ def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
 @pytest.mark.parametrize("d", [1, 31, 512, 1000])
 def test_bytes_of_rows(kind: str, d: int) -> None:
     rng = np.random.default_rng(d)
-    own, weights = noise(d)
+    own, weights = noise(d, 0)
     for row in rows_of(kind, 20, d, rng) * np.float32(rng.choice([1e-6, 1.0, 50.0])):
         out = np.zeros(padded(d) // 4, np.int32)
         scale, product = bytes_of(row, own, weights, out)
@@ -120,7 +120,7 @@ def test_bytes_of_rows(kind: str, d: int) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
 def test_numbers_that_no_byte_can_hold_are_bytes_all_the_same_and_their_product_says_so(bad: float) -> None:
     """An integer made of NaN is undefined: it must not come to that."""
-    own, weights = noise(40)
+    own, weights = noise(40, 0)
     row, out = np.full(len(own), 0.5, np.float32), np.zeros(len(own) // 4, np.int32)
     row[3] = bad
     product = round_numbers(row, own, weights, out)
@@ -137,13 +137,13 @@ def test_errors_of_products_are_as_small_as_the_bound_says(left: str, right: str
     """In units of their standard deviation: it is 1, and none comes near SPREAD."""
     d, rng = 256, np.random.default_rng(7)
     x, dictionary = rows_of(left, 300, d, rng), rows_of(right, 200, d, rng)
-    own, other = noise(d)
+    own, other = noise(d, 0)
     scales, rounded = np.empty(len(x)), np.empty((len(x), d))
     for place, row in enumerate(x):
         out = np.zeros(d // 4, np.int32)
         scales[place], _ = bytes_of(row, own, other, out)
         rounded[place] = out.view(np.uint8).astype(np.float64) - ROW_SHIFT - own
-    screen = Panels(dictionary, ThresholdRule(0.1).selection(), looked=0.0).packed.panels.screen
+    screen = Panels(dictionary, ThresholdRule(0.1).selection(), looked=0.0, seed=0).packed.panels.screen
     bytes_ = screen.quads.transpose(0, 2, 1).copy().view(np.int8).reshape(-1, d)[: len(dictionary)]
     concept_scales = np.repeat(screen.scales, screen.offsets.shape[1])[: len(dictionary)]
     exact = (x.astype(np.float64) @ dictionary.T) * scales[:, None] * concept_scales
@@ -163,7 +163,7 @@ def test_without_noise_errors_of_some_rows_would_all_point_one_way() -> None:
     sigma = np.sqrt((row @ row) * 2.0 / 12.0) / np.linalg.norm(row)
     along = row / np.linalg.norm(row)
     assert abs((np.rint(row) - row) @ along) / sigma > SPREAD
-    own = noise(d)[0].astype(np.float64)
+    own = noise(d, 0)[0].astype(np.float64)
     assert abs((np.rint(row + own) - own - row) @ along) / sigma < SPREAD - 1.0
 
 
@@ -243,3 +243,49 @@ def test_rows_that_are_not_unit_are_not_screened(tier: str) -> None:
     assert np.array_equal(pointers, expected.indptr)
     assert np.array_equal(indices, expected.indices)
     assert np.allclose(data, expected.data, atol=1e-4)
+
+
+@bytes_only
+@pytest.mark.parametrize("d", [24, 65, 512])
+def test_codes_do_not_depend_on_the_noise_to_the_bit(d: int) -> None:
+    rng = np.random.default_rng(d)
+    dictionary, x = rows_of("normal", 500, d, rng), rows_of("normal", 300, d, rng)
+    selection = ThresholdRule(float(2.0 / np.sqrt(d))).selection()
+    coded = [Panels(dictionary, selection, looked=0.0, seed=seed).examined(x, selection) for seed in (1, 2, 3, None)]
+    assert len({looked for _, looked in coded}) > 1  # the noise does change which scores are looked at
+    for entries, _ in coded[1:]:
+        assert all(np.array_equal(mine, first) for mine, first in zip(entries, coded[0][0], strict=True))
+
+
+@bytes_only
+@pytest.mark.parametrize("d", [1, 7, 24, 65, 512])
+def test_a_score_does_not_depend_on_its_neighbours_to_the_bit(d: int) -> None:
+    rng = np.random.default_rng(d)
+    matrix, x = rng.normal(size=(40, d)).astype(np.float32), rng.normal(size=d).astype(np.float32)
+    alone, rows = np.empty(40, np.float32), np.arange(40, dtype=np.int32)
+    for row in rows:
+        module("x86", "vectors").dot_rows(x, matrix, rows[row : row + 1], 0, 1, np.float32(1.0), alone[row : row + 1])
+    for count in range(1, 40):
+        chosen, out = rng.choice(rows, count, replace=False), np.empty(count, np.float32)
+        module("x86", "vectors").dot_rows(x, matrix, chosen, 0, count, np.float32(1.0), out)
+        assert np.array_equal(out, alone[chosen])
+
+
+@bytes_only
+def test_rows_built_against_a_known_noise() -> None:
+    """Who knows the noise can lose an active concept, because then all roundings point one way; with a fresh noise it
+    is found. In a prediction the noise is always a fresh one."""
+    d, rng, known = 512, np.random.default_rng(0), 5
+    dictionary = rows_of("equal", 40, d, rng)
+    moved = np.sign(dictionary[0]) * 0.49 - noise(d, known)[0][:d]  # the noise takes each number just below one half
+    moved[7] = np.sign(dictionary[0, 7]) * (ROW_MOST - 1.0)  # the largest number makes the scale 1
+    x = unit_rows(moved[None]).astype(np.float32)
+    score = float((x @ dictionary[0])[0])
+    selection = ThresholdRule(0.9 * score).selection()
+    assert score > 0.1
+
+    def is_seen(seed: int | None) -> bool:
+        return 0 in Panels(dictionary, selection, looked=0.0, seed=seed).entries(x, selection).indices
+
+    assert not is_seen(known)
+    assert all(is_seen(seed) for seed in (6, 7, None, None))

@@ -177,6 +177,23 @@ def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, m
 
 
 @bytes_only
+def test_the_noise_changes_no_bit_of_a_training() -> None:
+    rng = np.random.default_rng(8)
+    x = torch.from_numpy(unit_rows(rng.normal(size=(700, D)))).float()
+    window = Window(x, rng.permutation(700), rng.integers(0, CLASSES, 700), np.ones(700, np.float32))
+    states, looked = [], []
+    for seed in (1, 2):  # without dropout the seed is that of the noise alone
+        with Workers() as workers:
+            engine = SparseEngine(start(RULES["few"]), options(dropout=0.0, seed=seed), workers)
+            report = engine.steps(window, 96, np.tile([0.05, 0.01], (8, 1)))
+            state = engine.state_dict()
+            looked.append(float(state.pop("looked")[0]))
+            states.append((*state.values(), *report))
+    assert looked[0] != looked[1]
+    assert all(np.array_equal(one, two) for one, two in zip(*states, strict=True))
+
+
+@bytes_only
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in memory are rounded in the first epoch only; the later ones read those bytes."""

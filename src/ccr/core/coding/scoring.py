@@ -17,15 +17,18 @@ class Panels:
     """A dictionary (n, d) packed for the kernels, which find the active entries of rows by it.
 
     `looked` is how many scores of a row could be active, if it is known. `pack` is called again when the rows moved.
+    `seed` is that of the noise of a screening in bytes; None draws it afresh, so that rows cannot be built against it.
     """
 
-    def __init__(self, dictionary: np.ndarray, selection: Selection, looked: float | None = None) -> None:
+    def __init__(
+        self, dictionary: np.ndarray, selection: Selection, looked: float | None = None, *, seed: int | None = None
+    ) -> None:
         self.dictionary = dictionary
         self.wanted = screens(selection, len(dictionary), looked)
         self.screened = self.wanted and _unit(dictionary)
         # Numba would compile all kernels again for an array that cannot be written.
         writable = dictionary if dictionary.flags.writeable else dictionary.copy()
-        self.packed = kernels.PackedConcepts(writable, screened=self.screened)
+        self.packed = kernels.PackedConcepts(writable, screened=self.screened, seed=seed)
 
     def pack(self) -> None:
         self.packed.pack()

@@ -74,7 +74,7 @@ def _call_coding() -> None:
     entries = Entries(np.array([0, 1, 2], np.int32), np.zeros(2, np.int32), line.copy())
     rows.prepare_rows(square, line[:0], square.copy())
     tier.logits(*entries, square, line, square.copy())
-    packed = tier.PackedConcepts(square, screened=tier.SCREENS)
+    packed = tier.PackedConcepts(square, screened=tier.SCREENS, seed=0)
     tier.code_rows(square, packed, Criterion(TWO_SIDED, np.float32(0.5), 0), entries)
 
 
@@ -92,7 +92,7 @@ def _call_training() -> None:
         held=1.0, nudge=0.05, dropped=0, keep=1.0, seed=0, classes=2,
     )  # fmt: skip
     plan = BatchPlan(square, np.arange(2, dtype=np.int32), np.arange(2), line, 2, np.zeros((1, 2)))
-    packed = tier.PackedConcepts(parameters.dictionary, screened=tier.SCREENS)
+    packed = tier.PackedConcepts(parameters.dictionary, screened=tier.SCREENS, seed=0)
     tier.Training(parameters).take(plan, settings, packed, Workers(1), lasting=True)
 
 

@@ -102,7 +102,7 @@ class SparseEngine:
         dictionary = self.parameters.dictionary
         wanted = screens(selection, len(dictionary), looked)
         if self._panels is None or self._panels.wanted != wanted:
-            self._panels = Panels(dictionary, selection, looked)  # every step packs them again
+            self._panels = Panels(dictionary, selection, looked, seed=self.config.seed)  # every step packs them again
         return self._panels
 
 

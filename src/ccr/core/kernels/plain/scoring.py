@@ -14,9 +14,9 @@ NO_DROPOUT = Dropout(0, 0, np.uint64(0))
 
 
 class PackedConcepts:
-    """A dictionary as the products want it: as it is."""
+    """A dictionary as the products want it: as it is. Nothing is screened, and no noise drawn from the `seed`."""
 
-    def __init__(self, dictionary: np.ndarray, *, screened: bool) -> None:
+    def __init__(self, dictionary: np.ndarray, *, screened: bool, seed: int | None) -> None:
         self.dictionary = dictionary
 
     def pack(self) -> None:

@@ -93,22 +93,25 @@ def counted(
 
 
 def totals(builder: Any, sums: list[Any]) -> list[Any]:
-    """The sum of each vector's numbers, of one, four or eight vectors: four take little more than one."""
+    """The sum of each vector's numbers, neighbours first, of one, four or eight vectors: four take little more than
+    one, and the order is always the same."""
     if len(sums) == 8:
         return totals(builder, sums[:4]) + totals(builder, sums[4:])
-    if len(sums) == 1:
-        name = f"llvm.vector.reduce.fadd.v{LANES}f32"
-        return [called(builder, name, FLOAT, [ir.Constant(FLOAT, -0.0), sums[0]], fastmath=("reassoc",))]
     run = 1
+    if len(sums) == 1:
+        while run < LANES:
+            others = shuffled(builder, sums[0], sums[0], [lane ^ run for lane in range(LANES)])
+            sums, run = [builder.fadd(sums[0], others)], 2 * run
+        return [builder.extract_element(sums[0], INT(0))]
     while len(sums) > 1:
         sums = [_merged(builder, left, right, run) for left, right in zip(sums[::2], sums[1::2], strict=True)]
         run *= 2
-    found, lanes = sums[0], LANES
+    merged, lanes = sums[0], LANES
     while lanes > 4:
         lanes //= 2
-        low, high = (shuffled(builder, found, found, list(range(first, first + lanes))) for first in (0, lanes))
-        found = builder.fadd(low, high)
-    return [builder.extract_element(found, INT(lane)) for lane in range(4)]
+        low, high = (shuffled(builder, merged, merged, list(range(first, first + lanes))) for first in (0, lanes))
+        merged = builder.fadd(low, high)
+    return [builder.extract_element(merged, INT(lane)) for lane in range(4)]
 
 
 def _merged(builder: Any, left: Any, right: Any, run: int) -> Any:

@@ -12,11 +12,12 @@ from ccr.core.kernels.x86.tiles import BLOCK_QUADS, PANEL, address, block_starts
 
 
 class PackedConcepts:
-    """A dictionary's rows as the columns of panels, in bytes if scores are `screened`, otherwise in floats."""
+    """A dictionary's rows as the columns of panels, in bytes if scores are `screened`, otherwise in floats. The noise
+    of the bytes is that of the `seed`, or drawn afresh for None."""
 
-    def __init__(self, dictionary: np.ndarray, *, screened: bool) -> None:
+    def __init__(self, dictionary: np.ndarray, *, screened: bool, seed: int | None) -> None:
         n, d = dictionary.shape
-        count, width, (row_noise, concept_noise) = -(-n // PANEL), padded(d), noise(d)
+        count, width, (row_noise, concept_noise) = -(-n // PANEL), padded(d), noise(d, seed)
         in_bytes, in_floats = (count, 0) if screened else (0, count)
         screen = Screen(
             quads=line_zeros(in_bytes, width // 4, PANEL, kind=np.int32),

@@ -1,8 +1,8 @@
 """Active entries of rows x (b, d) under a dictionary (n, d): the one dense product of METHOD 3.
 
 Few scores are active. Where it is faster, all are computed in bytes first, more than three times as fast as in floats;
-those that could reach the threshold, by a bound on the rounding (`rounding`), are then computed in floats, and these
-decide. An active score is left out less than once in 10^12 times.
+those that could reach the threshold, by a bound on the rounding (`rounding` has the proof), are then computed in
+floats, and these decide.
 """
 
 from __future__ import annotations

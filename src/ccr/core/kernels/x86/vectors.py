@@ -25,6 +25,8 @@ from ccr.core.kernels.x86.llvm import (
 )
 from ccr.core.kernels.x86.tiles import address
 
+#: Rows that `dot_rows` multiplies at once: so many sums keep the multipliers busy.
+GROUP = 8
 #: Numbers from which on rows are better read from end to end than a few columns at a time.
 WIDE = 128
 
@@ -121,46 +123,32 @@ def _spreading(vectors: int) -> Any:
     return spread
 
 
-def _dotting(count: int) -> Any:
-    @intrinsic
-    def dots(context, values, matrix, stride, rows, vectors, factor, out):  # type: ignore[no-untyped-def]
-        """out[e] = factor * <values[:w], matrix[rows[e], :w]> for e in 0:count, w = vectors * LANES."""
-        pointer, number = types.voidptr, types.int64
-        signature = types.void(pointer, pointer, number, pointer, number, types.float32, pointer)
+@intrinsic
+def _dots(context, values, matrix, stride, rows, count, vectors, factor, out):  # type: ignore[no-untyped-def]
+    """out[e] = factor * <values[:w], matrix[rows[e], :w]> for e in 0:count, at most GROUP, w = vectors * LANES. One sum
+    per row, whatever the others are: the last row stands in for those that are missing."""
+    pointer, number = types.voidptr, types.int64
+    signature = types.void(pointer, pointer, number, pointer, number, number, types.float32, pointer)
 
-        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            values, matrix, stride, rows, vectors, factor, out = arguments
-            lines = [_row(builder, matrix, stride, rows, LONG(entry)) for entry in range(count)]
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        values, matrix, stride, rows, count, vectors, factor, out = arguments
+        last, entries = builder.sub(count, LONG(1)), [LONG(entry) for entry in range(GROUP)]
+        entries = [builder.select(builder.icmp_signed("<", entry, last), entry, last) for entry in entries]
+        lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
 
-            def body(place: Any, sums: list[Any]) -> list[Any]:
-                own = load(builder, values, vector(FLOAT), place)
-                return [
-                    multiply_add(builder, held, own, load(builder, line, vector(FLOAT), place))
-                    for held, line in zip(sums, lines, strict=True)
-                ]
+        def body(place: Any, sums: list[Any]) -> list[Any]:
+            own = load(builder, values, vector(FLOAT), place)
+            return [
+                multiply_add(builder, held, own, load(builder, line, vector(FLOAT), place))
+                for held, line in zip(sums, lines, strict=True)
+            ]
 
-            def several(turn: Any, sums: list[Any]) -> list[Any]:
-                # Several sums a row: one alone would wait for itself.
-                first, new = builder.mul(turn, LONG(turns)), []
-                for number in range(turns):
-                    own = sums[number * count : (number + 1) * count]
-                    new += body(builder.add(first, LONG(number)), own)
-                return new
+        sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * GROUP, body)
+        for entry, value in zip(entries, totals(builder, sums), strict=True):
+            store(builder, builder.fmul(factor, value), out, entry)
+        return context.get_dummy_value()
 
-            turns = 8 // count
-            whole = builder.sdiv(vectors, LONG(turns))
-            sums = counted(builder, LONG(0), whole, [constant(FLOAT, 0.0)] * 8, several)
-            sums[:count] = counted(builder, builder.mul(whole, LONG(turns)), vectors, sums[:count], body)
-            while len(sums) > count:
-                half = len(sums) // 2
-                sums = [builder.fadd(one, two) for one, two in zip(sums[:half], sums[half:], strict=True)]
-            for entry, value in enumerate(totals(builder, sums)):
-                store(builder, builder.fmul(factor, value), out, LONG(entry))
-            return context.get_dummy_value()
-
-        return signature, emit
-
-    return dots
+    return signature, emit
 
 
 def _dotting_and_adding(count: int) -> Any:
@@ -199,7 +187,6 @@ def _dotting_and_adding(count: int) -> Any:
 _add_8, _add_2, _add_1 = _adding(8), _adding(2), _adding(1)
 _add_whole_8 = _adding_whole(8)
 _spread_4, _spread_1 = _spreading(4), _spreading(1)
-_dots_8, _dots_4, _dots_1 = _dotting(8), _dotting(4), _dotting(1)
 _both_4, _both_1 = _dotting_and_adding(4), _dotting_and_adding(1)
 
 
@@ -252,18 +239,16 @@ def spread_row(values, factors, rows, start, stop, out):  # type: ignore[no-unty
 
 @compiled
 def dot_rows(values, matrix, rows, start, stop, factor, out):  # type: ignore[no-untyped-def]
-    """out[e] = factor * <values, matrix[rows[e]]> for entries e in start:stop."""
-    width, stride, entry = len(values), matrix.shape[1], start
+    """out[e] = factor * <values, matrix[rows[e]]> for entries e in start:stop. The numbers of a row are added up in the
+    same order whichever entries stand beside it: what bytes let through changes no bit of a score."""
+    width, stride = len(values), matrix.shape[1]
     vectors = width // LANES
-    while entry + 8 <= stop:
-        _dots_8(address(values), address(matrix), stride, address(rows[entry:]), vectors, factor, address(out[entry:]))
-        entry += 8
-    while entry + 4 <= stop:
-        _dots_4(address(values), address(matrix), stride, address(rows[entry:]), vectors, factor, address(out[entry:]))
-        entry += 4
-    while entry < stop:
-        _dots_1(address(values), address(matrix), stride, address(rows[entry:]), vectors, factor, address(out[entry:]))
-        entry += 1
+    for entry in range(start, stop, GROUP):
+        count = min(GROUP, stop - entry)
+        _dots(
+            address(values), address(matrix), stride, address(rows[entry:]), count, vectors, factor,
+            address(out[entry:]),
+        )  # fmt: skip
     if vectors * LANES < width:
         for entry in range(start, stop):
             for column in range(vectors * LANES, width):
