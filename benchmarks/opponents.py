@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 @dataclass
 class DenseLoop:
-    """Algorithm 2 as the paper and the released code write it (METHOD 3): batches of 100, every product dense,
+    """Algorithm 2 (docs/method.md) as the paper and the released code write it: batches of 100, every product dense,
     autograd, SGD with momentum, dropout on the codes, rows normalised and projected after every step."""
 
     dictionary: torch.Tensor
@@ -45,7 +45,7 @@ class DenseLoop:
 
     @torch.no_grad()
     def project(self) -> None:
-        """Normalise, then the nearest point of the cap (METHOD 5)."""
+        """Normalise, then the nearest point of the cap (Algorithm 4, docs/method.md)."""
         self.D /= self.D.norm(dim=1, keepdim=True)
         outside = ((self.D - self.center).norm(dim=1) > self.radius).nonzero()[:, 0]
         if len(outside):
@@ -61,7 +61,8 @@ class DenseLoop:
 
 @torch.no_grad()
 def project_with_matrices(X: torch.Tensor, D: torch.Tensor, length: int) -> torch.Tensor:
-    """IP-OMP (METHOD 1) with the projector of every image as a (d, d) matrix: supports (b, length)."""
+    """IP-OMP (Information pursuit, docs/method.md) with the projector of every image as a (d, d) matrix: supports (b,
+    length)."""
     b, d = X.shape
     P = torch.eye(d).repeat(b, 1, 1)
     chosen = torch.empty(b, length, dtype=torch.long)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import take_turns
+from benchmarks.private_data import add_shared_option, require
 from ccr import HardThreshold
 from ccr.core import kernels
 from ccr.core.coding import Panels
@@ -33,7 +34,7 @@ SETS = (("tiny_imagenet", "imagenet", 47), ("cub", "cub", 20), ("cifar10", "cifa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
+    add_shared_option(parser)
     shared = parser.parse_args().shared
     kernels.warm_up(print)
     print("| rows | concepts | active | computed in floats | a row, us | all in floats, us | faster |")
@@ -49,9 +50,9 @@ def _cases(shared: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
         yield "random", x, rows, length
     encoder = load_encoder("bundled")
     for data, words, length in SETS:
-        images = np.load(shared / "embeddings" / f"{data}.npz")["X"].astype(np.float32)
+        images = np.load(require(shared / "embeddings" / f"{data}.npz"))["X"].astype(np.float32)
         images = unit_rows(images[:: len(images) // ROWS][:ROWS])
-        concepts = embed_concepts(read_concepts(shared / "concepts" / f"{words}.txt"), encoder)
+        concepts = embed_concepts(read_concepts(require(shared / "concepts" / f"{words}.txt")), encoder)
         for center in ("data", None):
             space = Space.fit(concepts.embeddings, images, center=center, dispersion=None)  # type: ignore[arg-type]
             x = space.images(images)

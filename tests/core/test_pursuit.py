@@ -1,4 +1,5 @@
-"""OMP against scikit-learn, IP-OMP against projections written out, on ordinary and on awkward input (METHOD 1)."""
+"""OMP against scikit-learn, IP-OMP against projections written out, on ordinary and on awkward input (Information
+pursuit, docs/method.md)."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def near_collinear(gap: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def direct(X: np.ndarray, D: np.ndarray, length: int, *, information: bool) -> np.ndarray:
-    """METHOD 1 word by word: the projector as a matrix, the coefficients by least squares."""
+    """IP-OMP word by word: the projector as a matrix, the coefficients by least squares."""
     codes = np.zeros((len(X), len(D)))
     for x, code in zip(X, codes, strict=True):
         chosen: list[int] = []

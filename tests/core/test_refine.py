@@ -1,4 +1,5 @@
-"""METHOD 3: gradients against autograd, invariants of the constraint, what refinement does on planted data."""
+"""Algorithm 2 (docs/method.md): gradients against autograd, invariants of the constraint, what refinement does on
+planted data."""
 
 from __future__ import annotations
 

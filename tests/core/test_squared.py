@@ -1,4 +1,4 @@
-"""METHOD 2: the squared-loss form that the theorems are about."""
+"""Algorithm 1 (docs/method.md): the squared-loss form that the theorems are about."""
 
 from __future__ import annotations
 

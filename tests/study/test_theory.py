@@ -139,7 +139,7 @@ def test_bad_counts_radii_lengths_and_eps_are_refused() -> None:
 
 
 def _brute_pursuit(dictionary: np.ndarray, x: np.ndarray, length: int) -> list[int]:
-    """METHOD 1 with explicit projectors."""
+    """IP-OMP with explicit projectors."""
     order: list[int] = []
     for _ in range(length):
         rows = dictionary[order]
@@ -249,7 +249,7 @@ def test_closed_form_losses_agree_with_drawing_z(codes) -> None:
 
 
 def test_answers_by_the_believed_features_hide_every_error() -> None:
-    """METHOD 1's trap: with n = d and k = n any dictionary would look perfect."""
+    """The trap of Information pursuit (docs/method.md): with n = d and k = n any dictionary would look perfect."""
     worlds = Testbed(4, 4, 4).draw(worlds=5)
     start = worlds.start(0.5)
     codes = believed_codes(worlds, start)
@@ -410,7 +410,7 @@ def test_event_bounds_are_those_of_method_2() -> None:
 
 
 def test_the_event_needs_samples() -> None:
-    """METHOD 2: n = 10, k = 2: never with 100 samples, always with 2000."""
+    """Many samples (docs/method.md): n = 10, k = 2: never with 100 samples, always with 2000."""
     bed = Testbed(10, 10, 2)
     for samples, expected in ((100, False), (2000, True)):
         worlds = bed.draw(worlds=20, samples=samples, random_state=0)

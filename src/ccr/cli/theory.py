@@ -114,7 +114,7 @@ def _show(results: Sequence[ClaimResult], events: Sequence[EventFrequency], out:
 def _claims_table(results: Sequence[ClaimResult], title: str) -> Table:
     broken = any(result.breaks for result in results)
     table = Table(title=title, title_justify="left")
-    for heading in ("broken" if broken else "METHOD", "claim", "measure"):
+    for heading in ("broken" if broken else "section", "claim", "measure"):
         table.add_column(heading)
     for heading in ("worst", "allowed", "beyond"):
         table.add_column(heading, justify="right", no_wrap=True)

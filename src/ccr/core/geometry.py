@@ -1,4 +1,4 @@
-"""Unit rows, centring, dispersion, projections, coherence (METHOD 4, 5 and 7).
+"""Unit rows, centring, dispersion, projections, coherence (Algorithms 3 and 4, docs/method.md).
 
 Every function takes a NumPy array or a torch tensor with one item per row and returns the same kind, on the
 same device and in the same floating type; other input becomes float64 NumPy. No argument is changed.
@@ -54,7 +54,7 @@ def coherence(embeddings: Rows) -> Coherence:
 
 
 def disperse(embeddings: Rows, factor: float | None = None) -> Rows:
-    """Angular dispersion (METHOD 4): every row's angle to the mean direction multiplied by `factor`.
+    """Angular dispersion (Algorithm 3, docs/method.md): every row's angle to the mean direction multiplied by `factor`.
 
     `factor=None` brings the farthest row to a right angle, but never contracts and never raises the mean
     correlation between rows (then nothing changes). Rows on the axis, and duplicates, stay as they are.
@@ -101,7 +101,7 @@ def widen(embeddings: torch.Tensor, cone: ConeWidening) -> torch.Tensor:
 
 
 def orthogonalize(embeddings: Rows, strength: float = 1.0) -> Rows:
-    """Symmetric dispersion (METHOD 7): the nearest orthonormal rows, or part of the way there.
+    """Symmetric dispersion (docs/method.md): the nearest orthonormal rows, or part of the way there.
 
     With `D = U diag(s) V^T`, strength 1 gives `U V^T` (for n > d as near to a tight frame as rows can be) and
     strength 0 gives D. Between, `s` becomes `s / sqrt(s^2 + eps)` with `eps = mean(s^2) (1/strength - 1)`.
@@ -134,7 +134,7 @@ def symmetric_map(embeddings: torch.Tensor, strength: float) -> torch.Tensor:
 
 
 def project_to_ball(vectors: Rows, centers: Rows, radius: float) -> Rows:
-    """Nearest point to each row within Euclidean distance `radius` >= 0 of its center (METHOD 2)."""
+    """Nearest point to each row within Euclidean distance `radius` >= 0 of its center (Algorithm 1, docs/method.md)."""
     if not radius >= 0:
         raise CCRError(f"radius must not be negative, got {radius}: it is how far a row may be from its center")
 
@@ -149,7 +149,8 @@ def project_to_ball(vectors: Rows, centers: Rows, radius: float) -> Rows:
 
 
 def project_to_cap(vectors: Rows, centers: Rows, radius: float) -> Rows:
-    """Nearest unit vector to each row within chord distance `radius` in [0, 2] of its unit center (METHOD 5).
+    """Nearest unit vector to each row within chord distance `radius` in [0, 2] of its unit center (Algorithm 4,
+    docs/method.md).
 
     A row of zeros becomes its center; a row opposite to its center goes to a fixed point of the cap's rim.
     """

@@ -1,4 +1,4 @@
-"""Measures of METHOD 6 and 7: how accurate, how short, how far the concepts went, and are they still themselves."""
+"""Measures (docs/method.md): how accurate, how short, how far the concepts went, and are they still themselves."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Center = Literal["data"] | None
 
 
 class Angular(BaseEstimator):
-    """Widen the cone of concepts (METHOD 4).
+    """Widen the cone of concepts (Algorithm 3, docs/method.md).
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Angular(BaseEstimator):
 
 
 class Symmetric(BaseEstimator):
-    """Toward the nearest orthonormal concepts (METHOD 7).
+    """Toward the nearest orthonormal concepts (Symmetric dispersion, docs/method.md).
 
     Parameters
     ----------

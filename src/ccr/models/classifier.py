@@ -48,8 +48,9 @@ class ConceptClassifier(ModelEstimator):
     """A classifier whose every prediction is a short exact sum of named concepts.
 
     An image's code holds its scores on few of the `concepts`; a linear head on the code predicts; and the concepts
-    themselves are refined by gradient steps inside a ball of `radius` around where they started (METHOD 3). `fit` makes
-    the frozen `model_`, a `ConceptModel`; all other fitted attributes are read-only views of it.
+    themselves are refined by gradient steps inside a ball of `radius` around where they started (Algorithm 2,
+    docs/method.md). `fit` makes the frozen `model_`, a `ConceptModel`; all other fitted attributes are read-only views
+    of it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The paper's released settings (METHOD 3)."""
+"""The paper's released settings (Algorithm 2, docs/method.md)."""
 
 from __future__ import annotations
 

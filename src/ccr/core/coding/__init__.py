@@ -1,4 +1,4 @@
-"""Coders: embeddings -> sparse codes (METHOD 1 and 3).
+"""Coders: embeddings -> sparse codes (Information pursuit and Algorithm 2, docs/method.md).
 
 A coder says what the user wants (`HardThreshold(length=12)`); its `rule` is that wish fitted to data
 (`ThresholdRule(0.153)`), which every rule turns into codes.

@@ -1,4 +1,5 @@
-"""Coders: what the user wants of a code, such as `HardThreshold(length=12)` (METHOD 1 and 3)."""
+"""Coders: what the user wants of a code, such as `HardThreshold(length=12)` (Information pursuit and Algorithm 2,
+docs/method.md)."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class _FittedToX:
 
 
 class HardThreshold(_FittedToX, BaseEstimator):
-    """Codes are the scores `<x, d_i>` past a threshold, as they are; the rest is zero (METHOD 3).
+    """Codes are the scores `<x, d_i>` past a threshold, as they are; the rest is zero (Algorithm 2, docs/method.md).
 
     Give either `threshold`, or `length`: the average number of active concepts per image, to which the
     threshold is calibrated on the data at hand and held while the dictionary is refined.
@@ -95,7 +96,7 @@ class HardThreshold(_FittedToX, BaseEstimator):
 
 
 class TopK(_FittedToX, BaseEstimator):
-    """Codes keep each image's scores of largest absolute value (METHOD 2).
+    """Codes keep each image's scores of largest absolute value (Algorithm 1, docs/method.md).
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ class TopK(_FittedToX, BaseEstimator):
 
 class OMP(_FittedToX, BaseEstimator):
     """Codes are the least-squares coefficients of an image on at most `length` concepts, selected one by one by
-    their product with what the others leave of the image (METHOD 1).
+    their product with what the others leave of the image (Information pursuit, docs/method.md).
 
     Its selection has no gradient: it codes for a head alone (`radius=0`).
 
@@ -142,7 +143,8 @@ class OMP(_FittedToX, BaseEstimator):
 
 class IPOMP(OMP):
     """OMP that selects by correlation with what is left of the concept too: `|<P d, P x>| / (|P d| |P x|)`, which is
-    the concept of most information about the image given those already selected (METHOD 1)."""
+    the concept of most information about the image given those already selected (Information pursuit,
+    docs/method.md)."""
 
     _information = True
 

@@ -1,4 +1,5 @@
-"""The rule of OMP and IP-OMP (METHOD 1): codes are least-squares coefficients on rows selected one by one."""
+"""The rule of OMP and IP-OMP (Information pursuit, docs/method.md): codes are least-squares coefficients on rows
+selected one by one."""
 
 from __future__ import annotations
 

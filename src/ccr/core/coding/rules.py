@@ -94,7 +94,7 @@ def encode_selected(rule: ScoreRule, dictionary: np.ndarray) -> Encode:
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """Keep scores with |s| >= threshold, or with s > threshold when `positive` (METHOD 3).
+    """Keep scores with |s| >= threshold, or with s > threshold when `positive` (Algorithm 2, docs/method.md).
 
     `length`, when given, is the average number of active concepts that the threshold is held to.
     """

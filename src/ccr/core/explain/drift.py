@@ -1,4 +1,4 @@
-"""Drift audit: are refined concepts still what their names say (METHOD 7)?"""
+"""Drift audit: are refined concepts still what their names say (Honest evaluation, docs/method.md)?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Constrained concept refinement: the loop of METHOD 3, its engines, and the squared-loss form of METHOD 2."""
+"""Constrained concept refinement: the loop of Algorithm 2, its engines, and the squared-loss form of Algorithm 1
+(docs/method.md)."""
 
 from ccr.core.refine.loop import Callback, Refinement, refine
 from ccr.core.refine.options import Training

@@ -1,4 +1,4 @@
-"""One step of METHOD 3 in plain torch, on any device."""
+"""One step of Algorithm 2 (docs/method.md) in plain torch, on any device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Coders without a gradient (METHOD 1): codes are made once, and the head, which alone is convex, is fitted to them."""
+"""Heads on fixed codes (docs/method.md): coders without a gradient make codes once, and the head, which alone is
+convex, is fitted to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The loop of METHOD 3: minibatch steps, the exact projection after each, the length held, the best epoch kept."""
+"""The loop of Algorithm 2 (docs/method.md): minibatch steps, the exact projection after each, the length held, the best
+epoch kept."""
 
 from __future__ import annotations
 

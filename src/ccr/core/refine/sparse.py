@@ -1,4 +1,4 @@
-"""Steps of METHOD 3 on sparse codes, on the CPU.
+"""Steps of Algorithm 2 (docs/method.md) on sparse codes, on the CPU.
 
 Only active entries carry gradient. Beyond the one product X D^T a step costs O(b k (C + d)) and one pass over the
 parameters. The kernels take the steps of a whole window of rows together (`ccr.core.kernels`).

@@ -1,4 +1,4 @@
-"""METHOD 2: the surrogate's squared loss on the generative testbed, refined inside Euclidean balls (Algorithm 1)."""
+"""Algorithm 1 (docs/method.md): the surrogate's squared loss on the testbed, refined inside Euclidean balls."""
 
 from __future__ import annotations
 

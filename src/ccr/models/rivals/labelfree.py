@@ -241,6 +241,6 @@ def _validation_pairs(space: Space, validation: tuple[Any, ...], training: Pairs
 
 
 def head_length(head: LinearHead, codes: np.ndarray) -> float:
-    """Mean number of nonzero weights of each code's predicted class (METHOD 6, for dense codes)."""
+    """Mean number of nonzero weights of each code's predicted class (dense codes in Measures, docs/method.md)."""
     predicted = (codes @ head.coef.T.astype(codes.dtype) + head.intercept).argmax(axis=1)
     return float(np.count_nonzero(head.coef, axis=1)[predicted].mean())

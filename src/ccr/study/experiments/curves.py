@@ -1,4 +1,5 @@
-"""The paper's curves: training epoch by epoch with seeds, sweeps over lambda and radius, ablations (METHOD 6).
+"""The paper's curves: training epoch by epoch with seeds, sweeps over lambda and radius, ablations (Measures,
+docs/method.md).
 
 Sweeps and ablations hold lambda fixed: a held length would flatten what they show. Test accuracy is followed by epoch,
 never chosen by.

@@ -1,4 +1,5 @@
-"""The paper's two sweeps around a grid of settings: over lambda, and over the radius at fixed lambda (METHOD 6)."""
+"""The paper's two sweeps around a grid of settings: over lambda, and over the radius at fixed lambda (Measures,
+docs/method.md)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PURSUIT_LENGTHS = (5, 10, 20, 30, 50)
 
 
 class Reported(NamedTuple):
-    """The paper's own numbers for CCR (METHOD 6): AEL, ASR in [0, 1], ACED."""
+    """The paper's own numbers for CCR (Measures, docs/method.md): AEL, ASR in [0, 1], ACED."""
 
     length: float
     sparsity: float

@@ -1,4 +1,4 @@
-"""The generative testbed of METHOD 1 and 2, and the paper's theorems as checks that can fail."""
+"""The generative testbed of Algorithm 1 (docs/method.md), and the paper's theorems as checks that can fail."""
 
 from ccr.study.theory.claims import GROUPS, Claim, ClaimResult, check_group, run_claims
 from ccr.study.theory.losses import (

@@ -1,4 +1,5 @@
-"""METHOD 1 and 2: expected squared errors, in closed form and by drawing z; the surrogate's gradient.
+"""Losses of the Testbed (docs/method.md): expected squared errors, in closed form and by drawing z; the surrogate's
+gradient.
 
 The estimator believes D and is answered by D*: coefficients come from D, answers are <d*_i, z>. An estimate is
 thus `sum_i c_i <d*_i, z>`, the target `<x, z>`, and the loss `|sum_i c_i d*_i - x|^2`.
@@ -40,7 +41,8 @@ def surrogate_codes(worlds: Worlds, dictionary: np.ndarray) -> np.ndarray:
 def expected_loss(worlds: Worlds, codes: np.ndarray, *, answered_by: np.ndarray | None = None) -> np.ndarray:
     """Mean over samples of E_z (estimate - y)^2 for these coefficients, in closed form (worlds,).
 
-    `answered_by` other than the truth is the trap of METHOD 1: it lets every dictionary look perfect.
+    `answered_by` other than the truth is the trap of Information pursuit (docs/method.md): it lets every dictionary
+    look perfect.
     """
     answers = worlds.truth if answered_by is None else answered_by
     return ((codes @ answers - worlds.X) ** 2).sum(axis=2).mean(axis=1)

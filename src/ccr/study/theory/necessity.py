@@ -1,4 +1,4 @@
-"""METHOD 2, necessity: an orthonormal dictionary eps away from the truth whose loss grows with eps^2."""
+"""Necessity (docs/method.md): an orthonormal dictionary eps away from the truth whose loss grows with eps^2."""
 
 from __future__ import annotations
 

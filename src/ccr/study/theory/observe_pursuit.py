@@ -1,4 +1,5 @@
-"""Measurements behind the claims about pursuit, losses and necessity (METHOD 1 and 2)."""
+"""Measurements behind the claims about pursuit, losses and necessity (Information pursuit and Algorithm 1,
+docs/method.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements behind the claims about refinement (METHOD 2)."""
+"""Measurements behind the claims about refinement (Algorithm 1, docs/method.md)."""
 
 from __future__ import annotations
 

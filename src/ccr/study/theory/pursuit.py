@@ -1,4 +1,5 @@
-"""METHOD 1: what a dictionary asks (IP-OMP, top-k, information pursuit) and the coefficients it believes in."""
+"""Information pursuit (docs/method.md): what a dictionary asks (IP-OMP, top-k, information pursuit) and the
+coefficients it believes in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""METHOD 2: projected gradient descent in many worlds at once, and the quantities its theorems speak of."""
+"""Algorithm 1 (docs/method.md): projected gradient descent in many worlds at once, and the quantities its theorems
+speak of."""
 
 from __future__ import annotations
 

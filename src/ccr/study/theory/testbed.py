@@ -1,4 +1,5 @@
-"""METHOD 2's generative model: orthonormal truth, sparse coefficients, samples, and starts that are a little wrong.
+"""The generative model (Testbed, docs/method.md): orthonormal truth, sparse coefficients, samples, and starts that are
+a little wrong.
 
 Everything carries a leading axis of worlds: `truth` is (worlds, n, d), `beta` (worlds, m, n), `X` (worlds, m, d).
 """

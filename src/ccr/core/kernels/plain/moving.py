@@ -118,7 +118,7 @@ def turned_beside(row, center):  # type: ignore[no-untyped-def]
 @compiled
 def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
     """Nearest unit vector to `row`, of squared length `square`, within chord distance `radius` of its unit center, in
-    place (METHOD 5)."""
+    place (Algorithm 4, docs/method.md)."""
     if not (square > np.float32(1e-30) and square < np.float32(1e30)):
         unit_length(row, center)
         square = ONE

@@ -1,5 +1,5 @@
-"""Orthogonal matching pursuit and IP-OMP (METHOD 1) by the Gram matrix, with an orthonormal basis of the selected rows
-that grows by one a step.
+"""Orthogonal matching pursuit and IP-OMP (Information pursuit, docs/method.md) by the Gram matrix, with an orthonormal
+basis of the selected rows that grows by one a step.
 
 What is left of a row after projection is a difference of near-equal numbers. `pursue_fast` works in float32 and gives
 up an image as soon as that could change a choice; `pursue` works in float64.
@@ -11,7 +11,8 @@ import numpy as np
 
 from ccr.core.kernels.compiling import comparing, compiled, fused
 
-#: Stop when this part of |x| is left; never select a row of which less than this part is left (METHOD 1).
+#: Stop when this part of |x| is left; never select a row of which less than this part is left (Information pursuit,
+#: docs/method.md).
 SMALLEST_REST = 1e-6
 #: A gain below this part of |x| is rounding.
 SMALLEST_GAIN = 1e-12

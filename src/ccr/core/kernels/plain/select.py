@@ -1,5 +1,5 @@
-"""Which scores of a row are active (METHOD 2 and 3). Few are: vector instructions mark them, eight marks are looked at
-as one word, and only words that are not zero are taken apart."""
+"""Which scores of a row are active (Algorithms 1 and 2, docs/method.md). Few are: vector instructions mark them, eight
+marks are looked at as one word, and only words that are not zero are taken apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Active entries of rows x (b, d) under a dictionary (n, d): the one dense product of METHOD 3.
+"""Active entries of rows x (b, d) under a dictionary (n, d): the one dense product of Algorithm 2 (docs/method.md).
 
 Few scores are active. Where it is faster, all are computed in bytes first, more than three times as fast as in floats;
 those that could reach the threshold, by a bound on the rounding (`rounding` has the proof), are then computed in

@@ -34,7 +34,7 @@ class Contender:
     """A fitted method: its model makes codes, its head (chosen on validation data) predicts from them.
 
     `chosen` names what validation data decided; `concepts` counts the concepts, None where predictions are not made
-    of any; `dense` codes count by contribution (METHOD 6).
+    of any; `dense` codes count by contribution (Measures, docs/method.md).
     """
 
     model: Any
