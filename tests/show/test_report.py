@@ -34,7 +34,7 @@ HOSTILE = [
 class Rows(np.ndarray):
     """Embeddings with labels, paths and images, as a store has them."""
 
-    y: np.ndarray
+    y: np.ndarray | None = None  # a store's class has labels, and so only stores are asked for theirs
     broken: bool = False
 
     @property

@@ -280,7 +280,7 @@ def test_another_version_of_the_library_fits_again(tmp_path: Path, monkeypatch: 
     cache = RunCache(tmp_path)
     cache.put({"seed": 1}, {"accuracy": 0.5})
     assert cache.get({"seed": 1}) == {"accuracy": 0.5}
-    monkeypatch.setattr("ccr.study.experiments.cache.library_version", lambda: "another")
+    monkeypatch.setattr("ccr.study.experiments.cache.__version__", "another")
     assert cache.get({"seed": 1}) is None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.metrics import Evaluation, wilson_interval
-from ccr.models.classifier import ConceptClassifier
+from ccr.models.concept_model import ConceptModel
 from ccr.show import page
 
 
@@ -16,12 +16,19 @@ from ccr.show import page
 class Measured:
     """A model on the rows of a report: what `evaluate` measured and what it predicted (m,)."""
 
-    model: ConceptClassifier
+    model: ConceptModel
     evaluation: Evaluation
     predictions: np.ndarray
 
+    @property
+    def radius(self) -> float:
+        """How far the model's concepts were allowed to move."""
+        return float(self.model.provenance.settings["radius"])
+
     @classmethod
-    def on(cls, model: ConceptClassifier, rows: Any) -> Measured:
+    def on(cls, model: Any, rows: Any) -> Measured:
+        """Of a `ConceptModel`, or of the estimator that fitted it, on labelled rows."""
+        model = getattr(model, "model_", model)
         return cls(model, model.evaluate(rows), model.predict(rows))
 
 
@@ -30,14 +37,14 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     evaluation = model.evaluation
     rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:
-        rows.append((f"baseline (radius {baseline.model.radius:g})", *_numbers(baseline.evaluation)))
+        rows.append((f"baseline (radius {baseline.radius:g})", *_numbers(baseline.evaluation)))
     if probe is not None:
         interval = wilson_interval(round(probe * evaluation.n), evaluation.n)
         rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", _interval(interval), *[""] * 4))
     header = ("", "accuracy", "95 % interval", "length", "moved", "most", "kept")
     parts = [
         f'<p><span class="big-number">{evaluation.accuracy:.1%}</span> of {evaluation.n:,} images right, with '
-        f"{evaluation.length:.1f} of {len(model.model.concepts_):,} concepts per image.</p>",
+        f"{evaluation.length:.1f} of {len(model.model.concepts):,} concepts per image.</p>",
         page.table(header, rows),
         '<p class="muted">length: concepts per image; moved, most: mean and largest deviation of a concept from where '
         "it started; kept: share of concepts that are still nearest to themselves.</p>",

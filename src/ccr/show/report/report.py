@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 import ccr
-from ccr.core.concepts import Concepts
+from ccr.core.explain import ModelView
 from ccr.models.classifier import ConceptClassifier
+from ccr.models.concept_model import ConceptModel
 from ccr.progress import Tell, no_progress
 from ccr.show import model_plots, page, plots
 from ccr.show.report import classes, concepts, gallery
@@ -31,10 +32,10 @@ CHUNK = 8192
 
 
 def report_page(
-    model: ConceptClassifier,
+    model: ConceptModel | ConceptClassifier,
     rows: Any,
     *,
-    baseline: ConceptClassifier | None = None,
+    baseline: ConceptModel | ConceptClassifier | None = None,
     probe: float | None = None,
     mistakes_first: bool = False,
     images: int = 24,
@@ -49,7 +50,7 @@ def report_page(
     ----------
     rows : EmbeddingStore
         m embeddings with labels `y` (m,); images that cannot be read are named instead of shown.
-    baseline : ConceptClassifier or None
+    baseline : ConceptModel, ConceptClassifier or None
         Another model to compare with.
     probe : float or None
         A linear probe's accuracy on the same rows, in [0, 1].
@@ -60,27 +61,49 @@ def report_page(
     facts : sequence of (name, value)
         Joined to the settings at the end.
     """
-    truth, pictures = rows.y, Pictures(rows)
     tell(0, len(SECTIONS), "measuring")
     ours = Measured.on(model, rows)
     theirs = None if baseline is None else Measured.on(baseline, rows)
-    view, confidence = model.view(rows), _confidence(model, rows)
-    parts = {"numbers": headline(ours, theirs, probe, truth)}
+    pictures, view = Pictures(rows), ours.model.view(rows)
+    parts = {"numbers": headline(ours, theirs, probe, rows.y)}
+    parts |= _explained(ours, theirs, rows, view, pictures, images, tell, mistakes_first=mistakes_first)
+    parts |= _concepts(ours, rows, view, pictures, tell)
+    parts["settings"] = [page.table(("what", ""), [*facts, *_settings(ours.model, rows)], texts=(1,))]
+    tell(len(SECTIONS), len(SECTIONS), "done")
+    return page.page(title, [_top(title, parts, [*notes, *_missing(pictures)]), *_bodies(parts)])
+
+
+def _explained(
+    ours: Measured,
+    theirs: Measured | None,
+    rows: Any,
+    view: ModelView,
+    pictures: Pictures,
+    images: int,
+    tell: Tell,
+    *,
+    mistakes_first: bool,
+) -> dict[str, list[str]]:
+    """The sections of single predictions and of classes."""
     tell(1, len(SECTIONS), "explaining predictions")
+    truth, confidence = rows.y, _confidence(ours.model, rows)
     right = np.asarray(ours.predictions == truth)
     chosen = gallery.gallery_rows(truth, right, confidence, count=images, mistakes=mistakes_first)
     shown = gallery.cards(ours, rows, truth, chosen, view=view, pictures=pictures, baseline=theirs)
-    parts["gallery"] = [_how_chosen(chosen, right, mistakes_first), f'<div class="cards">{"".join(shown)}</div>']
+    predictions = [_how_chosen(chosen, right, mistakes_first), f'<div class="cards">{"".join(shown)}</div>']
     tell(2, len(SECTIONS), "classes")
-    parts["classes"] = [_confusion(view), *classes.class_sections(view, ours, theirs, truth, confidence, pictures)]
+    sections = classes.class_sections(view, ours, theirs, truth, confidence, pictures)
+    return {"gallery": predictions, "classes": [_confusion(view), *sections]}
+
+
+def _concepts(ours: Measured, rows: Any, view: ModelView, pictures: Pictures, tell: Tell) -> dict[str, list[str]]:
+    """The sections of concepts: how they are used, how far they moved, what was edited."""
     tell(3, len(SECTIONS), "concepts")
-    parts["concepts"] = concepts.use_section(view, model.coactivation(rows, top=12))
-    parts["drift"] = concepts.drift_section(model.audit(rows), radius=model.radius, pictures=pictures)
-    if model.edits_:
-        parts["edits"] = concepts.edit_section(model.edits_)
-    parts["settings"] = [page.table(("what", ""), [*facts, *_settings(model, rows)], texts=(1,))]
-    tell(len(SECTIONS), len(SECTIONS), "done")
-    return page.page(title, [_top(title, parts, [*notes, *_missing(pictures)]), *_bodies(parts)])
+    model = ours.model
+    use = concepts.use_section(view, model.coactivation(rows, top=12))
+    drift = concepts.drift_section(model.audit(rows), radius=ours.radius, pictures=pictures)
+    edits = model.provenance.edits
+    return {"concepts": use, "drift": drift} | ({"edits": concepts.edit_section(edits)} if edits else {})
 
 
 def _top(title: str, parts: dict[str, list[str]], notes: Sequence[str]) -> str:
@@ -102,7 +125,7 @@ def _how_chosen(chosen: Sequence[int], right: np.ndarray, mistakes_first: bool) 
     )
 
 
-def _confusion(view: Any) -> str:
+def _confusion(view: ModelView) -> str:
     drawn = plots.png(model_plots.confusion_map(view), dpi=90)
     return page.details("Map of errors", page.drawing(drawn, "errors by true and predicted class"))
 
@@ -113,22 +136,23 @@ def _missing(pictures: Pictures) -> list[str]:
     return [f"{pictures.missing} images could not be read; the first: {pictures.reason}"]
 
 
-def _settings(model: ConceptClassifier, rows: Any) -> list[tuple[str, str]]:
+def _settings(model: ConceptModel, rows: Any) -> list[tuple[str, str]]:
+    made, head = model.provenance, model.head
     facts = [
         ("images", f"{len(rows):,}, embeddings {_digest(_chunks(rows))}"),
-        ("classes", f"{len(model.classes_):,}"),
-        ("concepts", f"{len(model.concepts_):,}"),
-        ("encoder", f"{model.encoder_ or 'unknown'}, fingerprint {model.encoder_fingerprint_ or 'unknown'}"),
-        ("weights", _digest([model.concepts_.embeddings, model.coef_, model.intercept_])),
-        ("threshold", f"{model.threshold_:.4g}"),
-        ("epochs", f"{len(model.history_)}, kept {model.best_epoch_}"),
+        ("classes", f"{len(model.classes):,}"),
+        ("concepts", f"{len(model.concepts):,}"),
+        ("encoder", f"{made.encoder or 'unknown'}, fingerprint {made.encoder_fingerprint or 'unknown'}"),
+        ("weights", _digest([model.concepts.embeddings, head.coef, head.intercept])),
+        ("threshold", f"{model.rule.threshold:.4g}"),
+        ("epochs", f"{made.epochs}, kept {made.best_epoch}"),
         ("library", f"ccr {ccr.__version__}"),
     ]
-    chosen = {name: value for name, value in model.get_params(deep=False).items() if not isinstance(value, Concepts)}
-    return [*facts, ("settings", ", ".join(f"{name}={value!r}" for name, value in sorted(chosen.items())))]
+    settings = ", ".join(f"{name}={value!r}" for name, value in sorted(made.settings.items()))
+    return [*facts, ("settings", settings)]
 
 
-def _confidence(model: ConceptClassifier, rows: Any) -> np.ndarray:
+def _confidence(model: ConceptModel, rows: Any) -> np.ndarray:
     """The probability of each prediction (m,), without holding all classes' at once."""
     return np.concatenate([model.predict_proba(chunk).max(axis=1) for chunk in _chunks(rows)])
 
