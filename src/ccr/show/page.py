@@ -128,20 +128,13 @@ def explanation_card(
 
     Parameters
     ----------
-    image : PIL image, str or None
-        The image, or HTML that stands for it.
-    truth : label or None
-        The true class; None: the verdict says nothing about it.
-    against : Contrast or None
-        Why the predicted class and not another.
-    caption : str
-        Text below everything.
-    more : sequence of str
-        HTML to put below the sum.
-    top : int
-        Concepts shown by name; the others are summed.
-    big : bool
-        A card over the full width.
+    image : the image, or HTML that stands for it.
+    truth : the true class; None: the verdict says nothing about it.
+    against : why the predicted class and not another.
+    caption : text below everything.
+    more : HTML to put below the sum.
+    top : concepts shown by name, at least 1; the others are summed.
+    big : a card over the full width.
     """
     sums = [verdict(explanation, truth), terms(explanation.bias, explanation.contributions, top)]
     sums.append(

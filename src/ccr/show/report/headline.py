@@ -20,14 +20,16 @@ class Measured:
     evaluation: Evaluation
     predictions: np.ndarray
 
+    @property
+    def radius(self) -> float:
+        """How far the model's concepts were allowed to move."""
+        return float(self.model.provenance.settings["radius"])
+
     @classmethod
-    def on(cls, model: ConceptModel, rows: Any) -> Measured:
+    def on(cls, model: Any, rows: Any) -> Measured:
+        """Of a `ConceptModel`, or of the estimator that fitted it, on labelled rows."""
+        model = getattr(model, "model_", model)
         return cls(model, model.evaluate(rows), model.predict(rows))
-
-
-def radius_of(model: ConceptModel) -> float:
-    """The radius that the model was refined with."""
-    return float(model.provenance.settings["radius"])
 
 
 def headline(model: Measured, baseline: Measured | None, probe: float | None, truth: np.ndarray) -> list[str]:
@@ -35,7 +37,7 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     evaluation = model.evaluation
     rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:
-        rows.append((f"baseline (radius {radius_of(baseline.model):g})", *_numbers(baseline.evaluation)))
+        rows.append((f"baseline (radius {baseline.radius:g})", *_numbers(baseline.evaluation)))
     if probe is not None:
         interval = wilson_interval(round(probe * evaluation.n), evaluation.n)
         rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", _interval(interval), *[""] * 4))

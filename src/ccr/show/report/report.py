@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 import ccr
+from ccr.core.explain import ModelView
+from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
 from ccr.progress import Tell, no_progress
 from ccr.show import model_plots, page, plots
 from ccr.show.report import classes, concepts, gallery
-from ccr.show.report.headline import Measured, headline, radius_of
+from ccr.show.report.headline import Measured, headline
 from ccr.show.report.pictures import Pictures
 
 SECTIONS = {
@@ -30,10 +32,10 @@ CHUNK = 8192
 
 
 def report_page(
-    model: ConceptModel,
+    model: ConceptModel | ConceptClassifier,
     rows: Any,
     *,
-    baseline: ConceptModel | None = None,
+    baseline: ConceptModel | ConceptClassifier | None = None,
     probe: float | None = None,
     mistakes_first: bool = False,
     images: int = 24,
@@ -48,7 +50,7 @@ def report_page(
     ----------
     rows : EmbeddingStore
         m embeddings with labels `y` (m,); images that cannot be read are named instead of shown.
-    baseline : ConceptModel or None
+    baseline : ConceptModel, ConceptClassifier or None
         Another model to compare with.
     probe : float or None
         A linear probe's accuracy on the same rows, in [0, 1].
@@ -59,27 +61,49 @@ def report_page(
     facts : sequence of (name, value)
         Joined to the settings at the end.
     """
-    truth, pictures = rows.y, Pictures(rows)
     tell(0, len(SECTIONS), "measuring")
     ours = Measured.on(model, rows)
     theirs = None if baseline is None else Measured.on(baseline, rows)
-    view, confidence = model.view(rows), _confidence(model, rows)
-    parts = {"numbers": headline(ours, theirs, probe, truth)}
+    pictures, view = Pictures(rows), ours.model.view(rows)
+    parts = {"numbers": headline(ours, theirs, probe, rows.y)}
+    parts |= _explained(ours, theirs, rows, view, pictures, images, tell, mistakes_first=mistakes_first)
+    parts |= _concepts(ours, rows, view, pictures, tell)
+    parts["settings"] = [page.table(("what", ""), [*facts, *_settings(ours.model, rows)], texts=(1,))]
+    tell(len(SECTIONS), len(SECTIONS), "done")
+    return page.page(title, [_top(title, parts, [*notes, *_missing(pictures)]), *_bodies(parts)])
+
+
+def _explained(
+    ours: Measured,
+    theirs: Measured | None,
+    rows: Any,
+    view: ModelView,
+    pictures: Pictures,
+    images: int,
+    tell: Tell,
+    *,
+    mistakes_first: bool,
+) -> dict[str, list[str]]:
+    """The sections of single predictions and of classes."""
     tell(1, len(SECTIONS), "explaining predictions")
+    truth, confidence = rows.y, _confidence(ours.model, rows)
     right = np.asarray(ours.predictions == truth)
     chosen = gallery.gallery_rows(truth, right, confidence, count=images, mistakes=mistakes_first)
     shown = gallery.cards(ours, rows, truth, chosen, view=view, pictures=pictures, baseline=theirs)
-    parts["gallery"] = [_how_chosen(chosen, right, mistakes_first), f'<div class="cards">{"".join(shown)}</div>']
+    predictions = [_how_chosen(chosen, right, mistakes_first), f'<div class="cards">{"".join(shown)}</div>']
     tell(2, len(SECTIONS), "classes")
-    parts["classes"] = [_confusion(view), *classes.class_sections(view, ours, theirs, truth, confidence, pictures)]
+    sections = classes.class_sections(view, ours, theirs, truth, confidence, pictures)
+    return {"gallery": predictions, "classes": [_confusion(view), *sections]}
+
+
+def _concepts(ours: Measured, rows: Any, view: ModelView, pictures: Pictures, tell: Tell) -> dict[str, list[str]]:
+    """The sections of concepts: how they are used, how far they moved, what was edited."""
     tell(3, len(SECTIONS), "concepts")
-    parts["concepts"] = concepts.use_section(view, model.coactivation(rows, top=12))
-    parts["drift"] = concepts.drift_section(model.audit(rows), radius=radius_of(model), pictures=pictures)
-    if model.provenance.edits:
-        parts["edits"] = concepts.edit_section(model.provenance.edits)
-    parts["settings"] = [page.table(("what", ""), [*facts, *_settings(model, rows)], texts=(1,))]
-    tell(len(SECTIONS), len(SECTIONS), "done")
-    return page.page(title, [_top(title, parts, [*notes, *_missing(pictures)]), *_bodies(parts)])
+    model = ours.model
+    use = concepts.use_section(view, model.coactivation(rows, top=12))
+    drift = concepts.drift_section(model.audit(rows), radius=ours.radius, pictures=pictures)
+    edits = model.provenance.edits
+    return {"concepts": use, "drift": drift} | ({"edits": concepts.edit_section(edits)} if edits else {})
 
 
 def _top(title: str, parts: dict[str, list[str]], notes: Sequence[str]) -> str:
@@ -101,7 +125,7 @@ def _how_chosen(chosen: Sequence[int], right: np.ndarray, mistakes_first: bool) 
     )
 
 
-def _confusion(view: Any) -> str:
+def _confusion(view: ModelView) -> str:
     drawn = plots.png(model_plots.confusion_map(view), dpi=90)
     return page.details("Map of errors", page.drawing(drawn, "errors by true and predicted class"))
 
@@ -113,18 +137,19 @@ def _missing(pictures: Pictures) -> list[str]:
 
 
 def _settings(model: ConceptModel, rows: Any) -> list[tuple[str, str]]:
-    origin = model.provenance
+    made, head = model.provenance, model.head
     facts = [
         ("images", f"{len(rows):,}, embeddings {_digest(_chunks(rows))}"),
         ("classes", f"{len(model.classes):,}"),
         ("concepts", f"{len(model.concepts):,}"),
-        ("encoder", f"{origin.encoder or 'unknown'}, fingerprint {origin.encoder_fingerprint or 'unknown'}"),
-        ("weights", _digest([model.concepts.embeddings, model.head.coef, model.head.intercept])),
+        ("encoder", f"{made.encoder or 'unknown'}, fingerprint {made.encoder_fingerprint or 'unknown'}"),
+        ("weights", _digest([model.concepts.embeddings, head.coef, head.intercept])),
         ("threshold", f"{model.rule.threshold:.4g}"),
-        ("epochs", f"{len(origin.history)}, kept {origin.best_epoch}"),
+        ("epochs", f"{made.epochs}, kept {made.best_epoch}"),
         ("library", f"ccr {ccr.__version__}"),
     ]
-    return [*facts, ("settings", ", ".join(f"{name}={value!r}" for name, value in sorted(origin.settings.items())))]
+    settings = ", ".join(f"{name}={value!r}" for name, value in sorted(made.settings.items()))
+    return [*facts, ("settings", settings)]
 
 
 def _confidence(model: ConceptModel, rows: Any) -> np.ndarray:

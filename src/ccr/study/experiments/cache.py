@@ -12,7 +12,7 @@ from ccr import __version__
 from ccr.core.concepts import Concepts
 from ccr.core.inputs import Embeddings
 from ccr.files import write_bytes
-from ccr.models.labels import as_labels
+from ccr.models.labels import as_labels, labels_of
 
 
 class RunCache:
@@ -64,7 +64,7 @@ def fingerprint_data(X: Any, y: Any = None) -> str:
     X is an array, memmap, tensor or store; a store brings its own labels.
     """
     embeddings = Embeddings(X, normalize=False)
-    labels = as_labels(getattr(X, "y", None) if y is None else y, len(embeddings))
+    labels = as_labels(labels_of(X, y), len(embeddings))
     digest = hashlib.sha256(repr((embeddings.shape, labels.dtype.kind)).encode())
     for rows in embeddings.chunks():
         digest.update(rows.contiguous().numpy().tobytes())

@@ -42,7 +42,7 @@ def fixed_lambda(
     cache: RunCache | None = None,
     tell: Tell = no_progress,
 ) -> FixedLambda:
-    """Both sweeps, with the dispersion and centring of `like`.
+    """Both sweeps; finished ones are taken from the cache.
 
     Lambda is the grid's median threshold, or the one that gives its median length. The radius of the sweep over lambda
     is that of `like`, or if that is 0 the grid's largest. A sweep takes the grid's own values where it has at least
@@ -50,18 +50,28 @@ def fixed_lambda(
 
     Parameters
     ----------
-    settings : sequence of Setting
-        The grid, at least one setting.
-    like : Setting
-        The setting whose dispersion, centring and sign both sweeps have.
-    options : mapping
-        Further parameters of the classifier, plain values.
-    cache : RunCache or None
-        Where finished sweeps are found and kept.
+    settings : the grid, at least one setting.
+    like : the setting whose dispersion and centring both sweeps have.
+    options : further parameters of the classifier, plain values.
     """
+    plan = _plan(settings, like, options)
+    data = {name: fingerprint_data(part.X, part.y) for name, part in {"train": train, "test": test}.items()}
+    key = {"kind": "fixed lambda", **data, "concepts": fingerprint_concepts(concepts), **plan}
+    given = plan["thresholds"]
+    lambdas = len(given) if len(given) > 2 else len(LAMBDAS)
+    fits = int(not given) + 2 * lambdas + len(plan["radii"])
+    parameters = {"random_state": 0, **options, **like.parameters()}
+    bench = Workbench(concepts, train, test, parameters, tell, fits)
+    stored = (cache or RunCache(None)).remember(key, lambda: _fitted(bench, plan).to_dict())
+    points = {name: tuple(SweepPoint(**point) for point in stored[name]) for name in ("thresholds", "radii")}
+    return FixedLambda(stored["threshold"], stored["radius"], **points)
+
+
+def _plan(settings: Sequence[Setting], like: Setting, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the sweeps vary and hold, in plain types."""
     lengths, thresholds = (_values(settings, name) for name in ("length", "threshold"))
     radii = _values(settings, "radius")
-    plan: dict[str, Any] = {
+    return {
         "length": None if thresholds else _median(lengths),
         "thresholds": thresholds,
         "radius": like.radius or radii[-1] or Setting().radius,
@@ -70,15 +80,6 @@ def fixed_lambda(
         "center": like.center,
         "options": dict(options),
     }
-    data = {name: fingerprint_data(part.X, part.y) for name, part in {"train": train, "test": test}.items()}
-    key = {"kind": "fixed lambda", **data, "concepts": fingerprint_concepts(concepts), **plan}
-    lambdas = len(thresholds) if len(thresholds) > 2 else len(LAMBDAS)
-    fits = int(not thresholds) + 2 * lambdas + len(plan["radii"])
-    parameters = {"random_state": 0, **options, **like.parameters()}
-    bench = Workbench(concepts, train, test, parameters, tell, fits)
-    stored = (cache or RunCache(None)).remember(key, lambda: _fitted(bench, plan).to_dict())
-    points = {name: tuple(SweepPoint(**point) for point in stored[name]) for name in ("thresholds", "radii")}
-    return FixedLambda(stored["threshold"], stored["radius"], **points)
 
 
 def _fitted(bench: Workbench, plan: Mapping[str, Any]) -> FixedLambda:

@@ -150,12 +150,9 @@ def run_protocol(
 
     Parameters
     ----------
-    dataset : str
-        One of the paper's: its released threshold and its reported length are taken.
-    pursuit_lengths : sequence of int
-        Concepts per image of CLIP-IP-OMP; those beyond the number of concepts or of dimensions are left out.
-    overrides : mapping or None
-        Parameters for every classifier, such as `max_iter`.
+    dataset : one of the paper's: its released threshold and its reported length are taken.
+    pursuit_lengths : concepts per image of CLIP-IP-OMP; more than there are concepts or dimensions are left out.
+    overrides : parameters for every classifier, such as `max_iter`.
     """
     if dataset not in PAPER_THRESHOLDS:
         raise CCRError(f"the paper's data sets are {', '.join(PAPER_THRESHOLDS)}, got {dataset!r}")
