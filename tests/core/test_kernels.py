@@ -118,7 +118,7 @@ def a_head(weights: np.ndarray, bias: np.ndarray) -> Parameters:
     line = np.zeros(len(weights), np.float32)
     return Parameters(
         weights, weights, weights, line, padded(weights), padded(weights), line, padded(bias, FAR_BELOW), bias,
-        np.zeros(1), np.zeros(1), np.zeros(1, np.int64),
+        np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros((0, LANES), np.float32),
     )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def test_contribution_length_against_one_image_at_a_time(seed: int) -> None:
         counts.append(np.count_nonzero(code * head.coef[winner]))
         all_classes.append(np.count_nonzero((code * head.coef).any(axis=0)))
     assert metrics.contribution_length(codes, head) == pytest.approx(np.mean(counts))
-    assert metrics.concepts_in_play(codes, head) == pytest.approx(np.mean(all_classes))
+    assert metrics.in_play(codes, head) == pytest.approx(np.mean(all_classes))
     with pytest.raises(CCRError, match="at least one row"):
         metrics.contribution_length(codes[:0], head)
 

@@ -85,7 +85,7 @@ def test_the_folder_is_plain(folder: Path) -> None:
     assert config["format"] == "ccr-model"
     assert config["format_version"] == 1
     assert len(config["concepts"]) == 40
-    assert config["parameters"]["radius"] == 0.1
+    assert config["parameters"]["radius"] is None
 
 
 def test_saving_again_replaces_and_leaves_nothing_else(model: ConceptClassifier, folder: Path) -> None:

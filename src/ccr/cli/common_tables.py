@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
-    """One row per model: accuracy with its interval, length, how far concepts moved, how many are still themselves."""
-    table = Table(title=title, title_justify="left", caption_justify="left")
+    """One row per model: accuracy with its interval, length, concepts in play, fidelity, how far concepts moved."""
+    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)
-    for heading in ("accuracy", "95 % interval", "length", "moved", "kept"):
+    for heading in ("accuracy", "95 % interval", "length", "in play", "fidelity", "moved"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, evaluation in evaluations.items():
         table.add_row(
@@ -25,10 +26,14 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
             f"{evaluation.accuracy:.1%}",
             f"{evaluation.interval.low:.1%}-{evaluation.interval.high:.1%}",
             f"{evaluation.length:.1f}",
+            f"{evaluation.in_play:.1f}",
+            f"{evaluation.fidelity.mean:.2f}",
             f"{evaluation.deviation.mean:.3f}",
-            f"{evaluation.retention:.0%}",
         )
-    table.caption = "length: concepts per image; moved: mean deviation; kept: concepts still nearest to themselves"
+    table.caption = (
+        "length: concepts per image; in play: those with a weight for any class\n"
+        "fidelity: correlation of concepts with their own texts, over these images; moved: mean deviation"
+    )
     return table
 
 

@@ -23,10 +23,20 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder of the model.")],
     length: Annotated[float | None, typer.Option(help="Concepts per image, on average. Default: 12.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Instead of a length: the paper's lambda.")] = None,
-    radius: Annotated[float, typer.Option(help="How far a concept may move, 0 to 2; 0 is the baseline.")] = 0.1,
+    fidelity: Annotated[
+        float | None,
+        typer.Option(help="Least correlation, 0 to 1, of a concept's scores with its own text's; 1 is the baseline."),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="Instead: how far a concept may move, 0 to 2; 0 is the baseline. Default: 0.1.")
+    ] = None,
+    weights: Annotated[
+        int | None, typer.Option(min=1, help="Weights per class, held while concepts are refined. Default: all.")
+    ] = None,
     dispersion: Annotated[
-        str, typer.Option(help="symmetric, symmetric:STRENGTH, angular, angular:FACTOR or none.")
-    ] = "symmetric:0.9",
+        str | None,
+        typer.Option(help="symmetric, symmetric:STRENGTH, angular, angular:FACTOR or none. Default: symmetric:0.9."),
+    ] = None,
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
     sign: Annotated[str, typer.Option(help="Codes of both signs, or positive: only what an image shows.")] = "both",
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: as many as help.")] = None,
@@ -35,16 +45,19 @@ def fit(
         str | None, typer.Option(help='How a concept is put to the encoder, such as "a photo of {}".')
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
-    baseline: Annotated[bool, typer.Option(help="Also fit the baseline (radius 0) for comparison.")] = True,
+    baseline: Annotated[bool, typer.Option(help="Also fit the baseline, whose concepts stay, for comparison.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Json = False,
 ) -> None:
     """Fit a classifier on a store and print it beside its baseline.
 
-    Concepts are embedded by the store's encoder, refined inside a ball of --radius on the split `train`, the epoch is
-    chosen on `val`, and the table is measured on `test`.
+    Concepts are embedded by the store's encoder and refined on the split `train`: within --fidelity of what their texts
+    see, in the images' metric, or inside a ball of --radius. The epoch is chosen on `val`, and the table is measured on
+    `test`.
 
     Example: `ccr fit photos-store --concepts concepts.txt --out photos-model --length 10`
+
+    Short and true to the texts: `--fidelity 0.9 --weights 5 --sign positive`
     """
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
@@ -53,7 +66,10 @@ def fit(
     embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     options: dict[str, Any] = {
         "coder": chosen_coder(length, threshold, sign),
-        "dispersion": chosen_dispersion(dispersion),
+        "fidelity": fidelity,
+        "radius": radius,
+        "weights_per_class": weights,
+        "dispersion": "auto" if dispersion is None else chosen_dispersion(dispersion),
         "center": "data" if center else None,
         "max_iter": epochs,
         "random_state": seed,
@@ -62,8 +78,8 @@ def fit(
     split, rows = split_of(opened, None)
     evaluations: dict[str, Evaluation] = {}
     with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
-        for name, size in _radii(radius, baseline=baseline).items():
-            model = fit_on(ConceptClassifier(embedded, **options, radius=size), opened, name, tell)
+        for name, settings in _named(options, baseline=baseline).items():
+            model = fit_on(ConceptClassifier(embedded, **settings), opened, name, tell)
             evaluations[name] = model.evaluate(rows)
     model.model_.with_metrics(split, evaluations[name].to_dict()).save(out)
     if as_json:
@@ -72,11 +88,14 @@ def fit(
         _show(evaluations, split, out)
 
 
-def _radii(radius: float, *, baseline: bool) -> dict[str, float]:
+def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
     """What to fit, by name; the model to keep comes last."""
-    if radius == 0 or not baseline:
-        return {"CCR": radius}
-    return {"baseline (radius 0)": 0.0, f"CCR (radius {radius:g})": radius}
+    from ccr.models.bound import bound_in_words, chosen_radius, unrefined
+
+    if not baseline or chosen_radius(options["radius"], options["fidelity"]) == 0:
+        return {"CCR": options}
+    without = unrefined(options)
+    return {f"baseline ({bound_in_words(without)})": without, f"CCR ({bound_in_words(options)})": options}
 
 
 def _print_json(evaluations: dict[str, Evaluation], split: str, out: Path, *, epochs: int) -> None:

@@ -38,7 +38,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     baseline: Annotated[Path | None, typer.Option(help="Folder of a model to compare with.")] = None,
     no_baseline: Annotated[
-        bool, typer.Option("--no-baseline", help="Do not fit a baseline (the same settings, radius 0) either.")
+        bool, typer.Option("--no-baseline", help="Do not fit a baseline (the same settings, concepts stay) either.")
     ] = False,
     probe: Annotated[
         bool | None, typer.Option(help="Measure a linear probe. Default: if there are at most 20,000 training images.")
@@ -54,7 +54,7 @@ def report(
     """Write one page that stands alone: numbers against baseline and linear probe, explained predictions, classes,
     drift of the concepts, edits, and the settings to make it again.
 
-    Without --baseline, one is fitted on the split `train`: the model's settings with radius 0.
+    Without --baseline, one is fitted on the split `train`: the model's settings, concepts stay.
 
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """
@@ -95,6 +95,7 @@ def _controls(
     probe: bool | None,
     tell: Tell,
 ) -> Controls:
+    from ccr.models.bound import chosen_radius, unrefined
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.concept_model import ConceptModel
 
@@ -102,10 +103,11 @@ def _controls(
     if "train" not in set(store.splits):
         return Controls(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
     train = store.select("train")
-    if given is None and fit and model.radius == 0:
-        notes.append("The model's radius is 0: it is its own baseline.")
+    settings = model.get_params(deep=False)
+    if given is None and fit and chosen_radius(model.radius, model.fidelity) == 0:
+        notes.append("The model's concepts stayed where they started: it is its own baseline.")
     elif given is None and fit:
-        unfitted = ConceptClassifier(**{**model.get_params(deep=False), "radius": 0.0})
+        unfitted = ConceptClassifier(**unrefined(settings))
         baseline = fit_on(unfitted, store, "fitting a baseline", tell).model_
     if probe or (probe is None and len(train) <= MOST_PROBED):
         return Controls(baseline, _probe(train, rows, notes, tell), notes)
@@ -133,7 +135,7 @@ def _facts(model: Path, data: str, controls: Controls, baseline: Path | None, co
     elif controls.baseline is None:
         compared = "none"
     else:
-        compared = "fitted here on the split train: the same settings, radius 0"
+        compared = "fitted here on the split train: the same settings, concepts stay"
     return [("model", str(model.resolve())), ("store", data), ("baseline", compared), ("made by", command)]
 
 

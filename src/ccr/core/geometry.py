@@ -165,6 +165,16 @@ def check_radius(radius: float) -> None:
         )
 
 
+def fidelity_radius(fidelity: float) -> float:
+    """The chord of the cap {<d, d0> >= fidelity} of the unit sphere, for fidelity in [0, 1]."""
+    if not 0.0 <= fidelity <= 1.0:
+        raise CCRError(
+            f"fidelity must be in [0, 1], got {fidelity}: it is the least correlation of a concept's scores with those "
+            "of its own text; try 0.9"
+        )
+    return math.sqrt(2.0 * (1.0 - fidelity))
+
+
 def cap(vectors: torch.Tensor, centers: torch.Tensor, radius: float) -> torch.Tensor:
     """`project_to_cap` without checks, for the training loop."""
     unit = _unit(vectors)

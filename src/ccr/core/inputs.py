@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy import sparse
 
 from ccr.core import kernels
+from ccr.core.geometry import unit_rows
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
 
@@ -20,25 +21,37 @@ CHUNK_VALUES = 1_000_000
 RESIDENT_BYTES = 1 << 30
 #: After so many bytes read, pages of mapped files are let go.
 RELEASE_BYTES = 1 << 26
+#: Pieces whose moments are held at once.
+MOMENT_PARTS = 16
 #: Scattered rows of a file that are read at once.
 SCATTERED_ROWS = 256
 
 
+class Moments(NamedTuple):
+    """Mean (d,) and covariance (d, d), float64."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
 class Embeddings:
-    """X (m, d) read as finite float32 unit rows, optionally as directions from a mean.
+    """X (m, d) read as finite float32 unit rows, optionally as directions from a mean, optionally in a metric:
+    multiplied by a (d, d) matrix and made unit again.
 
     `normalize=False` reads the rows as they are, zeros included. The source is never
     copied whole, unless `make_resident` finds it small and in memory (then `prepared` holds it); a memmap stays a
     memmap.
     """
 
-    def __init__(self, X: Any, *, mean: np.ndarray | None = None, normalize: bool = True) -> None:
+    def __init__(
+        self, X: Any, *, mean: np.ndarray | None = None, metric: np.ndarray | None = None, normalize: bool = True
+    ) -> None:
         if sparse.issparse(X):
             raise CCRError(
                 "X must be dense, got a sparse matrix: embeddings have no zeros to leave out; use X.toarray()"
             )
         self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else _as_array(X)
-        self.mean = mean
+        self.mean, self.metric = mean, metric
         self.normalize = normalize
         shape = tuple(self.source.shape)
         if len(shape) != 2:
@@ -108,6 +121,28 @@ class Embeddings:
             workers.map(add, range(len(parts)))
         return (sums.sum(dim=0) / len(self)).float().numpy()
 
+    def moments(self) -> Moments:
+        """Mean (d,) and covariance (d, d) of the prepared rows, float64, read in chunks."""
+        parts, d = self._parts(), self.shape[1]
+        total, square = torch.zeros(d, dtype=torch.float64), torch.zeros(d, d, dtype=torch.float64)
+
+        def products(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+            rows = self.span(part.start, part.stop)
+            return rows.sum(dim=0, dtype=torch.float64), (rows.T @ rows).double()
+
+        with Workers() as workers:
+            for start in range(0, len(parts), MOMENT_PARTS):  # added up in order: the same bits whatever the threads
+                for first, second in workers.map(products, parts[start : start + MOMENT_PARTS]):
+                    total += first
+                    square += second
+        mean = total / len(self)
+        return Moments(mean.numpy(), (square / len(self) - torch.outer(mean, mean)).numpy())
+
+    def sample(self, most: int) -> Embeddings:
+        """At most this many of the rows, evenly spaced, prepared and in memory."""
+        rows = np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64)
+        return Embeddings.ready(self.take(rows))
+
     def make_resident(self) -> Embeddings:
         """Prepare every row now, if X is in memory already and small enough; training then reads faster."""
         m, d = self.shape
@@ -149,7 +184,7 @@ class Embeddings:
             raise _not_finite(numbers[bad])
         if wrong:
             raise _only_zeros(numbers[bad])
-        return out
+        return out if self.metric is None else unit_rows(out @ torch.from_numpy(self.metric))
 
 
 def in_memory(source: Any) -> bool:

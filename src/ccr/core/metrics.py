@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from scipy.stats import norm
 
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
+from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError
 
 #: Effective concepts per class over which ANEC is the mean.
@@ -33,13 +35,27 @@ class Deviation(NamedTuple):
     max: float
 
 
+class Fidelity(NamedTuple):
+    """Correlation of concepts' scores with those of their own texts: mean and least."""
+
+    mean: float
+    min: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Fidelity:
+        """Of one number per concept; concepts that score all images alike have none."""
+        known = values[np.isfinite(values)]
+        return cls(float(known.mean()), float(known.min())) if len(known) else cls(math.nan, math.nan)
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What `ConceptClassifier.evaluate` found on `n` images.
 
-    `length` is the mean number of active concepts per image (AEL), `sparsity` is length / number of concepts
-    (ASR), `deviation` how far the concepts moved in refinement, `retention` the share of refined concepts whose
-    nearest starting place is their own.
+    `length` is the mean number of active concepts per image (AEL), `sparsity` is length / number of concepts (ASR),
+    `in_play` the mean number of active concepts with a weight for any class, `weights_per_class` the mean number of
+    nonzero weights, `fidelity` how far concepts see what their texts see, `deviation` how far they moved in refinement,
+    `retention` the share of refined concepts whose nearest start is their own.
     """
 
     n: int
@@ -47,6 +63,9 @@ class Evaluation:
     interval: Interval
     length: float
     sparsity: float
+    in_play: float
+    weights_per_class: float
+    fidelity: Fidelity
     deviation: Deviation
     retention: float
     per_class: Mapping[Any, float]
@@ -55,9 +74,14 @@ class Evaluation:
         """Plain types only, ready for JSON."""
         fields = asdict(self)
         fields["interval"] = list(self.interval)
+        fields["fidelity"] = {name: _finite(value) for name, value in self.fidelity._asdict().items()}
         fields["deviation"] = {"mean": self.deviation.mean, "max": self.deviation.max}
         fields["per_class"] = {str(name): value for name, value in self.per_class.items()}
         return fields
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def accuracy(truth: Any, predicted: Any) -> float:
@@ -113,6 +137,28 @@ def retention(dictionary: Any, initial: Any) -> float:
     return float(np.mean(own >= cosines.max(axis=1) - 1e-6))
 
 
+def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
+    """Of each concept, the Pearson correlation over images (m, d) of its scores with those of its own text: does it see
+    what its name says?
+
+    Rows of `dictionary` and `texts` (n, d) are concepts and their texts in the space of the images, which are an array
+    or `Embeddings`. Exact, by the images' covariance. NaN where one of the two scores all images alike.
+    """
+    embeddings = images if isinstance(images, Embeddings) else Embeddings(images, normalize=False)
+    covariance, rows, own = embeddings.moments().covariance, _rows(dictionary), _rows(texts)
+
+    def products(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+        return ((one @ covariance) * two).sum(axis=1)
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(products(rows, own) / np.sqrt(products(rows, rows) * products(own, own)))
+
+
+def weights_per_class(head: LinearHead) -> float:
+    """Mean number of nonzero weights per class."""
+    return float(np.count_nonzero(head.coef)) / len(head.coef)
+
+
 def contribution_length(codes: Any, head: LinearHead) -> float:
     """Mean number of concepts with a nonzero contribution to the predicted class: the length where codes are dense."""
     codes = sparse.csr_matrix(codes)
@@ -121,7 +167,7 @@ def contribution_length(codes: Any, head: LinearHead) -> float:
     return float(np.count_nonzero(_contributions(codes, head)[1])) / codes.shape[0]
 
 
-def concepts_in_play(codes: Any, head: LinearHead) -> float:
+def in_play(codes: Any, head: LinearHead) -> float:
     """Mean number of concepts with a nonzero contribution to any class: what a comparison of two classes may rest on.
 
     For sparse codes this is their length; a dense code can have few for each class, and many in all.

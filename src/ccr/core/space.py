@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -73,6 +73,29 @@ def parse_dispersion(text: str) -> Dispersion | None:
     )
 
 
+class ImageMetric(NamedTuple):
+    """The images' own metric: `whiten` = S^(-1/2) for images, `color` = S^(1/2) for concepts, both (d, d) float32.
+
+    S is the shrunk covariance of the centred images, so that <whiten x, color t> = <x, t>.
+    """
+
+    whiten: np.ndarray
+    color: np.ndarray
+
+    @classmethod
+    def fit(cls, covariance: np.ndarray, shrinkage: float) -> ImageMetric:
+        """Of S = (1 - shrinkage) covariance + shrinkage trace/d I, with shrinkage in (0, 1]."""
+        if not 0.0 < shrinkage <= 1.0:
+            raise CCRError(
+                f"shrinkage must be in (0, 1], got {shrinkage}: 1 takes images as equally spread in all directions, "
+                "small ones follow the data; try 0.5"
+            )
+        values, vectors = np.linalg.eigh(covariance)
+        values = (1.0 - shrinkage) * np.maximum(values, 0.0) + shrinkage * values.mean()
+        whiten, color = ((vectors * values**power) @ vectors.T for power in (-0.5, 0.5))
+        return cls(whiten.astype(np.float32), color.astype(np.float32))
+
+
 @dataclass(frozen=True, eq=False)
 class Space:
     """Where images and texts are put before they meet.
@@ -81,11 +104,13 @@ class Space:
     ----------
     image_mean, concept_mean : what images and concepts are measured from, (d,) each, or None: as they are.
     dispersion : None, a `ConeWidening`, or the (d, d) matrix of symmetric dispersion.
+    metric : None, or the images' metric, in which the cosine of two concepts is the correlation of their scores.
     """
 
     image_mean: np.ndarray | None
     concept_mean: np.ndarray | None
     dispersion: ConeWidening | torch.Tensor | None
+    metric: ImageMetric | None = None
 
     @classmethod
     def fit(cls, texts: np.ndarray, X: Any, *, center: Center, dispersion: Dispersion | None) -> Space:
@@ -103,6 +128,13 @@ class Space:
             return cls(image_mean, concept_mean, dispersion.fit(torch.from_numpy(plain.texts(texts))))
 
     @classmethod
+    def fit_metric(cls, texts: np.ndarray, X: Any, *, shrinkage: float) -> Space:
+        """The space of the images' metric (The images' metric, docs/method.md), fitted on texts (n, d) and images X (m,
+        d): both centred, nothing dispersed."""
+        plain = cls.fit(texts, X, center="data", dispersion=None)
+        return replace(plain, metric=ImageMetric.fit(plain.images(X).moments().covariance, shrinkage))
+
+    @classmethod
     def of_images(cls, X: Any, *, center: Center) -> Space:
         """A space for images alone, fitted on X (m, d)."""
         if center not in (None, "data"):
@@ -110,18 +142,27 @@ class Space:
         return cls(Embeddings(X).unit_mean() if center else None, None, None)
 
     def images(self, X: Any) -> Embeddings:
-        """Images X (m, d) in this space: unit rows, measured from the mean; nothing is read yet."""
-        return Embeddings(X, mean=self.image_mean)
+        """Images X (m, d) in this space: unit rows, measured from the mean, in the metric; nothing is read yet."""
+        return Embeddings(X, mean=self.image_mean, metric=None if self.metric is None else self.metric.whiten)
 
     def texts(self, texts: Any) -> np.ndarray:
         """Where concepts with these text embeddings (n, d) start: centred, dispersed, unit, float32."""
-        rows = torch.tensor(np.asarray(texts), dtype=torch.float32)
+        rows = torch.from_numpy(self.own_texts(texts))
         with threads_for(rows.numel() * rows.shape[1]):
-            rows = unit_rows(rows) if self.concept_mean is None else centered(unit_rows(rows), self.concept_mean)
             if isinstance(self.dispersion, ConeWidening):
                 rows = widen(rows, self.dispersion)
             elif self.dispersion is not None:
                 rows = unit_rows(rows @ self.dispersion.to(rows))
+        return rows.numpy()
+
+    def own_texts(self, texts: Any) -> np.ndarray:
+        """Unit rows (n, d) whose products with images of this space are the texts' own scores: centred, in the metric,
+        not dispersed."""
+        rows = torch.tensor(np.asarray(texts), dtype=torch.float32)
+        with threads_for(rows.numel() * rows.shape[1]):
+            rows = unit_rows(rows) if self.concept_mean is None else centered(unit_rows(rows), self.concept_mean)
+            if self.metric is not None:
+                rows = unit_rows(rows @ torch.from_numpy(self.metric.color))
         return rows.numpy()
 
 

@@ -10,56 +10,51 @@ from sklearn.utils import check_random_state
 
 from ccr.core.coding import Coder, HardThreshold
 from ccr.core.concepts import Concepts
-from ccr.core.geometry import check_radius
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
+from ccr.core.metrics import fidelity
 from ccr.core.refine import Callback, Training, refine
 from ccr.core.refine.choice import EngineName
 from ccr.core.refine.options import Optimizer, Schedule
-from ccr.core.space import Center, Dispersion, Space, Symmetric
+from ccr.core.space import Center, Dispersion
 from ccr.errors import CCRError
+from ccr.models.bound import chosen_radius, chosen_rate, chosen_space
 from ccr.models.checkpoint import CheckpointFolder
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
 from ccr.models.estimator import FromModel, ModelEstimator, answered_by
-from ccr.models.labels import (
-    ClassWeight,
-    Labels,
-    labels_of,
-    number_labels,
-    training_weights,
-    validation_numbers,
-    validation_rows,
-)
-from ccr.models.model_format import stored_concepts
+from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, training_weights
+from ccr.models.model_format import kept_concepts, stored_concepts
 from ccr.models.paper_settings import paper_settings
 from ccr.models.provenance import Provenance, encoder_of, training_facts
 
-#: Of symmetric dispersion: as accurate as full strength, and concepts stay closer to their texts
-#: (measured: benchmarks/defaults.py).
-DEFAULT_STRENGTH = 0.9
-#: More validation images than this make no choice better.
-MOST_VALIDATION = 20_000
-#: Hyperparameters that are those of `Training`.
+#: Fidelity on the training images is measured on at most this many: to about half a percent.
+FIDELITY_ROWS = 16_384
+#: Hyperparameters of the space, and those that are of `Training`.
+BOUND = ("fidelity", "center", "dispersion", "shrinkage")
 TRAINING = tuple(name for name in Training.__dataclass_fields__ if name != "seed")
 
 
 class ConceptClassifier(ModelEstimator):
     """A classifier whose every prediction is a short exact sum of named concepts.
 
-    An image's code holds its scores on few of the `concepts`; a linear head on the code predicts; and the concepts
-    themselves are refined by gradient steps inside a ball of `radius` around where they started (Algorithm 2,
-    docs/method.md). `fit` makes the frozen `model_`, a `ConceptModel`; all other fitted attributes are read-only views
-    of it.
+    An image's code holds its scores on few `concepts`; a linear head on it predicts; and the concepts are refined by
+    gradient steps inside a small ball around where they started (Algorithm 2, docs/method.md). `fit` makes the frozen
+    `model_`, a `ConceptModel`; all other fitted attributes are read-only views of it.
 
     Parameters
     ----------
     concepts : names and embeddings (n, d), from the same encoder as the images.
     coder : how a code is made; None is `HardThreshold(length=12)`: about twelve concepts per image.
-    radius : how far a concept may move, in [0, 2]; 0 trains the head alone (the baseline).
+    fidelity : least correlation in [0, 1] of a concept's scores with those of its own text; concepts are then refined
+        in the images' metric. 1 trains the head alone (the baseline).
+    radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline. Default: 0.1.
+    weights_per_class : hold a head of so many weights per class while concepts are refined; None keeps all. Concepts
+        without a weight are left out of the model.
     center : "data" measures images and concepts from their own means; None takes them as they are.
     dispersion : None, `Angular()` or `Symmetric()`: how concepts are spread before refinement; "auto" is
-        `Symmetric(0.9)`.
+        `Symmetric(0.9)`, or None with a `fidelity`.
+    shrinkage : of the images' covariance in their metric, in (0, 1].
     class_weight : None, "balanced" or {class: weight}.
     max_iter : passes over the training data; None is enough for about 1,000 steps.
     validation_fraction : share of the training data in [0, 1) held out to choose the epoch; 0 keeps the last one.
@@ -72,7 +67,8 @@ class ConceptClassifier(ModelEstimator):
     Fitted attributes: `model_`; of it `concepts_` (refined), `initial_concepts_` (where refinement started: centred and
     dispersed), `coef_` (classes, n), `intercept_`, `head_`, `classes_`, `space_`, `rule_`, `threshold_`, `history_`,
     `best_epoch_`, `n_iter_` (epochs), `engine_`, `stopped_` (why training ended), `encoder_` and `encoder_fingerprint_`
-    (of the store that it was fitted on), `metrics_`, `edits_` (what was changed by hand since `fit`).
+    (of the store that it was fitted on), `metrics_`, `edits_` (what was changed by hand since `fit`), `fidelity_`
+    (n,), the correlation of each concept's scores with those of its own text on the training images.
     """
 
     model_kind = ConceptModel
@@ -88,6 +84,7 @@ class ConceptClassifier(ModelEstimator):
     engine_ = FromModel("provenance.engine")
     stopped_ = FromModel("provenance.stopped")
     edits_ = FromModel("provenance.edits")
+    fidelity_ = FromModel("provenance.fidelity")
 
     evaluate = answered_by(ConceptModel.evaluate)
     view = answered_by(ConceptModel.view)
@@ -103,9 +100,12 @@ class ConceptClassifier(ModelEstimator):
         concepts: Concepts | None = None,
         *,
         coder: Coder | None = None,
-        radius: float = 0.1,
+        fidelity: float | None = None,
+        radius: float | None = None,
+        weights_per_class: int | None = None,
         center: Center = "data",
         dispersion: Dispersion | Literal["auto"] | None = "auto",
+        shrinkage: float = 0.5,
         class_weight: ClassWeight = None,
         max_iter: int | None = None,
         batch_size: int | None = None,
@@ -125,9 +125,12 @@ class ConceptClassifier(ModelEstimator):
     ) -> None:
         self.concepts = concepts
         self.coder = coder
+        self.fidelity = fidelity
         self.radius = radius
+        self.weights_per_class = weights_per_class
         self.center = center
         self.dispersion = dispersion
+        self.shrinkage = shrinkage
         self.class_weight = class_weight
         self.max_iter = max_iter
         self.batch_size = batch_size
@@ -168,28 +171,32 @@ class ConceptClassifier(ModelEstimator):
         and ends with the same model to the bit; delete the folder when done.
         """
         texts = self._checked_concepts()
-        rows = Embeddings(X)
-        rows.check_dimension(texts.dimension)
-        labels = number_labels(labels_of(X, y), len(rows))
+        Embeddings(X).check_dimension(texts.dimension)
+        labels = number_labels(labels_of(X, y), len(Embeddings(X)))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        dispersion = Symmetric(DEFAULT_STRENGTH) if self.dispersion == "auto" else self.dispersion
-        space = Space.fit(texts.embeddings, X, center=self.center, dispersion=dispersion)
+        radius = chosen_radius(self.radius, self.fidelity)
+        space = chosen_space(texts, X, **{name: getattr(self, name) for name in BOUND})
         initial = texts.with_embeddings(space.texts(texts.embeddings))
+        images = space.images(X).make_resident()
         result = refine(
             initial,
-            space.images(X).make_resident(),
+            images,
             labels.y,
             coder=HardThreshold(length=12) if self.coder is None else self.coder,
-            radius=self.radius,
+            radius=radius,
             classes=len(labels.classes),
             sample_weight=training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight),
-            validation=self._held_out(validation, space, labels, seed),
-            training=Training(seed=seed, **{name: getattr(self, name) for name in TRAINING}),
+            validation=held_out(
+                validation, labels, space=space, dimension=texts.dimension, fraction=self.validation_fraction, seed=seed
+            ),
+            training=self._training(seed, radius),
             engine=self.engine,
             callback=callback,
             checkpoint=None if checkpoint is None else CheckpointFolder(checkpoint),
         )
-        origin = Provenance(settings=self.settings(), texts=texts, **encoder_of(X), **training_facts(result, initial))
+        (texts, left_out), (initial, _) = (kept_concepts(given, result.kept) for given in (texts, initial))
+        own = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, space.own_texts(texts.embeddings))
+        facts = training_facts(result, initial, fidelity=own)
         self.model_ = ConceptModel(
             space=space,
             concepts=stored_concepts(initial.names, result.dictionary),
@@ -197,21 +204,16 @@ class ConceptClassifier(ModelEstimator):
             rule=result.rule,
             head=LinearHead(np.ascontiguousarray(result.weights.T), result.bias),
             classes=labels.classes,
-            provenance=origin,
+            provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts, left_out=left_out),
         )
         return self
 
     def _checked_concepts(self) -> Concepts:
-        check_radius(self.radius)
         if not isinstance(self.concepts, Concepts):
             raise CCRError(f"concepts must be a Concepts(names, embeddings), got {type(self.concepts).__name__}")
         return self.concepts
 
-    def _held_out(self, validation: tuple[Any, Any] | None, space: Space, labels: Labels, seed: int) -> Any:
-        """Rows of the training data, or the validation data in the model's space with class numbers."""
-        if validation is None:
-            return validation_rows(labels, self.validation_fraction, seed=seed, most=MOST_VALIDATION)
-        rows = space.images(validation[0]).make_resident()
-        assert self.concepts is not None
-        rows.check_dimension(self.concepts.dimension)
-        return rows, validation_numbers(labels_of(*validation), len(rows), labels.classes)
+    def _training(self, seed: int, radius: float) -> Training:
+        settings = {name: getattr(self, name) for name in TRAINING}
+        rate = chosen_rate(self.dictionary_rate, radius, self.fidelity)
+        return Training(**{**settings, "dictionary_rate": rate, "seed": seed})

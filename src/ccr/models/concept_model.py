@@ -88,14 +88,15 @@ class ConceptModel(LinearModel):
         return map_codes(self.rule, embeddings, dictionary, lambda _, codes: use(entry_logits(codes, weights, bias)))
 
     def evaluate(self, X: Any, y: Any = None) -> metrics.Evaluation:
-        """Accuracy with its interval, length, sparsity, deviation, retention and accuracy by class, on labelled images
-        X (m, d), y (m,); a store brings its own labels."""
+        """Accuracy with its interval, length, concepts in play, weights per class, fidelity, sparsity, deviation,
+        retention and accuracy by class, on labelled images X (m, d), y (m,); a store brings its own labels."""
         embeddings = self.images(X)
         truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
-        winners, active = [], 0
+        winners, active, playing = [], 0, 0.0
         for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings):
             winners.append(self.head.logits(codes).argmax(axis=1))
             active += codes.nnz
+            playing += metrics.in_play(codes, self.head) * codes.shape[0]
         predicted = self.classes[np.concatenate(winners)]
         right, m = int((predicted == truth).sum()), len(truth)
         return metrics.Evaluation(
@@ -104,10 +105,19 @@ class ConceptModel(LinearModel):
             interval=metrics.wilson_interval(right, m),
             length=active / m,
             sparsity=active / m / len(self.concepts),
+            in_play=playing / m,
+            weights_per_class=metrics.weights_per_class(self.head),
+            fidelity=metrics.Fidelity.of(self.fidelity(X)),
             deviation=metrics.deviation(self.concepts, self.initial),
             retention=metrics.retention(self.concepts, self.initial),
             per_class=metrics.per_class_accuracy(truth, predicted),
         )
+
+    def fidelity(self, X: Any) -> np.ndarray:
+        """Of each concept (n,), the correlation over images X (m, d) of its scores with those of its own text."""
+        if self.provenance.texts is None:
+            raise CCRError("the model does not know its concepts' text embeddings, so it has no fidelity: fit it again")
+        return metrics.fidelity(self.images(X), self.concepts, self.space.own_texts(self.provenance.texts.embeddings))
 
     def view(self, X: Any, y: Any = None) -> ModelView:
         """What carries each class, which classes are confused and which concepts are unused, on (X, y).

@@ -8,9 +8,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 
+from ccr.core.space import Space
 from ccr.errors import CCRError
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
+
+
+#: More validation images than this make no choice better.
+MOST_VALIDATION = 20_000
 
 
 class Labels(NamedTuple):
@@ -117,3 +122,14 @@ def validation_rows(labels: Labels, fraction: float, *, seed: int, most: int) ->
     # Random rounding, so that classes of three images still give one now and then.
     quota = np.minimum(np.floor(counts * fraction + rng.random(len(counts))), np.maximum(counts - 1, 0))
     return np.sort(sorted_order[rank < np.repeat(quota, counts)])
+
+
+def held_out(
+    validation: tuple[Any, Any] | None, labels: Labels, *, space: Space, dimension: int, fraction: float, seed: int
+) -> Any:
+    """What chooses the epoch: rows of the training data, or the validation (X, y) in the space, with class numbers."""
+    if validation is None:
+        return validation_rows(labels, fraction, seed=seed, most=MOST_VALIDATION)
+    rows = space.images(validation[0]).make_resident()
+    rows.check_dimension(dimension)
+    return rows, validation_numbers(labels_of(*validation), len(rows), labels.classes)

@@ -16,7 +16,7 @@ from ccr.core.concepts import Concepts
 from ccr.core.geometry import ConeWidening
 from ccr.core.heads import LinearHead
 from ccr.core.refine import Epoch
-from ccr.core.space import Angular, Space, Symmetric
+from ccr.core.space import Angular, ImageMetric, Space, Symmetric
 from ccr.errors import CCRError, FormatError
 from ccr.models.persist import ModelFolder
 from ccr.models.provenance import Provenance
@@ -39,6 +39,7 @@ def pack(model: Any) -> ModelFolder:
         "best_epoch": origin.best_epoch,
         "engine": origin.engine,
         "stopped": origin.stopped,
+        "left_out": list(origin.left_out),
         "history": [{key: _finite(value) for key, value in asdict(epoch).items()} for epoch in origin.history],
     }
     assert origin.texts is not None
@@ -50,6 +51,8 @@ def pack(model: Any) -> ModelFolder:
         "intercept": model.head.intercept,
         **pack_space(model.space),
     }
+    if origin.fidelity is not None:
+        tensors["fidelity"] = origin.fidelity
     return ModelFolder(config, tensors)
 
 
@@ -89,6 +92,8 @@ def _unpack(folder: ModelFolder) -> dict[str, Any]:
         engine=config.get("engine"),  # folders of older versions have neither this nor edits
         stopped=config.get("stopped"),
         edits=_unpack_edits(config.get("edits", [])),
+        fidelity=tensors.get("fidelity"),
+        left_out=tuple(str(name) for name in config.get("left_out", [])),
     )
     return {
         "space": unpack_space(config, tensors),
@@ -150,6 +155,15 @@ def stored_concepts(names: Any, rows: np.ndarray) -> Concepts:
     return concepts
 
 
+def kept_concepts(concepts: Concepts, rows: np.ndarray) -> tuple[Concepts, tuple[str, ...]]:
+    """The concepts of these rows, bit for bit, and the names of the others."""
+    if len(rows) == len(concepts):
+        return concepts, ()
+    names = [concepts.names[row] for row in rows]
+    left_out = tuple(name for name in concepts.names if name not in set(names))
+    return stored_concepts(names, concepts.embeddings[rows]), left_out
+
+
 def pack_space(space: Space) -> dict[str, np.ndarray]:
     """A space as tensors."""
     tensors = {"image_mean": space.image_mean, "concept_mean": space.concept_mean}
@@ -157,6 +171,8 @@ def pack_space(space: Space) -> dict[str, np.ndarray]:
         tensors["dispersion_axis"] = space.dispersion.axis.numpy()
     elif space.dispersion is not None:
         tensors["dispersion_matrix"] = space.dispersion.numpy()
+    if space.metric is not None:
+        tensors |= {"metric_whiten": space.metric.whiten, "metric_color": space.metric.color}
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
@@ -167,7 +183,8 @@ def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -
         dispersion = ConeWidening(torch.from_numpy(tensors["dispersion_axis"]), float(config["dispersion_factor"]))
     elif "dispersion_matrix" in tensors:
         dispersion = torch.from_numpy(tensors["dispersion_matrix"])
-    return Space(tensors.get("image_mean"), tensors.get("concept_mean"), dispersion)
+    metric = ImageMetric(tensors["metric_whiten"], tensors["metric_color"]) if "metric_whiten" in tensors else None
+    return Space(tensors.get("image_mean"), tensors.get("concept_mean"), dispersion, metric)
 
 
 def _pack_choice(value: Any) -> Any:

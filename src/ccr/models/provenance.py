@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ccr.core.concepts import Concepts
 from ccr.core.metrics import retention
 from ccr.core.refine import Epoch, Refinement
@@ -28,6 +30,8 @@ class Provenance:
     engine, stopped : which engine took the steps, and why it stopped; None for models of older versions.
     metrics : measurements by name, such as "training" and "test", in JSON types.
     edits : what was changed by hand since `fit`, oldest first, in JSON types.
+    fidelity : (n,), of each concept on the training images; None for models of older versions and edited ones.
+    left_out : names of the concepts that a sparse head gave no weight, and that are not in the model.
     """
 
     settings: Mapping[str, Any]
@@ -40,6 +44,8 @@ class Provenance:
     stopped: str | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     edits: tuple[Mapping[str, Any], ...] = ()
+    fidelity: np.ndarray | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def epochs(self) -> int:
@@ -52,8 +58,11 @@ def encoder_of(X: Any) -> dict[str, Any]:
     return {"encoder": store_part(X, "encoder"), "encoder_fingerprint": store_part(X, "fingerprint")}
 
 
-def training_facts(result: Refinement, initial: Concepts) -> dict[str, Any]:
-    """How training went: fields of a `Provenance`. A model whose codes are all empty gets a warning."""
+def training_facts(result: Refinement, initial: Concepts, *, fidelity: np.ndarray) -> dict[str, Any]:
+    """How training went: fields of a `Provenance`. A model whose codes are all empty gets a warning.
+
+    `initial` are the concepts that are left, where refinement started; `fidelity` (n,) is theirs.
+    """
     kept = asdict(result.history[result.best_epoch - 1])
     if kept["length"] == 0.0:
         warnings.warn(
@@ -62,11 +71,12 @@ def training_facts(result: Refinement, initial: Concepts) -> dict[str, Any]:
             CCRWarning,
             stacklevel=3,
         )
-    kept["retention"] = retention(result.dictionary, initial)
+    kept |= {"retention": retention(result.dictionary, initial), "fidelity": float(np.nanmean(fidelity))}
     return {
         "history": result.history,
         "best_epoch": result.best_epoch,
         "engine": result.engine,
         "stopped": result.stopped,
+        "fidelity": fidelity,
         "metrics": {"training": {name: None if math.isnan(value) else value for name, value in kept.items()}},
     }

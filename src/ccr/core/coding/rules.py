@@ -77,6 +77,11 @@ class ScoreRule(Rule, Protocol):
         """The rule at another threshold; one without a threshold stays."""
         ...
 
+    def for_fewer(self, mean_length: float) -> ScoreRule | None:
+        """The rule for some of the concepts, whose codes have this mean length; None if their codes depend on the
+        others' scores."""
+        ...
+
     def nudged(self, mean_length: float) -> ScoreRule:
         """The rule after a batch of this mean length was seen, kept on its requested length."""
         ...
@@ -126,6 +131,9 @@ class ThresholdRule:
     def with_threshold(self, threshold: float) -> ThresholdRule:
         return replace(self, threshold=threshold)
 
+    def for_fewer(self, mean_length: float) -> ThresholdRule:
+        return self if self.length is None else replace(self, length=mean_length)
+
     def nudged(self, mean_length: float) -> ThresholdRule:
         if self.length is None:
             return self
@@ -171,6 +179,9 @@ class TopRule:
 
     def with_threshold(self, threshold: float) -> TopRule:
         return self
+
+    def for_fewer(self, mean_length: float) -> None:
+        return None
 
     def nudged(self, mean_length: float) -> TopRule:
         return self

@@ -85,7 +85,7 @@ def _call_training() -> None:
     head, bias = np.zeros((2, LANES), np.float32), np.zeros(LANES, np.float32)
     parameters = Parameters(
         square.copy(), square, square.copy(), line.copy(), head, head.copy(), line.copy(), bias, bias.copy(),
-        np.zeros(1), np.full(1, 0.5), np.zeros(1, np.int64),
+        np.zeros(1), np.full(1, 0.5), np.zeros(1, np.int64), head.copy(),
     )  # fmt: skip
     settings = StepSettings(
         refine=True, adaptive=True, momentum=0.9, radius=0.1, penalty=0.0, scale=1.0, kind=TWO_SIDED, length=0,

@@ -60,6 +60,7 @@ class DenseEngine:
         parameters = (self.weights, self.bias[None], self.dictionary)
         self.moments = [torch.zeros_like(parameter) for parameter in parameters]
         self.sizes = [torch.zeros(len(parameter), 1, device=device) for parameter in parameters]
+        self.allowed = torch.ones_like(self.weights)
         self.taken = 0
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
@@ -94,6 +95,11 @@ class DenseEngine:
             self.rule = self.rule.nudged(length)
         return float(gradient.loss), length
 
+    def restrict(self, allowed: np.ndarray) -> None:
+        self.allowed.copy_(torch.from_numpy(allowed))
+        self.weights *= self.allowed
+        self.moments[0] *= self.allowed
+
     def state(self) -> State:
         dictionary, weights, bias = (t.cpu().numpy().copy() for t in (self.dictionary, self.weights, self.bias))
         return State(dictionary, weights, bias, self.rule)
@@ -108,14 +114,14 @@ class DenseEngine:
             tensor.copy_(torch.from_numpy(state[name].copy()))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        own = {"dictionary": self.dictionary, "weights": self.weights, "bias": self.bias}
+        own = {"dictionary": self.dictionary, "weights": self.weights, "bias": self.bias, "allowed": self.allowed}
         for number, (moment, size) in enumerate(zip(self.moments, self.sizes, strict=True)):
             own |= {f"moment{number}": moment, f"size{number}": size}
         return own
 
     def _move_head(self, gradient: Gradients, rate: float) -> None:
         config = self.config
-        slope = gradient.weights + config.alpha * config.scale**2 * self.weights
+        slope = gradient.weights * self.allowed + config.alpha * config.scale**2 * self.weights
         unit = config.scale if config.adaptive else 1.0
         self.weights -= (rate / unit) * self._direction(0, slope)
         self.bias -= rate * self._direction(1, gradient.bias[None])[0]

@@ -45,7 +45,7 @@ class StepConfig:
 
     `radius` is that of the caps, 0 leaves the dictionary alone; `adaptive`, `momentum` and `dropout` are those of
     `Training`; `alpha` is the penalty on squared weights for codes scaled to size 1, `scale` the size of a code entry;
-    `seed` is that of dropout.
+    `seed` is that of dropout, `sparse_head` says that weights will be restricted.
     """
 
     radius: float
@@ -55,6 +55,7 @@ class StepConfig:
     alpha: float
     scale: float
     seed: int
+    sparse_head: bool = False
 
 
 class Report(NamedTuple):
@@ -71,6 +72,10 @@ class Engine(Protocol):
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
         """A step on each batch of `size` rows of the window, at the rates of head and dictionary, (steps, 2)."""
+        ...
+
+    def restrict(self, allowed: np.ndarray) -> None:
+        """Let only these weights (n, C) of the head move from now on; the others become zero and stay so."""
         ...
 
     def state(self) -> State:

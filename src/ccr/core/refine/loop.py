@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,9 +20,19 @@ from ccr.core.refine.data import Labelled, split
 from ccr.core.refine.dense import DenseEngine
 from ccr.core.refine.engine import Engine, State, StepConfig
 from ccr.core.refine.fixed import fit_head
-from ccr.core.refine.measure import mean_length, sample_code_size, validate
+from ccr.core.refine.measure import mean_length, sample_code_size, strongest_weights, validate
 from ccr.core.refine.options import Training
-from ccr.core.refine.progress import BestEpoch, Checkpoint, Epoch, Progress, Refinement, fingerprint, pack, unpack
+from ccr.core.refine.progress import (
+    BestEpoch,
+    Checkpoint,
+    Epoch,
+    Progress,
+    Refinement,
+    Stop,
+    fingerprint,
+    pack,
+    unpack,
+)
 from ccr.core.refine.sparse import SparseEngine
 from ccr.core.threads import Workers, threads_for
 from ccr.errors import CCRError
@@ -29,7 +40,7 @@ from ccr.errors import CCRError
 Callback = Callable[[Epoch, int], None]
 
 #: Of an engine's `state_dict`: a checkpoint of another one is not continued.
-REVISION = 3
+REVISION = 4
 #: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
 SAMPLE_ROWS = 4096
 
@@ -87,6 +98,11 @@ def refine(
     if is_differentiable(coder):
         problem = Problem(rows, train, held_out, coder, radius, classes, training)
         return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
+    if training.weights_per_class is not None:
+        raise CCRError(
+            f"weights_per_class is held while concepts are refined, and {type(coder).__name__} cannot be refined "
+            "through: use HardThreshold(length=12), or weights_per_class=None"
+        )
     if radius > 0:
         raise CCRError(f"{type(coder).__name__} cannot be refined through: use radius=0 or HardThreshold(length=12)")
     fitted = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training)
@@ -138,6 +154,7 @@ class Trainer:
             alpha=self.training.penalty(self.m),
             scale=sample_code_size(rule, self.sample, problem.dictionary, workers),
             seed=self.training.seed,
+            sparse_head=self.training.weights_per_class is not None,
         )
         self.engine = make_engine(self.start, config)
 
@@ -148,21 +165,39 @@ class Trainer:
         now = self._resumed(checkpoint, run)
         while now.number < epochs and now.number - now.best.improved < patience:
             now.number += 1
+            final = self._restrict(now.number, epochs)
             loss = self._epoch(now.number, epochs)
             if self.problem.radius > 0:
                 self.engine.rule = self.engine.rule.recalibrated(self.sample, self.engine.state().dictionary)
             state = self.engine.state()
             now.history.append(self._measure(now.number, loss, state))
-            if now.best.offer(now.number, now.history[-1].validation_accuracy):
+            if now.best.offer(now.number, now.history[-1].validation_accuracy, final=final):
                 now.kept = state
             if checkpoint is not None:
                 checkpoint.save(run, now.number, pack(now, self.engine.state_dict(), self.engine.rule))
             if callback is not None:
                 callback(now.history[-1], epochs)
-        kept = now.kept
+        return self._result(now, "max_iter" if now.number >= epochs else "no_change")
+
+    def _restrict(self, number: int, epochs: int) -> bool:
+        """Take weights away from classes that have too many for this epoch; whether they have no more than they may in
+        the end."""
+        keep = self.training.kept_weights(len(self.problem.dictionary), number, epochs)
+        if keep is not None:
+            self.engine.restrict(strongest_weights(self.engine.state(), self.sample, keep, self.workers))
+        return self.training.weights_per_class is None or (keep or math.inf) <= self.training.weights_per_class
+
+    def _result(self, now: Progress, stopped: Stop) -> Refinement:
+        state, kept = now.kept, np.arange(len(self.problem.dictionary))
+        if self.training.weights_per_class is not None:
+            playing = np.flatnonzero(state.weights.any(axis=1))
+            smaller = replace(state, dictionary=state.dictionary[playing], weights=state.weights[playing])
+            rule = state.rule.for_fewer(mean_length(smaller, self.sample, self.workers)) if len(playing) else None
+            if rule is not None:
+                state, kept = replace(smaller, rule=rule), playing
         return Refinement(
-            kept.dictionary, kept.weights, kept.bias, kept.rule, tuple(now.history), now.best.epoch,
-            engine=self.name, stopped="max_iter" if now.number >= epochs else "no_change",
+            state.dictionary, state.weights, state.bias, state.rule, kept, tuple(now.history), now.best.epoch,
+            engine=self.name, stopped=stopped,
         )  # fmt: skip
 
     def _resumed(self, checkpoint: Checkpoint | None, run: str) -> Progress:

@@ -45,6 +45,25 @@ def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None =
     return sum(counts) / len(sample)
 
 
+def strongest_weights(state: Parameters, sample: Embeddings, keep: int, workers: Workers | None = None) -> np.ndarray:
+    """Which weights (n, C) are, for each class, among its `keep` of largest |weight| x (root mean square of the
+    concept's codes); weights without effect never are."""
+    squares = np.zeros(len(state.dictionary))
+
+    def use(_: slice, codes: ActiveEntries) -> np.ndarray:
+        return np.bincount(codes.indices, codes.data.astype(np.float64) ** 2, minlength=len(squares))
+
+    for part in map_codes(state.rule, sample, state.dictionary, use, workers=workers):
+        squares += part
+    worth = np.abs(state.weights) * np.sqrt(squares / len(sample))[:, None]
+    if keep >= len(worth):
+        return worth > 0
+    order = np.argsort(-worth, axis=0, kind="stable")[:keep]
+    chosen = np.zeros(worth.shape, bool)
+    np.put_along_axis(chosen, order, True, axis=0)
+    return chosen & (worth > 0)
+
+
 def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, workers: Workers | None = None) -> float:
     """`code_size` of the codes of a sample."""
 

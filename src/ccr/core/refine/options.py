@@ -18,6 +18,8 @@ PENALTY = 3.0
 #: Large data take larger batches, up to this one, while an epoch keeps this many steps (the fewest epochs then still
 #: take `STEPS`): a step passes over all parameters once, whatever its batch.
 LARGEST_BATCH, STEPS_PER_EPOCH = 2048, 100
+#: Shares of the epochs between which a sparse head loses its weights.
+PRUNE_FROM, PRUNE_TO = 0.3, 0.7
 #: The largest part of the radius that one automatic dictionary step takes.
 STRIDE = 0.05
 
@@ -34,6 +36,9 @@ class Training:
     Of the epochs whose validation accuracy is within `tol` of the best, the latest is kept: it
     has the smallest steps behind it. None is one standard error of that accuracy, so that luck on few validation
     images does not choose; 0 takes the very best.
+    `weights_per_class` holds a sparse head (A sparse head, docs/method.md): from `PRUNE_FROM` of the epochs on, classes
+    keep geometrically fewer weights each epoch, down to this many at `PRUNE_TO`, and concepts adapt to those that are
+    left; only epochs after that are chosen from. None keeps all weights.
     """
 
     max_iter: int | None = None
@@ -47,6 +52,7 @@ class Training:
     schedule: Schedule = "cosine"
     n_iter_no_change: int | None = None
     tol: float | None = None
+    weights_per_class: int | None = None
     seed: int = 0
     device: str = "auto"
 
@@ -54,6 +60,7 @@ class Training:
         _whole("max_iter", self.max_iter, "it counts passes over the data")
         _whole("batch_size", self.batch_size, "it counts the images of one step")
         _whole("n_iter_no_change", self.n_iter_no_change, "it counts epochs without improvement")
+        _whole("weights_per_class", self.weights_per_class, "it counts the concepts that speak for or against a class")
         _one_of("optimizer", self.optimizer, ("adaptive", "sgd"))
         _one_of("schedule", self.schedule, ("cosine", "constant"))
         _at_least_zero("head_rate", self.head_rate)
@@ -90,6 +97,17 @@ class Training:
         head = (0.03 if adaptive else 1.0) if self.head_rate is None else self.head_rate
         automatic = STRIDE * min(radius, 0.1) if adaptive else 1e-4
         return head, automatic if self.dictionary_rate is None else self.dictionary_rate
+
+    def kept_weights(self, n: int, epoch: int, epochs: int) -> int | None:
+        """Weights that each class keeps in this epoch, of n; None: all."""
+        if self.weights_per_class is None:
+            return None
+        progress = (epoch - 1) / (epochs - 1) if epochs > 1 else 1.0
+        if progress < PRUNE_FROM:
+            return None
+        fewest = min(self.weights_per_class, n)
+        part = min(1.0, (progress - PRUNE_FROM) / (PRUNE_TO - PRUNE_FROM))
+        return max(fewest, round(n * (fewest / n) ** part))
 
     def damping(self, progress: float) -> float:
         """Factor on both rates when this share of training, in [0, 1], is done."""

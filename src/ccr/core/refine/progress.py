@@ -38,12 +38,14 @@ class Epoch:
 @dataclass(frozen=True, eq=False)
 class Refinement:
     """The result: the parameters of the best epoch, what happened on the way, which engine took the steps, and why it
-    stopped (see `Stop`)."""
+    stopped (see `Stop`). `kept` are the rows of the dictionary that are left: concepts that a sparse head gave no
+    weight are not in it, where others' codes do not depend on them."""
 
     dictionary: np.ndarray
     weights: np.ndarray
     bias: np.ndarray
     rule: Rule
+    kept: np.ndarray
     history: tuple[Epoch, ...]
     best_epoch: int
     engine: Literal["dense", "sparse", "head"]
@@ -57,8 +59,12 @@ class BestEpoch:
         self.training, self.n = training, n
         self.epoch, self.improved, self.record = 0, 0, -math.inf
 
-    def offer(self, number: int, accuracy: float) -> bool:
-        """Whether this epoch is now the one to keep; without validation data the last one always is."""
+    def offer(self, number: int, accuracy: float, *, final: bool = True) -> bool:
+        """Whether this epoch is now the one to keep; without validation data the last one always is, and so it is while
+        the head is not `final`ly sparse."""
+        if not final:
+            self.epoch = self.improved = number
+            return True
         if self.n == 0 or accuracy > self.record:
             self.improved = number
         if self.n:

@@ -20,7 +20,7 @@ WORTH_A_BATCH, WORTH_A_WINDOW = 1_000_000, 20_000_000
 #: Arrays that the next step depends on.
 REMEMBERED = (
     "dictionary", "dictionary_moment", "dictionary_size", "weights", "weight_moment", "weight_size",
-    "bias", "bias_moment", "bias_size", "steps",
+    "bias", "bias_moment", "bias_size", "steps", "allowed",
 )  # fmt: skip
 
 
@@ -44,8 +44,10 @@ class SparseEngine:
             weights=weights, weight_moment=weight_moment, weight_size=np.zeros(n, np.float32),
             bias=bias, bias_moment=line_zeros(width),
             bias_size=np.zeros(1), threshold=np.zeros(1), steps=np.zeros(1, np.int64),
+            allowed=line_zeros(n, width) if config.sparse_head else line_zeros(0, width),
         )  # fmt: skip
         self._looked = np.full(1, np.nan)  # scores that a row of the last batch had computed in floats
+        self.parameters.allowed[:] = 1.0
         self._panels: Panels | None = None
         self._training = kernels.Training(self.parameters)
 
@@ -66,6 +68,12 @@ class SparseEngine:
             self.rule = self.rule.with_threshold(float(threshold[0]))
         self._looked[0] = looked[-1]
         return Report(losses, lengths)
+
+    def restrict(self, allowed: np.ndarray) -> None:
+        parameters = self.parameters
+        parameters.allowed[:, : self.classes] = allowed
+        for array in (parameters.weights, parameters.weight_moment):
+            array *= parameters.allowed
 
     def state(self) -> State:
         now = self.parameters

@@ -145,7 +145,7 @@ def _rebuilt(
         model,
         initial=stored_concepts(names, model.initial.embeddings if initial is None else initial),
         concepts=stored_concepts(names, model.concepts.embeddings if refined is None else refined),
-        provenance=replace(model.provenance, texts=stored_concepts(names, before)),
+        provenance=replace(model.provenance, texts=stored_concepts(names, before), fidelity=None),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.metrics import Evaluation, wilson_interval
+from ccr.models.bound import bound_in_words, chosen_radius
 from ccr.models.concept_model import ConceptModel
 from ccr.show import page
 
@@ -22,8 +23,9 @@ class Measured:
 
     @property
     def radius(self) -> float:
-        """How far the model's concepts were allowed to move."""
-        return float(self.model.provenance.settings["radius"])
+        """How far the model's concepts were allowed to move, in the space that they live in."""
+        settings = self.model.provenance.settings
+        return chosen_radius(settings.get("radius"), settings.get("fidelity"))
 
     @classmethod
     def on(cls, model: Any, rows: Any) -> Measured:
@@ -37,7 +39,8 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     evaluation = model.evaluation
     rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:
-        rows.append((f"baseline (radius {baseline.radius:g})", *_numbers(baseline.evaluation)))
+        bound = bound_in_words(baseline.model.provenance.settings)
+        rows.append((f"baseline ({bound})", *_numbers(baseline.evaluation)))
     if probe is not None:
         interval = wilson_interval(round(probe * evaluation.n), evaluation.n)
         rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", _interval(interval), *[""] * 4))

@@ -9,8 +9,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from ccr.core.inputs import RESIDENT_BYTES
 from ccr.errors import CCRError
-from ccr.models.classifier import MOST_VALIDATION
-from ccr.models.labels import number_labels, validation_rows
+from ccr.models.labels import MOST_VALIDATION, number_labels, validation_rows
 
 #: Share of the training images held out where there is no validation split.
 HELD_OUT = 0.1

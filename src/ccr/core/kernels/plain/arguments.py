@@ -54,7 +54,8 @@ class SortedEntries(NamedTuple):
 
 class Parameters(NamedTuple):
     """What training moves and what it remembers of it. Numbers that change are arrays of one. Rows of the head and the
-    bias are as wide as the next multiple of LANES; beyond the classes weights are zero and the bias is FAR_BELOW."""
+    bias are as wide as the next multiple of LANES; beyond the classes weights are zero and the bias is FAR_BELOW.
+    `allowed`, if it has rows, is 1 for weights that may move and 0 for those that stay zero."""
 
     dictionary: np.ndarray
     center: np.ndarray
@@ -68,6 +69,7 @@ class Parameters(NamedTuple):
     bias_size: np.ndarray
     threshold: np.ndarray
     steps: np.ndarray
+    allowed: np.ndarray
 
 
 class StepSettings(NamedTuple):

@@ -21,6 +21,13 @@ def penalised(slope, weights, penalty):  # type: ignore[no-untyped-def]
     return square
 
 
+@compiled
+def multiply(slope, factors):  # type: ignore[no-untyped-def]
+    """slope *= factors."""
+    for column in range(len(slope)):
+        slope[column] *= factors[column]
+
+
 @fused
 def advance(parameters, moment, slope, decay, fresh, step):  # type: ignore[no-untyped-def]
     """moment = decay * moment + fresh * slope; parameters -= step * moment."""
@@ -153,6 +160,8 @@ def move_weights(concept, slope, parameters, settings, pace):  # type: ignore[no
     """Step a concept's row of the head, against the gradient `slope`, which is written over."""
     weights, size = parameters.weights[concept], parameters.weight_size
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
+    if len(parameters.allowed) > 0:
+        multiply(slope, parameters.allowed[concept])
     square = penalised(slope, weights, np.float32(settings.penalty)) / np.float32(settings.classes)
     step, size[concept] = stride(
         pace.head_rate, size[concept], square, settings.adaptive, pace.unbias, pace.unbias_size

@@ -8,7 +8,7 @@ from typing import Any
 
 from ccr.core.refine import Epoch
 from ccr.core.space import Symmetric
-from ccr.models.classifier import DEFAULT_STRENGTH
+from ccr.models.bound import DEFAULT_STRENGTH
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache
 from ccr.study.experiments.compare.comparison import shared_key

@@ -14,7 +14,8 @@ from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead
 from ccr.core.space import Angular, Symmetric
 from ccr.errors import CCRError
-from ccr.models.classifier import DEFAULT_STRENGTH, ConceptClassifier
+from ccr.models.bound import DEFAULT_STRENGTH
+from ccr.models.classifier import ConceptClassifier
 from ccr.models.rivals import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
 from ccr.study.experiments.compare.converged import converged_head
 from ccr.study.experiments.compare.task import Task

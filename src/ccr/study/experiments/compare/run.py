@@ -110,7 +110,7 @@ def _explanations(contender: Contender, test: Part) -> dict[str, Any]:
     nec = tuple(metrics.accuracy_at_nec(codes, head, test.y, k) for k in KEPT)
     return {
         "length": length,
-        "in_play": metrics.concepts_in_play(codes, head),
+        "in_play": metrics.in_play(codes, head),
         "sparsity": length / contender.concepts,
         "accuracy_at": tuple(metrics.accuracies_at_k(codes, head, test.y, KEPT)),
         "nec": nec,

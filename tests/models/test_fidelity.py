@@ -1,0 +1,196 @@
+"""Refinement in the images' own metric, and a sparse head held during it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccr import IPOMP, ConceptClassifier, ConceptModel, HardThreshold, Symmetric, TopK
+from ccr.core.geometry import fidelity_radius, project_to_cap, unit_rows
+from ccr.core.inputs import Embeddings
+from ccr.core.metrics import fidelity
+from ccr.core.space import ImageMetric, Space
+from ccr.errors import CCRError
+from tests.conftest import Data
+
+POSITIVE = HardThreshold(length=8, sign="positive")
+
+
+def anisotropic(seed: int, m: int = 400, d: int = 12) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(m, d)) * np.geomspace(4.0, 0.1, d) @ np.linalg.qr(rng.normal(size=(d, d)))[0] + 0.3
+
+
+@given(st.integers(0, 10**6))
+def test_fidelity_is_numpys_correlation(seed: int) -> None:
+    rng, X = np.random.default_rng(seed), anisotropic(seed, m=60)
+    one, two = rng.normal(size=(5, 12)), rng.normal(size=(5, 12))
+    expected = [np.corrcoef(X @ one[row], X @ two[row])[0, 1] for row in range(5)]
+    assert np.allclose(fidelity(X.astype(np.float32), one, two), expected, atol=1e-4)
+    assert np.allclose(fidelity(X, one, one), 1.0, atol=1e-6)
+    assert np.allclose(fidelity(X, one, -one), -1.0, atol=1e-6)
+
+
+def test_moments_are_those_of_all_rows_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = anisotropic(0).astype(np.float32)
+    whole = Embeddings(X).moments()
+    monkeypatch.setattr("ccr.core.inputs.CHUNK_VALUES", 12 * 4 * 7)
+    parts = Embeddings(X).moments()
+    unit = unit_rows(X.astype(np.float64))
+    for found in (whole, parts):
+        assert np.allclose(found.mean, unit.mean(axis=0), atol=1e-6)
+        assert np.allclose(found.covariance, np.cov(unit.T, bias=True), atol=1e-6)
+
+
+@given(st.integers(0, 10**6), st.floats(0.01, 1.0))
+def test_the_metric_keeps_every_texts_own_score(seed: int, shrinkage: float) -> None:
+    """<H x, R t> = <x, t>: up to the sizes of image and concept, scores are the text's own."""
+    rng, X = np.random.default_rng(seed), anisotropic(seed, m=80)
+    texts = rng.normal(size=(6, 12))
+    space, plain = (
+        Space.fit_metric(texts, X, shrinkage=shrinkage),
+        Space.fit(texts, X, center="data", dispersion=None),
+    )
+    assert space.metric is not None
+    x, t = (plain.images(X).take(np.arange(80)).numpy().astype(np.float64), plain.texts(texts).astype(np.float64))
+    scores = space.images(X).take(np.arange(80)).numpy() @ space.texts(texts).T
+    sizes = np.outer(np.linalg.norm(x @ space.metric.whiten, axis=1), np.linalg.norm(t @ space.metric.color, axis=1))
+    assert np.allclose(scores * sizes, x @ t.T, atol=1e-4)
+    assert np.array_equal(space.texts(texts), space.own_texts(texts))
+
+
+@given(st.integers(0, 10**6), st.floats(0.3, 0.999))
+def test_the_cap_is_the_set_of_concepts_of_that_correlation(seed: int, least: float) -> None:
+    rng = np.random.default_rng(seed)
+    X = anisotropic(seed)
+    X -= X.mean(axis=0)
+    shrunk = 0.8 * np.cov(X.T, bias=True) + 0.2 * np.trace(np.cov(X.T, bias=True)) / 12 * np.eye(12)
+    metric = ImageMetric.fit(np.cov(X.T, bias=True), 0.2)
+    start = unit_rows(rng.normal(size=(4, 12)) @ metric.color)
+    moved = project_to_cap(start + rng.normal(size=(4, 12)), start, fidelity_radius(least))
+    back, begun = moved @ metric.whiten, start @ metric.whiten  # in the encoder's coordinates
+    products = [np.einsum("ij,jk,ik->i", a, shrunk, b) for a, b in ((back, begun), (back, back), (begun, begun))]
+    assert (products[0] / np.sqrt(products[1] * products[2]) >= least - 1e-4).all()
+
+
+@pytest.fixture(scope="module")
+def short(digits: Data) -> ConceptClassifier:
+    settings: dict[str, Any] = {"fidelity": 0.9, "weights_per_class": 4, "coder": POSITIVE, "random_state": 0}
+    return ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y)
+
+
+def test_a_fitted_model_is_short_and_true_to_its_texts(short: ConceptClassifier, digits: Data) -> None:
+    found = short.evaluate(digits.X_test, digits.y_test)
+    assert (np.count_nonzero(short.coef_, axis=1) <= 4).all()
+    assert found.weights_per_class <= 4
+    assert found.accuracy > 0.85
+    assert found.in_play <= found.length < 8
+    # The bound holds under the shrunk covariance, which is near the plain one.
+    cosines = (short.concepts_.embeddings * short.initial_concepts_.embeddings).sum(axis=1)
+    assert (cosines >= 0.9 - 1e-5).all()
+    assert found.fidelity.mean > 0.9
+    assert short.fidelity_.shape == (len(short.concepts_),)
+    assert short.fidelity_.mean() == pytest.approx(found.fidelity.mean, abs=0.05)
+    assert (short.transform(digits.X_test).data > 0).all()
+
+
+def test_concepts_without_a_weight_are_left_out_and_named(short: ConceptClassifier, digits: Data) -> None:
+    assert short.coef_.any(axis=0).all()
+    left_out = short.model_.provenance.left_out
+    assert left_out
+    assert sorted([*short.concepts_.names, *left_out]) == sorted(digits.concepts.names)
+    assert short.model_.provenance.texts.names == short.initial_concepts_.names == short.concepts_.names
+    assert short.rule_.length == pytest.approx(short.transform(digits.X).nnz / len(digits.X), rel=0.02)
+
+
+def test_it_is_saved_whole(short: ConceptClassifier, digits: Data, tmp_path: Path) -> None:
+    short.save(tmp_path / "model")
+    again = ConceptClassifier.load(tmp_path / "model")
+    assert np.array_equal(again.decision_function(digits.X_test), short.decision_function(digits.X_test))
+    assert np.array_equal(again.fidelity_, short.fidelity_)
+    assert again.model_.provenance.left_out == short.model_.provenance.left_out
+    assert (again.fidelity, again.radius, again.weights_per_class) == (0.9, None, 4)
+    text = digits.concepts.embeddings[0]
+    assert np.array_equal(again.space_.texts(text[None]), short.space_.texts(text[None]))
+    added = short.edit().add("again", text).model()
+    assert isinstance(added, ConceptModel)
+    assert np.allclose(added.concepts.embeddings[-1], short.space_.texts(text[None])[0], atol=1e-6)
+
+
+def test_a_file_gives_the_same_model_as_memory(digits: Data, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", digits.X.astype(np.float32))
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    models = [
+        ConceptClassifier(digits.concepts, fidelity=0.9, max_iter=3, random_state=0).fit(X, digits.y)
+        for X in (np.array(mapped), mapped)
+    ]
+    assert np.array_equal(models[0].coef_, models[1].coef_)
+
+
+@pytest.mark.parametrize("weights", [None, 1, 3, 1000])
+def test_both_engines_give_the_same_model(weights: int | None, digits: Data) -> None:
+    settings: dict[str, Any] = {"fidelity": 0.9, "coder": POSITIVE, "max_iter": 6, "random_state": 0}
+    one, two = (
+        ConceptClassifier(digits.concepts, weights_per_class=weights, engine=engine, **settings).fit(digits.X, digits.y)
+        for engine in ("sparse", "dense")
+    )
+    assert one.concepts_.names == two.concepts_.names
+    assert np.array_equal(one.coef_ != 0, two.coef_ != 0)
+    assert np.allclose(one.coef_, two.coef_, atol=2e-2 * np.abs(two.coef_).max())
+    assert np.mean(one.predict(digits.X_test) == two.predict(digits.X_test)) > 0.99
+
+
+def test_fidelity_one_is_the_baseline(digits: Data) -> None:
+    model = ConceptClassifier(digits.concepts, fidelity=1.0, max_iter=3, random_state=0).fit(digits.X, digits.y)
+    assert np.allclose(model.concepts_.embeddings, model.initial_concepts_.embeddings, atol=1e-6)
+    assert np.allclose(model.fidelity_, 1.0, atol=1e-5)
+
+
+def test_top_k_keeps_concepts_without_weights(digits: Data) -> None:
+    settings: dict[str, Any] = {"coder": TopK(6), "max_iter": 4, "random_state": 0}
+    model = ConceptClassifier(digits.concepts, fidelity=0.9, weights_per_class=2, **settings).fit(digits.X, digits.y)
+    assert len(model.concepts_) == 40
+    assert not model.model_.provenance.left_out
+    assert (np.count_nonzero(model.coef_, axis=1) <= 2).all()
+
+
+def test_an_interrupted_sparse_head_goes_on_the_same(digits: Data, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"fidelity": 0.9, "weights_per_class": 2, "max_iter": 8, "random_state": 0}
+    whole = ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y)
+
+    def stop(epoch: Any, epochs: int) -> None:
+        if epoch.epoch == 6:
+            raise KeyboardInterrupt
+
+    for engine in ("sparse",):
+        with pytest.raises(KeyboardInterrupt):
+            ConceptClassifier(digits.concepts, engine=engine, **settings).fit(
+                digits.X, digits.y, callback=stop, checkpoint=tmp_path
+            )
+        again = ConceptClassifier(digits.concepts, engine=engine, **settings)
+        again.fit(digits.X, digits.y, checkpoint=tmp_path)
+        assert np.array_equal(again.coef_, whole.coef_)
+        assert again.concepts_.names == whole.concepts_.names
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fidelity": 0.9, "radius": 0.1}, "give a fidelity or a radius"),
+        ({"fidelity": 1.2}, r"fidelity must be in \[0, 1\], got 1.2"),
+        ({"fidelity": float("nan")}, r"fidelity must be in \[0, 1\]"),
+        ({"fidelity": 0.9, "center": None}, "from the data's means"),
+        ({"fidelity": 0.9, "dispersion": Symmetric()}, "leave both as they are"),
+        ({"fidelity": 0.9, "shrinkage": 0.0}, r"shrinkage must be in \(0, 1\], got 0.0"),
+        ({"weights_per_class": 0}, "weights_per_class must be a whole number >= 1"),
+        ({"weights_per_class": 3, "radius": 0.0, "coder": IPOMP(3)}, "IPOMP cannot be refined through"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str, digits: Data) -> None:
+    with pytest.raises(CCRError, match=message):
+        ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y)
