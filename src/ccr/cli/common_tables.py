@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
-    """One row per model: accuracy with its interval, length, concepts in play, fidelity, how far concepts moved."""
+    """One row per model: accuracy with its interval, length, concepts in play, fidelity."""
     table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)
-    for heading in ("accuracy", "95 % interval", "length", "in play", "fidelity", "moved"):
+    for heading in ("accuracy", "95 % interval", "length", "in play", "fidelity"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, evaluation in evaluations.items():
         table.add_row(
@@ -28,11 +28,10 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
             f"{evaluation.length:.1f}",
             f"{evaluation.in_play:.1f}",
             f"{evaluation.fidelity.mean:.2f}",
-            f"{evaluation.deviation.mean:.3f}",
         )
     table.caption = (
         "length: concepts per image; in play: those with a weight for any class\n"
-        "fidelity: correlation of concepts with their own texts, over these images; moved: mean deviation"
+        "fidelity: correlation of concepts with their own texts, over these images"
     )
     return table
 
