@@ -1,8 +1,10 @@
-"""A training step at three shapes: the sparse engine, the plain dense loop, and the bare product X D^T."""
+"""A training step at three shapes: the sparse engine in both tiers of kernels, the plain dense loop, and the bare
+product X D^T."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,8 +12,10 @@ import torch
 from benchmarks.measuring import Line, at_least, at_most, bare_products, least, on_threads, take_turns
 from benchmarks.opponents import DenseLoop
 from ccr import HardThreshold
+from ccr.core import kernels
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
+from ccr.core.kernels.choice import choose_tier
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.loop import Trainer
 from ccr.core.refine.options import Training
@@ -56,13 +60,14 @@ def _measure(shape: Shape) -> list[Line]:
     batch = Training().batch(shape.images)
     coder = HardThreshold(length=shape.length)
     threads = torch.get_num_threads()
+    tiers = sorted({"plain", kernels.TIER})
     with Workers() as workers:
-        trainer = Trainer(D, data, None, coder, 0.1, shape.classes, Training(batch_size=batch), workers)
-        dense = DenseLoop(
-            torch.from_numpy(D), shape.classes, trainer.start.rule.threshold, one_sided=False, dropout=0.1
-        )
+        settings = (D, data, None, coder, 0.1, shape.classes, Training(batch_size=batch), workers)
+        trainers = {tier: _by_tier(tier, lambda: Trainer(*settings))() for tier in tiers}
+        threshold = trainers["plain"].start.rule.threshold
+        dense = DenseLoop(torch.from_numpy(D), shape.classes, threshold, one_sided=False, dropout=0.1)
         order = torch.randperm(shape.rows)[: shape.dense_rows]  # as a training reads them
-        works = {"sparse": lambda: trainer._epoch(1, 10)}
+        works = {tier: _by_tier(tier, lambda own=trainers[tier]: own._epoch(1, 10)) for tier in tiers}
         works |= {name: on_threads(threads, work) for name, work in bare_products(X, dense.center).items()}
         for count in sorted({1, threads}):
             # Torch's own threads wait for each other: on a busy machine one can be faster than two.
@@ -71,16 +76,35 @@ def _measure(shape: Shape) -> list[Line]:
     return _lines(shape, batch, seconds)
 
 
+def _by_tier(tier: str, work: Callable[[], Any]) -> Callable[[], Any]:
+    """The same work by the kernels of a tier."""
+    names = ("SCREENS", "PackedConcepts", "Training", "code_rows", "logits")
+
+    def run() -> Any:
+        before, chosen = {name: getattr(kernels, name) for name in names}, choose_tier(tier)
+        for name in names:
+            setattr(kernels, name, getattr(chosen, name))
+        try:
+            return work()
+        finally:
+            for name, value in before.items():
+                setattr(kernels, name, value)
+
+    return run
+
+
 def _lines(shape: Shape, batch: int, seconds: dict[str, float]) -> list[Line]:
-    ours = seconds["sparse"] / shape.rows * 1e6
+    ours, plain = (seconds[tier] / shape.rows * 1e6 for tier in (kernels.TIER, "plain"))
     floor = least(seconds, "floor") / shape.rows * 1e6
     dense = least(seconds, "dense") / shape.dense_rows * 1e6
-    work = f"step, {shape.name} shape (n={shape.n}, C={shape.classes}, {shape.length} active), a sample"
-    mine = f"{ours:.2f} us, batch {batch}"
+    work = f"step, {shape.name} shape (n={shape.n}, C={shape.classes}, {shape.length} active), per image"
+    mine = f"{kernels.TIER} kernels: {ours:.2f} us, batch {batch}"
     lines = [Line(work, mine, f"plain dense loop, batch 100: {dense:.1f} us", *at_least(dense / ours, shape.faster))]
     against = f"bare X D^T: {floor:.2f} us"
     if shape.floor is None:
         lines.append(Line(work, mine, against, f"{ours / floor:.2f} times the time", "", None))
     else:
         lines.append(Line(work, mine, against, *at_most(ours / floor, shape.floor)))
+    if kernels.TIER != "plain":
+        lines.append(Line(work, mine, f"plain kernels: {plain:.2f} us", f"{plain / ours:.1f} times faster", "", None))
     return lines

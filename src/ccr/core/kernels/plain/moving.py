@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.core.kernels.compiling import compiled, fused, summing
+from ccr.core.kernels.compiling import compiled, fused, part, summing
 from ccr.core.kernels.plain.arguments import SIZE_DECAY, SIZE_FLOOR, Pace
 from ccr.core.kernels.plain.vectors import copy_into, dot
 
@@ -155,33 +155,30 @@ def pace_of(rates, parameters, settings):  # type: ignore[no-untyped-def]
     return Pace(head_rate, rates[1], 1.0 - settings.momentum**steps, 1.0 - SIZE_DECAY**steps)
 
 
-@compiled
-def move_weights(concept, slope, parameters, settings, pace):  # type: ignore[no-untyped-def]
-    """Step a concept's row of the head, against the gradient `slope`, which is written over."""
-    weights, size = parameters.weights[concept], parameters.weight_size
+@part
+def move_weights(weights, moment, size, slope, settings, pace):  # type: ignore[no-untyped-def]
+    """Step a concept's row of the head, against the gradient `slope`, which is written over; its new running size."""
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
     if len(parameters.allowed) > 0:
         multiply(slope, parameters.allowed[concept])
     square = penalised(slope, weights, np.float32(settings.penalty)) / np.float32(settings.classes)
-    step, size[concept] = stride(
-        pace.head_rate, size[concept], square, settings.adaptive, pace.unbias, pace.unbias_size
-    )
-    advance(weights, parameters.weight_moment[concept], slope, decay, fresh, step)
+    step, size = stride(pace.head_rate, size, square, settings.adaptive, pace.unbias, pace.unbias_size)
+    advance(weights, moment, slope, decay, fresh, step)
+    return size
 
 
-@compiled
-def move_concept(concept, slope, parameters, settings, pace):  # type: ignore[no-untyped-def]
-    """Step a concept's row of the dictionary, against the gradient `slope`, and back into its cap."""
-    row, size = parameters.dictionary[concept], parameters.dictionary_size
+@part
+def move_concept(row, moment, size, center, slope, settings, pace):  # type: ignore[no-untyped-def]
+    """Step a concept's row of the dictionary, against the gradient `slope`, and back into its cap; its new running
+    size."""
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
     along, square = ZERO, ZERO
     if settings.adaptive:
         along, square = beside(slope, row)  # along the row, normalising undoes every step
-    step, size[concept] = stride(
-        pace.dictionary_rate, size[concept], square, settings.adaptive, pace.unbias, pace.unbias_size
-    )
-    square = turn(row, parameters.dictionary_moment[concept], slope, along, decay, fresh, step)
-    cap_row(row, parameters.center[concept], settings.radius, square)
+    step, size = stride(pace.dictionary_rate, size, square, settings.adaptive, pace.unbias, pace.unbias_size)
+    square = turn(row, moment, slope, along, decay, fresh, step)
+    cap_row(row, center, settings.radius, square)
+    return size
 
 
 @compiled

@@ -92,11 +92,12 @@ def select_active(scores, criterion, dropout, entries):  # type: ignore[no-untyp
     `entries.indices` is counted in the pointers but not written."""
     b, n = scores.shape
     kind, bound, length = criterion
-    capacity, count, active = len(entries.indices), 0, 0
+    pointers, indices, data = entries
+    capacity, count, active = len(indices), 0, 0
     heap = np.empty(max(length, 1), np.float32)
     marks = np.zeros((n + 7) // 8 * 8, np.uint8)
     words = marks.view(np.uint64)  # eight marks at a time: most words are zero
-    entries.pointers[0] = 0
+    pointers[0] = 0
     for row in range(b):
         line = scores[row]
         equal = 0
@@ -121,10 +122,10 @@ def select_active(scores, criterion, dropout, entries):  # type: ignore[no-untyp
                 ):
                     continue
                 if count < capacity:
-                    entries.indices[count] = column
-                    entries.data[count] = value
+                    indices[count] = column
+                    data[count] = value
                 count += 1
-        entries.pointers[row + 1] = count
+        pointers[row + 1] = count
     return active
 
 

@@ -60,13 +60,20 @@ def move_concepts(first, last, entries, slopes, x, parameters, settings, pace): 
     """Step the concepts first:last, each row of the head and, if it is refined, of the dictionary, by the batch's
     sorted entries, its derivatives by the logits `slopes` (b, W) and the rows x that it was made of."""
     head_slope, slope = np.empty(slopes.shape[1], np.float32), np.empty(x.shape[1], np.float32)
+    weights, weight_moment, weight_size = parameters.weights, parameters.weight_moment, parameters.weight_size
+    dictionary, moment, size = parameters.dictionary, parameters.dictionary_moment, parameters.dictionary_size
+    center = parameters.center
     for concept in range(first, last):
         start, stop = entries.starts[concept], entries.starts[concept + 1]
         head_slope[:], slope[:] = ZERO, ZERO
         for entry in range(start, stop):
             add_row(head_slope, entries.codes[entry], slopes[entries.rows[entry]])
-        move_weights(concept, head_slope, parameters, settings, pace)
+        weight_size[concept] = move_weights(
+            weights[concept], weight_moment[concept], weight_size[concept], head_slope, settings, pace
+        )
         if settings.refine:
             for entry in range(start, stop):
                 add_row(slope, entries.through[entry], x[entries.sources[entry]])
-            move_concept(concept, slope, parameters, settings, pace)
+            size[concept] = move_concept(
+                dictionary[concept], moment[concept], size[concept], center[concept], slope, settings, pace
+            )

@@ -60,21 +60,21 @@ def _round_row(row, screen, padding, out, about):  # type: ignore[no-untyped-def
 @part
 def _round_rows(block, threshold, screen, quads, shifts, reaches, spreads):  # type: ignore[no-untyped-def]
     """Rows as bytes, with what `byte_tile` wants to know of each; those beyond the last reach nothing."""
-    rows, rounded = block.rows, block.rounded
-    width, keeps = len(screen.row_noise), len(rounded.quads) > 0
+    x, rows, kept_quads, kept_about = block.x, block.rows, block.rounded.quads, block.rounded.about
+    width, keeps = len(screen.row_noise), len(kept_quads) > 0
     padding, fresh = np.zeros(width, np.float32), np.empty(3, np.float32)
     both = dot(screen.row_noise, screen.concept_noise)
     reaches[:], spreads[:], shifts[:] = np.float32(np.inf), np.float32(0.0), np.float32(0.0)
     quads[len(rows) :] = 0
     for number in range(len(rows)):
         row = rows[number]
-        about = rounded.about[row] if keeps else fresh
+        about = kept_about[row] if keeps else fresh
         if keeps and about[SCALE] > np.float32(0.0):
-            copy_into(quads[number], rounded.quads[row])
+            copy_into(quads[number], kept_quads[row])
         else:
-            _round_row(block.x[row], screen, padding, quads[number], about)
+            _round_row(x[row], screen, padding, quads[number], about)
             if keeps:
-                copy_into(rounded.quads[row], quads[number])
+                copy_into(kept_quads[row], quads[number])
         scale, norm = about[SCALE], np.float64(about[NORM])
         if norm > SHORTEST and norm < LONGEST:
             shifts[number] = both - about[PRODUCT]
@@ -93,7 +93,7 @@ def _mark_rows(block, screen, criterion):  # type: ignore[no-untyped-def]
     shifts, reaches, spreads = np.empty((3, len(quads) + LANES), np.float32)
     _round_rows(block, np.float64(criterion.bound), screen, quads, shifts, reaches, spreads)
     marks = np.zeros((len(quads), 8 * ((panels * PANEL + 63) // 64)), np.uint8)
-    asked = 0
+    x, later, (kept_quads, kept_about), asked = block.x, block.later, block.rounded, 0
     for number in range(panels):
         scale = screen.scales[number]
         panel = TilePanel(
@@ -101,8 +101,8 @@ def _mark_rows(block, screen, criterion):  # type: ignore[no-untyped-def]
             scale, VARIANCE * scale * scale,
         )  # fmt: skip
         for row in range(0, len(quads), ROWS):
-            if asked < len(block.later):
-                _fetch_row(block, block.later[asked])
+            if asked < len(later):
+                _fetch_row(x, kept_quads, kept_about, later[asked])
                 asked += 1
             rows = TileRows(
                 address(quads[row:]), depth, address(shifts[row:]), address(reaches[row:]), address(spreads[row:]),
@@ -128,12 +128,12 @@ def _candidates(words, n, out):  # type: ignore[no-untyped-def]
 
 
 @part
-def _fetch_row(block, row):  # type: ignore[no-untyped-def]
+def _fetch_row(x, quads, about, row):  # type: ignore[no-untyped-def]
     """Ask for a row, and for its bytes."""
-    fetch_array(block.x[row])
-    if len(block.rounded.quads) > 0:
-        fetch_array(block.rounded.about[row])
-        fetch_array(block.rounded.quads[row])
+    fetch_array(x[row])
+    if len(quads) > 0:
+        fetch_array(about[row])
+        fetch_array(quads[row])
 
 
 @part
@@ -141,8 +141,9 @@ def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-un
     x, rows, dictionary, bound = block.x, block.rows, panels.dictionary, criterion.bound
     marks = _mark_rows(block, panels.screen, criterion)
     chosen, values = np.empty(len(dictionary), np.int32), np.empty(len(dictionary), np.float32)
-    one_sided, capacity, total, active, looked = criterion.kind == ONE_SIDED, len(entries.indices), 0, 0, 0
-    entries.pointers[0] = 0
+    pointers, indices, data = entries
+    one_sided, capacity, total, active, looked = criterion.kind == ONE_SIDED, len(indices), 0, 0, 0
+    pointers[0] = 0
     for row in range(len(rows)):
         fetch_array(x[rows[min(row + SOON, len(rows) - 1)]])
         count = _candidates(marks[row], len(dictionary), chosen)
@@ -153,11 +154,11 @@ def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-un
             passes = (value > bound if one_sided else abs(value) >= bound) & (value != np.float32(0.0))
             stays = passes & (mixed_bits(dropout.first + row, concept, dropout.salt) >= np.uint64(dropout.below))
             if total < capacity:
-                entries.indices[total] = concept
-                entries.data[total] = value
+                indices[total] = concept
+                data[total] = value
             active += np.int64(passes)
             total += np.int64(stays)
-        entries.pointers[row + 1] = total
+        pointers[row + 1] = total
     return active, looked
 
 

@@ -32,15 +32,16 @@ def slope_of(logits, y, share, total):  # type: ignore[no-untyped-def]
 @fused
 def head_slopes(codes, y, share, parameters, settings, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
     pointers, indices, data = codes
-    loss = 0.0
+    # Taken out once: numba counts references each time that an array is taken out of a tuple.
+    weights, bias, keep, loss = parameters.weights, parameters.bias, np.float32(settings.keep), 0.0
     for row in range(len(y)):
         start, stop = np.int64(pointers[row]), np.int64(pointers[row + 1])
         slope = slopes[row]
-        copy_into(slope, parameters.bias)
-        add_rows(slope, data, parameters.weights, indices, start, stop)
+        copy_into(slope, bias)
+        add_rows(slope, data, weights, indices, start, stop)
         loss += slope_of(slope, y[row], share[row], bias_slope)
         if settings.refine:
-            dot_rows(slope, parameters.weights, indices, start, stop, np.float32(settings.keep), through)
+            dot_rows(slope, weights, indices, start, stop, keep, through)
     return loss
 
 
@@ -63,16 +64,17 @@ def by_concept(first, codes, through, sources, positions, entries):  # type: ign
     """Put a chunk's codes, whose first row is `first` of the batch, among the batch's sorted `entries`: one of concept
     j goes to positions[j], which moves on. Row r of the chunk is row sources[r] of x."""
     pointers, indices, data = codes
+    _, sorted_rows, sorted_sources, sorted_codes, sorted_through = entries
     for row in range(len(pointers) - 1):
         source = sources[row]
         for entry in range(pointers[row], pointers[row + 1]):
             concept = indices[entry]
             position = positions[concept]
             positions[concept] = position + 1
-            entries.rows[position] = first + row
-            entries.sources[position] = source
-            entries.codes[position] = data[entry]
-            entries.through[position] = through[entry]
+            sorted_rows[position] = first + row
+            sorted_sources[position] = source
+            sorted_codes[position] = data[entry]
+            sorted_through[position] = through[entry]
 
 
 @compiled
@@ -80,21 +82,26 @@ def move_concepts(first, last, entries, slopes, x, parameters, settings, pace, t
     """`through_first`: the derivatives by the scores are still to be found."""
     keep = np.float32(settings.keep)
     head_slope, slope = np.empty(slopes.shape[1], np.float32), np.empty(x.shape[1], np.float32)
+    starts, rows, sources, codes, through = entries
+    weights, weight_moment, weight_size = parameters.weights, parameters.weight_moment, parameters.weight_size
+    dictionary, moment, size = parameters.dictionary, parameters.dictionary_moment, parameters.dictionary_size
+    center = parameters.center
     for concept in range(first, last):
-        start, stop = np.int64(entries.starts[concept]), np.int64(entries.starts[concept + 1])
+        start, stop = np.int64(starts[concept]), np.int64(starts[concept + 1])
         head_slope[:] = ZERO
         if settings.refine and through_first:
-            dot_and_add_rows(
-                parameters.weights[concept], entries.codes, slopes, entries.rows, start, stop, keep, entries.through,
-                head_slope,
-            )  # fmt: skip
+            dot_and_add_rows(weights[concept], codes, slopes, rows, start, stop, keep, through, head_slope)
         else:
-            add_rows(head_slope, entries.codes, slopes, entries.rows, start, stop)
-        move_weights(concept, head_slope, parameters, settings, pace)
+            add_rows(head_slope, codes, slopes, rows, start, stop)
+        weight_size[concept] = move_weights(
+            weights[concept], weight_moment[concept], weight_size[concept], head_slope, settings, pace
+        )
         if not settings.refine:
             continue
-        for moved in (parameters.dictionary, parameters.dictionary_moment, parameters.center):
-            fetch_array(moved[concept])
+        for needed in (dictionary, moment, center):
+            fetch_array(needed[concept])
         slope[:] = ZERO
-        add_rows(slope, entries.through, x, entries.sources, start, stop)
-        move_concept(concept, slope, parameters, settings, pace)
+        add_rows(slope, through, x, sources, start, stop)
+        size[concept] = move_concept(
+            dictionary[concept], moment[concept], size[concept], center[concept], slope, settings, pace
+        )
