@@ -159,8 +159,6 @@ def pace_of(rates, parameters, settings):  # type: ignore[no-untyped-def]
 def move_weights(weights, moment, size, slope, settings, pace):  # type: ignore[no-untyped-def]
     """Step a concept's row of the head, against the gradient `slope`, which is written over; its new running size."""
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
-    if len(parameters.allowed) > 0:
-        multiply(slope, parameters.allowed[concept])
     square = penalised(slope, weights, np.float32(settings.penalty)) / np.float32(settings.classes)
     step, size = stride(pace.head_rate, size, square, settings.adaptive, pace.unbias, pace.unbias_size)
     advance(weights, moment, slope, decay, fresh, step)

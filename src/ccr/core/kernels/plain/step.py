@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ccr.core.kernels.compiling import compiled, fused
-from ccr.core.kernels.plain.moving import move_concept, move_weights
+from ccr.core.kernels.plain.moving import move_concept, move_weights, multiply
 from ccr.core.kernels.plain.vectors import add_row, copy_into, dot
 
 ZERO = np.float32(0.0)
@@ -62,12 +62,14 @@ def move_concepts(first, last, entries, slopes, x, parameters, settings, pace): 
     head_slope, slope = np.empty(slopes.shape[1], np.float32), np.empty(x.shape[1], np.float32)
     weights, weight_moment, weight_size = parameters.weights, parameters.weight_moment, parameters.weight_size
     dictionary, moment, size = parameters.dictionary, parameters.dictionary_moment, parameters.dictionary_size
-    center = parameters.center
+    center, allowed = parameters.center, parameters.allowed
     for concept in range(first, last):
         start, stop = entries.starts[concept], entries.starts[concept + 1]
         head_slope[:], slope[:] = ZERO, ZERO
         for entry in range(start, stop):
             add_row(head_slope, entries.codes[entry], slopes[entries.rows[entry]])
+        if len(allowed) > 0:
+            multiply(head_slope, allowed[concept])
         weight_size[concept] = move_weights(
             weights[concept], weight_moment[concept], weight_size[concept], head_slope, settings, pace
         )

@@ -7,7 +7,7 @@ import numpy as np
 
 from ccr.core.kernels.compiling import compiled, fused
 from ccr.core.kernels.plain.arguments import LANES
-from ccr.core.kernels.plain.moving import move_concept, move_weights
+from ccr.core.kernels.plain.moving import move_concept, move_weights, multiply
 from ccr.core.kernels.plain.vectors import copy_into
 from ccr.core.kernels.x86.exponential import exponentials
 from ccr.core.kernels.x86.tiles import address, fetch_array
@@ -85,7 +85,7 @@ def move_concepts(first, last, entries, slopes, x, parameters, settings, pace, t
     starts, rows, sources, codes, through = entries
     weights, weight_moment, weight_size = parameters.weights, parameters.weight_moment, parameters.weight_size
     dictionary, moment, size = parameters.dictionary, parameters.dictionary_moment, parameters.dictionary_size
-    center = parameters.center
+    center, allowed = parameters.center, parameters.allowed
     for concept in range(first, last):
         start, stop = np.int64(starts[concept]), np.int64(starts[concept + 1])
         head_slope[:] = ZERO
@@ -93,6 +93,8 @@ def move_concepts(first, last, entries, slopes, x, parameters, settings, pace, t
             dot_and_add_rows(weights[concept], codes, slopes, rows, start, stop, keep, through, head_slope)
         else:
             add_rows(head_slope, codes, slopes, rows, start, stop)
+        if len(allowed) > 0:
+            multiply(head_slope, allowed[concept])
         weight_size[concept] = move_weights(
             weights[concept], weight_moment[concept], weight_size[concept], head_slope, settings, pace
         )
