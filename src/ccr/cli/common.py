@@ -87,6 +87,17 @@ def warnings_as_notes(*, silent: bool) -> Iterator[None]:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
+@contextmanager
+def fitting(*, silent: bool) -> Iterator[Tell]:
+    """Around fits: kernels that are not on disk yet are compiled by another process, because the compiler would leave
+    half a gigabyte in this one; warnings become notes; and a bar is drawn."""
+    from ccr.core import kernels
+
+    kernels.warm_up(lambda line: note(line, silent=silent), elsewhere=True)
+    with warnings_as_notes(silent=silent), bar(silent=silent) as tell:
+        yield tell
+
+
 def check_folder(out: Path | None) -> None:
     """Refuse an --out that is a file where a folder is wanted."""
     if out is not None and out.exists() and not out.is_dir():

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes, write_files
+from ccr.cli.common import Json, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def compare(
     options = {"length": length, "radius": radius, "center": "data" if center else None, "max_iter": epochs}
     task = store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), **options)
     cache = RunCache(out / "runs")
-    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+    with fitting(silent=as_json) as tell:
         comparison = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell)
         drawn = curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
     files = write_files(out, _files(comparison, drawn))

@@ -51,7 +51,8 @@ def demo(
     def log(line: str) -> None:
         note(line, silent=as_json)
 
-    threading.Thread(target=kernels.warm_up, args=(log,), daemon=True).start()  # while photos are embedded
+    # While photos are embedded.
+    threading.Thread(target=kernels.warm_up, args=(log,), kwargs={"elsewhere": True}, daemon=True).start()
     encoder = load_encoder("bundled", log=log)
     store = _store(out / "store", encoder, silent=as_json)
     concepts = _concepts(out / "concepts.txt", encoder, silent=as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, bar, console, print_json, warnings_as_notes, write_files
+from ccr.cli.common import Json, console, fitting, print_json, write_files
 from ccr.cli.common_data import load_concepts
 from ccr.cli.common_options import chosen_dispersion
 
@@ -44,7 +44,7 @@ def figures(
     embedded = load_concepts(opened, concepts, spec=encoder, silent=as_json)
     parts = store_parts(opened, "figures")
     options = {"dispersion": chosen_dispersion(dispersion), "max_iter": epochs, "random_state": 0}
-    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+    with fitting(silent=as_json) as tell:
         bench = Workbench(embedded, parts["train"], parts["test"], options, tell, paper_fits(seeds))
         curves = paper_curves(bench, length=length, radius=radius, seeds=range(seeds))
     facts = curves.to_dict()

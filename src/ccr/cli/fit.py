@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes
+from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import fit_on, load_concepts, split_of
 from ccr.cli.common_options import chosen_coder, chosen_dispersion
 from ccr.cli.common_tables import evaluation_table
@@ -77,7 +77,7 @@ def fit(
     }
     split, rows = split_of(opened, None)
     evaluations: dict[str, Evaluation] = {}
-    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+    with fitting(silent=as_json) as tell:
         for name, settings in _named(options, baseline=baseline).items():
             model = fit_on(ConceptClassifier(embedded, **settings), opened, name, tell)
             evaluations[name] = model.evaluate(rows)

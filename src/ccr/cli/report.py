@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes
+from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import fit_on, split_of
 from ccr.files import write_bytes
 
@@ -68,7 +68,7 @@ def report(
     loaded, opened = ConceptClassifier.load(model), EmbeddingStore.open(store, data=data)
     name, rows = split_of(opened, split)
     command = _command(model, store, name, baseline, images, mistakes_first)
-    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+    with fitting(silent=as_json) as tell:
         controls = _controls(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
         html = report_page(
             loaded.model_,

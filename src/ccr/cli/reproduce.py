@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, note, print_json, warnings_as_notes, write_files
+from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import load_concepts
 from ccr.errors import CCRError
 
@@ -62,7 +62,7 @@ def reproduce(
     embedded = load_concepts(store, _concept_file(dataset, data, concepts), spec=encoder, silent=as_json)
     options: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "cache": RunCache(folder / "runs")}
     options["overrides"] = None if epochs is None else {"max_iter": epochs}
-    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+    with fitting(silent=as_json) as tell:
         protocol = run_protocol(dataset, embedded, **options, seeds=range(seeds), tell=tell)
     files = write_files(folder, _files(protocol))
     if as_json:

@@ -12,7 +12,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, check_folder, console, note, print_json, warnings_as_notes, write_files
+from ccr.cli.common import Json, bar, check_folder, console, fitting, note, print_json, warnings_as_notes, write_files
 from ccr.cli.common_data import load_concepts
 from ccr.errors import CCRError
 
@@ -78,7 +78,7 @@ def sweep(
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
     task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     task["options"] = {"max_iter": epochs, "device": device}
-    with warnings_as_notes(silent=as_json), bar(silent=as_json) as tell:
+    with fitting(silent=as_json) as tell:
         results = run_sweep(**task, settings=settings, seeds=range(seeds), tell=tell)
     if not results.outcomes:
         raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
