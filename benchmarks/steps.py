@@ -17,8 +17,9 @@ from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
 from ccr.core.kernels.choice import choose_tier
 from ccr.core.refine.data import Labelled
-from ccr.core.refine.loop import Trainer
+from ccr.core.refine.loop import Problem, Trainer
 from ccr.core.refine.options import Training
+from ccr.core.refine.sparse import SparseEngine
 from ccr.core.threads import Workers
 
 DIMENSION = 512
@@ -62,8 +63,8 @@ def _measure(shape: Shape) -> list[Line]:
     threads = torch.get_num_threads()
     tiers = sorted({"plain", kernels.TIER})
     with Workers() as workers:
-        settings = (D, data, None, coder, 0.1, shape.classes, Training(batch_size=batch), workers)
-        trainers = {tier: _by_tier(tier, lambda: Trainer(*settings))() for tier in tiers}
+        problem = Problem(D, data, None, coder, 0.1, shape.classes, Training(batch_size=batch))
+        trainers = {tier: _by_tier(tier, lambda: _trainer(problem, workers))() for tier in tiers}
         threshold = trainers["plain"].start.rule.threshold
         dense = DenseLoop(torch.from_numpy(D), shape.classes, threshold, one_sided=False, dropout=0.1)
         order = torch.randperm(shape.rows)[: shape.dense_rows]  # as a training reads them
@@ -74,6 +75,10 @@ def _measure(shape: Shape) -> list[Line]:
             works[f"dense {count}"] = on_threads(count, lambda: dense.epoch(X, labels, order))
         seconds = take_turns(works, rounds=shape.rounds)
     return _lines(shape, batch, seconds)
+
+
+def _trainer(problem: Problem, workers: Workers) -> Trainer:
+    return Trainer(problem, "sparse", lambda start, config: SparseEngine(start, config, workers), workers)
 
 
 def _by_tier(tier: str, work: Callable[[], Any]) -> Callable[[], Any]:
