@@ -108,6 +108,15 @@ def test_concepts_without_a_weight_are_left_out_and_named(short: ConceptClassifi
     assert short.rule_.length == pytest.approx(short.transform(digits.X).nnz / len(digits.X), rel=0.02)
 
 
+def test_explanations_name_only_what_has_a_weight(short: ConceptClassifier, digits: Data) -> None:
+    explanations = [short.explain(x) for x in digits.X_test[:40]]
+    assert any(len(e.contributions) < len(e.active) for e in explanations)
+    for e in explanations:
+        assert all(term.weight != 0 for term in e.contributions)
+        assert len(e.contributions) <= 4
+        assert e.bias + sum(term.contribution for term in e.contributions) == pytest.approx(e.logit, rel=1e-5, abs=1e-5)
+
+
 def test_it_is_saved_whole(short: ConceptClassifier, digits: Data, tmp_path: Path) -> None:
     short.save(tmp_path / "model")
     again = ConceptClassifier.load(tmp_path / "model")

@@ -25,8 +25,8 @@ from ccr.errors import CCRError
 class Explanation:
     """One prediction: `bias` + sum of contributions == `logit`, to rounding.
 
-    `contributions` holds every active concept, largest effect on the predicted class first. `head` has the active
-    concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
+    `contributions` holds every active concept with a weight for the predicted class, largest effect first. `head` has
+    the active concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
     """
 
     prediction: Any

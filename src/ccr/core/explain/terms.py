@@ -38,10 +38,11 @@ class Contrast:
 
 
 def contributions(names: Sequence[str], codes: np.ndarray, weights: np.ndarray) -> tuple[Contribution, ...]:
-    """The terms code x weight, largest effect first, equal ones by name."""
+    """The terms code x weight, largest effect first, equal ones by name; concepts without a weight say nothing."""
     terms = [
         Contribution(name, float(code), float(weight), float(code * weight))
         for name, code, weight in zip(names, codes, weights, strict=True)
+        if weight != 0
     ]
     return tuple(sorted(terms, key=lambda term: (-abs(term.contribution), term.concept)))
 
