@@ -32,7 +32,7 @@ def _measure(name: str, n: int, classes: int, length: int, rows: int, rounds: in
         against = f"bare X D^T: {floor / rows * 1e6:.2f} us"
         lines.append(
             Line(
-                f"{kind}, {name} shape, an image",
+                f"{kind}, {name} shape, per image",
                 ours,
                 against,
                 f"{share:.2f} of its speed",

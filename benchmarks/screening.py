@@ -36,8 +36,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_shared_option(parser)
     shared = parser.parse_args().shared
+    if not kernels.SCREENS:
+        parser.error("scores in bytes are a part of the x86 kernels, and these are the plain ones")
     kernels.warm_up(print)
-    print("| rows | concepts | active | computed in floats | a row, us | all in floats, us | faster |")
+    print("| rows | concepts | active | computed in floats | us per row | all in floats, us per row | faster |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     for name, X, dictionary, length in _cases(shared):
         print(f"| {name} | {len(dictionary)} | {_measure(X, dictionary, length)} |", flush=True)

@@ -91,7 +91,7 @@ def select_active(scores, criterion, dropout, entries):  # type: ignore[no-untyp
     and NaN are never active. Returns how many are active, left out ones included; what does not fit into
     `entries.indices` is counted in the pointers but not written."""
     b, n = scores.shape
-    kind, bound, length = criterion
+    (kind, bound, length), (first, below, salt) = criterion, dropout
     pointers, indices, data = entries
     capacity, count, active = len(indices), 0, 0
     heap = np.empty(max(length, 1), np.float32)
@@ -117,9 +117,7 @@ def select_active(scores, criterion, dropout, entries):  # type: ignore[no-untyp
                     if equal < 0:
                         continue
                 active += 1
-                if dropout.below > 0 and mixed_bits(dropout.first + row, column, dropout.salt) < np.uint64(
-                    dropout.below
-                ):
+                if below > 0 and mixed_bits(first + row, column, salt) < np.uint64(below):
                     continue
                 if count < capacity:
                     indices[count] = column

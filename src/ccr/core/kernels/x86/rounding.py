@@ -93,6 +93,11 @@ def padded(d: int) -> int:
     return -(-d // STEP) * STEP
 
 
+def _larger(builder: Any, one: Any, two: Any) -> Any:
+    """The larger numbers of each lane; where one is NaN, those of `two`."""
+    return builder.select(builder.fcmp_ordered(">", one, two), one, two)
+
+
 @intrinsic
 def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
     """Of `count` numbers, a multiple of STEP, at out: the largest |number|, the largest square sum of half a block,
@@ -105,9 +110,6 @@ def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
         per_block = 4 * BLOCK_QUADS // LANES
         vectors = builder.sdiv(count, LONG(LANES))
 
-        def larger(one: Any, two: Any) -> Any:
-            return builder.select(builder.fcmp_ordered(">", one, two), one, two)
-
         def block(number: Any, held: list[Any]) -> list[Any]:
             begin = builder.mul(number, LONG(per_block))
             end = builder.add(begin, LONG(per_block))
@@ -118,7 +120,7 @@ def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
                 for part in range(4):
                     place = builder.add(builder.mul(turn, LONG(4)), LONG(part))
                     own = load(builder, values, kind, place)
-                    most = larger(called(builder, f"llvm.fabs.v{LANES}f32", kind, [own]), most)
+                    most = _larger(builder, called(builder, f"llvm.fabs.v{LANES}f32", kind, [own]), most)
                     squares[part] = builder.fadd(squares[part], builder.fmul(own, own, ("contract",)), ("contract",))
                 return [most, *squares]
 
@@ -127,18 +129,16 @@ def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
                 builder, builder.sdiv(begin, quarter), builder.sdiv(end, quarter), [held[0], *[zero] * 4], add
             )
             square = builder.fadd(builder.fadd(squares[0], squares[1]), builder.fadd(squares[2], squares[3]))
-            half, run = square, 1
-            while run < LANES:  # lanes 0 and 1 of each four are one half, 2 and 3 the other
-                if run != 2:
-                    half = builder.fadd(half, shuffled(builder, half, half, [lane ^ run for lane in range(LANES)]))
-                run *= 2
-            return [most, larger(half, held[1]), builder.fadd(held[2], square)]
+            half = square
+            for run in (1, 4):  # lanes 0 and 1 of each four are one half, 2 and 3 the other
+                half = builder.fadd(half, shuffled(builder, half, half, [lane ^ run for lane in range(LANES)]))
+            return [most, _larger(builder, half, held[1]), builder.fadd(held[2], square)]
 
         blocks = builder.sdiv(builder.add(vectors, LONG(per_block - 1)), LONG(per_block))
         most, half, square = counted(builder, LONG(0), blocks, [zero] * 3, block)
-        for place, found in enumerate((most, half)):
+        for place, largest in enumerate((most, half)):  # in which no NaN is, see `_larger`
             name = f"llvm.vector.reduce.fmax.v{LANES}f32"
-            store(builder, called(builder, name, FLOAT, [found], fastmath=("nnan",)), out, LONG(place))
+            store(builder, called(builder, name, FLOAT, [largest], fastmath=("nnan",)), out, LONG(place))
         store(builder, totals(builder, [square])[0], out, LONG(2))
         return context.get_dummy_value()
 
