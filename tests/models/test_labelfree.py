@@ -152,7 +152,11 @@ def test_explanations_are_exact_and_leave_out_unused_concepts() -> None:
         found = model.explain(x)
         assert found.bias + sum(term.contribution for term in found.contributions) == pytest.approx(found.logit)
         np.testing.assert_allclose(found.logits, row, atol=1e-4)
-        assert {term.concept for term in found.contributions} == used
+        assert set(found.active) == used
+        own = model.coef_[model.classes_.tolist().index(found.prediction)]
+        assert {term.concept for term in found.contributions} == {
+            name for name, weight in zip(model.names_, own, strict=True) if weight
+        }
     with pytest.raises(CCRError, match="one row"):
         model.explain(X[:2])
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.concepts import Concepts
-from ccr.core.metrics import retention
+from ccr.core.metrics import Fidelity, retention
 from ccr.core.refine import Epoch, Refinement
 from ccr.errors import CCRWarning
 from ccr.models.labels import store_part
@@ -71,7 +71,7 @@ def training_facts(result: Refinement, initial: Concepts, *, fidelity: np.ndarra
             CCRWarning,
             stacklevel=3,
         )
-    kept |= {"retention": retention(result.dictionary, initial), "fidelity": float(np.nanmean(fidelity))}
+    kept |= {"retention": retention(result.dictionary, initial), "fidelity": Fidelity.of(fidelity).mean}
     return {
         "history": result.history,
         "best_epoch": result.best_epoch,

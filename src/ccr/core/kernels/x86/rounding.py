@@ -98,6 +98,18 @@ def _larger(builder: Any, one: Any, two: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", one, two), one, two)
 
 
+def _halves(builder: Any, sums: Any) -> Any:
+    """Each lane's half of the sums of a block: lanes 0 and 1 of each four are one half, 2 and 3 the other."""
+    for run in (1, 4):
+        sums = builder.fadd(sums, shuffled(builder, sums, sums, [lane ^ run for lane in range(LANES)]))
+    return sums
+
+
+def _largest(builder: Any, values: Any) -> Any:
+    """The largest of a vector's numbers, among which no NaN is (see `_larger`)."""
+    return called(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, [values], fastmath=("nnan",))
+
+
 @intrinsic
 def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
     """Of `count` numbers, a multiple of STEP, at out: the largest |number|, the largest square sum of half a block,
@@ -129,16 +141,12 @@ def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
                 builder, builder.sdiv(begin, quarter), builder.sdiv(end, quarter), [held[0], *[zero] * 4], add
             )
             square = builder.fadd(builder.fadd(squares[0], squares[1]), builder.fadd(squares[2], squares[3]))
-            half = square
-            for run in (1, 4):  # lanes 0 and 1 of each four are one half, 2 and 3 the other
-                half = builder.fadd(half, shuffled(builder, half, half, [lane ^ run for lane in range(LANES)]))
-            return [most, _larger(builder, half, held[1]), builder.fadd(held[2], square)]
+            return [most, _larger(builder, _halves(builder, square), held[1]), builder.fadd(held[2], square)]
 
         blocks = builder.sdiv(builder.add(vectors, LONG(per_block - 1)), LONG(per_block))
         most, half, square = counted(builder, LONG(0), blocks, [zero] * 3, block)
-        for place, largest in enumerate((most, half)):  # in which no NaN is, see `_larger`
-            name = f"llvm.vector.reduce.fmax.v{LANES}f32"
-            store(builder, called(builder, name, FLOAT, [largest], fastmath=("nnan",)), out, LONG(place))
+        for place, largest in enumerate((most, half)):
+            store(builder, _largest(builder, largest), out, LONG(place))
         store(builder, totals(builder, [square])[0], out, LONG(2))
         return context.get_dummy_value()
 
