@@ -39,3 +39,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 clean:
 	rm -rf .venv .venv-open-clip .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf src/ccr/core/kernels/__pycache__/ccr-kernels-*
