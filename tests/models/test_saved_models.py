@@ -9,6 +9,7 @@ import pytest
 from llvmlite import binding
 
 from ccr import ConceptClassifier
+from ccr.core import kernels
 
 SAVED = Path(__file__).parent / "saved"
 NAMES = sorted(path.name for path in SAVED.iterdir() if path.is_dir())
@@ -39,7 +40,7 @@ def test_predictions_and_codes_are_the_same(name: str, answers: dict[str, np.nda
     }
     for what, values in found.items():
         expected = answers[f"{name}.{what}"]
-        if binding.get_host_cpu_name() == str(answers["cpu"]):
+        if binding.get_host_cpu_name() == str(answers["cpu"]) and kernels.TIER == "x86":  # as they were written
             assert np.array_equal(values, expected), what
         assert np.allclose(values, expected, rtol=1e-5, atol=1e-6), what
 
