@@ -86,8 +86,8 @@ def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
     """The demo's own list, left where the user can read and change it; embeddings of an unchanged one are kept."""
     import numpy as np
 
-    from ccr.core.concepts import Concepts
     from ccr.data.vocab import embed_concepts, read_concepts
+    from ccr.models.model_format import stored_concepts
 
     if not path.is_file():
         write_bytes(path, files("ccr.data").joinpath("demo_concepts.txt").read_bytes())
@@ -95,7 +95,7 @@ def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
     mark = hashlib.sha256("\n".join([encoder.text_fingerprint, *names]).encode()).hexdigest()[:16]
     kept = path.with_name(f"concepts-{mark}.npy")
     if kept.is_file():
-        return Concepts(names, np.load(kept, allow_pickle=False))
+        return stored_concepts(names, np.load(kept, allow_pickle=False))  # every run has the bits of the first
     note(f"embedding {len(names)} concepts", silent=silent)
     concepts = embed_concepts(names, encoder)
     buffer = BytesIO()
