@@ -157,7 +157,7 @@ def test_explanations_are_exact_and_leave_out_unused_concepts() -> None:
         assert {term.concept for term in found.contributions} == {
             name for name, weight in zip(model.names_, own, strict=True) if weight
         }
-    with pytest.raises(CCRError, match="one row"):
+    with pytest.raises(CCRError, match="one embedding"):
         model.explain(X[:2])
 
 

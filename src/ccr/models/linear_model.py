@@ -68,8 +68,7 @@ class LinearModel(ABC):
         rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
         if len(rows) != 1:
             raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
-        code = sparse.csr_matrix(self.encode(rows))
-        return explain(code, self.head, concepts=self.names, classes=self.classes.tolist())
+        return explain(self._explained_code(rows), self.head, concepts=self.names, classes=self.classes.tolist())
 
     @abstractmethod
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -91,6 +90,10 @@ class LinearModel(ABC):
         embeddings = self._placed(X)
         embeddings.check_dimension(self.dimension)
         return embeddings
+
+    def _explained_code(self, rows: np.ndarray) -> sparse.csr_matrix:
+        """What the explanation of one row (1, d) is made of."""
+        return sparse.csr_matrix(self.encode(rows))
 
     def _placed(self, X: Any) -> Embeddings:
         return self.space.images(X)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from ccr.core.explain import Explanation, explain
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
 from ccr.core.space import Space
@@ -76,24 +75,20 @@ class DenseModel(LinearModel):
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
         return [use(self.head.logits(codes)) for codes in self._chunks(X)]
 
-    def explain(self, x: Any) -> Explanation:
-        """Why the row x (f,) is predicted as it is; concepts without weight for any class are left out."""
-        if self.layer is None:
-            raise CCRError(
-                "a probe has no concepts, so its predictions cannot be explained by them: explain a ConceptClassifier's"
-            )
-        rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
-        if len(rows) != 1:
-            raise CCRError(f"explain takes one row, got {len(rows)}: explain(X[i])")
-        code = sparse.csr_matrix(self.encode(rows) * self.head.coef.any(axis=0))
-        return explain(code, self.head, concepts=self.names, classes=self.classes.tolist())
-
     def save(self, path: str | os.PathLike[str]) -> None:
         save_folder(path, *_pack(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DenseModel:
         return cls(**checked(_unpack)(load_folder(path)))
+
+    def _explained_code(self, rows: np.ndarray) -> sparse.csr_matrix:
+        """Concepts without weight for any class are left out."""
+        if self.layer is None:
+            raise CCRError(
+                "a probe has no concepts, so its predictions cannot be explained by them: explain a ConceptClassifier's"
+            )
+        return sparse.csr_matrix(self.encode(rows) * self.head.coef.any(axis=0))
 
     def _placed(self, X: Any) -> Embeddings:
         if not self.raw:
