@@ -22,8 +22,8 @@ ORDER = {
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
     "core/refine": "options data engine dense sparse measure progress fixed choice loop squared",
     "core/explain": "terms views counterfactual intervention comparison mistake explanation images pairs drift",
-    "models": "unfitted labels bound provenance linear_model persist model_format concept_model checkpoint edit "
-    "estimator paper_settings classifier rivals",
+    "models": "unfitted labels bound provenance linear_model persist model_format concept_model checkpoint fewest "
+    "edit estimator paper_settings classifier rivals",
     "models/edit": "log effect changes session",
     "models/rivals": "dense_model base concept_layer labelfree controls",
     "data": "assets encoders datasets store vocab",

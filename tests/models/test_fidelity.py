@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from ccr import IPOMP, ConceptClassifier, ConceptModel, HardThreshold, Symmetric, TopK
-from ccr.core.geometry import fidelity_radius, project_to_cap, unit_rows
+from ccr.core.geometry import coherence, fidelity_radius, project_to_cap, unit_rows
 from ccr.core.inputs import Embeddings
 from ccr.core.metrics import fidelity
-from ccr.core.space import ImageMetric, Space
+from ccr.core.space import ImageMetric, Space, dispersed
 from ccr.errors import CCRError
+from ccr.models.bound import Bound
+from ccr.models.fewest import TRIED
 from tests.conftest import Data
 
 POSITIVE = HardThreshold(length=8, sign="positive")
@@ -160,6 +163,50 @@ def test_fidelity_one_is_the_baseline(digits: Data) -> None:
     assert np.allclose(model.fidelity_, 1.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("engine", ["sparse", "dense"])
+def test_concepts_start_as_dispersed_as_their_fidelity_allows(engine: Any, digits: Data) -> None:
+    texts = digits.concepts
+    bound = Bound.fit(
+        texts, digits.X, radius=None, fidelity=0.9, center="data", dispersion=Symmetric(0.9), shrinkage=0.5
+    )
+    own = bound.space.own_texts(texts.embeddings)
+    assert np.allclose(bound.initial.embeddings, own, atol=1e-6)
+    still = ConceptClassifier(texts, fidelity=0.9, dictionary_rate=0.0, max_iter=2, engine=engine, random_state=0)
+    found = still.fit(digits.X, digits.y).concepts_.embeddings
+    cosines = (found * own).sum(axis=1)
+    assert (cosines >= 0.9 - 1e-5).all() and (cosines < 0.999).all()
+    assert np.allclose(found, project_to_cap(dispersed(own, Symmetric(0.9)), own, fidelity_radius(0.9)), atol=1e-5)
+    assert coherence(found) < coherence(own)
+    undispersed = clone(still).set_params(dispersion=None).fit(digits.X, digits.y)
+    assert np.allclose(undispersed.concepts_.embeddings, own, atol=1e-6)
+
+
+def test_auto_takes_the_fewest_weights_that_validation_cannot_tell_from_the_best(digits: Data, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"fidelity": 0.9, "coder": POSITIVE, "max_iter": 6, "random_state": 0}
+    auto = ConceptClassifier(digits.concepts, weights_per_class="auto", **settings)
+    told: list[tuple[int, int]] = []
+    validation = (digits.X_test, digits.y_test)
+    auto.fit(digits.X, digits.y, validation=validation, callback=lambda e, of: told.append((e.epoch, of)))
+    fits = [
+        ConceptClassifier(digits.concepts, weights_per_class=k, **settings).fit(
+            digits.X, digits.y, validation=validation
+        )
+        for k in TRIED
+    ]
+    accuracies = [fit.score(*validation) for fit in fits]
+    best = max(accuracies)
+    near = [a >= best - np.sqrt(best * (1 - best) / len(digits.y_test)) for a in accuracies]
+    expected = fits[near.index(True)]
+    assert 0 < near.index(True) < len(TRIED) - 1
+    assert np.array_equal(auto.coef_, expected.coef_)
+    assert told == [(step + 1, 6 * len(TRIED)) for step in range(6 * len(TRIED))]
+    kept = clone(auto).fit(digits.X, digits.y, validation=validation, checkpoint=tmp_path)
+    assert np.array_equal(kept.coef_, auto.coef_)
+    assert {folder.name for folder in tmp_path.iterdir()} == {f"weights-{k or 'all'}" for k in TRIED}
+    kept.save(tmp_path / "model")
+    assert ConceptClassifier.load(tmp_path / "model").weights_per_class == "auto"
+
+
 def test_top_k_keeps_concepts_without_weights(digits: Data) -> None:
     settings: dict[str, Any] = {"coder": TopK(6), "max_iter": 4, "random_state": 0}
     model = ConceptClassifier(digits.concepts, fidelity=0.9, weights_per_class=2, **settings).fit(digits.X, digits.y)
@@ -192,8 +239,9 @@ def test_an_interrupted_sparse_head_goes_on_the_same(engine: Any, digits: Data, 
         ({"fidelity": 0.9, "radius": 0.1}, "give a fidelity or a radius"),
         ({"fidelity": 1.2}, r"fidelity must be in \[0, 1\], got 1.2"),
         ({"fidelity": float("nan")}, r"fidelity must be in \[0, 1\]"),
-        ({"fidelity": 0.9, "center": None}, "from the data's means"),
-        ({"fidelity": 0.9, "dispersion": Symmetric()}, "leave both as they are"),
+        ({"fidelity": 0.9, "center": None}, "from the means of images and concepts"),
+        ({"fidelity": 0.9, "dispersion": "wide"}, r"dispersion must be None, Angular\(\) or Symmetric\(\), got 'wide'"),
+        ({"fidelity": 0.9, "weights_per_class": "auto", "validation_fraction": 0.0}, "chosen on validation images"),
         ({"fidelity": 0.9, "shrinkage": 0.0}, r"shrinkage must be in \(0, 1\], got 0.0"),
         ({"weights_per_class": 0}, "weights_per_class must be a whole number >= 1"),
         ({"weights_per_class": 3, "radius": 0.0, "coder": IPOMP(3)}, "IPOMP cannot be refined through"),

@@ -115,8 +115,7 @@ class Space:
     @classmethod
     def fit(cls, texts: np.ndarray, X: Any, *, center: Center, dispersion: Dispersion | None) -> Space:
         """Fit on the concepts' text embeddings (n, d) and the training images X (m, d), read in chunks."""
-        if dispersion is not None and not isinstance(dispersion, (Angular, Symmetric)):
-            raise CCRError(f"dispersion must be None, Angular() or Symmetric(), got {dispersion!r}")
+        check_dispersion(dispersion)
         image_mean, concept_mean = cls.of_images(X, center=center).image_mean, None
         if center:
             concept_mean = unit_rows(texts).mean(axis=0)
@@ -147,13 +146,7 @@ class Space:
 
     def texts(self, texts: Any) -> np.ndarray:
         """Where concepts with these text embeddings (n, d) start: centred, dispersed, unit, float32."""
-        rows = torch.from_numpy(self.own_texts(texts))
-        with threads_for(rows.numel() * rows.shape[1]):
-            if isinstance(self.dispersion, ConeWidening):
-                rows = widen(rows, self.dispersion)
-            elif self.dispersion is not None:
-                rows = unit_rows(rows @ self.dispersion.to(rows))
-        return rows.numpy()
+        return _spread(torch.from_numpy(self.own_texts(texts)), self.dispersion).numpy()
 
     def own_texts(self, texts: Any) -> np.ndarray:
         """Unit rows (n, d) whose products with images of this space are the texts' own scores: centred, in the metric,
@@ -164,6 +157,26 @@ class Space:
             if self.metric is not None:
                 rows = unit_rows(rows @ torch.from_numpy(self.metric.color))
         return rows.numpy()
+
+
+def dispersed(rows: np.ndarray, dispersion: Dispersion) -> np.ndarray:
+    """Unit rows (n, d) after the dispersion that is fitted on them, float32."""
+    check_dispersion(dispersion)
+    tensor = torch.tensor(rows, dtype=torch.float32)
+    with threads_for(tensor.numel() * tensor.shape[1]):
+        return _spread(tensor, dispersion.fit(tensor)).numpy()
+
+
+def check_dispersion(dispersion: Any) -> None:
+    if dispersion is not None and not isinstance(dispersion, (Angular, Symmetric)):
+        raise CCRError(f"dispersion must be None, Angular() or Symmetric(), got {dispersion!r}")
+
+
+def _spread(rows: torch.Tensor, how: ConeWidening | torch.Tensor | None) -> torch.Tensor:
+    with threads_for(rows.numel() * rows.shape[1]):
+        if isinstance(how, ConeWidening):
+            return widen(rows, how)
+        return rows if how is None else unit_rows(rows @ how.to(rows))
 
 
 def _check_spread(concepts: np.ndarray, mean: np.ndarray) -> None:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 from ccr.core.concepts import Concepts
 from ccr.core.geometry import check_radius, fidelity_radius
-from ccr.core.space import Center, Dispersion, Space, Symmetric
+from ccr.core.space import Center, Dispersion, Space, Symmetric, dispersed
 from ccr.errors import CCRError
 
 #: Of the paper; where neither a radius nor a fidelity is given.
 DEFAULT_RADIUS = 0.1
 #: The part of the chord that one automatic step takes in the images' metric, where concepts have farther to go.
-METRIC_STRIDE = 0.05
+METRIC_STRIDE = 0.1
 #: Of symmetric dispersion: as accurate as full strength, and concepts stay closer to their texts
 #: (measured: benchmarks/defaults.py).
 DEFAULT_STRENGTH = 0.9
 
 
 def chosen_radius(radius: float | None, fidelity: float | None) -> float:
-    """The chord within which concepts stay of where they started, in the space that `chosen_space` gives."""
+    """The chord within which concepts stay of where they started, in the space of `Bound`."""
     if radius is not None and fidelity is not None:
         raise CCRError(
             f"give a fidelity or a radius, got fidelity={fidelity} and radius={radius}: a fidelity bounds what a "
@@ -44,27 +47,52 @@ def bound_in_words(settings: Mapping[str, Any]) -> str:
     return f"radius {chosen_radius(radius, fidelity):g}" if fidelity is None else f"fidelity {fidelity:g}"
 
 
-def chosen_rate(dictionary_rate: float | None, radius: float, fidelity: float | None) -> float | None:
-    """The rate of the dictionary's steps: as given, or in the images' metric a part of the chord; None: automatic."""
-    return METRIC_STRIDE * radius if dictionary_rate is None and fidelity is not None else dictionary_rate
+def chosen_dispersion(dispersion: Dispersion | Literal["auto"] | None) -> Dispersion | None:
+    """As given, or for "auto" the default."""
+    return Symmetric(DEFAULT_STRENGTH) if dispersion == "auto" else dispersion
 
 
-def chosen_space(
-    texts: Concepts,
-    X: Any,
-    *,
-    fidelity: float | None,
-    center: Center,
-    dispersion: Dispersion | Literal["auto"] | None,
-    shrinkage: float,
-) -> Space:
-    """The space that is fitted on concepts and images X (m, d): the images' metric if a fidelity is given."""
-    if fidelity is None:
-        spread = Symmetric(DEFAULT_STRENGTH) if dispersion == "auto" else dispersion
-        return Space.fit(texts.embeddings, X, center=center, dispersion=spread)
-    if center != "data" or dispersion not in ("auto", None):
-        raise CCRError(
-            "a fidelity is measured against concepts as they were embedded, from the data's means, got "
-            f"center={center!r} and dispersion={dispersion!r}: leave both as they are, or give a radius instead"
-        )
-    return Space.fit_metric(texts.embeddings, X, shrinkage=shrinkage)
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """What concepts may become: unit rows of `space` within a chord of `radius` of `initial`; `start` (n, d) is where
+    they are before refinement, None: at `initial`; `stride` the part of the chord that a step takes, None: automatic.
+    """
+
+    space: Space
+    initial: Concepts
+    radius: float
+    start: np.ndarray | None
+    stride: float | None
+
+    @classmethod
+    def fit(
+        cls,
+        texts: Concepts,
+        X: Any,
+        *,
+        radius: float | None,
+        fidelity: float | None,
+        center: Center,
+        dispersion: Dispersion | Literal["auto"] | None,
+        shrinkage: float,
+    ) -> Bound:
+        """The bound on these concepts, for images X (m, d): a ball in the encoder's space around concepts that are
+        dispersed, or, if a fidelity is given, a cap in the images' metric around the texts themselves, inside which
+        concepts start as dispersed as their fidelity allows."""
+        chord, spread = chosen_radius(radius, fidelity), chosen_dispersion(dispersion)
+        if fidelity is None:
+            space = Space.fit(texts.embeddings, X, center=center, dispersion=spread)
+            return cls(space, texts.with_embeddings(space.texts(texts.embeddings)), chord, None, None)
+        if center != "data":
+            raise CCRError(
+                f"a fidelity is measured from the means of images and concepts, got center={center!r}: leave it as it "
+                "is, or give a radius instead"
+            )
+        space = Space.fit_metric(texts.embeddings, X, shrinkage=shrinkage)
+        initial = texts.with_embeddings(space.texts(texts.embeddings))
+        start = None if spread is None else dispersed(initial.embeddings, spread)
+        return cls(space, initial, chord, start, METRIC_STRIDE)
+
+    def rate(self, dictionary_rate: float | None) -> float | None:
+        """The rate of the dictionary's steps: as given, or a part of the chord; None: automatic."""
+        return dictionary_rate if dictionary_rate is not None or self.stride is None else self.stride * self.radius

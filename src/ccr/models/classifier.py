@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,11 +19,12 @@ from ccr.core.refine.choice import EngineName
 from ccr.core.refine.options import Optimizer, Schedule
 from ccr.core.space import Center, Dispersion
 from ccr.errors import CCRError
-from ccr.models.bound import chosen_radius, chosen_rate, chosen_space
+from ccr.models.bound import Bound
 from ccr.models.checkpoint import CheckpointFolder
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
 from ccr.models.estimator import FromModel, ModelEstimator, answered_by
+from ccr.models.fewest import refine_with
 from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, training_weights
 from ccr.models.model_format import kept_concepts, stored_concepts
 from ccr.models.paper_settings import paper_settings
@@ -30,9 +32,9 @@ from ccr.models.provenance import Provenance, encoder_of, training_facts
 
 #: Fidelity on the training images is measured on at most this many: to about half a percent.
 FIDELITY_ROWS = 16_384
-#: Hyperparameters of the space, and those that are of `Training`.
-BOUND = ("fidelity", "center", "dispersion", "shrinkage")
-TRAINING = tuple(name for name in Training.__dataclass_fields__ if name != "seed")
+#: Hyperparameters of the bound, and those that are of `Training`.
+BOUND = ("radius", "fidelity", "center", "dispersion", "shrinkage")
+TRAINING = tuple(name for name in Training.__dataclass_fields__ if name not in ("seed", "weights_per_class"))
 
 
 class ConceptClassifier(ModelEstimator):
@@ -49,11 +51,11 @@ class ConceptClassifier(ModelEstimator):
     fidelity : least correlation in [0, 1] of a concept's scores with those of its own text; concepts are then refined
         in the images' metric. 1 trains the head alone (the baseline).
     radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline. Default: 0.1.
-    weights_per_class : hold a head of so many weights per class while concepts are refined; None keeps all. Concepts
-        without a weight are left out of the model.
+    weights_per_class : hold a head of so many weights per class while concepts are refined; None keeps all; "auto" is
+        the fewest that validation images find no worse. Concepts without a weight are left out of the model.
     center : "data" measures images and concepts from their own means; None takes them as they are.
-    dispersion : None, `Angular()` or `Symmetric()`: how concepts are spread before refinement; "auto" is
-        `Symmetric(0.9)`, or None with a `fidelity`.
+    dispersion : None, `Angular()` or `Symmetric()`: how concepts are spread before refinement, within their bound if
+        it is a fidelity; "auto" is `Symmetric(0.9)`.
     shrinkage : of the images' covariance in their metric, in (0, 1].
     class_weight : None, "balanced" or {class: weight}.
     max_iter : passes over the training data; None is enough for about 1,000 steps.
@@ -64,11 +66,11 @@ class ConceptClassifier(ModelEstimator):
     device : "auto", "cpu", "cuda", "mps".
     random_state : the same number gives the same model.
 
-    Fitted attributes: `model_`; of it `concepts_` (refined), `initial_concepts_` (where refinement started: centred and
-    dispersed), `coef_` (classes, n), `intercept_`, `head_`, `classes_`, `space_`, `rule_`, `threshold_`, `history_`,
-    `best_epoch_`, `n_iter_` (epochs), `engine_`, `stopped_` (why training ended), `encoder_` and `encoder_fingerprint_`
-    (of the store that it was fitted on), `metrics_`, `edits_` (what was changed by hand since `fit`), `fidelity_`
-    (n,), the correlation of each concept's scores with those of its own text on the training images.
+    Fitted attributes: `model_`; of it `concepts_` (refined), `initial_concepts_` (the centres of their balls), `coef_`
+    (classes, n), `intercept_`, `head_`, `classes_`, `space_`, `rule_`, `threshold_`, `history_`, `best_epoch_`,
+    `n_iter_` (epochs), `engine_`, `stopped_` (why training ended), `encoder_` and `encoder_fingerprint_` (of the store
+    that it was fitted on), `metrics_`, `edits_` (what was changed by hand since `fit`), `fidelity_` (n,), the
+    correlation of each concept's scores with those of its own text on the training images.
     """
 
     model_kind = ConceptModel
@@ -102,7 +104,7 @@ class ConceptClassifier(ModelEstimator):
         coder: Coder | None = None,
         fidelity: float | None = None,
         radius: float | None = None,
-        weights_per_class: int | None = None,
+        weights_per_class: int | Literal["auto"] | None = None,
         center: Center = "data",
         dispersion: Dispersion | Literal["auto"] | None = "auto",
         shrinkage: float = 0.5,
@@ -174,23 +176,30 @@ class ConceptClassifier(ModelEstimator):
         Embeddings(X).check_dimension(texts.dimension)
         labels = number_labels(labels_of(X, y), len(Embeddings(X)))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        radius = chosen_radius(self.radius, self.fidelity)
-        space = chosen_space(texts, X, **{name: getattr(self, name) for name in BOUND})
-        initial = texts.with_embeddings(space.texts(texts.embeddings))
+        bound = Bound.fit(texts, X, **{name: getattr(self, name) for name in BOUND})
+        space, initial = bound.space, bound.initial
         images = space.images(X).make_resident()
-        result = refine(
+        watched = held_out(
+            validation, labels, space=space, dimension=texts.dimension, fraction=self.validation_fraction, seed=seed
+        )
+        run = partial(
+            refine,
             initial,
             images,
             labels.y,
             coder=HardThreshold(length=12) if self.coder is None else self.coder,
-            radius=radius,
+            radius=bound.radius,
+            start=bound.start,
             classes=len(labels.classes),
             sample_weight=training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight),
-            validation=held_out(
-                validation, labels, space=space, dimension=texts.dimension, fraction=self.validation_fraction, seed=seed
-            ),
-            training=self._training(seed, radius),
+            validation=watched,
             engine=self.engine,
+        )
+        result = refine_with(
+            run,
+            self.weights_per_class,
+            watched,
+            training=self._training(seed, bound),
             callback=callback,
             checkpoint=None if checkpoint is None else CheckpointFolder(checkpoint),
         )
@@ -213,7 +222,6 @@ class ConceptClassifier(ModelEstimator):
             raise CCRError(f"concepts must be a Concepts(names, embeddings), got {type(self.concepts).__name__}")
         return self.concepts
 
-    def _training(self, seed: int, radius: float) -> Training:
+    def _training(self, seed: int, bound: Bound) -> Training:
         settings = {name: getattr(self, name) for name in TRAINING}
-        rate = chosen_rate(self.dictionary_rate, radius, self.fidelity)
-        return Training(**{**settings, "dictionary_rate": rate, "seed": seed})
+        return Training(**{**settings, "dictionary_rate": bound.rate(self.dictionary_rate), "seed": seed})

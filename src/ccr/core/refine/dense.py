@@ -53,8 +53,8 @@ class DenseEngine:
     def __init__(self, start: State, config: StepConfig, device: torch.device) -> None:
         self.rule = start.rule
         self.config = config
-        self.center = torch.tensor(start.dictionary, device=device)
-        self.dictionary = self.center.clone()
+        self.dictionary = torch.tensor(start.dictionary, device=device)
+        self.center = self.dictionary.clone() if config.center is None else torch.tensor(config.center, device=device)
         self.weights = torch.tensor(start.weights, device=device)
         self.bias = torch.tensor(start.bias, device=device)
         parameters = (self.weights, self.bias[None], self.dictionary)

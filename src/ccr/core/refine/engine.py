@@ -39,13 +39,14 @@ class Parameters(Protocol):
     def rule(self) -> Rule: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StepConfig:
     """What stays the same for all steps.
 
     `radius` is that of the caps, 0 leaves the dictionary alone; `adaptive`, `momentum` and `dropout` are those of
     `Training`; `alpha` is the penalty on squared weights for codes scaled to size 1, `scale` the size of a code entry;
-    `seed` is that of dropout, `sparse_head` says that weights will be restricted.
+    `seed` is that of dropout, `sparse_head` says that weights will be restricted; `center` (n, d) are the centres of
+    the caps, None: where the dictionary starts.
     """
 
     radius: float
@@ -56,6 +57,7 @@ class StepConfig:
     scale: float
     seed: int
     sparse_head: bool = False
+    center: np.ndarray | None = None
 
 
 class Report(NamedTuple):

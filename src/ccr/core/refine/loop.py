@@ -12,7 +12,7 @@ import numpy as np
 
 from ccr.core.coding import Coder, ScoreCoder, is_differentiable
 from ccr.core.devices import resolve_device
-from ccr.core.geometry import check_radius
+from ccr.core.geometry import check_radius, project_to_cap
 from ccr.core.inputs import Embeddings
 from ccr.core.metrics import deviation
 from ccr.core.refine.choice import EngineName, choose_engine
@@ -46,7 +46,8 @@ SAMPLE_ROWS = 4096
 
 
 class Problem(NamedTuple):
-    """What is minimised: over which dictionary (n, d) to start from, on which data, through which coder."""
+    """What is minimised: over caps of which radius around which dictionary (n, d), on which data, through which coder;
+    `start` (n, d) is where its rows start inside their caps, None: at their centres."""
 
     dictionary: np.ndarray
     train: Labelled
@@ -55,6 +56,7 @@ class Problem(NamedTuple):
     radius: float
     classes: int
     training: Training
+    start: np.ndarray | None = None
 
 
 def refine(
@@ -64,6 +66,7 @@ def refine(
     *,
     coder: Coder,
     radius: float,
+    start: Any = None,
     classes: int | None = None,
     sample_weight: np.ndarray | None = None,
     validation: np.ndarray | tuple[Any, Any] | None = None,
@@ -73,7 +76,7 @@ def refine(
     checkpoint: Checkpoint | None = None,
 ) -> Refinement:
     """Minimise the mean cross-entropy of a linear head on the codes of X, over the head and over dictionaries
-    whose unit rows stay within chord distance `radius` of where they start.
+    whose unit rows stay within chord distance `radius` of those given.
 
     Parameters
     ----------
@@ -82,6 +85,7 @@ def refine(
     y : class numbers (m,).
     coder : how codes are made; only through a differentiable one can the dictionary be refined.
     radius : in [0, 2]; 0 leaves the dictionary as it is and trains the head alone.
+    start : (n, d), where the rows start; they are brought within `radius` first. None: where they are.
     classes : how many there are; by default one more than the largest number in `y`.
     sample_weight : how much each row counts (m,), of mean 1.
     validation : rows of X to hold out, or another (X, y), or None: then the last epoch is kept.
@@ -96,7 +100,8 @@ def refine(
     train, held_out = split(X, np.asarray(y, np.int64), sample_weight, validation)
     classes, training = classes or int(train.y.max()) + 1, training or Training()
     if is_differentiable(coder):
-        problem = Problem(rows, train, held_out, coder, radius, classes, training)
+        first = None if start is None else project_to_cap(np.asarray(start, np.float32), rows, radius)
+        problem = Problem(rows, train, held_out, coder, radius, classes, training, first)
         return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
     if training.weights_per_class is not None:
         raise CCRError(
@@ -141,20 +146,22 @@ class Trainer:
         self.problem, self.name, self.workers = problem, name, workers
         self.training, self.m = problem.training, len(problem.train.y)
         self.sample = problem.train.sample(SAMPLE_ROWS)
-        rule = problem.coder.rule(self.sample, problem.dictionary)
-        n, classes = len(problem.dictionary), problem.classes
+        first = problem.dictionary if problem.start is None else problem.start
+        rule = problem.coder.rule(self.sample, first)
+        n, classes = len(first), problem.classes
         bound = 1.0 / math.sqrt(n)
         weights = np.random.default_rng([self.training.seed, 0]).uniform(-bound, bound, (n, classes))
-        self.start = State(problem.dictionary, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
+        self.start = State(first, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
         config = StepConfig(
             radius=problem.radius,
             adaptive=self.training.optimizer == "adaptive",
             momentum=self.training.momentum,
             dropout=self.training.dropout,
             alpha=self.training.penalty(self.m),
-            scale=sample_code_size(rule, self.sample, problem.dictionary, workers),
+            scale=sample_code_size(rule, self.sample, first, workers),
             seed=self.training.seed,
             sparse_head=self.training.weights_per_class is not None,
+            center=problem.dictionary,
         )
         self.engine = make_engine(self.start, config)
 
@@ -215,8 +222,8 @@ class Trainer:
         problem, train, held_out = self.problem, self.problem.train, self.problem.held_out
         return fingerprint(
             REVISION, repr(self.training), repr(problem.coder), problem.radius, problem.classes,
-            type(self.engine).__name__, problem.dictionary, self.sample.take(np.arange(len(self.sample))).numpy(),
-            train.rows, train.y, train.weight,
+            type(self.engine).__name__, problem.dictionary, self.start.dictionary,
+            self.sample.take(np.arange(len(self.sample))).numpy(), train.rows, train.y, train.weight,
             *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)),
         )  # fmt: skip
 
@@ -240,7 +247,7 @@ class Trainer:
         return total / m
 
     def _measure(self, number: int, loss: float, state: State) -> Epoch:
-        moved = deviation(state.dictionary, self.start.dictionary)
+        moved = deviation(state.dictionary, self.problem.dictionary)
         length = mean_length(state, self.sample, self.workers)
         measured = validate(state, self.problem.held_out, self.workers)
         return Epoch(

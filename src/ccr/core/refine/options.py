@@ -19,7 +19,7 @@ PENALTY = 3.0
 #: take `STEPS`): a step passes over all parameters once, whatever its batch.
 LARGEST_BATCH, STEPS_PER_EPOCH = 2048, 100
 #: Shares of the epochs between which a sparse head loses its weights.
-PRUNE_FROM, PRUNE_TO = 0.3, 0.7
+PRUNE_FROM, PRUNE_TO = 0.1, 0.5
 #: The largest part of the radius that one automatic dictionary step takes.
 STRIDE = 0.05
 

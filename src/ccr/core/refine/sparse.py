@@ -34,7 +34,8 @@ class SparseEngine:
         n, self.classes = start.weights.shape
         d, width = start.dictionary.shape[1], -(-self.classes // LANES) * LANES
         dictionary, center, moment = (line_zeros(n, d) for _ in range(3))
-        dictionary[:], center[:] = start.dictionary, start.dictionary
+        dictionary[:] = start.dictionary
+        center[:] = start.dictionary if config.center is None else config.center
         weights, weight_moment, bias = line_zeros(n, width), line_zeros(n, width), line_zeros(width)
         weights[:, : self.classes], bias[:] = start.weights, FAR_BELOW
         bias[: self.classes] = start.bias
