@@ -33,8 +33,8 @@ ORDER = {
     "data/store": "layout workers matrix metadata plan chunk shards store embedding",
     "data/vocab": "read words",
     "study": "theory experiments",
-    "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement claims "
-    "scenes",
+    "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "
+    "observe_metric isotropy judging metric_claims claims scenes anisotropy",
     "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
     "show": "style axes page plots model_plots experiment_plots compare_plots theory_plots demo_page report",
