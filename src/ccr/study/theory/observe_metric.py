@@ -63,7 +63,7 @@ def same_fit(bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:
     return np.array([_fit_differences(bed.d, rng) for _ in range(count)]).T
 
 
-def _fit_differences(d: int, rng: np.random.Generator) -> tuple[float, float, float]:
+def _fit_differences(d: int, rng: np.random.Generator) -> tuple[float, ...]:
     X, least = stretched_images(d, rng).astype(np.float32), float(rng.uniform(0.5, 0.99))
     y = (X @ rng.standard_normal((d, 3))).argmax(axis=1)
     y[:30] = np.arange(30) % 3  # every class is there, whatever was drawn
