@@ -33,11 +33,13 @@ ORDER = {
     "data/store": "layout workers matrix metadata plan chunk shards store embedding",
     "data/vocab": "read words",
     "study": "theory experiments",
-    "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement claims "
-    "scenes",
-    "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare",
+    "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "
+    "observe_metric isotropy judging metric_claims claims scenes anisotropy",
+    "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare "
+    "frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes page plots model_plots experiment_plots compare_plots theory_plots demo_page report",
+    "show": "style axes page plots model_plots experiment_plots compare_plots frontier_plots theory_plots demo_page "
+    "report",
     "show/report": "pictures headline gallery classes concepts report",
     # Commands come last, and none imports another.
     "cli": "common common_data common_options common_tables edit_options demo embed fit evaluate explain audit edit "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ccr.cli import app, main
+from ccr.study.experiments import frontier
 from tests.data.test_hf import save
 
 HOSTILE = [
@@ -151,13 +153,29 @@ def test_explain_sums_and_writes_by_ending(model: Path, workspace: Path, tmp_pat
 
 
 def test_figures(workspace: Path, tmp_path: Path) -> None:
-    options = ["--length", 4, "--epochs", 1, "--seeds", 1]
+    options = ["--length", 4, "--epochs", 1, "--seeds", 1, "--no-frontier"]
     found = as_json(
         "figures", workspace / "store", "--concepts", workspace / "concepts.txt", "--out", tmp_path, *options
     )
     drawn = {"dispersion.png", "training.png", "ablations.png", "thresholds.png", "radii.png", "figures.json"}
     assert {path.name for path in tmp_path.iterdir()} == drawn
     assert len(found["radii"]) == 6  # type: ignore[arg-type]
+
+
+def test_figures_of_the_frontiers(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = partial(frontier.Grid, fidelities=(0.9,), weights=(1, None), rival_lengths=(2.0,))
+    monkeypatch.setattr(frontier, "Grid", small)
+    options = ["--concepts", workspace / "concepts.txt", "--length", 4, "--no-paper", "--out", tmp_path]
+    found = as_json("figures", workspace / "store", *options)
+    assert {path.name for path in tmp_path.iterdir()} == {"fidelity.png", "in_play.png", "frontier.json", "runs"}
+    written = json.loads((tmp_path / "frontier.json").read_text(encoding="utf-8"))
+    assert written == found["frontier"]
+    # The tiny encoder knows no real word: all random words are one to it, and that is said.
+    assert list(written["failures"]) == ["random words"]
+    assert {point["kind"] for point in written["points"]} == {"named concepts", "random vectors"}
+    done = run("figures", workspace / "store", *options)
+    assert "random words could not be fitted" in " ".join(done.output.split())
+    assert json.loads((tmp_path / "frontier.json").read_text(encoding="utf-8")) == written  # kept runs are read again
 
 
 def test_hostile_names_are_only_text(workspace: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from PIL import Image
 
 from ccr.cli import compare as compare_module
 from ccr.data.datasets.arrays import CIFAR10_CLASSES
+from ccr.study.experiments import frontier
 from ccr.study.experiments.compare import METHODS
 from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
 from tests.data.published_files import BATCHES, write_cifar10, write_lines, write_records
@@ -74,7 +76,9 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_reproduce_on_a_folder_as_published(workspace: Path, cifar: Path, tmp_path: Path) -> None:
+def test_reproduce_on_a_folder_as_published(
+    workspace: Path, cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (cifar / "concepts.txt").write_text((workspace / "concepts.txt").read_text(encoding="utf-8"), encoding="utf-8")
     options = ("--data", cifar, "--encoder", f"hf:{workspace / 'clip'}", "--seeds", 1, "--epochs", 2, "--workers", 0)
     found: Any = as_json("reproduce", "cifar10", *options, "--out", tmp_path)
@@ -89,11 +93,13 @@ def test_reproduce_on_a_folder_as_published(workspace: Path, cifar: Path, tmp_pa
     assert found["reported"]["length"] == 11.09
     for name in found["files"]:
         assert (tmp_path / name).is_file()
+    monkeypatch.setattr(frontier, "Grid", partial(frontier.Grid, fidelities=(1.0,), weights=(1,), rival_lengths=()))
     again: Any = run("reproduce", "cifar10", "--data", tmp_path / "store", *options[2:], "--concepts",
-                     workspace / "concepts.txt", "--out", tmp_path)  # fmt: skip
+                     workspace / "concepts.txt", "--out", tmp_path, "--frontier")  # fmt: skip
     assert again.exit_code == 0, again.output
     assert "as reported" in again.stdout
     assert "CLIP-IP-OMP" in again.stdout
+    assert {"fidelity.png", "in_play.png", "frontier.json"} <= {path.name for path in tmp_path.iterdir()}
     facts = json.loads((tmp_path / "reproduce.json").read_text())
     assert facts["trained"] == found["trained"]
 

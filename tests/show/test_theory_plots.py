@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ccr.show import theory_plots
-from ccr.study.theory import event_frequency, necessity_curve, paper_runs, phase_diagram
+from ccr.study.theory import Testbed, anisotropy_diagrams, event_frequency, necessity_curve, paper_runs, phase_diagram
 
 
 def _texts(figure: Figure) -> str:
@@ -27,6 +27,9 @@ def figures() -> dict[str, Figure]:
         "event": theory_plots.event_figure([event_frequency(5, 2, (20, 100), worlds=4)]),
         "phase": theory_plots.phase_figure(
             [phase_diagram(n=4, samples=m, worlds=2, radii=(0.1, 1.0), steps=20) for m in (10, 40)]
+        ),
+        "anisotropy": theory_plots.anisotropy_figure(
+            anisotropy_diagrams(testbed=Testbed(4, 4, 2), conditions=(1.0, 50.0), radii=(0.1, 1.0), steps=20)
         ),
     }
 
@@ -55,7 +58,14 @@ def test_phase_figure_draws_the_theorem_and_one_panel_a_sample_size(figures: dic
     assert "m = 40" in text
 
 
-@pytest.mark.parametrize("name", ["paper", "necessity", "event", "phase"])
+def test_anisotropy_figure_has_a_panel_for_each_metric(figures: dict[str, Figure]) -> None:
+    text = _texts(figures["anisotropy"])
+    assert "in the encoder's space" in text
+    assert "in the images' metric, shrinkage 0.5" in text
+    assert "n = d = 4, k = 2" in text
+
+
+@pytest.mark.parametrize("name", ["paper", "necessity", "event", "phase", "anisotropy"])
 def test_figures_render_without_pyplot(figures: dict[str, Figure], name: str) -> None:
     buffer = io.BytesIO()
     figures[name].savefig(buffer, format="png", dpi=40)

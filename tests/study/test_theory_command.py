@@ -5,15 +5,21 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
+from PIL import Image
+from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from ccr.cli import theory as command
+from ccr.data.datasets import open_dataset
+from ccr.data.store import embed_dataset
 from ccr.errors import CCRError
 from ccr.study import theory as study
+from tests.data.helpers import PixelEncoder
 
-FILES = {"results.json", "paper.png", "necessity.png", "event.png", "phase.png"}
+FILES = {"results.json", "paper.png", "necessity.png", "event.png", "phase.png", "anisotropy.png"}
 
 
 @pytest.fixture
@@ -23,6 +29,8 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setattr(command, "EVENT_SAMPLES", (50, 100))
     monkeypatch.setattr(study, "paper_runs", partial(study.paper_runs, worlds=2, shorten=100))
     monkeypatch.setattr(study, "phase_diagram", partial(study.phase_diagram, n=3, worlds=2, radii=(0.1, 1.0), steps=5))
+    small = {"testbed": study.Testbed(3, 3, 2), "conditions": (1.0, 100.0), "radii": (0.1, 1.0), "steps": 5}
+    monkeypatch.setattr(study, "anisotropy_diagrams", partial(study.anisotropy_diagrams, **small))
     app = typer.Typer()
     app.command()(command.theory)
     return app
@@ -44,7 +52,9 @@ def test_out_holds_figures_and_results_and_the_table_names_what_was_broken(app: 
     assert result.exit_code == 0, result.output
     written = tmp_path / "new" / "folder"
     assert {path.name for path in written.iterdir()} == FILES
-    assert json.loads((written / "results.json").read_text())["phase"][0]["n"] == 3
+    found = json.loads((written / "results.json").read_text())
+    assert found["phase"][0]["n"] == 3
+    assert [diagram["shrinkage"] for diagram in found["anisotropy"]] == [None, 0.5, 0.01]
     for words in ("n < d", "too few samples", "errors along x", "Every claim holds"):
         assert words in result.stdout
 
@@ -63,6 +73,21 @@ def test_a_claim_in_doubt_exits_with_1_and_is_named(
     as_json = CliRunner().invoke(app, ["--json"])
     assert as_json.exit_code == 1
     assert json.loads(as_json.stdout)["claims"][0]["verdict"] == verdict
+
+
+def test_a_store_is_checked_too(app: typer.Typer, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "scans").mkdir(parents=True)
+    for number, scan in enumerate(load_digits().images[:150]):
+        Image.fromarray((15 * scan).astype(np.uint8)).save(tmp_path / "photos" / "scans" / f"{number}.png")
+    embed_dataset(open_dataset(tmp_path / "photos"), PixelEncoder(), tmp_path / "store", workers=0)
+    options = ["--instances", "2", "--store", str(tmp_path / "store")]
+    summary = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
+    assert {"real cap", "real fidelity", "real dimensions", "real condition"} <= {c["key"] for c in summary["claims"]}
+    before, *after = summary["isotropy"]
+    assert before["shrinkage"] is None
+    assert min(spread["dimensions"] for spread in after) > before["dimensions"]
+    shown = CliRunner().invoke(app, options, env={"COLUMNS": "200"})
+    assert "whitened, shrinkage 0.1" in shown.stdout
 
 
 def test_out_must_not_be_a_file(app: typer.Typer, tmp_path: Path) -> None:

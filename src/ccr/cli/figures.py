@@ -1,22 +1,25 @@
-"""`ccr figures`: the paper's figures, on your data."""
+"""`ccr figures`: the paper's figures, and what accuracy costs in fidelity and in concepts, on your data."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, fitting, print_json, write_files
-from ccr.cli.common_data import load_concepts
-from ccr.cli.common_options import chosen_dispersion
+from ccr.cli.common import Json, console, fitting, note, print_json, write_files
+from ccr.cli.common_data import store_encoder
+from ccr.cli.common_options import chosen_coder, chosen_dispersion
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ccr.progress import Tell
+    from ccr.study.experiments.compare import Task
     from ccr.study.experiments.curves import PaperCurves
+    from ccr.study.experiments.frontier import Frontier
 
 
 def figures(
@@ -28,31 +31,65 @@ def figures(
     dispersion: Annotated[str, typer.Option(help="As in `ccr fit`.")] = "symmetric:0.9",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data, for every fit.")] = 15,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of the training curves.")] = 5,
+    paper: Annotated[bool, typer.Option(help="Draw the paper's figures.")] = True,
+    frontier: Annotated[bool, typer.Option(help="Draw accuracy against fidelity and against concepts in play.")] = True,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
     as_json: Json = False,
 ) -> None:
     """Draw the paper's figures: correlations before and after dispersion, accuracy by epoch with seeds, sweeps over
-    lambda and radius at fixed lambda, and what dispersion and projection do.
+    lambda and radius at fixed lambda, and what dispersion and projection do. And two frontiers: accuracy against
+    fidelity at 1, 3, 5 and all weights per class, for these concepts, random words and random vectors; and accuracy
+    against concepts in play, for CCR, its baseline and the other methods.
+
+    Radius, dispersion, epochs and seeds are of the paper's figures. Fits of the frontiers are kept in the folder: the
+    same command goes on where it was stopped.
 
     Example: `ccr figures photos-store --concepts concepts.txt --out figures`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.study.experiments.curves import Workbench, paper_curves, paper_fits
-    from ccr.study.experiments.part import store_parts
+    from ccr.show.frontier_plots import frontier_files
+    from ccr.study.experiments.compare import store_task
 
     opened = EmbeddingStore.open(store)
-    embedded = load_concepts(opened, concepts, spec=encoder, silent=as_json)
-    parts = store_parts(opened, "figures")
-    options = {"dispersion": chosen_dispersion(dispersion), "max_iter": epochs, "random_state": 0}
+    task = store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), length=length)
+    files: dict[str, bytes] = {}
+    facts: dict[str, Any] = {}
     with fitting(silent=as_json) as tell:
-        bench = Workbench(embedded, parts["train"], parts["test"], options, tell, paper_fits(seeds))
-        curves = paper_curves(bench, length=length, radius=radius, seeds=range(seeds))
-    facts = curves.to_dict()
-    write_files(out, {**_pictures(embedded.embeddings, curves), "figures.json": json.dumps(facts, indent=1).encode()})
+        if paper:
+            options = {"dispersion": chosen_dispersion(dispersion), "max_iter": epochs, "random_state": 0}
+            curves = _paper_curves(task, options, length=length, radius=radius, seeds=seeds, tell=tell)
+            facts |= curves.to_dict()
+            files |= {
+                **_pictures(task.concepts.embeddings, curves),
+                "figures.json": json.dumps(facts, indent=1).encode(),
+            }
+        if frontier:
+            found = _frontier(task, length, out / "runs", tell)
+            facts["frontier"] = found.to_dict()
+            files |= frontier_files(found)
+    write_files(out, files)
     if as_json:
         print_json({"out": str(out), **facts})
-    else:
-        console.print(f"Figures and figures.json are in {escape(str(out))}")
+        return
+    for what, reason in facts.get("frontier", {}).get("failures", {}).items():
+        note(f"{what} could not be fitted: {reason}")
+    console.print(f"In {escape(str(out))}: {', '.join(files)}")
+
+
+def _paper_curves(
+    task: Task, options: dict[str, Any], *, length: float, radius: float, seeds: int, tell: Tell
+) -> PaperCurves:
+    from ccr.study.experiments.curves import Workbench, paper_curves, paper_fits
+
+    bench = Workbench(task.concepts, task.train, task.test, options, tell, paper_fits(seeds))
+    return paper_curves(bench, length=length, radius=radius, seeds=range(seeds))
+
+
+def _frontier(task: Task, length: float, runs: Path, tell: Tell) -> Frontier:
+    from ccr.study.experiments.cache import RunCache
+    from ccr.study.experiments.frontier import Grid, measure_frontier
+
+    return measure_frontier(task, Grid({"coder": chosen_coder(length, None)}), cache=RunCache(runs), tell=tell)
 
 
 def _pictures(texts: np.ndarray, curves: PaperCurves) -> dict[str, bytes]:

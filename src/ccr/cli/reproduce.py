@@ -11,11 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
-from ccr.cli.common_data import load_concepts
+from ccr.cli.common_data import load_concepts, store_encoder
+from ccr.cli.common_options import chosen_coder
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
+    from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
+    from ccr.progress import Tell
+    from ccr.study.experiments.cache import RunCache
     from ccr.study.experiments.protocol import Protocol
 
 PAPER_ENCODER = "hf:openai/clip-vit-base-patch16"
@@ -38,6 +42,9 @@ def reproduce(
         int | None, typer.Option(min=1, help="Passes over the data. Default: each setting's own.")
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode ahead of the encoder.")] = 1,
+    frontier: Annotated[
+        bool, typer.Option(help="Also draw accuracy against fidelity and concepts in play: many more fits.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the paper's protocol: the released settings and ours side by side, each with its baseline, over seeds; the
@@ -59,12 +66,17 @@ def reproduce(
     folder = out or Path(f"reproduce-{dataset}")
     store = _store(dataset, data, encoder, folder / "store", workers=workers, silent=as_json)
     parts = store_parts(store, "the protocol")
-    embedded = load_concepts(store, _concept_file(dataset, data, concepts), spec=encoder, silent=as_json)
-    options: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "cache": RunCache(folder / "runs")}
+    path, cache = _concept_file(dataset, data, concepts), RunCache(folder / "runs")
+    embedded = load_concepts(store, path, spec=encoder, silent=as_json)
+    options: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "cache": cache}
     options["overrides"] = None if epochs is None else {"max_iter": epochs}
     with fitting(silent=as_json) as tell:
         protocol = run_protocol(dataset, embedded, **options, seeds=range(seeds), tell=tell)
-    files = write_files(folder, _files(protocol))
+        drawn: dict[str, bytes] = {}
+        if frontier:
+            texts = store_encoder(store, encoder, silent=as_json)
+            drawn = _frontier(store, path, texts, protocol, cache, tell)
+    files = write_files(folder, {**_files(protocol), **drawn})
     if as_json:
         print_json({"out": str(folder), "files": files, **protocol.to_dict()})
         return
@@ -99,6 +111,21 @@ def _concept_file(dataset: str, data: Path, given: Path | None) -> Path:
     raise CCRError(
         f"the protocol needs a list of concepts, and there is no concepts.txt or {dataset}.txt in {data}: give "
         "--concepts FILE; the paper takes the lists that label-free CBM published"
+    )
+
+
+def _frontier(
+    store: EmbeddingStore, concepts: Path, encoder: Encoder, protocol: Protocol, cache: RunCache, tell: Tell
+) -> dict[str, bytes]:
+    """Files of the frontiers, at the length that the paper reports."""
+    from ccr.show.frontier_plots import frontier_files
+    from ccr.study.experiments.compare import store_task
+    from ccr.study.experiments.frontier import Grid, measure_frontier
+
+    length = min(protocol.reported.length, float(protocol.concepts))
+    grid = Grid({"coder": chosen_coder(length, None)})
+    return frontier_files(
+        measure_frontier(store_task(store, concepts, encoder, length=length), grid, cache=cache, tell=tell)
     )
 
 

@@ -1,4 +1,4 @@
-"""`ccr theory`: the paper's theorems over random instances, and their figures."""
+"""`ccr theory`: the theorems over random instances and real embeddings, and their figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccr.cli.common import Json, bar, check_folder, console, print_json, write_f
 
 if TYPE_CHECKING:
     from ccr.progress import Tell
-    from ccr.study.theory import ClaimResult, EventFrequency, PhaseDiagram
+    from ccr.study.theory import AnisotropyDiagram, ClaimResult, EventFrequency, Isotropy, PhaseDiagram
 
 #: (n = d, k) and samples at which the frequency of the spectral event is counted, and in how many worlds.
 EVENTS, EVENT_SAMPLES, EVENT_WORLDS = ((10, 2), (10, 5), (20, 4), (20, 10)), (50, 100, 200, 400, 800, 2000), 50
@@ -29,30 +29,50 @@ def theory(
     ] = None,
     instances: Annotated[int, typer.Option(min=1, help="Random instances for each claim.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same answer.")] = 0,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Store made by `ccr embed`: check the claims about the images' metric on it, too."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check the paper's theorems on random instances; exit 1 if a claim is violated or a check could not have told.
+    """Check the paper's theorems, and ours, on random instances; exit 1 if a claim is violated or a check could not
+    have told.
 
     Broken on purpose, an assumption must make its claim fail: those rows of the table say which one.
     """
     from ccr.study.theory import run_claims
 
     check_folder(out)
+    real, spreads = ((), ()) if store is None else _on_embeddings(store, seed, silent=as_json)
     with bar(silent=as_json) as tell:
-        results = run_claims(instances, seed, tell)
+        results = (*run_claims(instances, seed, tell), *real)
         events = _events(seed, tell)
     summary = _summary(results, events, instances, seed)
+    summary["isotropy"] = [spread.to_dict() for spread in spreads]
     if out is not None:
         with bar(silent=as_json) as tell:
-            files, diagrams = _figures(events, seed, tell)
-        summary["phase"] = [diagram.to_dict() for diagram in diagrams]
+            files, phase, anisotropy = _figures(events, seed, tell)
+        summary["phase"] = [diagram.to_dict() for diagram in phase]
+        summary["anisotropy"] = [diagram.to_dict() for diagram in anisotropy]
         write_files(out, {**files, "results.json": json.dumps(summary, indent=1, allow_nan=False).encode()})
     if as_json:
         print_json(summary)
     else:
-        _show(results, events, out)
+        _show(results, events, spreads, out)
     if not summary["ok"]:
         raise typer.Exit(1)
+
+
+def _on_embeddings(store: Path, seed: int, *, silent: bool) -> tuple[Sequence[ClaimResult], Sequence[Isotropy]]:
+    from ccr.data.store import EmbeddingStore
+    from ccr.study.theory import check_embeddings, isotropy_table
+
+    images = EmbeddingStore.open(store)
+    with bar(silent=silent) as tell:
+        tell(0, 2, f"{images.shape[0]} embeddings")
+        spreads = isotropy_table(images, seed=seed)
+        tell(1, 2, "claims on embeddings")
+        return check_embeddings(images, seed=seed), spreads
 
 
 def _events(seed: int, tell: Tell) -> list[EventFrequency]:
@@ -65,9 +85,11 @@ def _events(seed: int, tell: Tell) -> list[EventFrequency]:
     return events
 
 
-def _figures(events: Sequence[EventFrequency], seed: int, tell: Tell) -> tuple[dict[str, bytes], list[PhaseDiagram]]:
+def _figures(
+    events: Sequence[EventFrequency], seed: int, tell: Tell
+) -> tuple[dict[str, bytes], list[PhaseDiagram], list[AnisotropyDiagram]]:
     from ccr.show import plots, theory_plots
-    from ccr.study.theory import necessity_curve, paper_runs, phase_diagram
+    from ccr.study.theory import anisotropy_diagrams, necessity_curve, paper_runs, phase_diagram
 
     steps = 3 + len(PHASE_SAMPLES)
     figures = {"event": theory_plots.event_figure(events)}
@@ -80,8 +102,9 @@ def _figures(events: Sequence[EventFrequency], seed: int, tell: Tell) -> tuple[d
         tell(3 + len(diagrams), steps, f"phase diagram, {samples} samples")
         diagrams.append(phase_diagram(samples=samples, seed=seed))
     figures["phase"] = theory_plots.phase_figure(diagrams)
-    tell(steps, steps, "figures")
-    return {f"{name}.png": plots.png(figure, dpi=100) for name, figure in figures.items()}, diagrams
+    anisotropy = anisotropy_diagrams(seed=seed, tell=tell)
+    figures["anisotropy"] = theory_plots.anisotropy_figure(anisotropy)
+    return {f"{name}.png": plots.png(figure, dpi=100) for name, figure in figures.items()}, diagrams, anisotropy
 
 
 def _summary(
@@ -101,10 +124,14 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "worst": row["worst"] if abs(row["worst"]) < float("inf") else None}
 
 
-def _show(results: Sequence[ClaimResult], events: Sequence[EventFrequency], out: Path | None) -> None:
+def _show(
+    results: Sequence[ClaimResult], events: Sequence[EventFrequency], spreads: Sequence[Isotropy], out: Path | None
+) -> None:
     console.print(_claims_table([result for result in results if not result.breaks], "Claims"))
     console.print(_claims_table([result for result in results if result.breaks], "Broken on purpose: these must fail"))
     console.print(_events_table(events))
+    if spreads:
+        console.print(_isotropy_table(spreads))
     bad = [result.claim for result in results if not result.ok]
     console.print(f"[red]{len(bad)} claims in doubt: {escape('; '.join(bad))}[/red]" if bad else "Every claim holds.")
     if out is not None:
@@ -141,4 +168,21 @@ def _events_table(events: Sequence[EventFrequency]) -> Table:
         table.add_column(heading, justify="right")
     for event in events:
         table.add_row(str(event.n), str(event.k), *(f"{share:.0%}" for share in event.shares))
+    return table
+
+
+def _isotropy_table(spreads: Sequence[Isotropy]) -> Table:
+    from ccr.study.theory.isotropy import BOUND
+
+    title = "Isotropy of held-out images: all dimensions and ratios of 1 are what the theorems assume"
+    table = Table(title=title, title_justify="left")
+    table.add_column("images")
+    headings = ("effective dimensions", "eigenvalues, high / low", "variance along random directions, high / low")
+    for heading in (*headings, f"plain correlation where the metric's is {BOUND:g}: 95 % above"):
+        table.add_column(heading, justify="right")
+    for spread in spreads:
+        name = "as embedded" if spread.shrinkage is None else f"whitened, shrinkage {spread.shrinkage:g}"
+        fidelity = "" if spread.fidelity is None else f"{spread.fidelity:.3f}"
+        ratios = (f"{spread.condition:,.0f}", f"{spread.along_random:.2f}")
+        table.add_row(name, f"{spread.dimensions:.0f} of {spread.of}", *ratios, fidelity)
     return table

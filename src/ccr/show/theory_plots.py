@@ -1,4 +1,4 @@
-"""Figures of the generative testbed: the paper's synthetic runs, necessity, the spectral event, the phase diagram."""
+"""Figures of the generative testbed: the paper's synthetic runs, necessity, the spectral event, the phase diagrams."""
 
 # ruff: noqa: RUF001 - the theorems' own Greek letters
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ccr.show.style import COLOURS
-from ccr.study.theory import EventFrequency, NecessityCurve, PhaseDiagram, Run
+from ccr.study.theory import AnisotropyDiagram, EventFrequency, NecessityCurve, PhaseDiagram, Run
 
 BLUE, ORANGE, GREEN, PURPLE = COLOURS[:4]
 BLACK = "#000000"
@@ -94,11 +94,36 @@ def phase_figure(diagrams: Sequence[PhaseDiagram]) -> Figure:
     return figure
 
 
-def _phase_panel(axis: Any, diagram: PhaseDiagram) -> Any:
-    left = np.log10(np.maximum(diagram.remaining, 1e-12))
-    mesh = axis.pcolormesh(
-        diagram.radii, diagram.lengths, left, cmap="cividis", vmin=-4, vmax=0, shading="nearest", rasterized=True
+def anisotropy_figure(diagrams: Sequence[AnisotropyDiagram]) -> Figure:
+    """How much of the start error is left, over its size and the images' anisotropy, a panel for each metric."""
+    figure = Figure(figsize=(3.9 * len(diagrams) + 1, 4.4), layout="constrained")
+    axes = figure.subplots(1, len(diagrams), squeeze=False, sharey=True)[0]
+    for axis, diagram in zip(axes, diagrams, strict=True):
+        mesh = _left_over(axis, diagram.radii, diagram.conditions, diagram.remaining)
+        axis.axvline(diagram.testbed.theorem_radius, color="white", lw=2)
+        axis.set(xscale="log", yscale="log", xlabel="distance of the start, in scores")
+        inside = "the encoder's space" if diagram.shrinkage is None else "the images' metric"
+        shrunk = "" if diagram.shrinkage is None else f", shrinkage {diagram.shrinkage:g}"
+        axis.set_title(f"in {inside}{shrunk}", fontsize=10)
+    axes[0].set_ylabel("condition number of the images' covariance")
+    figure.colorbar(mesh, ax=list(axes), label="log10 of last / first distance (median)", extend="both")
+    bed, first = diagrams[0].testbed, diagrams[0]
+    figure.suptitle(
+        "Images that are not isotropic: how much of the concepts' error is left (dark: recovered; line: γ/(8√k Γ))\n"
+        f"n = d = {bed.n}, k = {bed.k}, m = {first.samples} samples, {first.steps} steps",
+        fontsize=10,
     )
+    return figure
+
+
+def _left_over(axis: Any, x: np.ndarray, y: np.ndarray, remaining: np.ndarray) -> Any:
+    """Last over first distance (y, x) as colours on one scale for all panels."""
+    left = np.log10(np.maximum(remaining, 1e-12))
+    return axis.pcolormesh(x, y, left, cmap="cividis", vmin=-4, vmax=0, shading="nearest", rasterized=True)
+
+
+def _phase_panel(axis: Any, diagram: PhaseDiagram) -> Any:
+    mesh = _left_over(axis, diagram.radii, diagram.lengths, diagram.remaining)
     ratio, lengths = diagram.gamma / diagram.Gamma, np.linspace(1, diagram.n, 100)
     axis.plot(ratio / (8 * np.sqrt(lengths)), lengths, color="white", lw=2, label="theorem: γ/(8√k Γ)")
     axis.plot(

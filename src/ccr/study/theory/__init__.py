@@ -1,6 +1,9 @@
-"""The generative testbed of Algorithm 1 (docs/method.md), and the paper's theorems as checks that can fail."""
+"""The generative testbed of Algorithm 1 (docs/method.md), and the theorems as checks that can fail."""
 
-from ccr.study.theory.claims import GROUPS, Claim, ClaimResult, check_group, run_claims
+from ccr.study.theory.anisotropy import AnisotropyDiagram, anisotropy_diagrams
+from ccr.study.theory.claims import GROUPS, run_claims
+from ccr.study.theory.isotropy import Isotropy, isotropy_table
+from ccr.study.theory.judging import Claim, ClaimResult, Group, check_group
 from ccr.study.theory.losses import (
     Surrogate,
     believed_codes,
@@ -10,6 +13,7 @@ from ccr.study.theory.losses import (
     surrogate,
     surrogate_codes,
 )
+from ccr.study.theory.metric_claims import check_embeddings
 from ccr.study.theory.necessity import eps_limit, loss_bound, rotated
 from ccr.study.theory.pursuit import Pursuit, information_gain, ip_omp, top_k
 from ccr.study.theory.refinement import (
@@ -32,13 +36,17 @@ from ccr.study.theory.scenes import (
     paper_runs,
     phase_diagram,
 )
-from ccr.study.theory.testbed import Testbed, Worlds, orthonormal_rows, row_distance
+from ccr.study.theory.testbed import MappedWorlds, Testbed, Worlds, orthonormal_rows, row_distance
 
 __all__ = [
     "GROUPS",
+    "AnisotropyDiagram",
     "Claim",
     "ClaimResult",
     "EventFrequency",
+    "Group",
+    "Isotropy",
+    "MappedWorlds",
     "NecessityCurve",
     "PhaseDiagram",
     "Pursuit",
@@ -48,7 +56,9 @@ __all__ = [
     "Testbed",
     "Trajectory",
     "Worlds",
+    "anisotropy_diagrams",
     "believed_codes",
+    "check_embeddings",
     "check_group",
     "contraction",
     "drawn_loss",
@@ -58,6 +68,7 @@ __all__ = [
     "expected_loss",
     "information_gain",
     "ip_omp",
+    "isotropy_table",
     "loss_bound",
     "necessity_curve",
     "one_sample_limit",

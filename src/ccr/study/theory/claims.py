@@ -1,79 +1,20 @@
-"""The claims of Information pursuit and Algorithm 1 (docs/method.md), checked over random instances, and what must fail
-when an assumption is broken."""
+"""The claims of Information pursuit and Algorithm 1 (docs/method.md) and those of `metric_claims`, checked over random
+instances, and what must fail when an assumption is broken."""
 
 # ruff: noqa: RUF001 - the theorems' own Greek letters
 from __future__ import annotations
 
-import zlib
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ccr.errors import CCRError
 from ccr.progress import Tell, no_progress
 from ccr.study.theory import observe_pursuit as pursuit
 from ccr.study.theory import observe_refinement as refinement
-from ccr.study.theory.sampling import Observe, Sizes, any_size, square_size, sweep
-
-Verdict = Literal["holds", "violated", "fails, as it must", "cannot tell"]
-#: Bounds may be exceeded by this part: rounding.
-ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What is asserted: `measure` never exceeds `allowed`. With `breaks`, an assumption is broken and it must."""
-
-    key: str
-    claim: str
-    section: str
-    measure: str
-    allowed: float
-    breaks: str = ""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Claims read off the same worlds."""
-
-    observe: Observe
-    sizes: Sizes
-    claims: tuple[Claim, ...]
-
-
-@dataclass(frozen=True)
-class ClaimResult:
-    """A claim checked in `instances` worlds; `worst` is the largest measure, `beyond` counts worlds past `allowed`."""
-
-    key: str
-    claim: str
-    section: str
-    measure: str
-    allowed: float
-    breaks: str
-    instances: int
-    worst: float
-    beyond: int
-    complete: bool
-
-    @property
-    def verdict(self) -> Verdict:
-        """A broken assumption must show in most worlds; otherwise the check could not have told."""
-        if not self.complete:
-            return "cannot tell"
-        if self.breaks:
-            return "fails, as it must" if 2 * self.beyond > self.instances else "cannot tell"
-        return "violated" if self.beyond else "holds"
-
-    @property
-    def ok(self) -> bool:
-        return self.verdict in ("holds", "fails, as it must")
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "verdict": self.verdict}
+from ccr.study.theory.judging import Claim, ClaimResult, Group, check_group
+from ccr.study.theory.metric_claims import METRIC_GROUPS
+from ccr.study.theory.sampling import any_size, square_size
 
 
 def run_claims(
@@ -92,26 +33,6 @@ def run_claims(
             tell(done, len(GROUPS), job.result()[0].claim)
     results = [result for number in range(len(GROUPS)) for result in jobs[number].result()]
     return tuple(sorted(results, key=lambda result: bool(result.breaks)))
-
-
-def check_group(group: Group, instances: int, seed: int) -> tuple[ClaimResult, ...]:
-    """One group's claims; its random numbers do not depend on the other groups."""
-    rng = np.random.default_rng([seed, zlib.crc32(group.claims[0].key.encode())])
-    with threadpool_limits(1):
-        observed = sweep(group.observe, group.sizes, rng, instances)
-    return tuple(_judge(claim, values, instances) for claim, values in zip(group.claims, observed, strict=True))
-
-
-def _judge(claim: Claim, values: np.ndarray, instances: int) -> ClaimResult:
-    beyond = ~(values <= claim.allowed * (1 + ROUNDING))  # a NaN is beyond, too
-    worst = float(np.max(values, initial=-np.inf))
-    return ClaimResult(
-        **asdict(claim),
-        instances=len(values),
-        worst=worst,
-        beyond=int(beyond.sum()),
-        complete=len(values) == instances,
-    )
 
 
 _NECESSITY = "an orthonormal D at distance eps loses at least 81 {} eps² γ²/200"
@@ -291,7 +212,8 @@ GROUPS: tuple[Group, ...] = (
             Claim("accuracy", "many samples: loss ≤ (k/m) Σ|x|² |D(t) - D*|²", "Many samples", _RATIO, 1.0),
         ),
     ),
+    *METRIC_GROUPS,
 )
 
-#: The many-sample groups, which come last, take longest: started first, no worker waits for them at the end.
+#: The groups that come last take longest: started first, no worker waits for them at the end.
 _LONGEST_FIRST = tuple(reversed(range(len(GROUPS))))

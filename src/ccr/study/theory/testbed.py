@@ -128,6 +128,26 @@ class Worlds:
         return self.truth + radii * errors
 
 
+@dataclass(frozen=True, eq=False)
+class MappedWorlds(Worlds):
+    """Worlds with n = d seen through a linear map: `samples` (worlds, m, d) and `truth` are not orthonormal any more,
+    but scores are as before, <d*_i, x> = beta_i."""
+
+    samples: np.ndarray
+
+    @classmethod
+    def of(cls, worlds: Worlds, images: np.ndarray, concepts: np.ndarray) -> MappedWorlds:
+        """Samples times `images` (worlds, d, d), concepts times `concepts`, the transpose of its inverse."""
+        return cls(worlds.testbed, worlds.truth @ concepts, worlds.beta, worlds.X @ images)
+
+    @property
+    def X(self) -> np.ndarray:
+        return self.samples
+
+    def take(self, chosen: np.ndarray) -> MappedWorlds:
+        return MappedWorlds(self.testbed, self.truth[chosen], self.beta[chosen], self.samples[chosen])
+
+
 def orthonormal_rows(n: int, d: int, *, worlds: int = 1, random_state: int | np.random.Generator = 0) -> np.ndarray:
     """Haar-uniform orthonormal rows (worlds, n, d), n <= d."""
     rng = np.random.default_rng(random_state)
