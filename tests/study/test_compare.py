@@ -242,7 +242,7 @@ def test_tables_say_what_was_found(whole: Any) -> None:
     assert float(lines[0]["accuracy"]) == whole.rows[0].accuracy
     assert lines[[row.method for row in whole.rows].index("probe")]["length"] == ""
     text = markdown(whole)
-    assert text.count("| CCR |") == 3
+    assert text.count("| CCR |") == 4
     assert f"{100 * whole.rows[0].accuracy:.1f}" in text
 
 

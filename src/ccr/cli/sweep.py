@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 FIGURE_EPOCHS = 15
 #: More rows than this are only in sweep.csv.
 MOST_ROWS = 40
+#: Headings of what was measured.
+MEASURED = ("val\nacc.", "val\nlength", "in\nplay", "weights", "fidelity", "worst", "test\nacc.")
 
 
 def sweep(
@@ -185,11 +187,11 @@ def _show(results: Sweep, chosen: Outcome | None, at_most: float | None, command
 def _table(results: Sweep, chosen: Outcome | None) -> Table:
     images, varied = results.images, results.varied()
     title = f"Chosen on {images['validation']} validation images; {images['train']} training, {images['test']} test"
-    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    measured = ("val\nacc.", "val\nlength", "in\nplay", "weights", "fidelity", "worst", "fit\ns", "test\nacc.")
+    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
     asked = [f"{name}\nasked" if name in ("fidelity", "weights") else name for name in varied]
-    for heading in ("", *asked, *measured):
-        table.add_column(heading, justify="right", no_wrap=heading != "dispersion" and not heading.endswith("acc."))
+    for heading in ("", *asked, *MEASURED):
+        wraps = heading == "dispersion" or heading.endswith("acc.")
+        table.add_column(heading, justify="right", no_wrap=not wraps, min_width=5 if wraps else None)
     front, ranked = results.front(), results.ranked()
     for outcome in ranked[:MOST_ROWS]:
         mark = "->" if outcome is chosen else "*" if outcome in front else ""
@@ -199,7 +201,7 @@ def _table(results: Sweep, chosen: Outcome | None) -> Table:
     table.caption = (
         "->: recommended; *: on the front: none is both shorter and more accurate\n"
         "in play: concepts with a weight for any class; weights: per class\n"
-        "fidelity, worst: correlation of concepts with their own texts on validation images, mean and least"
+        "fidelity, worst: correlation of concepts with their texts, on validation"
     )
     table.caption += f"\naccuracy: mean of {seeds} seeds, worst to best below" if seeds > 1 else ""
     table.caption += f"\n{more} more rows are in sweep.csv" if more > 0 else ""
@@ -214,7 +216,6 @@ def _measures(outcome: Outcome) -> tuple[str, ...]:
         f"{outcome.mean('weights_per_class'):.1f}",
         f"{outcome.mean('validation_fidelity'):.2f}",
         f"{outcome.mean('validation_min_fidelity'):.2f}",
-        f"{outcome.mean('fit_seconds'):.1f}",
         _accuracy(outcome, "test_accuracy"),
     )
 

@@ -65,7 +65,7 @@ def accuracies(comparison: Comparison) -> Figure:
     axes.set_yticks(range(len(comparison.rows)))
     axes.set_yticklabels([row.title for row in comparison.rows], parse_math=False)
     axes.set_ylim(len(comparison.rows) - 0.4, -0.6)
-    axes.margins(x=0.12)
+    axes.margins(x=0.22 if gaps else 0.12)
     label_axes(axes, f"test accuracy, % (95 % intervals, {comparison.images} images)", "")
     axes.tick_params(axis="y", length=0)
     axes.set_title(f"At {comparison.length:g} concepts per image; CCR: {comparison.settings}", loc="left", fontsize=11)

@@ -56,6 +56,8 @@ EXPLANATIONS = (
     Column("ASR, %", lambda row: _percent(row.sparsity)),
     Column("ACED", lambda row: _number(row.deviation, 3)),
     Column("kept, %", lambda row: NOTHING if row.retention is None else f"{100 * row.retention:.0f}"),
+)
+CUT = (
     *(Column(f"acc @{k}", lambda row, k=k: _at(row.accuracy_at, k)) for k in (1, 3, 5)),  # type: ignore[misc]
     *(Column(f"NEC {k}", lambda row, k=k: _at(row.nec, k)) for k in (1, 3, 5)),  # type: ignore[misc]
     Column("ANEC", lambda row: _percent(row.anec)),
@@ -66,7 +68,7 @@ COST = (
     Column("encode, us/image", lambda row: f"{1e6 * row.encode_seconds:.0f}"),
     Column("validation accuracy, %", lambda row: _percent(row.validation_accuracy)),
 )
-TABLES = {"Accuracy": ACCURACY, "Explanations": EXPLANATIONS, "Cost": COST}
+TABLES = {"Accuracy": ACCURACY, "Explanations": EXPLANATIONS, "Cut explanations": CUT, "Cost": COST}
 LEGEND = (
     "Means over seeds. Intervals: paired bootstrap over test images. length: concepts per image (dense codes: with a "
     "nonzero contribution to the predicted class); in play: concepts that contribute to any class; weights: per "
