@@ -1,52 +1,86 @@
-"""Do codes mean what their names say? On CUB, against attributes that people saw.
+"""Do codes and explanations mean what their names say? On CUB, against attributes that people saw.
 
-    python -m benchmarks.attributes [--shared ../shared]
+    python -m benchmarks.attributes [--length 20] [--seeds 1] [--shared ../shared]
 
-Concepts are CUB's own attributes in words. For each: the AUC with which a class's mean code on test images tells the
-classes that half of the annotators saw it in from the others; mean over attributes, with its interval, where
-refinement starts and where it ends. Controls stand in for the attributes one by one: unrelated words, random vectors.
+Concepts are CUB's own attributes in words. Truth: of the five largest positive contributions of concepts that a test
+image shows, the share that half of the annotators saw in its class; its interval is over classes, and that of the
+difference to the first row draws the same classes for both. AUC: how well a class's mean code tells the classes that
+have an attribute from the others, mean over attributes; with its interval over attributes. Controls stand in for the
+attributes one by one: unrelated words, random vectors. Test images choose nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.private_data import add_shared_option, require
-from ccr import ConceptClassifier, Concepts, HardThreshold, Symmetric
+from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.data.encoders import load_encoder
 from ccr.data.vocab import embed_concepts, random_words
 from ccr.models.rivals import random_unit_concepts
-from ccr.study.experiments.attributes import Agreement, agreement_before_and_after
+from ccr.study.experiments import Part
+from ccr.study.experiments.attributes import Truth, agreement_before_and_after, model_truth, truth_difference
 
-LENGTHS = (5, 10, 20)
-DISPERSIONS: dict[str, Any] = {"none": None, "symmetric 0.9": Symmetric(0.9)}
+#: Settings by name; codes are one-sided unless a `coder` says otherwise. The first row is what the others' truth is
+#: compared with.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "radius 0.1, both signs": {"radius": 0.1, "coder": {"sign": "both"}},
+    "radius 0.1": {"radius": 0.1},
+    "the defaults": {"coder": {}},
+    **{f"fidelity {least:g}": {"fidelity": least} for least in (1.0, 0.98, 0.955, 0.875)},
+    "fidelity 0.875, 5 weights": {"fidelity": 0.875, "weights_per_class": 5},
+}
+POSITIVE = {"sign": "positive"}
+HEADINGS = (
+    "concepts", "setting", "accuracy, %", "truth", "less the first", "AUC before", "AUC after", "fidelity", "in play"
+)  # fmt: skip
+
+
+class Birds(NamedTuple):
+    """Both splits of CUB, and which class has which attribute (classes, attributes)."""
+
+    train: Part
+    test: Part
+    seen: np.ndarray
+
+
+class Row(NamedTuple):
+    """Means over seeds of one setting; the truth is that of the first seed."""
+
+    truth: Truth
+    numbers: np.ndarray
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--length", type=float, default=20, help="concepts per image")
+    parser.add_argument("--seeds", type=int, default=1)
     add_shared_option(parser)
-    data = np.load(require(parser.parse_args().shared / "embeddings" / "cub.npz"))
-    truth = data["attributes"] >= 50
-    used = np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
-    truth, names = truth[:, used], [phrase(str(data["attribute_names"][column])) for column in used]
-    encoder = load_encoder("bundled")
-    concepts = embed_concepts(names, encoder)
-    kinds = {
-        "CUB's attributes": concepts,
-        "random words": embed_concepts(random_words(len(names), seed=0, exclude=names), encoder),
-        "random vectors": random_unit_concepts(concepts, seed=0),
-    }
-    print(f"{len(names)} attributes, {int((~data['is_train']).sum())} test images\n")
-    print("| length | dispersion | concepts | accuracy, % | AUC before | AUC after |\n|--:|---|---|--:|--:|--:|")
-    for length in LENGTHS:
-        for spread, dispersion in DISPERSIONS.items():
-            for kind, chosen in kinds.items():
-                cells = _measure(chosen, data, truth, length=length, dispersion=dispersion)
-                print(f"| {length} | {spread} | {kind} | {cells} |", flush=True)
+    given = parser.parse_args()
+    birds, names = read_birds(np.load(require(given.shared / "embeddings" / "cub.npz")))
+    base = birds.seen[birds.test.y].mean()
+    print(f"{len(names)} attributes, {len(birds.test.y)} test images, length {given.length:g}")
+    print(f"named at random, {base:.3f} would be true\n\n| {' | '.join(HEADINGS)} |")
+    print(f"|---|---|{'--:|' * (len(HEADINGS) - 2)}")
+    first: Truth | None = None
+    for kind, concepts in _kinds(names).items():
+        for setting, options in SETTINGS.items():
+            row = _measured(concepts, birds, given.length, range(given.seeds), **options)
+            first = first or row.truth
+            print(f"| {kind} | {setting} | {_cells(row, first)} |", flush=True)
+
+
+def read_birds(data: Any) -> tuple[Birds, list[str]]:
+    """CUB with those attributes that half of the annotators saw in some classes and not in all, and their names."""
+    seen = data["attributes"] >= 50
+    used = np.flatnonzero(seen.any(axis=0) & ~seen.all(axis=0))
+    X, y, train = data["X"], data["y"].astype(int), data["is_train"]
+    names = [phrase(str(data["attribute_names"][column])) for column in used]
+    return Birds(Part(X[train], y[train]), Part(X[~train], y[~train]), seen[:, used]), names
 
 
 def phrase(name: str) -> str:
@@ -56,16 +90,37 @@ def phrase(name: str) -> str:
     return re.sub(r"[_-]", " ", f"{value} {part.replace('_color', '')}")
 
 
-def _measure(concepts: Concepts, data: Any, truth: np.ndarray, *, length: int, dispersion: Any) -> str:
-    X, y, train = data["X"], data["y"].astype(int), data["is_train"]
-    model = ConceptClassifier(concepts, coder=HardThreshold(length=length), dispersion=dispersion, random_state=0)
-    model.fit(X[train], y[train])
-    before, after = agreement_before_and_after(model, X[~train], y[~train], truth)
-    return f"{100 * model.score(X[~train], y[~train]):.1f} | {_text(before)} | {_text(after)}"
+def _kinds(names: list[str]) -> dict[str, Concepts]:
+    encoder = load_encoder("bundled")
+    concepts = embed_concepts(names, encoder)
+    return {
+        "CUB's attributes": concepts,
+        "random words": embed_concepts(random_words(len(names), seed=0, exclude=names), encoder),
+        "random vectors": random_unit_concepts(concepts, seed=0),
+    }
 
 
-def _text(agreement: Agreement) -> str:
-    return f"{agreement.auc:.3f} ({agreement.interval.low:.3f} to {agreement.interval.high:.3f})"
+def _measured(
+    concepts: Concepts, birds: Birds, length: float, seeds: range, *, coder: Any = POSITIVE, **options: Any
+) -> Row:
+    codes, test = HardThreshold(length=length, **coder), birds.test
+    truths, numbers = [], []
+    for seed in seeds:
+        model = ConceptClassifier(concepts, coder=codes, random_state=seed, **options).fit(*birds.train)
+        found = model.evaluate(*test)
+        before, after = agreement_before_and_after(model, *test, birds.seen)
+        truths.append(model_truth(model, *test, birds.seen))
+        numbers.append([found.accuracy, before.auc, after.auc, found.fidelity.mean, found.in_play])
+    return Row(truths[0], np.mean(numbers, axis=0))
+
+
+def _cells(row: Row, first: Truth) -> str:
+    accuracy, before, after, fidelity, playing = row.numbers
+    share, (low, high) = row.truth.share, row.truth.interval
+    apart, ends = truth_difference(row.truth, first)
+    gained = "" if row.truth is first else f"{apart:+.3f} ({ends.low:+.3f} to {ends.high:+.3f})"
+    cells = f"{100 * accuracy:.1f} | {share:.3f} ({low:.3f} to {high:.3f}) | {gained}"
+    return f"{cells} | {before:.3f} | {after:.3f} | {fidelity:.3f} | {playing:.1f}"
 
 
 if __name__ == "__main__":

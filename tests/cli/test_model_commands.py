@@ -22,12 +22,15 @@ def test_audit_with_and_without_images(model: Path, workspace: Path) -> None:
     assert alone["images"] == 0
     seen = as_json("audit", model, workspace / "store")
     assert seen["images"] > 0  # type: ignore[operator]
+    assert alone["fidelity"]["min"] <= alone["fidelity"]["mean"] <= 1  # type: ignore[index]
+    assert seen["fidelity"] == as_json("evaluate", model, workspace / "store")["fidelity"]
     flags = [bool(item["flags"]) for item in seen["concepts"]]  # type: ignore[index, union-attr]
     assert flags == sorted(flags, reverse=True), "flagged first"
     for arguments in ([], [workspace / "store", "--split", "train"]):
         done = run("audit", model, *arguments, "--top", 50)
         assert done.exit_code == 0  # type: ignore[attr-defined]
-        assert "concepts flagged" in done.stdout  # type: ignore[attr-defined]
+        assert "concepts flagged; mean fidelity" in done.stdout  # type: ignore[attr-defined]
+        assert ("gained" in done.stdout) == bool(arguments)  # type: ignore[attr-defined]
 
 
 def test_edits_make_a_new_model_with_a_log(model: Path, workspace: Path, tmp_path: Path) -> None:

@@ -27,11 +27,14 @@ def test_the_names_in_the_help_are_the_methods() -> None:
 
 def test_compare_writes_tables_and_figures_and_does_nothing_twice(workspace: Path, tmp_path: Path) -> None:
     options = ("--concepts", workspace / "concepts.txt", "--length", 4, "--seeds", 2, "--epochs", 3, "--out", tmp_path)
-    methods = "ccr,baseline,ip-omp,label-free,splice,probe,zero-shot,random-words,random-vectors"
+    methods = "ccr,baseline,ip-omp,label-free,splice,probe,zero-shot"
     found: Any = as_json("compare", workspace / "store", *options, "--methods", methods)
     # The tiny encoder knows no real word: all random words are one to it. The others stand.
     assert {failure["method"] for failure in found["failures"]} == {"random-words"}
-    assert [row["method"] for row in found["methods"]] == methods.replace("random-words,", "").split(",")
+    assert [row["method"] for row in found["methods"]] == [*methods.split(","), "random-vectors"]
+    (gap,) = found["meaning_gaps"]
+    assert gap["gap"] == pytest.approx(found["methods"][0]["accuracy"] - found["methods"][-1]["accuracy"])
+    assert gap["interval"][0] <= gap["gap"] <= gap["interval"][1]
     assert set(found["files"]) == {
         "results.json", "results.csv", "results.md", "accuracies.png", "cut.png", "by_epoch.png"
     }  # fmt: skip
@@ -49,6 +52,7 @@ def test_compare_writes_tables_and_figures_and_does_nothing_twice(workspace: Pat
     assert done.exit_code == 0
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()} == kept
     assert "random vectors" in done.stdout
+    assert "Meaning gap of CCR" in done.stdout
     assert str(tmp_path) in done.stdout.replace("\n", "")
 
 
@@ -58,6 +62,8 @@ def test_compare_refuses(
     common = ["compare", workspace / "store", "--concepts", workspace / "concepts.txt", "--out", tmp_path / "out"]
     assert exit_code([*common, "--methods", "lasso"], monkeypatch) == 1
     assert "no method 'lasso'" in capsys.readouterr().err
+    assert exit_code([*common, "--fidelity", 0.9, "--radius", 0.1], monkeypatch) == 2
+    assert "give a fidelity or a radius" in " ".join(capsys.readouterr().err.split())
     assert exit_code([*common, "--length", 99], monkeypatch) == 1
     assert "number of concepts" in capsys.readouterr().err
     assert not (tmp_path / "out" / "results.json").exists()

@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +87,24 @@ def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path:
     assert "No setting has at most 1 concepts" in none.output  # type: ignore[attr-defined]
 
 
+def test_a_sweep_over_fidelity_and_weights_leads_to_its_own_model(workspace: Path, tmp_path: Path) -> None:
+    grid = ("--over", "fidelity=0.8,1", "--over", "weights=2", "--over", "radius=0.1", "--over", "sign=positive")
+    typed = arguments(workspace, tmp_path, *grid, "--epochs", 3)
+    done = run(*typed)
+    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    for heading in ("fidelity", "worst", "weights", "play"):
+        assert heading in done.stdout  # type: ignore[attr-defined]
+    found: Any = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
+    assert not found["failed"]
+    assert all(result["weights_per_class"]["mean"] <= 2 for result in found["results"])
+    faithful = [r["test_fidelity"]["mean"] for r in found["results"] if r["setting"]["fidelity"] == 1]
+    assert faithful == pytest.approx([1.0], abs=1e-3)
+    drawn = found["recommended"]["setting"]["radius"] is not None
+    assert (tmp_path / "radii.png").exists() == drawn
+    fitted: Any = as_json(*shlex.split(found["recommended"]["command"])[1:])["results"]
+    assert list(fitted.values())[-1]["accuracy"] == found["recommended"]["runs"][0]["test_accuracy"]
+
+
 @pytest.mark.parametrize(
     "over",
     [
@@ -93,6 +112,8 @@ def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path:
         ["--over", "width=3"],
         ["--over", "length=ten"],
         ["--over", "radius="],
+        ["--over", "fidelity=2"],
+        ["--over", "weights=0"],
         ["--over", "length=5", "--over", "length=6"],
         ["--over", "length=5", "--over", "threshold=0.1"],
         ["--over", "center=none,data", "--no-center"],

@@ -411,7 +411,8 @@ def test_views_of_a_model_agree_with_its_codes(model: ConceptClassifier, digits:
     assert drift.n == len(X)
     lengths = [sum(getattr(one, side) for one in drift.concepts) / len(X) for side in ("active_before", "active_after")]
     assert lengths == pytest.approx([10, codes.nnz / len(X)], rel=1e-3)
-    assert drift.deviation == model.evaluate(X, y).deviation
+    found = model.evaluate(X, y)
+    assert (drift.deviation, drift.fidelity) == (found.deviation, found.fidelity)
     wrong = X[model.predict(X) != y][0]
     mistake = model.explain(wrong).mistake(y[model.predict(X) != y][0], view=model.view(digits.X, digits.y))
     assert mistake.is_wrong

@@ -65,14 +65,18 @@ def test_drift_marks_what_is_flagged() -> None:
     start = unit_rows(rng.normal(size=(len(NAMES), 12)))
     moved = start.copy()
     moved[0] = start[1]
-    found = audit(Concepts(NAMES, start), Concepts(NAMES, moved))
+    fidelity = np.linspace(-0.1, 1.0, len(NAMES))
+    found = audit(Concepts(NAMES, start), Concepts(NAMES, moved), fidelity=fidelity)
     assert found.flagged
-    figure = model_plots.drift(found, top=5, radius=0.5)
+    figure = model_plots.drift(found, top=5, least=0.5)
     markers = [line.get_marker() for line in figure.axes[1].lines if line.get_marker() != "None"]
     assert markers == ["D" if item.flagged else "o" for item in found.concepts[:5]]
     assert drawn(figure)
-    still = audit(Concepts(NAMES, start), Concepts(NAMES, start))
+    assert sum(patch.get_height() for patch in figure.axes[0].patches) == len(NAMES)
+    still = audit(Concepts(NAMES, start), Concepts(NAMES, start), fidelity=np.ones(len(NAMES)))
     assert drawn(model_plots.drift(still))
+    with pytest.raises(CCRError, match="knows no fidelity"):
+        model_plots.drift(audit(Concepts(NAMES, start), Concepts(NAMES, start)))
 
 
 def test_accuracy_curves_take_arrays_and_seeds() -> None:

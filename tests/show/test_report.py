@@ -102,7 +102,7 @@ def test_the_page_is_whole_and_inert(html: str) -> None:
 
 
 def test_every_section_is_there_and_every_link_leads_somewhere(html: str) -> None:
-    for title in ("Numbers", "Predictions", "Classes", "Concepts", "Drift", "Edits", "Settings"):
+    for title in ("Numbers", "Predictions", "Classes", "Concepts", "Fidelity", "Edits", "Settings"):
         assert f">{title}</h2>" in html
     ids = set(re.findall(r' id="([^"]+)"', html))
     links = set(re.findall(r'href="#([^"]+)"', html))
@@ -118,6 +118,13 @@ def test_the_headline_is_what_the_model_measures(rows: Rows) -> None:
     found = model.evaluate(rows)
     assert f"{found.accuracy:.1%}" in page
     assert "baseline" not in page
+    audited = model.audit(rows)
+    assert f"Mean fidelity {audited.fidelity.mean:.2f}, worst {audited.fidelity.min:.2f}" in page
+    for cell in (f"{found.in_play:.1f}", f"{found.weights_per_class:.1f}", f"{found.fidelity.min:.2f}"):
+        assert f">{cell}</td>" in page
+    first = audited.concepts[0]
+    assert f"{first.gained:,} images gained, {first.lost:,} lost" in page
+    assert audited.footnote in unescape(page)
     first = model.explain(
         rows[int(gallery_rows(rows.y, np.ones(len(rows), bool), np.ones(len(rows)), count=4, mistakes=False)[0])]
     )

@@ -15,10 +15,22 @@ from sklearn.linear_model import LogisticRegression
 from ccr import Concepts
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
+from ccr.models.bound import DEFAULT_RADIUS
 from ccr.study.experiments import Part
 from ccr.study.experiments.cache import RunCache
-from ccr.study.experiments.compare import METHODS, Method, Run, Task, methods_named, run_comparison, run_method
+from ccr.study.experiments.compare import (
+    METHODS,
+    Method,
+    Run,
+    Task,
+    all_methods,
+    methods_named,
+    run_comparison,
+    run_method,
+    with_controls,
+)
 from ccr.study.experiments.compare.by_epoch import curves_by_epoch
+from ccr.study.experiments.compare.comparison import summarise
 from ccr.study.experiments.compare.converged import PENALTIES, converged_head
 from ccr.study.experiments.compare.table import as_csv, markdown
 from ccr.study.experiments.compare.usage import resource_usage
@@ -69,12 +81,71 @@ def test_every_method_runs_at_the_asked_length(whole: Any, task: Task) -> None:
             assert len(row.accuracy_at) == 30
 
 
+def test_what_each_row_says_about_fidelity_and_weights(whole: Any) -> None:
+    for row in whole.rows:
+        if row.method in ("probe", "zero-shot"):
+            assert row.weights_per_class is None
+        else:
+            assert 0 < row.weights_per_class <= 40
+        if row.method in ("probe", "zero-shot", "label-free"):
+            assert row.fidelity is row.min_fidelity is None
+        else:
+            assert row.min_fidelity <= row.fidelity <= 1 + 1e-6
+    # Concepts that neither moved nor were dispersed see what their texts see.
+    assert whole.row("baseline-none").min_fidelity == pytest.approx(1.0, abs=1e-3)
+    assert whole.row("ccr-none").fidelity > whole.row("ccr-unbound").fidelity
+
+
+def test_the_meaning_gap_is_paired_and_against_each_control(whole: Any, task: Task) -> None:
+    gaps = {gap.control: gap for gap in whole.meaning_gaps}
+    assert list(gaps) == ["random-words", "random-vectors"]
+    for name, gap in gaps.items():
+        right = {
+            method: np.mean([run.correct() for run in whole.runs if run.method == method], axis=0)
+            for method in ("ccr", name)
+        }
+        each = right["ccr"] - right[name]
+        assert gap.gap == pytest.approx(each.mean())
+        assert gap.interval.low <= gap.gap <= gap.interval.high
+        # The normal interval of the paired differences, which the bootstrap is near.
+        half = 1.96 * each.std() / np.sqrt(len(each))
+        assert gap.interval == pytest.approx((gap.gap - half, gap.gap + half), abs=0.3 * half)
+        assert f"{100 * gap.gap:+.1f} points" in markdown(whole)
+    assert [gap["control"] for gap in json.loads(json.dumps(whole.to_dict()))["meaning_gaps"]] == list(gaps)
+    alone = summarise(whole.runs, (), methods_named(["baseline", "random-words"]), task)
+    assert alone.meaning_gaps == ()
+
+
+def test_fidelity_and_weights_hold_for_ccr_its_baseline_and_its_controls(task: Task) -> None:
+    asked = replace(task, fidelity=0.9, weights=3)
+    names = ("ccr", "baseline", "ccr-ball", "random-words", "random-vectors")
+    found = run_comparison(asked, methods_named(names), seeds=(0,))
+    assert not found.failures
+    assert found.settings == "fidelity 0.9, 3 weights per class"
+    assert all(row.weights_per_class <= 3 for row in found.rows)
+    assert all(found.row(name).fidelity > 0.85 for name in names if name != "ccr-ball")
+    assert found.row("baseline").fidelity == pytest.approx(1.0, abs=1e-3)
+    assert found.row("ccr-ball").max_deviation <= DEFAULT_RADIUS + 1e-6
+    assert len(curves_by_epoch(replace(asked, max_iter=3), seeds=(0,))) == 2
+
+
+def test_a_ball_is_not_compared_with_itself(task: Task) -> None:
+    def names(of: Task) -> list[str]:
+        return [method.name for method in all_methods(of)]
+
+    assert "ccr-ball" not in names(replace(task, radius=0.2))
+    assert "ccr-ball" in names(replace(task, fidelity=0.9))
+    assert with_controls(["probe", "ccr"]) == ["probe", "ccr", "random-words", "random-vectors"]
+    assert with_controls(["probe"]) == ["probe"]
+
+
 def test_what_each_row_says_about_moving(whole: Any) -> None:
     for name in ("baseline", "ip-omp", "omp", "splice"):
         assert whole.row(name).deviation == 0.0
         assert whole.row(name).retention == 1.0
-    assert 0 < whole.row("ccr").deviation <= whole.row("ccr").max_deviation <= 0.1 + 1e-6
-    assert whole.row("ccr-unbound").max_deviation > 0.1
+    ball = whole.row("ccr-ball")
+    assert 0 < ball.deviation <= ball.max_deviation <= DEFAULT_RADIUS + 1e-6
+    assert whole.row("ccr-unbound").max_deviation > DEFAULT_RADIUS
     assert whole.row("label-free").deviation is None
 
 
@@ -171,7 +242,7 @@ def test_tables_say_what_was_found(whole: Any) -> None:
     assert float(lines[0]["accuracy"]) == whole.rows[0].accuracy
     assert lines[[row.method for row in whole.rows].index("probe")]["length"] == ""
     text = markdown(whole)
-    assert text.count("| CCR |") == 3
+    assert text.count("| CCR |") == 4
     assert f"{100 * whole.rows[0].accuracy:.1f}" in text
 
 
@@ -199,6 +270,8 @@ def test_memory_and_time_of_a_block() -> None:
 def test_bad_tasks_are_refused(task: Task) -> None:
     with pytest.raises(CCRError, match="length from 1 to the number of concepts, 40, got 50"):
         replace(task, length=50)
+    with pytest.raises(CCRError, match="give a fidelity or a radius"):
+        replace(task, fidelity=0.9, radius=0.1)
     with pytest.raises(CCRError, match="class that the training images have not: 'digit 99'"):
         replace(task, test=Part(task.test.X, np.full(len(task.test.y), "digit 99")))
     with pytest.raises(CCRError, match="no method 'lasso'"):

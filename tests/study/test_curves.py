@@ -26,7 +26,7 @@ def bench(digits: Data) -> Workbench:
 
 
 def test_training_curves_follow_the_test_split_to_the_last_epoch(bench: Workbench, digits: Data) -> None:
-    curves = training_curves(bench, length=6, radius=0.2, seeds=(0, 1))
+    curves = training_curves(bench, length=6, settings={"radius": 0.2}, seeds=(0, 1))
     assert [(curve.name, curve.seed) for curve in curves] == [("baseline", 0), ("baseline", 1), ("CCR", 0), ("CCR", 1)]
     assert all(len(curve.history) == 4 for curve in curves)
     model = bench.fit("again", coder=HardThreshold(length=6), radius=0.2, random_state=0)

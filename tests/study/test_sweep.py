@@ -28,8 +28,9 @@ from tests.conftest import Data
 IMAGES = {"train": 200, "validation": 50, "test": 70}
 
 
-def run(accuracy: float, length: float, *, seed: int = 0, deviation: float = 0.0) -> Run:
-    return Run(seed, accuracy, length, 1 - accuracy, length, deviation, deviation, 1.0, 0.1, 3)
+def run(accuracy: float, length: float, *, seed: int = 0, fidelity: float | None = 0.9) -> Run:
+    measured = (accuracy, length, length, fidelity, fidelity), (1 - accuracy, length, length, fidelity, fidelity)
+    return Run(seed, *measured[0], *measured[1], 5.0, 0.0, 0.0, 1.0, 0.1, 3)
 
 
 @st.composite
@@ -41,12 +42,14 @@ def sweeps(draw: st.DrawFn) -> Sweep:
         setting = Setting(
             length=asked,
             threshold=0.001 * (number + 1) if asked is None else None,  # so that no two settings are the same
-            radius=draw(st.sampled_from([0.0, 0.1, 0.2])),
+            radius=draw(st.sampled_from([None, 0.1, 0.2])),
             dispersion=f"symmetric:0.{number + 1}",
         )
         length = draw(st.sampled_from([4.0, 10.0, 10.1, 10.2, 10.3, 20.0]))
+        fidelity = draw(st.sampled_from([None, 0.8, 0.9]))
         hits = draw(st.lists(st.integers(35, 50), min_size=1, max_size=2))
-        outcomes.append(Outcome(setting, tuple(run(hit / 50, length, seed=seed) for seed, hit in enumerate(hits))))
+        runs = tuple(run(hit / 50, length, seed=seed, fidelity=fidelity) for seed, hit in enumerate(hits))
+        outcomes.append(Outcome(setting, runs))
     return Sweep(tuple(outcomes), (), IMAGES)
 
 
@@ -81,8 +84,9 @@ def test_the_recommendation_is_the_best_on_validation(sweep: Sweep, at_most: flo
     for other in allowed:
         assert accuracy(found) >= accuracy(other)
         if accuracy(found) == accuracy(other):
-            assert found.setting.radius <= other.setting.radius
-            if found.setting.radius == other.setting.radius:
+            own, others = (outcome.runs[0].validation_fidelity or 0.0 for outcome in (found, other))
+            assert own >= others
+            if own == others:
                 assert length(found) <= length(other)
 
 
@@ -110,14 +114,28 @@ def test_axes_and_grids() -> None:
     ]
     threshold = grid([parse_axis("threshold=0.1")], Setting(center="none"))[0]
     assert (threshold.length, threshold.threshold, threshold.center) == (None, 0.1, "none")
-    assert threshold.name == "threshold 0.1, radius 0.1, dispersion symmetric:0.9, center none, sign both"
+    assert threshold.name == "threshold 0.1, center none"  # the rest is the classifier's own
+
+
+def test_fidelity_and_radius_are_alternatives() -> None:
+    axes = [parse_axis("fidelity=0.9,1"), parse_axis("weights=3,all"), parse_axis("radius=0.1")]
+    made = grid(axes)
+    assert [(s.fidelity, s.radius, s.weights) for s in made] == [
+        (0.9, None, 3), (0.9, None, "all"), (1.0, None, 3), (1.0, None, "all"), (None, 0.1, 3), (None, 0.1, "all")
+    ]  # fmt: skip
+    few, every = made[0].parameters(), made[1].parameters()
+    assert (few["fidelity"], few["weights_per_class"], every["weights_per_class"]) == (0.9, 3, None)
+    assert "radius" not in few
+    assert "weights_per_class" not in grid(axes[:1])[0].parameters()
+    assert shlex.join(made[0].arguments()) == "--length 12 --fidelity 0.9 --weights 3 --center"
+    assert "--weights" not in made[1].arguments()
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("length", "NAME=VALUE"),
-        ("width=3", "length, threshold, radius, dispersion, center, sign, got 'width=3'"),
+        ("width=3", "length, threshold, fidelity, radius, weights, dispersion, center, sign, got 'width=3'"),
         ("=3", "NAME one of"),
         ("length=", "every value"),
         ("length=5,,10", "every value"),
@@ -129,6 +147,10 @@ def test_axes_and_grids() -> None:
         ("radius=-0.1", r"in \[0, 2\], got '-0.1'"),
         ("radius=2.1", r"in \[0, 2\], got '2.1'"),
         ("radius=nan", "got 'nan'"),
+        ("fidelity=1.1", r"in \[0, 1\], got '1.1'"),
+        ("weights=0", "per class >= 1, or all, got '0'"),
+        ("weights=2.5", "per class >= 1, or all, got '2.5'"),
+        ("weights=some", "per class >= 1, or all, got 'some'"),
         ("threshold=-1", ">= 0, got '-1'"),
         ("dispersion=wild", "got 'wild'"),
         ("dispersion=none:3", "got 'none:3'"),
@@ -207,6 +229,10 @@ def test_measures_are_those_of_the_model_itself(digits: Data, parts: dict[str, P
         validation, test = model.evaluate(*parts["val"]), model.evaluate(*parts["test"])
         assert (run.seed, run.validation_accuracy, run.test_accuracy) == (seed, validation.accuracy, test.accuracy)
         assert (run.validation_length, run.test_length) == (validation.length, test.length)
+        assert (run.validation_in_play, run.test_in_play) == (validation.in_play, test.in_play)
+        assert (run.validation_fidelity, run.validation_min_fidelity) == validation.fidelity
+        assert (run.test_fidelity, run.test_min_fidelity) == test.fidelity
+        assert run.weights_per_class == test.weights_per_class
         assert (run.mean_deviation, run.max_deviation) == test.deviation
         assert (run.retention, run.epochs) == (test.retention, 2)
     summary = found.outcomes[0].summary()["test_accuracy"]
@@ -349,6 +375,8 @@ def test_the_papers_sweeps_hold_lambda_and_are_remembered(
     assert fixed_lambda(digits.concepts, **work) == found
     with pytest.raises(Refitted):
         fixed_lambda(digits.concepts, **{**work, "like": Setting(length=12.0, radius=0.2)})
+    with pytest.raises(CCRError, match="bounds fidelity instead"):
+        fixed_lambda(digits.concepts, **{**work, "like": Setting(length=12.0, fidelity=0.9)})
 
 
 def test_given_thresholds_and_radii_are_drawn(digits: Data, parts: dict[str, Part]) -> None:
@@ -371,7 +399,7 @@ def test_the_figure_shows_every_outcome_on_both_splits() -> None:
     made = [
         Outcome(
             Setting(length=size, radius=0.1, dispersion=kind, center=center),
-            (run(0.5 + size / 50, size, deviation=0.1), run(0.55 + size / 50, size, seed=1)),
+            (run(0.5 + size / 50, size, fidelity=0.8), run(0.55 + size / 50, size, seed=1)),
         )
         for size in (5.0, 10.0)
         for kind, center in kinds

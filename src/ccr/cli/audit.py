@@ -1,4 +1,4 @@
-"""`ccr audit`: are refined concepts still what their names say?"""
+"""`ccr audit`: do refined concepts still see what their names say?"""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from ccr.cli.common import Json, console, print_json
 from ccr.cli.common_data import split_of
 
 if TYPE_CHECKING:
-    from ccr.core.explain import Audit, ConceptDrift, Neighbour
+    from ccr.core.explain import Audit, ConceptDrift
 
 
 def audit(
     model: Annotated[Path, typer.Argument(help="Folder of a model.")],
-    store: Annotated[Path | None, typer.Argument(help="Store: also compare the images that show a concept.")] = None,
+    store: Annotated[
+        Path | None, typer.Argument(help="Store: measure on its images, and list those gained and lost.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of concepts to show.")] = 20,
     split: Annotated[
         str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show how far each concept moved in refinement and whether it is still itself, doubtful ones first.
+    """Show whether each concept still sees what its text sees, doubtful ones first.
+
+    Its fidelity is the correlation of its scores with those of its own text, on the images of a store, or, without one,
+    as measured on the training images. With a store also the images gained and lost: those that show the concept only
+    by the model, or only by its text, at the same number of concepts per image.
 
     Example: `ccr audit photos-model photos-store --top 10`
     """
@@ -46,40 +52,36 @@ def audit(
 
 
 def _table(drift: Audit, top: int) -> Table:
-    table = Table(
-        title=f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged; mean deviation "
-        f"{drift.deviation.mean:.3f}, most {drift.deviation.max:.3f}; {drift.retention:.0%} retained",
-        title_justify="left",
-    )
+    known = drift.fidelity
+    said = "fidelity unknown" if known is None else f"mean fidelity {known.mean:.2f}, worst {known.min:.2f}"
+    title = f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged; {said}"
+    table = Table(title=title, title_justify="left")
     table.add_column("concept", overflow="fold")
     table.add_column("flags")
-    for heading in ("moved", "images", "same") if drift.n else ("moved",):
+    for heading in ("fidelity", "images", "gained", "lost", "same") if drift.n else ("fidelity",):
         table.add_column(heading, justify="right")
-    table.add_column("nearest", overflow="fold")
     for item in drift.concepts[:top]:
-        table.add_row(*_cells(item, with_images=bool(drift.n)))
+        table.add_row(*_cells(item))
     return table
 
 
-def _cells(item: ConceptDrift, *, with_images: bool) -> list[str]:
+def _cells(item: ConceptDrift) -> list[str]:
     flags = f"[dark_orange3]{', '.join(item.flags)}[/dark_orange3]" if item.flags else ""
-    images = [f"{item.active_before} > {item.active_after}", f"{item.overlap:.0%}"] if with_images else []
-    before, after = _nearest(item.nearest_before), _nearest(item.nearest_after)
-    near = before if before == after else f"{before}, now {after}"
-    return [escape(item.concept), flags, f"{item.deviation:.3f}", *images, near]
-
-
-def _nearest(neighbours: tuple[Neighbour, ...]) -> str:
-    return escape(neighbours[0].concept) if neighbours else ""
+    fidelity = "" if item.fidelity is None else f"{item.fidelity:.2f}"
+    counts = (item.active_after, item.gained, item.lost)
+    images = [] if item.overlap is None else [*map(str, counts), f"{item.overlap:.0%}"]
+    return [escape(item.concept), flags, fidelity, *images]
 
 
 def _legend(drift: Audit) -> None:
     from ccr.core.explain.drift import FLAGS
 
+    where = f"these {drift.n} images" if drift.n else "the training images"
+    lines = [f"fidelity: correlation of a concept's scores with those of its own text, on {where}"]
     if drift.n:
-        legend = f"images: those that show the concept before and after refinement, of {drift.n}; "
-        console.print(legend + "same: those of both times / of either", style="dim", highlight=False)
+        lines.append("images: those that show the concept; gained: only by the model; lost: only by its text")
+        lines.append("same: those that show it by both / by either")
     present = {flag for item in drift.concepts for flag in item.flags}
-    for flag, meaning in FLAGS.items():
-        if flag in present:
-            console.print(f"flag {flag}: {meaning}", style="dim", highlight=False)
+    lines += [f"flag {flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in present]
+    for line in [*lines, drift.footnote]:
+        console.print(line, style="dim", highlight=False)

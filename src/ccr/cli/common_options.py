@@ -26,6 +26,17 @@ def chosen_coder(length: float | None, threshold: float | None, sign: Any = "bot
     return HardThreshold(length=12 if length is None else length, sign=sign)
 
 
+def chosen_bound(fidelity: float | None, radius: float | None) -> dict[str, float | None]:
+    """--fidelity or --radius, or neither."""
+    from ccr.models.bound import chosen_radius
+
+    try:
+        chosen_radius(radius, fidelity)
+    except CCRError as error:
+        raise typer.BadParameter(str(error)) from None
+    return {"fidelity": fidelity, "radius": radius}
+
+
 def chosen_dispersion(text: str) -> Dispersion | None:
     """The dispersion of --dispersion."""
     from ccr.core.space import parse_dispersion

@@ -15,23 +15,25 @@ if TYPE_CHECKING:
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
-    """One row per model: accuracy with its interval, length, concepts in play, fidelity."""
-    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    """One row per model: accuracy with its interval, length, concepts in play, weights per class, fidelity."""
+    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("model", no_wrap=True)
-    for heading in ("accuracy", "95 % interval", "length", "in play", "fidelity"):
+    for heading in ("accuracy", "95 %\ninterval", "length", "in\nplay", "weights", "fidelity", "worst"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, evaluation in evaluations.items():
         table.add_row(
             escape(name),
             f"{evaluation.accuracy:.1%}",
-            f"{evaluation.interval.low:.1%}-{evaluation.interval.high:.1%}",
+            f"{100 * evaluation.interval.low:.1f}-{100 * evaluation.interval.high:.1f}",
             f"{evaluation.length:.1f}",
             f"{evaluation.in_play:.1f}",
+            f"{evaluation.weights_per_class:.1f}",
             f"{evaluation.fidelity.mean:.2f}",
+            f"{evaluation.fidelity.min:.2f}",
         )
     table.caption = (
         "length: concepts per image; in play: those with a weight for any class\n"
-        "fidelity: correlation of concepts with their own texts, over these images"
+        "weights: per class; fidelity, worst: correlation of concepts with their texts"
     )
     return table
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ccr.cli.common import Json, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
+from ccr.cli.common_options import chosen_bound
 
 if TYPE_CHECKING:
     from ccr.study.experiments.compare import Comparison
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 #: As in `ccr.study.experiments.compare.METHODS`, which is not imported for a help text.
 NAMES = (
-    "ccr", "baseline", "ccr-angular", "baseline-angular", "ccr-none", "baseline-none", "ccr-unbound", "ip-omp",
-    "omp", "label-free", "splice", "probe", "zero-shot", "random-words", "random-vectors",
+    "ccr", "baseline", "ccr-ball", "ccr-angular", "baseline-angular", "ccr-none", "baseline-none", "ccr-unbound",
+    "ip-omp", "omp", "label-free", "splice", "probe", "zero-shot", "random-words", "random-vectors",
 )  # fmt: skip
 
 
@@ -32,7 +33,17 @@ def compare(
     ] = None,
     length: Annotated[float, typer.Option(min=1, help="Concepts per image, for every method.")] = 12,
     seeds: Annotated[int, typer.Option(min=1, help="How many times each method is fitted.")] = 5,
-    radius: Annotated[float, typer.Option(help="How far CCR may move a concept.")] = 0.1,
+    fidelity: Annotated[
+        float | None,
+        typer.Option(help="Least correlation, 0 to 1, of CCR's concepts with their own texts, in the images' metric."),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="Instead: how far CCR may move a concept. Default of both: as `ccr fit`.")
+    ] = None,
+    weights: Annotated[
+        int | None,
+        typer.Option(min=1, help="Weights per class of CCR, baseline and controls. Default: as `ccr fit`."),
+    ] = None,
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes of CCR and baseline. Default: as many as help.")
@@ -48,25 +59,34 @@ def compare(
     of train), has its head solved to convergence, and is measured on `test`. Finished runs are kept in the folder: the
     same command goes on where it was stopped. A method that fails is listed with its reason; the others stand.
 
+    With CCR always come its controls, random words and random vectors in place of the concepts, at the same settings;
+    the meaning gap is its accuracy less theirs. The rows "ball" are CCR as in the paper, whatever --fidelity is. With
+    --weights a head is kept as trained, since a solved one would have all weights.
+
     Example: `ccr compare photos-store --concepts concepts.txt --length 10 --out comparison`
+
+    What names are worth in short explanations: `--methods ccr,probe --fidelity 0.95 --weights 3`
     """
     from ccr.data.store import EmbeddingStore
+    from ccr.study.experiments import compare as study
     from ccr.study.experiments.cache import RunCache
-    from ccr.study.experiments.compare import curves_by_epoch, methods_named, run_comparison, store_task
 
-    chosen = methods_named([name.strip() for name in methods.split(",")] if methods else None)
+    names = [name.strip() for name in methods.split(",")] if methods else None
+    named = None if names is None else study.methods_named(study.with_controls(names))
+    bound = chosen_bound(fidelity, radius)
     opened = EmbeddingStore.open(store)
-    options = {"length": length, "radius": radius, "center": "data" if center else None, "max_iter": epochs}
-    task = store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), **options)
+    options = {"length": length, "weights": weights, "center": "data" if center else None, "max_iter": epochs}
+    task = study.store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), **options, **bound)
+    chosen = study.all_methods(task) if named is None else named
     cache = RunCache(out / "runs")
     with fitting(silent=as_json) as tell:
-        comparison = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell)
-        drawn = curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
+        comparison = study.run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell)
+        drawn = study.curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
     files = write_files(out, _files(comparison, drawn))
     if as_json:
         print_json({"out": str(out), "files": files, **comparison.to_dict()})
         return
-    _show(comparison, f"{task.train.X.shape[0]} training images, {len(task.concepts)} concepts")
+    _show(comparison, f"{task.train.X.shape[0]} training images, {len(task.concepts)} concepts; CCR: {task.described}")
     console.print(f"Tables and figures are in {escape(str(out))}: {', '.join(files)}")
 
 
@@ -89,7 +109,7 @@ def _files(comparison: Comparison, curves: list[Curve]) -> dict[str, bytes]:
 
 def _show(comparison: Comparison, what: str) -> None:
     """The tables, and what could not be run."""
-    from ccr.study.experiments.compare.table import LEGEND, TABLES
+    from ccr.study.experiments.compare.table import LEGEND, TABLES, meaning
 
     for title, columns in TABLES.items():
         where = f", {comparison.images} test images, {what}" if columns is next(iter(TABLES.values())) else ""
@@ -100,6 +120,8 @@ def _show(comparison: Comparison, what: str) -> None:
         for row in comparison.rows:
             table.add_row(escape(row.title), *(column.text(row) for column in columns))
         console.print(table)
+    if comparison.meaning_gaps:
+        console.print(escape(meaning(comparison)), highlight=False)
     note(LEGEND)
     for failure in comparison.failures:
         note(f"{failure.method}, seed {failure.seed} could not be run: {failure.reason}")

@@ -25,7 +25,8 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a model: accuracy with its interval, length, how far concepts moved, accuracy by class.
+    """Measure a model: accuracy with its interval, length, concepts in play, weights per class, fidelity of concepts to
+    their texts, accuracy by class.
 
     Example: `ccr evaluate photos-model photos-store --split test`
     """

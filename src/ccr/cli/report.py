@@ -52,7 +52,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one page that stands alone: numbers against baseline and linear probe, explained predictions, classes,
-    drift of the concepts, edits, and the settings to make it again.
+    fidelity of the concepts to their texts, edits, and the settings to make it again.
 
     Without --baseline, one is fitted on the split `train`: the model's settings, concepts stay.
 
@@ -109,6 +109,9 @@ def _controls(
     elif given is None and fit:
         unfitted = ConceptClassifier(**unrefined(settings))
         baseline = fit_on(unfitted, store, "fitting a baseline", tell).model_
+        left_out = len(model.model_.provenance.left_out)
+        if left_out:
+            notes.append(f"The baseline has the concepts that the model kept, without the {left_out} that it left out.")
     if probe or (probe is None and len(train) <= MOST_PROBED):
         return Controls(baseline, _probe(train, rows, notes, tell), notes)
     if probe is None:

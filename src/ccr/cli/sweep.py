@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 FIGURE_EPOCHS = 15
 #: More rows than this are only in sweep.csv.
 MOST_ROWS = 40
+#: Headings of what was measured.
+MEASURED = ("val\nacc.", "val\nlength", "in\nplay", "weights", "fidelity", "worst", "test\nacc.")
 
 
 def sweep(
@@ -33,7 +35,9 @@ def sweep(
     over: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME=VALUE,...", help="An axis of the grid: length or threshold, radius, dispersion, center, sign."
+            metavar="NAME=VALUE,...",
+            help="An axis of the grid: length or threshold, fidelity, radius, weights (per class), dispersion, center, "
+            "sign.",
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="Fits of every setting, with seeds 0, 1, ...")] = 1,
@@ -60,12 +64,18 @@ def sweep(
     Every combination of the --over axes is fitted on the split `train`. `val` (or, where there is none, a tenth of
     `train`, the same for all) chooses the epoch and the setting; `test` is only reported. Finished fits are kept in
     OUT/runs and not made again, so a stopped sweep continues and a grid can grow. OUT also gets sweep.json, sweep.csv,
-    pareto.png, and the paper's thresholds.png and radii.png (radius at fixed lambda).
+    pareto.png, and, unless the recommended setting bounds fidelity, the paper's thresholds.png and radii.png (radius at
+    fixed lambda).
+
+    Fidelity and radius are alternatives: with an axis of each, a setting has a value of one of them. What no axis names
+    is as `ccr fit` does it.
 
     Recommended: the best validation accuracy of the settings of at most --at-most concepts per image (2 % over is
-    allowed); of equals the smallest radius, then the shortest length.
+    allowed); of equals the highest fidelity, then the shortest length.
 
     Example: `ccr sweep photos-store --concepts concepts.txt --over length=5,10,20 --over radius=0,0.05,0.1,0.2`
+
+    Short and true to the texts: `--over fidelity=0.875,0.955 --over weights=1,3,5,all --over sign=positive`
     """
     from ccr.data.store import EmbeddingStore
     from ccr.study.experiments.cache import RunCache
@@ -177,9 +187,11 @@ def _show(results: Sweep, chosen: Outcome | None, at_most: float | None, command
 def _table(results: Sweep, chosen: Outcome | None) -> Table:
     images, varied = results.images, results.varied()
     title = f"Chosen on {images['validation']} validation images; {images['train']} training, {images['test']} test"
-    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("", *varied, "val\nacc.", "val\nlength", "moved", "kept", "fit\ns", "test\nacc."):
-        table.add_column(heading, justify="right", no_wrap=heading != "dispersion" and not heading.endswith("acc."))
+    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    asked = [f"{name}\nasked" if name in ("fidelity", "weights") else name for name in varied]
+    for heading in ("", *asked, *MEASURED):
+        wraps = heading == "dispersion" or heading.endswith("acc.")
+        table.add_column(heading, justify="right", no_wrap=not wraps, min_width=5 if wraps else None)
     front, ranked = results.front(), results.ranked()
     for outcome in ranked[:MOST_ROWS]:
         mark = "->" if outcome is chosen else "*" if outcome in front else ""
@@ -188,7 +200,8 @@ def _table(results: Sweep, chosen: Outcome | None) -> Table:
     seeds, more = len(ranked[0].runs), len(ranked) - MOST_ROWS
     table.caption = (
         "->: recommended; *: on the front: none is both shorter and more accurate\n"
-        "moved: mean deviation; kept: concepts still nearest to themselves"
+        "in play: concepts with a weight for any class; weights: per class\n"
+        "fidelity, worst: correlation of concepts with their texts, on validation"
     )
     table.caption += f"\naccuracy: mean of {seeds} seeds, worst to best below" if seeds > 1 else ""
     table.caption += f"\n{more} more rows are in sweep.csv" if more > 0 else ""
@@ -199,9 +212,10 @@ def _measures(outcome: Outcome) -> tuple[str, ...]:
     return (
         _accuracy(outcome, "validation_accuracy"),
         f"{outcome.mean('validation_length'):.1f}",
-        f"{outcome.mean('mean_deviation'):.3f}",
-        f"{outcome.mean('retention'):.0%}",
-        f"{outcome.mean('fit_seconds'):.1f}",
+        f"{outcome.mean('validation_in_play'):.1f}",
+        f"{outcome.mean('weights_per_class'):.1f}",
+        f"{outcome.mean('validation_fidelity'):.2f}",
+        f"{outcome.mean('validation_min_fidelity'):.2f}",
         _accuracy(outcome, "test_accuracy"),
     )
 

@@ -74,13 +74,14 @@ class Evaluation:
         """Plain types only, ready for JSON."""
         fields = asdict(self)
         fields["interval"] = list(self.interval)
-        fields["fidelity"] = {name: _finite(value) for name, value in self.fidelity._asdict().items()}
+        fields["fidelity"] = {name: finite(value) for name, value in self.fidelity._asdict().items()}
         fields["deviation"] = {"mean": self.deviation.mean, "max": self.deviation.max}
         fields["per_class"] = {str(name): value for name, value in self.per_class.items()}
         return fields
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """The value itself, or None in place of NaN and infinities, which JSON does not know."""
     return value if math.isfinite(value) else None
 
 
@@ -189,10 +190,16 @@ def accuracies_at_k(codes: Any, head: LinearHead, y: np.ndarray, ks: Sequence[in
     """`accuracy_at_k` for several k."""
     codes = _checked_codes(codes, y, min(ks))
     row, contribution = _contributions(codes, head)
-    order = np.lexsort((-np.abs(contribution), row))  # rows in order, within a row the largest first
-    rank = np.empty(len(row), np.int64)
-    rank[order] = np.arange(len(row)) - codes.indptr[row[order]]
+    rank = _rank_in_row(codes, row, np.abs(contribution))
     return [_share_right(_kept(codes, rank < k), head, y) for k in ks]
+
+
+def largest_shown(codes: Any, head: LinearHead, top: int) -> np.ndarray:
+    """Which entries of the codes (m, n), CSR, are what an explanation names first: of the concepts that an image shows
+    (a positive code) and that speak for its predicted class, the `top` of largest contribution. Booleans (entries,)."""
+    row, contribution = _contributions(codes, head)
+    named = (codes.data > 0) & (contribution > 0)
+    return named & (_rank_in_row(codes, row, np.where(named, contribution, -np.inf)) < top)
 
 
 def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:
@@ -236,6 +243,14 @@ def _contributions(codes: sparse.csr_matrix, head: LinearHead) -> tuple[np.ndarr
     predicted = head.logits(codes).argmax(axis=1)
     row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
     return row, codes.data * head.coef[predicted[row], codes.indices]
+
+
+def _rank_in_row(codes: sparse.csr_matrix, row: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The place of each code entry among those of its row, the largest of `size` first, from 0."""
+    order = np.lexsort((-size, row))
+    rank = np.empty(len(row), np.int64)
+    rank[order] = np.arange(len(row)) - codes.indptr[row[order]]
+    return rank
 
 
 def _kept(codes: sparse.csr_matrix, mask: np.ndarray) -> sparse.csr_matrix:

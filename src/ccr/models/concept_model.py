@@ -115,9 +115,7 @@ class ConceptModel(LinearModel):
 
     def fidelity(self, X: Any) -> np.ndarray:
         """Of each concept (n,), the correlation over images X (m, d) of its scores with those of its own text."""
-        if self.provenance.texts is None:
-            raise CCRError("the model does not know its concepts' text embeddings, so it has no fidelity: fit it again")
-        return metrics.fidelity(self.images(X), self.concepts, self.space.own_texts(self.provenance.texts.embeddings))
+        return metrics.fidelity(self.images(X), self.concepts, self._own_texts())
 
     def view(self, X: Any, y: Any = None) -> ModelView:
         """What carries each class, which classes are confused and which concepts are unused, on (X, y).
@@ -141,15 +139,17 @@ class ConceptModel(LinearModel):
         return {self.names[column]: rows for column, rows in zip(columns, shown, strict=True)}
 
     def audit(self, X: Any = None, *, neighbours: int = 5, images: int = 5) -> Audit:
-        """Are refined concepts still themselves? With X, also the images whose codes the refinement changed most.
+        """Do concepts still see what their texts see? On X (m, d), with the images that each gained and lost; without,
+        on the training images, if the model knows.
 
-        Codes before refinement are made with the threshold that gives them the same length, if a length was asked for.
+        Codes of the texts are made with the threshold that gives them the same length, if a length was asked for.
         """
-        before = after = None
+        options: dict[str, Any] = {"neighbours": neighbours, "images": images, "fidelity": self.provenance.fidelity}
         if X is not None:
-            start, embeddings = self.initial.embeddings, self.images(X)
-            before, after = code_chunks(self.rule.recalibrated(embeddings, start), embeddings, start), self._codes(X)
-        return audit(self.initial, self.concepts, before=before, after=after, neighbours=neighbours, images=images)
+            own, embeddings = self._own_texts(), self.images(X)
+            options["before"] = code_chunks(self.rule.recalibrated(embeddings, own), embeddings, own)
+            options |= {"after": self._codes(X), "fidelity": self.fidelity(X)}
+        return audit(self.initial, self.concepts, **options)
 
     def intervention_curve(
         self,
@@ -194,6 +194,12 @@ class ConceptModel(LinearModel):
     def load(cls, path: str | os.PathLike[str]) -> ConceptModel:
         """Read a model written by `save`."""
         return cls(**unpack(load_folder(path)))
+
+    def _own_texts(self) -> np.ndarray:
+        """The concepts' own texts (n, d) in the space of the images."""
+        if self.provenance.texts is None:
+            raise CCRError("the model does not know its concepts' text embeddings, so it has no fidelity: fit it again")
+        return self.space.own_texts(self.provenance.texts.embeddings)
 
     def _codes(self, X: Any) -> Iterator[sparse.csr_matrix]:
         return code_chunks(self.rule, self.images(X), self.concepts.embeddings)

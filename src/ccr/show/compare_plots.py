@@ -52,21 +52,23 @@ def by_epoch(curves: Sequence[Curve], comparison: Comparison) -> Figure:
 
 
 def accuracies(comparison: Comparison) -> Figure:
-    """Accuracy of every method with its interval, in the order of the table, coloured by group."""
+    """Accuracy of every method with its interval, in the order of the table, coloured by group; at CCR's controls, the
+    meaning gap."""
     figure = Figure(figsize=(8, 1.2 + 0.34 * len(comparison.rows)), layout="constrained")
     axes = figure.subplots()
+    gaps = {gap.control: f"   meaning gap {100 * gap.gap:+.1f}" for gap in comparison.meaning_gaps}
     for number, row in enumerate(comparison.rows):
         low, high = 100 * row.interval.low, 100 * row.interval.high
         axes.plot([low, high], [number, number], color=GROUPS[row.group], linewidth=2.2, solid_capstyle="round")
         axes.plot(100 * row.accuracy, number, "o", color=GROUPS[row.group], markersize=6)
-        annotate_right(axes, high, number, f"{100 * row.accuracy:.1f}")
+        annotate_right(axes, high, number, f"{100 * row.accuracy:.1f}{gaps.get(row.method, '')}")
     axes.set_yticks(range(len(comparison.rows)))
     axes.set_yticklabels([row.title for row in comparison.rows], parse_math=False)
     axes.set_ylim(len(comparison.rows) - 0.4, -0.6)
-    axes.margins(x=0.12)
+    axes.margins(x=0.22 if gaps else 0.12)
     label_axes(axes, f"test accuracy, % (95 % intervals, {comparison.images} images)", "")
     axes.tick_params(axis="y", length=0)
-    axes.set_title(f"At {comparison.length:g} concepts per image", loc="left", fontsize=11)
+    axes.set_title(f"At {comparison.length:g} concepts per image; CCR: {comparison.settings}", loc="left", fontsize=11)
     return figure
 
 

@@ -16,11 +16,12 @@ from ccr.errors import CCRError
 from ccr.show.axes import label_axes
 from ccr.show.style import AGAINST, COLOURS, INK, NEUTRAL
 from ccr.study.experiments.curves import Curve, SweepPoint
+from ccr.study.experiments.settings import EITHER
 from ccr.study.experiments.sweep import Outcome, Sweep
 
 #: More rows than this are thinned evenly: a heat map cannot show them.
 MOST_ROWS = 256
-#: One shape per dispersion and centring; after the last they begin again.
+#: One shape per bound, dispersion and centring; after the last they begin again.
 SHAPES = "osD^vPX"
 
 
@@ -83,7 +84,7 @@ def fixed_lambda_figures(
 
 
 def sweep_pareto(results: Sweep, *, chosen: Outcome | None = None) -> Figure:
-    """Accuracy against length, coloured by how far concepts moved: on validation with its front, and on test.
+    """Accuracy against length, coloured by fidelity: on validation with its front, and on test.
 
     The line joins the settings that nothing beats on validation. A ring marks the `chosen` setting in both panels;
     with several seeds, bars go from the worst to the best.
@@ -92,21 +93,21 @@ def sweep_pareto(results: Sweep, *, chosen: Outcome | None = None) -> Figure:
         raise CCRError("a Pareto figure needs at least one finished setting, got none: see why they failed")
     figure = Figure(figsize=(10.5, 4.6), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    most = max(outcome.mean("mean_deviation") for outcome in results.outcomes) or 1.0
-    kinds = list(dict.fromkeys((o.setting.dispersion, o.setting.center) for o in results.outcomes))
+    least = np.nanmin([outcome.mean("test_fidelity") for outcome in results.outcomes] + [1.0])
+    kinds = list(dict.fromkeys(_kind(outcome) for outcome in results.outcomes))
     front = np.array([_point(outcome, "validation") for outcome in results.front()])
     panels[0].step(front[:, 0], front[:, 1], where="post", color=NEUTRAL, linewidth=1.6, zorder=1)
     for axes, split in zip(panels, ("validation", "test"), strict=True):
         for number, kind in enumerate(kinds):
-            alike = [o for o in results.outcomes if (o.setting.dispersion, o.setting.center) == kind]
-            dots = _dots(axes, alike, split, number, most)
+            alike = [outcome for outcome in results.outcomes if _kind(outcome) == kind]
+            dots = _dots(axes, alike, split, number, float(least))
         if chosen is not None:
             axes.plot(*_point(chosen, split), "o", markersize=15, mfc="none", mec=AGAINST, mew=2, zorder=4)
         axes.set_title(f"{split}, {results.images[split]} images", loc="left", fontsize=11)
         label_axes(axes, "concepts per image", f"{split} accuracy, %")
         axes.tick_params(labelleft=True)
     panels[0].margins(0.08)
-    figure.colorbar(dots, ax=list(panels), label="mean deviation of the concepts")
+    figure.colorbar(dots, ax=list(panels), label="mean fidelity of the concepts, test")
     keys = _keys(kinds, chosen=chosen is not None)
     figure.legend(handles=keys, loc="outside lower center", ncols=min(len(keys), 5), frameon=False, fontsize=9)
     return figure
@@ -131,19 +132,19 @@ def _point(outcome: Outcome, split: str) -> tuple[float, float]:
     return outcome.mean(f"{split}_length"), 100 * outcome.mean(f"{split}_accuracy")
 
 
-def _dots(axes: Axes, outcomes: Sequence[Outcome], split: str, number: int, most: float) -> PathCollection:
+def _dots(axes: Axes, outcomes: Sequence[Outcome], split: str, number: int, least: float) -> PathCollection:
     points = np.array([_point(outcome, split) for outcome in outcomes])
-    ends = [outcome.summary()[f"{split}_accuracy"] for outcome in outcomes]
-    low, high = (np.array([100 * end[name] for end in ends]) for name in ("min", "max"))
+    accuracies = [outcome.known(f"{split}_accuracy") for outcome in outcomes]
+    low, high = (np.array([100 * end(values) for values in accuracies]) for end in (min, max))
     axes.vlines(points[:, 0], low, high, color=NEUTRAL, linewidth=1, zorder=2)
     return axes.scatter(
         points[:, 0],
         points[:, 1],
-        c=[outcome.mean("mean_deviation") for outcome in outcomes],
+        c=[outcome.mean("test_fidelity") for outcome in outcomes],
         marker=SHAPES[number % len(SHAPES)],
         cmap="viridis",
-        vmin=0.0,
-        vmax=most,
+        vmin=min(least, 0.99),
+        vmax=1.0,
         s=max(90 * 0.6**number, 20),  # smaller and smaller, so that equal results are all seen
         edgecolors=INK,
         linewidths=0.6,
@@ -151,13 +152,20 @@ def _dots(axes: Axes, outcomes: Sequence[Outcome], split: str, number: int, most
     )
 
 
-def _keys(kinds: Sequence[tuple[str, str]], *, chosen: bool) -> list[Line2D]:
+def _kind(outcome: Outcome) -> tuple[str, ...]:
+    """What the shape of a point says: which bound concepts have, how they are spread and centred."""
+    setting = outcome.setting
+    bound = next((name for name in EITHER if getattr(setting, name) is not None), "default bound")
+    spread = f"dispersion {setting.dispersion or 'by default'}"
+    return bound, spread, {"data": "centred", "none": "not centred"}[setting.center]
+
+
+def _keys(kinds: Sequence[tuple[str, ...]], *, chosen: bool) -> list[Line2D]:
     keys = [Line2D([], [], color=NEUTRAL, label="front on validation")]
     if chosen:
         keys.append(Line2D([], [], ls="", marker="o", ms=11, mfc="none", mec=AGAINST, mew=2, label="recommended"))
-    for number, (dispersion, center) in enumerate(kinds if len(kinds) > 1 else []):
-        centred = {"data": "centred", "none": "not centred"}[center] if len({kind[1] for kind in kinds}) > 1 else ""
-        label = ", ".join(part for part in (f"dispersion {dispersion}", centred) if part)
-        shape = SHAPES[number % len(SHAPES)]
+    varied = [column for column, words in enumerate(zip(*kinds, strict=True)) if len(set(words)) > 1]
+    for number, kind in enumerate(kinds if len(kinds) > 1 else []):
+        shape, label = SHAPES[number % len(SHAPES)], ", ".join(kind[column] for column in varied)
         keys.append(Line2D([], [], ls="", marker=shape, mfc="white", mec=INK, label=label))
     return keys

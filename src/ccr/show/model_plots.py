@@ -57,24 +57,29 @@ def class_view(view: ClassView, *, top: int = 10) -> Figure:
     return figure
 
 
-def drift(audit: Audit, *, top: int = 25, radius: float | None = None) -> Figure:
-    """How far concepts moved: all of them as a histogram, the first `top` of the audit by name, flagged ones marked.
+def drift(audit: Audit, *, top: int = 25, least: float | None = None) -> Figure:
+    """Fidelity of concepts: all of them as a histogram, the first `top` of the audit by name, flagged ones marked, with
+    the images that each gained and lost.
 
-    `radius`, in (0, 2], is drawn as the edge of the ball; None: no edge.
+    `least`, in [0, 1], is drawn as the bound that they were refined within; None: there was none.
     """
-    shown = audit.concepts[:top]
+    known = [item for item in audit.concepts if item.fidelity is not None]
+    if not known:
+        raise CCRError("this audit knows no fidelity: make it with data, as in model.audit(X)")
+    shown = known[:top]
     figure = Figure(figsize=(8, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=[1.3, 0.3 * max(len(shown), 3) + 0.6])
-    _deviations(above, audit, radius)
+    _fidelities(above, known, least)
+    set_title(above, f"{len(audit.flagged)} of {len(audit.concepts)} concepts flagged")
     for row, item in enumerate(shown):
         colour = AGAINST if item.flagged else FOR
-        below.plot([0, item.deviation], [row, row], color=colour, linewidth=1.2)
-        below.plot(item.deviation, row, "D" if item.flagged else "o", color=colour, markersize=6)
-        annotate_right(below, item.deviation, row, _drift_note(item))
+        below.plot([0, item.fidelity or 0.0], [row, row], color=colour, linewidth=1.2)
+        below.plot(item.fidelity or 0.0, row, "D" if item.flagged else "o", color=colour, markersize=6)
+        annotate_right(below, max(item.fidelity or 0.0, 0.0), row, _drift_note(item))
     name_rows(below, [shortened(item.concept) for item in shown])
-    below.set_xlabel("deviation (orange diamonds: flagged)")
-    below.margins(x=0.3)
-    below.set_xlim(left=0)
+    below.set_xlabel("fidelity (orange diamonds: flagged)")
+    below.set_xlim(min(0.0, shown[0].fidelity or 0.0), 1.55)
+    below.set_xticks([0, 0.25, 0.5, 0.75, 1])
     return figure
 
 
@@ -230,21 +235,20 @@ def _map(cells: np.ndarray, names: Sequence[Any], label: str) -> tuple[Figure, A
     return figure, axes
 
 
-def _deviations(axes: Axes, audit: Audit, radius: float | None) -> None:
-    sizes = [[item.deviation for item in audit.concepts if item.flagged is kind] for kind in (False, True)]
-    last = max([radius or 0.0, audit.deviation.max, 1e-9])
-    axes.hist(sizes, bins=np.linspace(0, last * 1.02, 31).tolist(), stacked=True, color=[FOR, AGAINST])
-    if radius:
-        axes.axvline(radius, color=INK, linestyle="--", linewidth=1)
-    edge = f"; dashed: radius {radius:g}" if radius else ""
-    label_axes(axes, f"deviation of all {len(audit.concepts)} concepts{edge}", "concepts")
-    set_title(axes, f"{len(audit.flagged)} of {len(audit.concepts)} concepts flagged, {audit.retention:.0%} retained")
+def _fidelities(axes: Axes, concepts: Sequence[ConceptDrift], least: float | None) -> None:
+    values = [[item.fidelity or 0.0 for item in concepts if item.flagged is kind] for kind in (False, True)]
+    lowest = min(value for kind in values for value in kind)
+    axes.hist(values, bins=np.linspace(min(lowest, 0.95), 1, 31).tolist(), stacked=True, color=[FOR, AGAINST])
+    if least:
+        axes.axvline(least, color=INK, linestyle="--", linewidth=1)
+    edge = f"; dashed: {least:g}, held to in the shrunk metric of the training images" if least else ""
+    label_axes(axes, f"fidelity of all {len(concepts)} concepts{edge}", "concepts")
 
 
 def _drift_note(item: ConceptDrift) -> str:
-    overlap = "" if item.overlap is None else f"{item.overlap:.0%} same images"
-    words = {"lost": "no longer its own nearest", "neighbour": "another nearest concept"}
-    return ", ".join(part for part in (overlap, *(words[flag] for flag in item.flags if flag in words)) if part)
+    if item.overlap is None:
+        return f"{item.fidelity:.2f}"
+    return f"{item.fidelity:.2f}, {item.active_after} images: {item.gained} gained, {item.lost} lost"
 
 
 def _tall(rows: int) -> tuple[Figure, Axes]:

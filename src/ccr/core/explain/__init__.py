@@ -2,7 +2,7 @@
 
 from ccr.core.explain.comparison import ComparedConcept, Comparison, compare
 from ccr.core.explain.counterfactual import CodeChange, Counterfactual, Shift
-from ccr.core.explain.drift import ActivationChange, Audit, ConceptDrift, Neighbour, audit
+from ccr.core.explain.drift import Audit, ConceptDrift, Neighbour, audit
 from ccr.core.explain.explanation import Explanation, explain
 from ccr.core.explain.images import ImageActivation, top_images
 from ccr.core.explain.intervention import Intervention, InterventionCurve, Order, intervention_curve
@@ -20,7 +20,6 @@ from ccr.core.explain.views import (
 )
 
 __all__ = [
-    "ActivationChange",
     "Audit",
     "CarryingConcept",
     "ClassView",

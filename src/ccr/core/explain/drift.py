@@ -1,7 +1,8 @@
-"""Drift audit: are refined concepts still what their names say (Honest evaluation, docs/method.md)?"""
+"""Drift audit: do refined concepts still see what their names say (Honest evaluation, docs/method.md)?"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,24 +11,23 @@ import numpy as np
 from scipy import sparse
 
 from ccr.core.concepts import Concepts
-from ccr.core.explain.images import TopCandidates, candidates
+from ccr.core.explain.images import ImageActivation, TopCandidates
 from ccr.core.explain.terms import plain, plain_fields
 from ccr.core.inputs import CHUNK_VALUES
-from ccr.core.metrics import Deviation, deviation
+from ccr.core.metrics import Deviation, Fidelity, deviation
 
 #: As in `metrics.retention`: cosines this close are a tie, and a tie is not a loss.
 TIE = 1e-6
-#: A concept whose images overlap less than this before and after is flagged. On CIFAR-10 at the default radius half
-#: of the concepts overlap by less than 0.5, a tenth by less than 0.3, although every one is retained.
+#: A concept of less fidelity is flagged: its text explains less than half of how its scores vary.
+FAITHFUL = math.sqrt(1 / 2)
+#: A concept whose images overlap less than this with those of its text is flagged.
 OVERLAP = 1 / 3
-#: Neighbours whose cosines differ by less than this are equally near.
-NEAR = 0.02
 
 #: What a flag says.
 FLAGS = {
-    "lost": "another concept's starting place is nearer to it than its own",
-    "images": "of the images that show it before or after refinement, less than a third show it both times",
-    "neighbour": "the concept nearest to it is clearly another one than before",
+    "fidelity": f"its scores correlate with those of its own text by less than {FAITHFUL:.2f}: the text explains less "
+    "than half of how they vary",
+    "images": "of the images that show it by its own text or by the model, less than a third show it by both",
 }
 
 
@@ -40,35 +40,33 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class ActivationChange:
-    """An image, by its row in the data, and its code for a concept before and after refinement."""
-
-    row: int
-    before: float
-    after: float
-
-
-@dataclass(frozen=True)
 class ConceptDrift:
-    """One concept: how far it moved (`deviation`), and whether it is still itself.
+    """One concept: does it still see what its text sees?
 
-    `own_cosine` is to its own starting place; `retained`: no other starting place is nearer. `nearest_before` are
-    the other concepts' starting places nearest to its own, `nearest_after` those nearest to where it is now.
-    With data: how many images show it before and after, their `overlap` (shown both times / either time), and
-    the `images` whose code changed most. `flags` are keys of `FLAGS`.
+    `fidelity` is the correlation of its scores with those of its own text, None if nobody knows. With data: how many
+    images show it by its own text (`active_before`) and by the model (`active_after`), their `overlap` (by both / by
+    either), how many were `gained` and `lost`, and those of largest code among them. `flags` are keys of `FLAGS`.
+
+    Where it lies: `deviation` is how far refinement moved it, `own_cosine` is to its starting place; `retained`: no
+    other starting place is nearer. `nearest_before` are the other concepts' starting places nearest to its own,
+    `nearest_after` those nearest to where it is now.
     """
 
     concept: str
+    fidelity: float | None
+    flags: tuple[str, ...]
     deviation: float
     own_cosine: float
     retained: bool
     nearest_before: tuple[Neighbour, ...]
     nearest_after: tuple[Neighbour, ...]
-    flags: tuple[str, ...]
     active_before: int | None = None
     active_after: int | None = None
     overlap: float | None = None
-    images: tuple[ActivationChange, ...] = ()
+    gained: int | None = None
+    lost: int | None = None
+    gained_images: tuple[ImageActivation, ...] = ()
+    lost_images: tuple[ImageActivation, ...] = ()
 
     @property
     def flagged(self) -> bool:
@@ -81,8 +79,13 @@ class ConceptDrift:
 
 @dataclass(frozen=True)
 class Audit:
-    """Every concept's drift, flagged ones first; `n` images were looked at."""
+    """Every concept's drift, flagged ones first, then the least faithful; `n` images were looked at.
 
+    `fidelity` is None if nobody knows it; `retention` is the share of concepts whose nearest starting place is their
+    own.
+    """
+
+    fidelity: Fidelity | None
     deviation: Deviation
     retention: float
     n: int
@@ -92,19 +95,28 @@ class Audit:
     def flagged(self) -> tuple[ConceptDrift, ...]:
         return tuple(drift for drift in self.concepts if drift.flagged)
 
+    @property
+    def footnote(self) -> str:
+        """Where concepts lie, in a sentence."""
+        return (
+            f"Refinement moved concepts by {self.deviation.mean:.3f} on average, {self.deviation.max:.3f} at most; "
+            f"{self.retention:.0%} are still nearest to their own starting place."
+        )
+
     def to_dict(self, *, top: int | None = None) -> dict[str, Any]:
         """Plain types only, ready for JSON; `top` keeps that many concepts."""
         return {
-            "deviation": {"mean": self.deviation.mean, "max": self.deviation.max},
-            "retention": self.retention,
+            "fidelity": None if self.fidelity is None else plain(self.fidelity._asdict()),
             "images": self.n,
             "flagged": len(self.flagged),
+            "deviation": {"mean": self.deviation.mean, "max": self.deviation.max},
+            "retention": self.retention,
             "concepts": plain(self.concepts[:top]),
         }
 
 
 class _Places:
-    """Neighbours of every concept among the others' starting places."""
+    """Where concepts lie, and their neighbours among the others' starting places."""
 
     def __init__(self, initial: Concepts, refined: Concepts, neighbours: int) -> None:
         start, now = initial.embeddings.astype(np.float64), refined.embeddings.astype(np.float64)
@@ -117,74 +129,103 @@ class _Places:
         closest = [neighbours[0].cosine if neighbours else -1.0 for neighbours in self.after]
         self.retained = self.own >= np.array(closest) - TIE
 
-    def moved_neighbour(self, row: int) -> bool:
-        before, after = self.before[row], self.after[row]
-        if not before:
-            return False
-        # Where concepts are spread, many are about equally near: an exchange among those means nothing.
-        level = {neighbour.concept for neighbour in before if neighbour.cosine >= before[0].cosine - NEAR}
-        return after[0].concept not in level
+    def of(self, row: int) -> dict[str, Any]:
+        """One concept's place, as fields of a `ConceptDrift`."""
+        return {
+            "concept": self.names[row],
+            "deviation": float(self.deviation[row]),
+            "own_cosine": float(self.own[row]),
+            "retained": bool(self.retained[row]),
+            "nearest_before": self.before[row],
+            "nearest_after": self.after[row],
+        }
 
 
-@dataclass(frozen=True, eq=False)
 class _Activity:
-    n: int
-    before: np.ndarray
-    after: np.ndarray
-    both: np.ndarray
-    changes: list[np.ndarray]
+    """Which images show each of n concepts by its own text and by the model."""
+
+    def __init__(self, n: int, images: int) -> None:
+        self.n = 0
+        self.before, self.after, self.both = np.zeros((3, n), np.int64)
+        self._gained, self._lost = TopCandidates(n, images), TopCandidates(n, images)
+
+    def add(self, before: sparse.csr_matrix, after: sparse.csr_matrix) -> None:
+        """The next images' codes."""
+        old, new = before.toarray(), after.toarray()  # chunks are small
+        was, now = old != 0, new != 0
+        self.before += was.sum(axis=0)
+        self.after += now.sum(axis=0)
+        self.both += (was & now).sum(axis=0)
+        for best, only, codes in ((self._gained, now & ~was, new), (self._lost, was & ~now, old)):
+            rows, columns = np.nonzero(only)
+            best.add(columns, rows + self.n, codes[rows, columns])
+        self.n += len(old)
+
+    def by_concept(self) -> list[dict[str, Any]]:
+        """Of each concept, as fields of a `ConceptDrift`."""
+        either = self.before + self.after - self.both
+        overlap = np.divide(self.both, either, out=np.ones(len(either)), where=either > 0)
+        columns = {
+            "active_before": self.before.tolist(),
+            "active_after": self.after.tolist(),
+            "overlap": overlap.tolist(),
+            "gained": (self.after - self.both).tolist(),
+            "lost": (self.before - self.both).tolist(),
+            "gained_images": self._gained.by_column(),
+            "lost_images": self._lost.by_column(),
+        }
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def audit(
     initial: Concepts,
     refined: Concepts,
     *,
+    fidelity: np.ndarray | None = None,
     before: Iterable[sparse.csr_matrix] | None = None,
     after: Iterable[sparse.csr_matrix] | None = None,
     neighbours: int = 5,
     images: int = 5,
 ) -> Audit:
-    """Compare refined concepts with where they started.
+    """Compare refined concepts with their own texts, and with where they started.
 
-    `before` and `after` are the same images' codes over the two dictionaries, some rows after the other, cut alike;
-    of about the same length, or else every concept seems to gain or lose images.
+    `fidelity` (n,) is that of each concept. `before` and `after` are the same images' codes by the concepts' own texts
+    and by the model, some rows after the other, cut alike; of about the same length, or else every concept seems to
+    gain or lose images.
     """
-    places = _Places(initial, refined, neighbours)
-    activity = None if before is None or after is None else _activity(before, after, len(refined), images)
-    drifts = [_drift(row, places, activity) for row in range(len(refined))]
-    severity = list(FLAGS)
-    drifts.sort(key=lambda d: ([flag not in d.flags for flag in severity], -d.deviation, d.concept))
+    places, activity = _Places(initial, refined, neighbours), _Activity(len(refined), images)
+    if before is not None and after is not None:
+        for old, new in zip(before, after, strict=True):
+            activity.add(old, new)
+    seen = activity.by_concept() if activity.n else [{}] * len(refined)
+    faithful = [None] * len(refined) if fidelity is None else [_known(value) for value in fidelity.tolist()]
+    drifts = [_drift(places.of(row), faithful[row], seen[row]) for row in range(len(refined))]
     return Audit(
+        fidelity=None if fidelity is None else Fidelity.of(fidelity),
         deviation=deviation(refined, initial),
         retention=float(places.retained.mean()),
-        n=0 if activity is None else activity.n,
-        concepts=tuple(drifts),
+        n=activity.n,
+        concepts=tuple(sorted(drifts, key=_doubtful_first)),
     )
 
 
-def _drift(row: int, places: _Places, activity: _Activity | None) -> ConceptDrift:
-    flags = [] if places.retained[row] else ["lost"]
-    seen: dict[str, Any] = {}
-    if activity is not None:
-        was, now, both = (int(counts[row]) for counts in (activity.before, activity.after, activity.both))
-        overlap = both / (was + now - both) if was or now else 1.0
-        changes = tuple(
-            ActivationChange(int(item["row"]), float(item["before"]), float(item["after"]))
-            for item in activity.changes[row]
-        )
-        seen = {"active_before": was, "active_after": now, "overlap": overlap, "images": changes}
-        flags += ["images"] if overlap < OVERLAP else []
-    flags += ["neighbour"] if places.moved_neighbour(row) else []
-    return ConceptDrift(
-        concept=places.names[row],
-        deviation=float(places.deviation[row]),
-        own_cosine=float(places.own[row]),
-        retained=bool(places.retained[row]),
-        nearest_before=places.before[row],
-        nearest_after=places.after[row],
-        flags=tuple(flags),
-        **seen,
-    )
+def _drift(place: dict[str, Any], fidelity: float | None, seen: dict[str, Any]) -> ConceptDrift:
+    raised = {
+        "fidelity": fidelity is not None and fidelity < FAITHFUL,
+        "images": bool(seen) and seen["overlap"] < OVERLAP,
+    }
+    flags = tuple(flag for flag in FLAGS if raised[flag])
+    return ConceptDrift(fidelity=fidelity, flags=flags, **place, **seen)
+
+
+def _doubtful_first(drift: ConceptDrift) -> tuple[Any, ...]:
+    missing = [flag not in drift.flags for flag in FLAGS]
+    return missing, 1.0 if drift.fidelity is None else drift.fidelity, -drift.deviation, drift.concept
+
+
+def _known(fidelity: float) -> float | None:
+    """None for a concept that scores all images alike."""
+    return None if math.isnan(fidelity) else fidelity
 
 
 def _nearest(rows: np.ndarray, places: np.ndarray, count: int, names: Sequence[str]) -> list[tuple[Neighbour, ...]]:
@@ -204,18 +245,3 @@ def _nearest(rows: np.ndarray, places: np.ndarray, count: int, names: Sequence[s
         for columns, near in zip(best, values, strict=True):
             nearest.append(tuple(Neighbour(names[c], float(v)) for c, v in zip(columns, near, strict=True)))
     return nearest
-
-
-def _activity(
-    before: Iterable[sparse.csr_matrix], after: Iterable[sparse.csr_matrix], n: int, images: int
-) -> _Activity:
-    counts = np.zeros((3, n), np.int64)
-    best, done = TopCandidates(n, images), 0
-    for old, new in zip(before, after, strict=True):
-        was, now = old.toarray(), new.toarray()  # chunks are small
-        counts += [(was != 0).sum(axis=0), (now != 0).sum(axis=0), ((was != 0) & (now != 0)).sum(axis=0)]
-        rows, columns = np.nonzero(was != now)
-        b, a = was[rows, columns], now[rows, columns]
-        best.add(candidates(columns, rows + done, np.abs(a.astype(np.float64) - b), b, a))
-        done += len(was)
-    return _Activity(done, counts[0], counts[1], counts[2], best.by_column())

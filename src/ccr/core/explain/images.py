@@ -12,8 +12,8 @@ from scipy import sparse
 
 from ccr.core.explain.terms import plain_fields
 
-#: One candidate: an image `row` and its codes for a concept `column`, ranked by `key`.
-CANDIDATE = np.dtype([("column", "i4"), ("row", "i8"), ("key", "f8"), ("before", "f4"), ("after", "f4")])
+#: One candidate: an image `row` and its code for a concept `column`.
+CANDIDATE = np.dtype([("column", "i4"), ("row", "i8"), ("code", "f4")])
 #: Candidates are sorted out when this many wait.
 MOST_WAITING = 1_000_000
 
@@ -31,7 +31,7 @@ class ImageActivation:
 
 
 class TopCandidates:
-    """The `top` candidates of largest key for each of n columns, earlier rows first among equals.
+    """The `top` images of largest code, by size, for each of n columns, earlier rows first among equals.
 
     Holds at most n x top + MOST_WAITING candidates however many are added.
     """
@@ -41,30 +41,27 @@ class TopCandidates:
         self._kept = np.zeros(0, CANDIDATE)
         self._waiting: list[np.ndarray] = []
 
-    def add(self, candidates: np.ndarray) -> None:
-        self._waiting.append(candidates)
+    def add(self, columns: np.ndarray, rows: np.ndarray, codes: np.ndarray) -> None:
+        entries = np.empty(len(columns), CANDIDATE)
+        entries["column"], entries["row"], entries["code"] = columns, rows, codes
+        self._waiting.append(entries)
         if sum(map(len, self._waiting)) > max(MOST_WAITING, self.n * self.top):
             self._sort_out()
 
-    def by_column(self) -> list[np.ndarray]:
-        """For each column its candidates, best first."""
+    def by_column(self) -> list[tuple[ImageActivation, ...]]:
+        """For each column its images, best first."""
         self._sort_out()
         edges = np.searchsorted(self._kept["column"], np.arange(self.n + 1))
-        return [self._kept[start:stop] for start, stop in pairwise(edges)]
+        return [
+            tuple(ImageActivation(int(item["row"]), float(item["code"])) for item in self._kept[start:stop])
+            for start, stop in pairwise(edges)
+        ]
 
     def _sort_out(self) -> None:
         entries = np.concatenate([self._kept, *self._waiting])
-        entries = entries[np.lexsort((entries["row"], -entries["key"], entries["column"]))]
+        entries = entries[np.lexsort((entries["row"], -np.abs(entries["code"]), entries["column"]))]
         rank = np.arange(len(entries)) - np.searchsorted(entries["column"], entries["column"])
         self._kept, self._waiting = entries[rank < self.top], []
-
-
-def candidates(columns: np.ndarray, rows: np.ndarray, key: np.ndarray, before: Any, after: Any) -> np.ndarray:
-    """These entries as candidates."""
-    entries = np.empty(len(columns), CANDIDATE)
-    for name, values in {"column": columns, "row": rows, "key": key, "before": before, "after": after}.items():
-        entries[name] = values
-    return entries
 
 
 def top_images(
@@ -75,9 +72,6 @@ def top_images(
     for codes in chunks:
         entries = codes[:, columns].tocoo()
         positive = entries.data > 0
-        data = entries.data[positive]
-        best.add(candidates(entries.col[positive], entries.row[positive] + done, data, 0.0, data))
+        best.add(entries.col[positive], entries.row[positive] + done, entries.data[positive])
         done += codes.shape[0]
-    return [
-        tuple(ImageActivation(int(item["row"]), float(item["after"])) for item in rows) for rows in best.by_column()
-    ]
+    return best.by_column()

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from ccr.core.explain import Audit, Coactivation, ConceptDrift, ModelView
 from ccr.core.explain.drift import FLAGS
 from ccr.show import model_plots, page, plots
@@ -13,45 +15,55 @@ from ccr.show.report.pictures import Pictures
 
 #: Concepts of the audit's table, and those whose images are shown.
 MOST_ROWS, MOST_STRIPS = 40, 6
+#: Images gained, and images lost, of such a concept.
+EACH = 3
 
 
-def drift_section(audit: Audit, *, radius: float, pictures: Pictures) -> list[str]:
-    """Which concepts may no longer be what their names say."""
+def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> list[str]:
+    """Which concepts may no longer see what their names say; `least` is the fidelity they were held to, if any."""
     flagged = len(audit.flagged)
-    figure = model_plots.drift(audit, top=20, radius=radius or None)
-    parts = [
-        f"<p>{flagged} of {len(audit.concepts):,} concepts are flagged: look before you trust their names.</p>",
-        page.drawing(plots.png(figure, dpi=110), "how far concepts moved, flagged ones first"),
-        f"<ul class='muted'>{''.join(f'<li>{escape(flag)}: {escape(text)}</li>' for flag, text in FLAGS.items())}</ul>",
-    ]
+    parts = [f"<p>{escape(_summary(audit))}</p>"]
+    if audit.fidelity is not None and np.isfinite(audit.fidelity.mean):
+        figure = model_plots.drift(audit, top=20, least=least)
+        parts.append(page.drawing(plots.png(figure, dpi=110), "fidelity of the concepts, flagged ones first"))
+    flags = "".join(f"<li>{escape(flag)}: {escape(text)}</li>" for flag, text in FLAGS.items())
+    parts.append(f"<ul class='muted'>{flags}</ul>")
     shown = audit.concepts[: min(MOST_ROWS, max(flagged, 10))]
-    header = ("concept", "flags", "deviation", "before", "after", "both / either", "nearest before", "nearest now")
-    table = page.table(header, [_cells(item) for item in shown], texts=(1, 6, 7))
+    header = ("concept", "flags", "fidelity", "images", "gained", "lost", "same", "nearest now")
+    table = page.table(header, [_cells(item) for item in shown], texts=(1, 7))
     parts.append(page.details(f"The first {len(shown)} concepts of the audit", table))
-    parts += [_strip(item, pictures) for item in audit.flagged[:MOST_STRIPS]]
-    return parts
+    doubtful = [item for item in audit.concepts[:MOST_STRIPS] if item.gained or item.lost]
+    parts += [_strip(item, pictures) for item in doubtful]
+    return [*parts, f'<p class="muted">{escape(audit.footnote)}</p>']
+
+
+def _summary(audit: Audit) -> str:
+    known = audit.fidelity
+    said = "" if known is None else f" Mean fidelity {known.mean:.2f}, worst {known.min:.2f}."
+    return (
+        "Does a concept see what its text sees? Fidelity is the correlation, over these images, of its scores with "
+        f"those of its own text.{said} An image is gained if only the model shows the concept in it, lost if only the "
+        f"text does, at the same number of concepts per image. {len(audit.flagged)} of {len(audit.concepts):,} "
+        "concepts are flagged: look before you trust their names."
+    )
 
 
 def _cells(item: ConceptDrift) -> list[str]:
-    counted = [str(item.active_before), str(item.active_after), f"{item.overlap:.0%}"]
-    before, after = (
-        ", ".join(near.concept for near in nearest[:3]) for nearest in (item.nearest_before, item.nearest_after)
-    )
-    near = [before, "the same" if after == before else after]
-    return [
-        item.concept,
-        ", ".join(item.flags),
-        f"{item.deviation:.3f}",
-        *(counted if item.overlap is not None else ["", "", ""]),
-        *near,
-    ]
+    fidelity = "" if item.fidelity is None else f"{item.fidelity:.2f}"
+    counts = [str(item.active_after), str(item.gained), str(item.lost), f"{item.overlap:.0%}"]
+    near = ", ".join(neighbour.concept for neighbour in item.nearest_after[:3])
+    return [item.concept, ", ".join(item.flags), fidelity, *(counts if item.overlap is not None else [""] * 4), near]
 
 
 def _strip(item: ConceptDrift, pictures: Pictures) -> str:
-    if not item.images:
-        return ""
-    images = [(change.row, f"{change.before:.2f} &rarr; {change.after:.2f}") for change in item.images[:5]]
-    return f"<h4>{page.name(item.concept)}: where its code changed most</h4>{pictures.strip(images)}"
+    """Images that a concept gained and lost, of largest code."""
+    images = [
+        (image.row, f"{kind}, {image.code:.2f}")
+        for kind, listed in (("gained", item.gained_images), ("lost", item.lost_images))
+        for image in listed[:EACH]
+    ]
+    title = f"{page.name(item.concept)}: {item.gained:,} images gained, {item.lost:,} lost"
+    return f"<h4>{title}</h4>{pictures.strip(images)}"
 
 
 def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.metrics import Evaluation, wilson_interval
-from ccr.models.bound import bound_in_words, chosen_radius
+from ccr.models.bound import bound_in_words
 from ccr.models.concept_model import ConceptModel
 from ccr.show import page
 
@@ -20,12 +20,6 @@ class Measured:
     model: ConceptModel
     evaluation: Evaluation
     predictions: np.ndarray
-
-    @property
-    def radius(self) -> float:
-        """How far the model's concepts were allowed to move, in the space that they live in."""
-        settings = self.model.provenance.settings
-        return chosen_radius(settings.get("radius"), settings.get("fidelity"))
 
     @classmethod
     def on(cls, model: Any, rows: Any) -> Measured:
@@ -43,14 +37,15 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
         rows.append((f"baseline ({bound})", *_numbers(baseline.evaluation)))
     if probe is not None:
         interval = wilson_interval(round(probe * evaluation.n), evaluation.n)
-        rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", _interval(interval), *[""] * 4))
-    header = ("", "accuracy", "95 % interval", "length", "moved", "most", "kept")
+        rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", _interval(interval), *[""] * 5))
+    header = ("", "accuracy", "95 % interval", "length", "in play", "weights", "fidelity", "worst")
     parts = [
         f'<p><span class="big-number">{evaluation.accuracy:.1%}</span> of {evaluation.n:,} images right, with '
         f"{evaluation.length:.1f} of {len(model.model.concepts):,} concepts per image.</p>",
         page.table(header, rows),
-        '<p class="muted">length: concepts per image; moved, most: mean and largest deviation of a concept from where '
-        "it started; kept: share of concepts that are still nearest to themselves.</p>",
+        '<p class="muted">length: concepts per image; in play: those with a weight for any class; weights: per class; '
+        "fidelity, worst: correlation of concepts' scores with those of their own texts over these images, mean and "
+        "least.</p>",
     ]
     if baseline is not None:
         parts.insert(1, _against(model, baseline, truth))
@@ -71,9 +66,10 @@ def _numbers(evaluation: Evaluation) -> tuple[str, ...]:
         f"{evaluation.accuracy:.1%}",
         _interval(evaluation.interval),
         f"{evaluation.length:.1f}",
-        f"{evaluation.deviation.mean:.3f}",
-        f"{evaluation.deviation.max:.3f}",
-        f"{evaluation.retention:.0%}",
+        f"{evaluation.in_play:.1f}",
+        f"{evaluation.weights_per_class:.1f}",
+        f"{evaluation.fidelity.mean:.2f}",
+        f"{evaluation.fidelity.min:.2f}",
     )
 
 

@@ -23,7 +23,7 @@ SECTIONS = {
     "gallery": "Predictions",
     "classes": "Classes",
     "concepts": "Concepts",
-    "drift": "Drift",
+    "fidelity": "Fidelity",
     "edits": "Edits",
     "settings": "Settings",
 }
@@ -97,13 +97,13 @@ def _explained(
 
 
 def _concepts(ours: Measured, rows: Any, view: ModelView, pictures: Pictures, tell: Tell) -> dict[str, list[str]]:
-    """The sections of concepts: how they are used, how far they moved, what was edited."""
+    """The sections of concepts: how they are used, what they see, what was edited."""
     tell(3, len(SECTIONS), "concepts")
     model = ours.model
     use = concepts.use_section(view, model.coactivation(rows, top=12))
-    drift = concepts.drift_section(model.audit(rows), radius=ours.radius, pictures=pictures)
-    edits = model.provenance.edits
-    return {"concepts": use, "drift": drift} | ({"edits": concepts.edit_section(edits)} if edits else {})
+    least, edits = model.provenance.settings.get("fidelity"), model.provenance.edits
+    drift = concepts.drift_section(model.audit(rows), least=least, pictures=pictures)
+    return {"concepts": use, "fidelity": drift} | ({"edits": concepts.edit_section(edits)} if edits else {})
 
 
 def _top(title: str, parts: dict[str, list[str]], notes: Sequence[str]) -> str:

@@ -1,4 +1,8 @@
-"""Do codes mean what the concepts' names say? Agreement with what people saw in the images of each class."""
+"""Do codes and explanations mean what the concepts' names say? Agreement with what people saw in the images.
+
+What people saw is a table of booleans: a row for each class, a column for each concept. Where they marked every image,
+each image is a row of its own, and its number stands for a class number.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.stats import rankdata
 
 from ccr.core.coding import apply_rule
-from ccr.core.inputs import Embeddings
-from ccr.core.metrics import Interval, paired_bootstrap
+from ccr.core.heads import LinearHead
+from ccr.core.metrics import Interval, largest_shown, paired_bootstrap
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
+
+#: As many concepts of an explanation are judged: those a reader sees first.
+TOP = 5
+ROUNDS = 4000
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,21 @@ class Agreement:
     auc: float
     interval: Interval
     by_concept: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """Of the concepts that explanations name first, the share that people saw, with its interval over classes.
+
+    `base_rate` is the share among all concepts, which naming at random would reach. `named` (C,) counts by class the
+    concepts that explanations name, `seen` (C,) those of them that people saw.
+    """
+
+    share: float
+    interval: Interval
+    base_rate: float
+    named: np.ndarray
+    seen: np.ndarray
 
 
 def auc_by_column(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -53,13 +77,58 @@ def agreement(codes: Any, y: np.ndarray, truth: np.ndarray) -> Agreement:
     truth : boolean array (C, n)
         Which class has which attribute; every attribute differs between classes.
     """
-    classes = np.arange(len(truth))
-    counts = np.bincount(y, minlength=len(classes))
+    counts = np.bincount(y, minlength=len(truth))
     if (counts == 0).any():
         raise CCRError(f"class {int(np.argmin(counts))} has attributes but no images: leave it out")
-    member = (y[None, :] == classes[:, None]) / counts[:, None]
-    by_concept = auc_by_column(np.asarray(member @ codes), truth)
+    member = sparse.csr_matrix((1 / counts[y], (y, np.arange(len(y)))), shape=(len(truth), len(y)))
+    means = member @ codes
+    by_concept = auc_by_column(means.toarray() if sparse.issparse(means) else means, truth)
     return Agreement(float(by_concept.mean()), paired_bootstrap(by_concept[None, :])[0][0], by_concept)
+
+
+def explanation_truth(codes: Any, head: LinearHead, y: np.ndarray, truth: np.ndarray, *, top: int = TOP) -> Truth:
+    """Truth of explanations (Measures, docs/method.md): of the `top` largest positive contributions to the predicted
+    class, of concepts that the image shows (a positive code), the share that people saw in the image's true class.
+
+    Parameters
+    ----------
+    codes : sparse matrix or array (m, n)
+        Codes of the images.
+    head : LinearHead
+        Weights (classes, n) that make the predictions.
+    y : array (m,)
+        True class numbers of the images, in [0, C).
+    truth : boolean array (C, n)
+        Which class has which attribute.
+    """
+    codes, truth = sparse.csr_matrix(codes), np.asarray(truth, bool)
+    if codes.shape != (len(y), truth.shape[1]):
+        raise CCRError(
+            f"codes must be (images, attributes) = {(len(y), truth.shape[1])}, got {codes.shape}: truth has a column "
+            "for each concept"
+        )
+    entries = np.flatnonzero(largest_shown(codes, head, top))
+    if not len(entries):
+        raise CCRError("no explanation names a concept that its image shows, so none can be true or false")
+    classes = np.repeat(y, np.diff(codes.indptr))[entries]
+    named = np.bincount(classes, minlength=len(truth))
+    seen = np.bincount(classes, weights=truth[classes, codes.indices[entries]], minlength=len(truth))
+    interval = _ends(_redrawn(named, seen))
+    return Truth(float(seen.sum() / named.sum()), interval, float(truth[y].mean()), named, seen)
+
+
+def truth_difference(one: Truth, other: Truth) -> tuple[float, Interval]:
+    """How much truer the first is, with its interval: the same classes are drawn for both."""
+    if len(one.named) != len(other.named):
+        raise CCRError(f"both must be of the same classes, got {len(one.named)} and {len(other.named)}")
+    apart = _redrawn(one.named, one.seen) - _redrawn(other.named, other.seen)
+    return one.share - other.share, _ends(apart)
+
+
+def model_truth(model: ConceptClassifier, X: Any, y: np.ndarray, truth: np.ndarray, *, top: int = TOP) -> Truth:
+    """`explanation_truth` of a fitted model on X (m, d); the columns of `truth` are the concepts it was given."""
+    columns = _kept_columns(model)
+    return explanation_truth(model.transform(X), model.head_, y, truth[:, columns], top=top)
 
 
 def agreement_before_and_after(
@@ -67,10 +136,32 @@ def agreement_before_and_after(
 ) -> tuple[Agreement, Agreement]:
     """Agreement of the model's codes where its refinement started (at the same length) and where it ended.
 
-    X (m, d) are embeddings; the columns of `truth` (C, n) are the model's concepts in order, and y (m,) numbers its
-    rows.
+    X (m, d) are embeddings; the columns of `truth` (C, n) are the concepts that the model was given, in order (those it
+    left out do not count), and y (m,) numbers its rows.
     """
-    start, end = model.initial_concepts_.embeddings, model.concepts_.embeddings
-    embeddings = Embeddings(X, mean=model.space_.image_mean)
+    start, embeddings = model.initial_concepts_.embeddings, model.space_.images(X)
     before = apply_rule(model.rule_.recalibrated(embeddings, start), embeddings, start)
-    return agreement(before, y, truth), agreement(apply_rule(model.rule_, embeddings, end), y, truth)
+    left = truth[:, _kept_columns(model)]
+    return agreement(before, y, left), agreement(model.transform(X), y, left)
+
+
+def _kept_columns(model: ConceptClassifier) -> list[int]:
+    """Which of the concepts that a model was given are still in it: a sparse head leaves some out."""
+    assert model.concepts is not None
+    return [model.concepts.index(name) for name in model.concepts_.names]
+
+
+def _redrawn(named: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """The share `seen` / `named` (C,) over classes drawn with replacement, (ROUNDS,); the same draws in every call.
+
+    Images of one class share what people saw, so that classes, not images, are the independent ones.
+    """
+    rng, count = np.random.default_rng(0), len(named)
+    drawn = (np.bincount(rng.integers(0, count, count), minlength=count) for _ in range(ROUNDS))
+    sums = np.array([(times @ seen, times @ named) for times in drawn])
+    with np.errstate(invalid="ignore"):  # a draw may miss every class that names something
+        return np.asarray(sums[:, 0] / sums[:, 1])
+
+
+def _ends(values: np.ndarray) -> Interval:
+    return Interval(*map(float, np.nanpercentile(values, [2.5, 97.5])))

@@ -18,6 +18,7 @@ from ccr.core.coding import HardThreshold
 from ccr.core.concepts import Concepts
 from ccr.core.metrics import explanation_length
 from ccr.core.refine import Epoch
+from ccr.models.bound import unrefined
 from ccr.models.classifier import ConceptClassifier
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.part import Part
@@ -124,7 +125,7 @@ def paper_curves(bench: Workbench, *, length: float, radius: float, seeds: Seque
     threshold = bench.threshold(length)
     return PaperCurves(
         threshold,
-        tuple(training_curves(bench, length=length, radius=radius, seeds=seeds)),
+        tuple(training_curves(bench, length=length, settings={"radius": radius}, seeds=seeds)),
         tuple(ablation_curves(bench, threshold=threshold, radius=radius)),
         tuple(threshold_sweep(bench, [threshold * factor for factor in LAMBDAS], radius=radius)),
         tuple(radius_sweep(bench, RADII, threshold=threshold)),
@@ -136,13 +137,15 @@ def paper_fits(seeds: int) -> int:
     return 1 + 2 * seeds + 3 + 2 * len(LAMBDAS) + len(RADII)
 
 
-def training_curves(bench: Workbench, *, length: float, radius: float, seeds: Sequence[int]) -> list[Curve]:
-    """CCR and its baseline, epoch by epoch, for every seed, at the same held length."""
-    names = {"baseline": 0.0, "CCR": radius}
+def training_curves(
+    bench: Workbench, *, length: float, settings: Mapping[str, Any], seeds: Sequence[int]
+) -> list[Curve]:
+    """CCR with these settings (radius or fidelity, weights_per_class) and its baseline, epoch by epoch, for every seed,
+    at the same held length."""
     coder = HardThreshold(length=length)
     return [
-        Curve(name, seed, bench.fit(f"{name}, seed {seed}", coder=coder, radius=size, random_state=seed).history_)
-        for name, size in names.items()
+        Curve(name, seed, bench.fit(f"{name}, seed {seed}", coder=coder, random_state=seed, **asked).history_)
+        for name, asked in {"baseline": unrefined(settings), "CCR": settings}.items()
         for seed in seeds
     ]
 

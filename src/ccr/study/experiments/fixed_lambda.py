@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from ccr.core.concepts import Concepts
+from ccr.errors import CCRError
+from ccr.models.bound import DEFAULT_RADIUS
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr.study.experiments.curves import LAMBDAS, RADII, SweepPoint, Workbench, radius_sweep, threshold_sweep
@@ -51,9 +53,11 @@ def fixed_lambda(
     Parameters
     ----------
     settings : the grid, at least one setting.
-    like : the setting whose dispersion and centring both sweeps have.
+    like : the setting whose dispersion, centring, signs and weights both sweeps have; one without a fidelity.
     options : further parameters of the classifier, plain values.
     """
+    if like.fidelity is not None:
+        raise CCRError("the paper's sweeps are over the radius of a ball, and this setting bounds fidelity instead")
     plan = _plan(settings, like, options)
     data = {name: fingerprint_data(part.X, part.y) for name, part in {"train": train, "test": test}.items()}
     key = {"kind": "fixed lambda", **data, "concepts": fingerprint_concepts(concepts), **plan}
@@ -74,10 +78,12 @@ def _plan(settings: Sequence[Setting], like: Setting, options: Mapping[str, Any]
     return {
         "length": None if thresholds else _median(lengths),
         "thresholds": thresholds,
-        "radius": like.radius or radii[-1] or Setting().radius,
+        "radius": like.radius or max(radii, default=0.0) or DEFAULT_RADIUS,
         "radii": sorted({0.0, *radii}) if len(radii) > 2 else list(RADII),
         "dispersion": like.dispersion,
         "center": like.center,
+        "sign": like.sign,
+        "weights": like.weights,
         "options": dict(options),
     }
 

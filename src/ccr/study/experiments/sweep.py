@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccr.core.concepts import Concepts
+from ccr.core.metrics import Evaluation, finite
 from ccr.errors import CCRError, WriteError
 from ccr.models.classifier import ConceptClassifier
 from ccr.progress import Tell, no_progress
@@ -21,18 +22,31 @@ from ccr.study.experiments.settings import AXES, Setting
 
 #: A length on validation images may pass the asked one by this much: it was calibrated on other images.
 LENGTH_TOLERANCE = 0.02
-RULE = "the best validation accuracy of the settings that are short enough; of equals the smallest radius, then length"
+RULE = (
+    "the best validation accuracy of the settings that are short enough; of equals the highest fidelity, then the "
+    "shortest"
+)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One fit of a setting, measured on the validation and on the test images; accuracies and retention in [0, 1]."""
+    """One fit of a setting, measured on the validation and on the test images; accuracies and retention in [0, 1].
+
+    `fidelity` and `min_fidelity` are the mean and the least of the concepts, None where all images score alike.
+    """
 
     seed: int
     validation_accuracy: float
     validation_length: float
+    validation_in_play: float
+    validation_fidelity: float | None
+    validation_min_fidelity: float | None
     test_accuracy: float
     test_length: float
+    test_in_play: float
+    test_fidelity: float | None
+    test_min_fidelity: float | None
+    weights_per_class: float
     mean_deviation: float
     max_deviation: float
     retention: float
@@ -50,14 +64,22 @@ class Outcome:
     setting: Setting
     runs: tuple[Run, ...]
 
-    def mean(self, measure: str) -> float:
-        return float(np.mean([getattr(run, measure) for run in self.runs]))
+    def known(self, measure: str) -> list[float]:
+        """A measure in the runs that have it."""
+        values = [getattr(run, measure) for run in self.runs]
+        return [float(value) for value in values if value is not None]
 
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Mean, min and max over the seeds, for every measure."""
-        columns = {name: [float(getattr(run, name)) for run in self.runs] for name in MEASURES}
+    def mean(self, measure: str) -> float:
+        """Over the seeds; NaN where no run has the measure."""
+        known = self.known(measure)
+        return float(np.mean(known)) if known else math.nan
+
+    def summary(self) -> dict[str, dict[str, float | None]]:
+        """Mean, min and max over the seeds, for every measure; None where no run has it."""
+        columns = {name: self.known(name) for name in MEASURES}
         return {
-            name: {"mean": self.mean(name), "min": min(values), "max": max(values)} for name, values in columns.items()
+            name: {"mean": finite(self.mean(name)), "min": min(known, default=None), "max": max(known, default=None)}
+            for name, known in columns.items()
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,10 +221,9 @@ def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, an
     validation, tested = model.evaluate(val.X, val.y), model.evaluate(test.X, test.y)
     return Run(
         seed=seed,
-        validation_accuracy=validation.accuracy,
-        validation_length=validation.length,
-        test_accuracy=tested.accuracy,
-        test_length=tested.length,
+        **_on("validation", validation),
+        **_on("test", tested),
+        weights_per_class=tested.weights_per_class,
         mean_deviation=tested.deviation.mean,
         max_deviation=tested.deviation.max,
         retention=tested.retention,
@@ -211,9 +232,21 @@ def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, an
     )
 
 
+def _on(split: str, found: Evaluation) -> dict[str, Any]:
+    """What depends on the images, as fields of a `Run`."""
+    return {
+        f"{split}_accuracy": found.accuracy,
+        f"{split}_length": found.length,
+        f"{split}_in_play": found.in_play,
+        f"{split}_fidelity": finite(found.fidelity.mean),
+        f"{split}_min_fidelity": finite(found.fidelity.min),
+    }
+
+
 def _length_then_accuracy(outcome: Outcome) -> tuple[float, float]:
     return outcome.mean("validation_length"), -outcome.mean("validation_accuracy")
 
 
 def _preference(outcome: Outcome) -> tuple[float, float, float]:
-    return -outcome.mean("validation_accuracy"), outcome.setting.radius, outcome.mean("validation_length")
+    fidelity = finite(outcome.mean("validation_fidelity")) or 0.0
+    return -outcome.mean("validation_accuracy"), -fidelity, outcome.mean("validation_length")

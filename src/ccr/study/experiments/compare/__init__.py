@@ -1,8 +1,8 @@
 """Honest comparison: every method on the same data, concepts and length, choices made on validation data."""
 
 from ccr.study.experiments.compare.by_epoch import curves_by_epoch
-from ccr.study.experiments.compare.comparison import Comparison, Failure, Row, run_comparison
-from ccr.study.experiments.compare.methods import METHODS, Method, methods_named
+from ccr.study.experiments.compare.comparison import Comparison, Failure, MeaningGap, Row, run_comparison
+from ccr.study.experiments.compare.methods import METHODS, Method, all_methods, methods_named, with_controls
 from ccr.study.experiments.compare.run import KEPT, Run, run_method
 from ccr.study.experiments.compare.task import Task, store_task
 
@@ -11,13 +11,16 @@ __all__ = [
     "METHODS",
     "Comparison",
     "Failure",
+    "MeaningGap",
     "Method",
     "Row",
     "Run",
     "Task",
+    "all_methods",
     "curves_by_epoch",
     "methods_named",
     "run_comparison",
     "run_method",
     "store_task",
+    "with_controls",
 ]

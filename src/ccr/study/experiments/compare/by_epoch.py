@@ -7,8 +7,6 @@ from functools import partial
 from typing import Any
 
 from ccr.core.refine import Epoch
-from ccr.core.space import Symmetric
-from ccr.models.bound import DEFAULT_STRENGTH
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache
 from ccr.study.experiments.compare.comparison import shared_key
@@ -36,7 +34,6 @@ def curves_by_epoch(
 
 def _curves(task: Task, seed: int) -> dict[str, Any]:
     train, _ = task.split(seed)
-    options = {"center": task.center, "dispersion": Symmetric(DEFAULT_STRENGTH), "max_iter": task.max_iter}
-    bench = Workbench(task.concepts, train, task.test, options)
-    curves = training_curves(bench, length=task.length, radius=task.radius, seeds=(seed,))
+    bench = Workbench(task.concepts, train, task.test, {"center": task.center, "max_iter": task.max_iter})
+    curves = training_curves(bench, length=task.length, settings=task.settings, seeds=(seed,))
     return {"curves": [curve.to_dict() for curve in curves]}

@@ -12,12 +12,12 @@ from ccr.core.metrics import Interval, paired_bootstrap
 from ccr.errors import CCRError
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr.study.experiments.compare.methods import Method
+from ccr.study.experiments.compare.methods import NAMED, STAND_INS, Method
 from ccr.study.experiments.compare.run import KEPT, Run, run_method
 from ccr.study.experiments.compare.task import Task
 
 #: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
-REVISION = 2
+REVISION = 3
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class Row:
     validation_accuracy: float
     length: float | None
     in_play: float | None
+    weights_per_class: float | None
+    fidelity: float | None
+    min_fidelity: float | None
     sparsity: float | None
     deviation: float | None
     max_deviation: float | None
@@ -57,6 +60,20 @@ class Row:
 
 
 @dataclass(frozen=True)
+class MeaningGap:
+    """What names are worth: accuracy of CCR minus that of a control whose concepts mean nothing, with its paired
+    interval."""
+
+    control: str
+    title: str
+    gap: float
+    interval: Interval
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "interval": list(self.interval)}
+
+
+@dataclass(frozen=True)
 class Failure:
     """A method that could not be run, and why."""
 
@@ -67,9 +84,11 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """All runs of all methods, on one task; `reference` names the method that differences are taken from."""
+    """All runs of all methods, on one task; `reference` names the method that differences are taken from, `settings`
+    are those of CCR in words."""
 
     length: float
+    settings: str
     images: int
     reference: str
     rows: tuple[Row, ...]
@@ -79,14 +98,27 @@ class Comparison:
     def row(self, method: str) -> Row | None:
         return next((row for row in self.rows if row.method == method), None)
 
+    @property
+    def meaning_gaps(self) -> tuple[MeaningGap, ...]:
+        """Of CCR over each of its controls that was run; none without CCR."""
+        if self.reference != NAMED:
+            return ()
+        controls = [row for row in self.rows if row.method in STAND_INS]
+        return tuple(
+            MeaningGap(row.method, row.title, -row.difference, Interval(-row.apart.high, -row.apart.low))
+            for row in controls
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
         return {
             "length": self.length,
+            "settings": self.settings,
             "test_images": self.images,
             "reference": self.reference,
             "kept": list(KEPT),
             "methods": [row.to_dict() for row in self.rows],
+            "meaning_gaps": [gap.to_dict() for gap in self.meaning_gaps],
             "runs": [run.to_dict() for run in self.runs],
             "failures": [vars(failure).copy() for failure in self.failures],
         }
@@ -131,12 +163,10 @@ def run_comparison(
             continue
         runs.append(run)
         cache.put(key, run.to_dict())
-    return summarise(runs, failures, methods, length=task.length)
+    return summarise(runs, failures, methods, task)
 
 
-def summarise(
-    runs: Sequence[Run], failures: Sequence[Failure], methods: Sequence[Method], *, length: float
-) -> Comparison:
+def summarise(runs: Sequence[Run], failures: Sequence[Failure], methods: Sequence[Method], task: Task) -> Comparison:
     """Rows of the methods that finished a run, differences to the first of them (CCR, if it is there)."""
     finished = [method for method in methods if any(run.method == method.name for run in runs)]
     if not finished:
@@ -150,14 +180,15 @@ def summarise(
         _row(method, by_method[method.name], intervals[number], float(means[number] - means[0]), apart[number])
         for number, method in enumerate(finished)
     )
-    return Comparison(length, scores.shape[1], finished[0].name, rows, tuple(runs), tuple(failures))
+    images, reference = scores.shape[1], finished[0].name
+    return Comparison(task.length, task.described, images, reference, rows, tuple(runs), tuple(failures))
 
 
 def _row(method: Method, runs: Sequence[Run], interval: Interval, difference: float, apart: Interval) -> Row:
     accuracies = [run.accuracy for run in runs]
     averaged = (
-        "validation_accuracy", "length", "in_play", "sparsity", "deviation", "max_deviation", "retention",
-        "fit_seconds", "fit_memory", "encode_seconds", "anec",
+        "validation_accuracy", "length", "in_play", "weights_per_class", "fidelity", "min_fidelity", "sparsity",
+        "deviation", "max_deviation", "retention", "fit_seconds", "fit_memory", "encode_seconds", "anec",
     )  # fmt: skip
     return Row(
         method=method.name,
@@ -196,7 +227,7 @@ def shared_key(task: Task) -> Mapping[str, Any]:
         "test": fingerprint_data(task.test.X, task.test.y),
         "validation": None if task.validation is None else fingerprint_data(task.validation.X, task.validation.y),
         "texts": {name: None if listed is None else fingerprint_concepts(listed) for name, listed in texts.items()},
-        "options": [task.length, task.radius, task.center, task.max_iter],
+        "options": [task.length, task.settings, task.center, task.max_iter],
     }
 
 

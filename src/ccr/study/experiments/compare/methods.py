@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, Sign
-from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead
 from ccr.core.space import Angular, Symmetric
 from ccr.errors import CCRError
-from ccr.models.bound import DEFAULT_STRENGTH
+from ccr.models.bound import DEFAULT_RADIUS, DEFAULT_STRENGTH, bound_in_words, unrefined
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.rivals import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
-from ccr.study.experiments.compare.converged import converged_head
+from ccr.study.experiments.compare.converged import PENALTIES, converged_head
 from ccr.study.experiments.compare.task import Task
 from ccr.study.experiments.curves import UNBOUND
 from ccr.study.experiments.part import Part
 
-#: Of ours, unless a method says otherwise.
+#: Of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
 DISPERSION = Symmetric(DEFAULT_STRENGTH)
 SIGNS: tuple[Sign, ...] = ("both", "positive")
 #: Of the elastic net: as published first.
 L1_RATIOS = (0.99, 0.8)
 Group = Literal["ours", "others", "controls"]
+#: CCR itself, and what stands in for its concepts at the same settings: a comparison with the first has the others too.
+NAMED, STAND_INS = "ccr", ("random-words", "random-vectors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,15 +72,36 @@ def methods_named(names: Iterable[str] | None = None) -> tuple[Method, ...]:
     return tuple(method for method in METHODS if method.name in wanted)
 
 
+def with_controls(names: Sequence[str]) -> list[str]:
+    """The same names, and with CCR those of its controls: without them nobody knows what its names are worth."""
+    return [*names, *(STAND_INS if NAMED in names else ())]
+
+
+def all_methods(task: Task) -> tuple[Method, ...]:
+    """Every method once: where the task itself asks for a ball, CCR is the one in the ball."""
+    same = bound_in_words(_in_ball(task).settings) == bound_in_words(task.settings)
+    return tuple(method for method in METHODS if not (same and method.name == "ccr-ball"))
+
+
 def _concept_classifier(task: Task, train: Part, validation: Part, seed: int, **options: Any) -> Contender:
-    settings = {"radius": 0.0, "center": task.center, "max_iter": task.max_iter, "random_state": seed, **options}
-    model = ConceptClassifier(settings.pop("concepts", task.concepts), **settings)
+    settings = {"center": task.center, "max_iter": task.max_iter, "random_state": seed, **options}
+    concepts = settings.pop("concepts", task.concepts)
+    model = ConceptClassifier(concepts, **settings)
     model.fit(train.X, train.y, validation=(validation.X, validation.y))
     numbers = np.searchsorted(model.classes_, train.y)
     held_out = Part(model.transform(validation.X), np.searchsorted(model.classes_, validation.y))
-    best = converged_head(model.transform(train.X), numbers, held_out, classes=len(model.classes_), trained=model.head_)
+    # A solved head has every weight: where few were asked for, the trained one stands.
+    penalties = PENALTIES if model.weights_per_class is None else ()
+    best = converged_head(
+        model.transform(train.X),
+        numbers,
+        held_out,
+        classes=len(model.classes_),
+        trained=model.head_,
+        penalties=penalties,
+    )
     chosen = {"penalty": best.penalty, "coder": str(model.coder), "dispersion": str(model.dispersion)}
-    return Contender(model, best.head, best.accuracy, chosen, len(model.concepts_))
+    return Contender(model, best.head, best.accuracy, chosen, len(concepts))
 
 
 def _best(task: Task, train: Part, validation: Part, seed: int, variants: Sequence[dict[str, Any]]) -> Contender:
@@ -88,23 +110,35 @@ def _best(task: Task, train: Part, validation: Part, seed: int, variants: Sequen
     return max(tried, key=lambda contender: contender.validation_accuracy)
 
 
-def _threshold(task: Task, train: Part, validation: Part, seed: int, **options: Any) -> Contender:
-    """CCR, or with radius 0 its baseline: codes of both signs, or one-sided as the released code makes them."""
+def _threshold(
+    task: Task, train: Part, validation: Part, seed: int, *, refined: bool = True, **options: Any
+) -> Contender:
+    """CCR, or its baseline if nothing is refined: codes of both signs, or one-sided as the released code makes them."""
+    asked = {**task.settings, **options}
+    settings = asked if refined else unrefined(asked)
     coders = [HardThreshold(length=task.length, sign=sign) for sign in SIGNS]
-    variants = [{"radius": task.radius, "coder": coder, **options} for coder in coders]
-    return _best(task, train, validation, seed, variants)
+    return _best(task, train, validation, seed, [{**settings, "coder": coder} for coder in coders])
+
+
+def _ball(task: Task, train: Part, validation: Part, seed: int, *, dispersion: Any, **options: Any) -> Contender:
+    """CCR as in the paper: in a ball of the encoder's space, whatever bounds the task's other concepts."""
+    return _threshold(_in_ball(task), train, validation, seed, dispersion=dispersion, **options)
+
+
+def _in_ball(task: Task) -> Task:
+    return replace(task, fidelity=None, radius=DEFAULT_RADIUS if task.radius is None else task.radius)
 
 
 def _pursuit(task: Task, train: Part, validation: Part, seed: int, *, kind: Any) -> Contender:
     """A head on pursuit codes over concepts as they are embedded, or dispersed as ours are."""
     coder = kind(length=max(1, round(task.length)))
-    variants = [{"coder": coder, "dispersion": spread} for spread in (None, DISPERSION)]
+    variants = [{"radius": 0.0, "coder": coder, "dispersion": spread} for spread in (None, DISPERSION)]
     return _best(task, train, validation, seed, variants)
 
 
 def _splice(task: Task, train: Part, validation: Part, seed: int) -> Contender:
     """SpLiCE always measures from the means."""
-    shared = {"coder": NonNegativeLasso(length=task.length), "center": "data"}
+    shared = {"radius": 0.0, "coder": NonNegativeLasso(length=task.length), "center": "data"}
     return _best(task, train, validation, seed, [{**shared, "dispersion": spread} for spread in (None, DISPERSION)])
 
 
@@ -136,36 +170,36 @@ def _zero_shot(task: Task, train: Part, validation: Part, seed: int) -> Contende
     return Contender(model, model.head_, accuracy, {}, None, dense=True)
 
 
-def _random_words(task: Task, train: Part, validation: Part, seed: int, **options: Any) -> Contender:
+def _random_words(task: Task, train: Part, validation: Part, seed: int) -> Contender:
     if task.random_words is None:
         raise CCRError("random-word concepts need embedded words: give random_words")
-    return _threshold(task, train, validation, seed, concepts=task.random_words, **options)
+    return _threshold(task, train, validation, seed, concepts=task.random_words)
 
 
-def _random_vectors(task: Task, train: Part, validation: Part, seed: int, **options: Any) -> Contender:
-    concepts: Concepts = random_unit_concepts(task.concepts, seed=seed)
-    return _threshold(task, train, validation, seed, concepts=concepts, **options)
+def _random_vectors(task: Task, train: Part, validation: Part, seed: int) -> Contender:
+    return _threshold(task, train, validation, seed, concepts=random_unit_concepts(task.concepts, seed=seed))
 
 
 METHODS = (
-    Method("ccr", "CCR", "ours", partial(_threshold, dispersion=DISPERSION)),
-    Method("baseline", "baseline", "ours", partial(_threshold, dispersion=DISPERSION, radius=0.0)),
-    Method("ccr-angular", "CCR, angular", "ours", partial(_threshold, dispersion=Angular())),
+    Method("ccr", "CCR", "ours", _threshold),
+    Method("baseline", "baseline", "ours", partial(_threshold, refined=False)),
+    Method("ccr-ball", "CCR, ball", "ours", partial(_ball, dispersion=DISPERSION)),
+    Method("ccr-angular", "CCR, ball, angular", "ours", partial(_ball, dispersion=Angular())),
     Method(
         "baseline-angular",
-        "baseline, angular",
+        "baseline, ball, angular",
         "ours",
-        partial(_threshold, dispersion=Angular(), radius=0.0),
+        partial(_ball, dispersion=Angular(), refined=False),
     ),
-    Method("ccr-none", "CCR, undispersed", "ours", partial(_threshold, dispersion=None)),
-    Method("baseline-none", "baseline, undispersed", "ours", partial(_threshold, dispersion=None, radius=0.0)),
-    Method("ccr-unbound", "CCR, no projection", "ours", partial(_threshold, dispersion=DISPERSION, radius=UNBOUND)),
+    Method("ccr-none", "CCR, ball, undispersed", "ours", partial(_ball, dispersion=None)),
+    Method("baseline-none", "baseline, ball, undispersed", "ours", partial(_ball, dispersion=None, refined=False)),
+    Method("ccr-unbound", "CCR, no bound", "ours", partial(_ball, dispersion=DISPERSION, radius=UNBOUND)),
     Method("ip-omp", "CLIP-IP-OMP", "others", partial(_pursuit, kind=IPOMP)),
     Method("omp", "OMP", "others", partial(_pursuit, kind=OMP)),
     Method("label-free", "label-free CBM", "others", _label_free),
     Method("splice", "SpLiCE", "others", _splice),
     Method("probe", "linear probe", "controls", _probe),
     Method("zero-shot", "zero-shot", "controls", _zero_shot),
-    Method("random-words", "CCR, random words", "controls", partial(_random_words, dispersion=DISPERSION)),
-    Method("random-vectors", "CCR, random vectors", "controls", partial(_random_vectors, dispersion=DISPERSION)),
+    Method("random-words", "CCR, random words", "controls", _random_words),
+    Method("random-vectors", "CCR, random vectors", "controls", _random_vectors),
 )

@@ -34,6 +34,9 @@ class Run:
     chosen: Mapping[str, Any]
     length: float | None
     in_play: float | None
+    weights_per_class: float | None
+    fidelity: float | None
+    min_fidelity: float | None
     sparsity: float | None
     deviation: float | None
     max_deviation: float | None
@@ -78,7 +81,7 @@ def run_method(method: Method, task: Task, seed: int) -> Run:
         validation_accuracy=contender.validation_accuracy,
         chosen=contender.chosen,
         **_cost(fitting, encoding, len(right)),
-        **_drift(contender),
+        **_drift(contender, task.test.X),
         **_explanations(contender, Part(codes, numbers)),
     )
 
@@ -91,26 +94,34 @@ def _cost(fitting: Usage, encoding: Usage, m: int) -> dict[str, Any]:
     }
 
 
-def _drift(contender: Contender) -> dict[str, Any]:
-    """How far the concepts went, for models that have any."""
-    refined = getattr(contender.model, "concepts_", None)
-    if refined is None:
-        return {"deviation": None, "max_deviation": None, "retention": None}
-    start = contender.model.initial_concepts_
-    moved = metrics.deviation(refined, start)
-    return {"deviation": moved.mean, "max_deviation": moved.max, "retention": metrics.retention(refined, start)}
+def _drift(contender: Contender, X: Any) -> dict[str, Any]:
+    """Whether concepts still see in the images X what their texts see, and how far they went; for models that have
+    any."""
+    model = contender.model
+    if not hasattr(model, "concepts_"):
+        return dict.fromkeys(("fidelity", "min_fidelity", "deviation", "max_deviation", "retention"))
+    faithful = metrics.Fidelity.of(model.model_.fidelity(X))
+    moved = metrics.deviation(model.concepts_, model.initial_concepts_)
+    return {
+        "fidelity": metrics.finite(faithful.mean),
+        "min_fidelity": metrics.finite(faithful.min),
+        "deviation": moved.mean,
+        "max_deviation": moved.max,
+        "retention": metrics.retention(model.concepts_, model.initial_concepts_),
+    }
 
 
 def _explanations(contender: Contender, test: Part) -> dict[str, Any]:
     """Length, and accuracy when explanations are cut; None where predictions are not made of concepts."""
     if contender.concepts is None:
-        return dict.fromkeys(("length", "in_play", "sparsity", "accuracy_at", "nec", "anec"))
+        return dict.fromkeys(("length", "in_play", "weights_per_class", "sparsity", "accuracy_at", "nec", "anec"))
     codes, head = test.X, contender.head
     length = metrics.contribution_length(codes, head) if contender.dense else metrics.explanation_length(codes)
     nec = tuple(metrics.accuracy_at_nec(codes, head, test.y, k) for k in KEPT)
     return {
         "length": length,
         "in_play": metrics.in_play(codes, head),
+        "weights_per_class": metrics.weights_per_class(head),
         "sparsity": length / contender.concepts,
         "accuracy_at": tuple(metrics.accuracies_at_k(codes, head, test.y, KEPT)),
         "nec": nec,

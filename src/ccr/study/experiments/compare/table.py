@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ccr.core.metrics import Interval
-from ccr.study.experiments.compare.comparison import Comparison, Row
+from ccr.study.experiments.compare.comparison import Comparison, MeaningGap, Row
 from ccr.study.experiments.records import csv_text
 
 NOTHING = "-"
@@ -50,9 +50,14 @@ ACCURACY = (
 )
 EXPLANATIONS = (
     Column("in play", lambda row: _number(row.in_play, 1)),
+    Column("weights", lambda row: _number(row.weights_per_class, 1)),
+    Column("fidelity", lambda row: _number(row.fidelity, 2)),
+    Column("worst", lambda row: _number(row.min_fidelity, 2)),
     Column("ASR, %", lambda row: _percent(row.sparsity)),
     Column("ACED", lambda row: _number(row.deviation, 3)),
     Column("kept, %", lambda row: NOTHING if row.retention is None else f"{100 * row.retention:.0f}"),
+)
+CUT = (
     *(Column(f"acc @{k}", lambda row, k=k: _at(row.accuracy_at, k)) for k in (1, 3, 5)),  # type: ignore[misc]
     *(Column(f"NEC {k}", lambda row, k=k: _at(row.nec, k)) for k in (1, 3, 5)),  # type: ignore[misc]
     Column("ANEC", lambda row: _percent(row.anec)),
@@ -63,19 +68,33 @@ COST = (
     Column("encode, us/image", lambda row: f"{1e6 * row.encode_seconds:.0f}"),
     Column("validation accuracy, %", lambda row: _percent(row.validation_accuracy)),
 )
-TABLES = {"Accuracy": ACCURACY, "Explanations": EXPLANATIONS, "Cost": COST}
+TABLES = {"Accuracy": ACCURACY, "Explanations": EXPLANATIONS, "Cut explanations": CUT, "Cost": COST}
 LEGEND = (
     "Means over seeds. Intervals: paired bootstrap over test images. length: concepts per image (dense codes: with a "
-    "nonzero contribution to the predicted class); in play: concepts that contribute to any class; ASR: length / "
-    "concepts; ACED: mean deviation; kept: concepts still nearest to themselves; acc@k: only an image's k largest "
-    "contributions; NEC k: only a class's k largest weights; ANEC: mean of NEC 5 to 30; fit: with all choices made on "
-    "validation data; peak memory: of that, beyond what was held before."
+    "nonzero contribution to the predicted class); in play: concepts that contribute to any class; weights: per "
+    "class; fidelity, worst: correlation of concepts' scores on test images with those of their own texts, mean and "
+    "least; ASR: length / concepts; ACED: mean deviation; kept: concepts still nearest to themselves; acc@k: only an "
+    "image's k largest contributions; NEC k: only a class's k largest weights; ANEC: mean of NEC 5 to 30; fit: with "
+    "all choices made on validation data; peak memory: of that, beyond what was held before. Meaning gap: accuracy of "
+    "CCR less that of concepts without meaning at the same settings."
 )
 
 
+def gap_in_words(gap: MeaningGap) -> str:
+    """Such as "+2.1 points (1.2 to 3.0) over CCR, random words"."""
+    return f"{100 * gap.gap:+.1f} points ({_range(gap.interval)}) over {gap.title}"
+
+
+def meaning(comparison: Comparison) -> str:
+    """The meaning gaps in a line; empty where there are none."""
+    gaps = "; ".join(map(gap_in_words, comparison.meaning_gaps))
+    return f"Meaning gap of CCR ({comparison.settings}): {gaps}." if gaps else ""
+
+
 def markdown(comparison: Comparison) -> str:
-    """The tables one after the other, and what their headings mean."""
+    """The tables one after the other, the meaning gaps, and what the headings mean."""
     parts = [_markdown(comparison.rows, columns) for columns in TABLES.values()]
+    parts += [meaning(comparison)] if comparison.meaning_gaps else []
     if comparison.failures:
         parts.append("\n".join(f"{item.method}, seed {item.seed}: {item.reason}" for item in comparison.failures))
     return "\n\n".join([*parts, LEGEND]) + "\n"

@@ -13,6 +13,7 @@ from ccr.data.encoders import Encoder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.errors import CCRError
+from ccr.models.bound import bound_in_words, chosen_radius
 from ccr.study.experiments.part import Part, hold_out, store_parts
 
 
@@ -26,8 +27,12 @@ class Task:
         None: a share of the training images is held out, another one for each seed.
     length : float
         Concepts per image, from 1 to the number of concepts.
-    radius : float
-        How far CCR may move a concept, in [0, 2].
+    fidelity : float or None
+        Least correlation in [0, 1] of CCR's concepts with their own texts.
+    radius : float or None
+        Instead, how far CCR may move a concept, in [0, 2]. Neither: as CCR does by itself.
+    weights : int or None
+        Weights per class of CCR, its baseline and its controls, at least 1; None: as CCR does by itself.
     center : None or "data"
         "data" measures images and concepts from their own means.
     max_iter : int or None
@@ -43,7 +48,9 @@ class Task:
     test: Part
     validation: Part | None = None
     length: float = 12.0
-    radius: float = 0.1
+    fidelity: float | None = None
+    radius: float | None = None
+    weights: int | None = None
     center: Any = "data"
     max_iter: int | None = None
     class_texts: Concepts | None = None
@@ -55,9 +62,22 @@ class Task:
                 f"methods are compared at a length from 1 to the number of concepts, {len(self.concepts)}, "
                 f"got {self.length:g}"
             )
+        chosen_radius(self.radius, self.fidelity)
         unknown = np.setdiff1d(self.test.y, self.train.y)
         if len(unknown):
             raise CCRError(f"the test images have a class that the training images have not: {unknown[0].item()!r}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of CCR, its baseline and its controls: what was asked for; the rest is theirs to choose."""
+        asked = {"fidelity": self.fidelity, "radius": self.radius, "weights_per_class": self.weights}
+        return {name: value for name, value in asked.items() if value is not None}
+
+    @property
+    def described(self) -> str:
+        """What CCR, its baseline and its controls were asked for, in words."""
+        weights = [] if self.weights is None else [f"{self.weights} weights per class"]
+        return ", ".join([bound_in_words(self.settings), *weights])
 
     def split(self, seed: int) -> tuple[Part, Part]:
         """Training and validation images for this seed."""
