@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccr.core.space import Dispersion
 
 
-def chosen_coder(length: float | None, threshold: float | None, sign: Any = "both") -> HardThreshold:
+def chosen_coder(length: float | None, threshold: float | None, sign: Any = "positive") -> HardThreshold:
     """The coder of --length or --threshold, and --sign."""
     from ccr.core.coding import HardThreshold
 
@@ -35,6 +35,17 @@ def chosen_bound(fidelity: float | None, radius: float | None) -> dict[str, floa
     except CCRError as error:
         raise typer.BadParameter(str(error)) from None
     return {"fidelity": fidelity, "radius": radius}
+
+
+def chosen_weights(text: str | None) -> dict[str, Any]:
+    """--weights: a number per class, "all" or "auto"; nothing where the classifier's own default is wanted."""
+    if text is None:
+        return {}
+    if text in ("all", "auto"):
+        return {"weights_per_class": None if text == "all" else "auto"}
+    if not (text.isdecimal() and int(text) >= 1):
+        raise typer.BadParameter(f"--weights is a number of weights per class >= 1, all or auto, got {text!r}")
+    return {"weights_per_class": int(text)}
 
 
 def chosen_dispersion(text: str) -> Dispersion | None:

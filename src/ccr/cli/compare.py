@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ccr.cli.common import Json, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
-from ccr.cli.common_options import chosen_bound
+from ccr.cli.common_options import chosen_bound, chosen_weights
 
 if TYPE_CHECKING:
     from ccr.study.experiments.compare import Comparison
@@ -41,8 +41,8 @@ def compare(
         float | None, typer.Option(help="Instead: how far CCR may move a concept. Default of both: as `ccr fit`.")
     ] = None,
     weights: Annotated[
-        int | None,
-        typer.Option(min=1, help="Weights per class of CCR, baseline and controls. Default: as `ccr fit`."),
+        str | None,
+        typer.Option(help="Weights per class of CCR, baseline and controls, all or auto. Default: as `ccr fit`."),
     ] = None,
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
     epochs: Annotated[
@@ -73,9 +73,10 @@ def compare(
 
     names = [name.strip() for name in methods.split(",")] if methods else None
     named = None if names is None else study.methods_named(study.with_controls(names))
-    bound = chosen_bound(fidelity, radius)
+    bound, sparse = chosen_bound(fidelity, radius), chosen_weights(weights)
     opened = EmbeddingStore.open(store)
-    options = {"length": length, "weights": weights, "center": "data" if center else None, "max_iter": epochs}
+    asked = (sparse["weights_per_class"] or "all") if sparse else None
+    options = {"length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
     task = study.store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), **options, **bound)
     chosen = study.all_methods(task) if named is None else named
     cache = RunCache(out / "runs")

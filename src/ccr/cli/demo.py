@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ccr.show.demo_page import Shown
     from ccr.study.experiments import Gain, Part
 
-LENGTH, RADIUS, SEEDS = 12, 0.1, 5
+LENGTH, SEEDS = 12, 5
 
 
 def demo(
@@ -113,17 +113,16 @@ def _parts(store: EmbeddingStore) -> dict[str, Part]:
 
 
 def _gain(concepts: Concepts, parts: dict[str, Part], *, silent: bool) -> Gain:
-    """What refinement brings over the concepts exactly as they were embedded."""
+    """What refinement brings over concepts that stay exactly as they were embedded."""
     from ccr.core.coding import HardThreshold
     from ccr.study.experiments import refinement_gain
 
-    options = {"coder": HardThreshold(length=LENGTH), "dispersion": None, "validation_fraction": 0.0}
+    options = {"coder": HardThreshold(length=LENGTH), "validation_fraction": 0.0}
     with bar(silent=silent) as tell:
         return refinement_gain(
             concepts,
             **parts,
             options=options,
-            radius=RADIUS,
             seeds=range(SEEDS),
             jobs=os.cpu_count() or 1,
             tell=tell,
@@ -133,6 +132,7 @@ def _gain(concepts: Concepts, parts: dict[str, Part], *, silent: bool) -> Gain:
 def _write_report(
     path: Path, gain: Gain, probe: float, store: EmbeddingStore, concepts: Concepts
 ) -> tuple[Shown, Shown]:
+    from ccr.models.bound import DEFAULT_FIDELITY
     from ccr.show.demo_page import demo_page
 
     right, wrong, gallery = _choose(gain.model, store.select("test"))
@@ -142,9 +142,12 @@ def _write_report(
         ("photos", f"{store.shape[0]}: {splits}"),
         ("classes", ", ".join(store.classes)),
         ("concepts", f"{len(concepts)} in {path.parent / 'concepts.txt'}"),
-        ("concepts per image", f"{metrics['length']:.1f} on average, {LENGTH} asked for"),
-        ("radius", f"{RADIUS}; mean deviation {metrics['deviation']['mean']:.3f}"),
-        ("concepts still nearest to themselves", f"{metrics['retention']:.0%}"),
+        ("concepts in play per image", f"{metrics['in_play']:.1f} on average"),
+        (
+            "fidelity",
+            f"{metrics['fidelity']['mean']:.2f} on average, at least {DEFAULT_FIDELITY} asked for",
+        ),
+        ("weights per class", f"{metrics['weights_per_class']:.1f}"),
         ("encoder", f"{store.encoder}, fingerprint {store.fingerprint}"),
         ("made by", "ccr demo"),
     ]

@@ -75,7 +75,7 @@ def sweep(
 
     Example: `ccr sweep photos-store --concepts concepts.txt --over length=5,10,20 --over radius=0,0.05,0.1,0.2`
 
-    Short and true to the texts: `--over fidelity=0.875,0.955 --over weights=1,3,5,all --over sign=positive`
+    Short and true to the texts: `--over fidelity=0.875,0.955 --over weights=1,3,5,all`
     """
     from ccr.data.store import EmbeddingStore
     from ccr.study.experiments.cache import RunCache

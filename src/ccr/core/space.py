@@ -118,8 +118,7 @@ class Space:
         check_dispersion(dispersion)
         image_mean, concept_mean = cls.of_images(X, center=center).image_mean, None
         if center:
-            concept_mean = unit_rows(texts).mean(axis=0)
-            _check_spread(texts, concept_mean)
+            concept_mean = _common_part(unit_rows(texts))
         plain = cls(image_mean, concept_mean, None)
         if dispersion is None:
             return plain
@@ -179,11 +178,15 @@ def _spread(rows: torch.Tensor, how: ConeWidening | torch.Tensor | None) -> torc
         return rows if how is None else unit_rows(rows @ how.to(rows))
 
 
-def _check_spread(concepts: np.ndarray, mean: np.ndarray) -> None:
-    distance = np.linalg.norm(unit_rows(concepts) - mean, axis=1)
+def _common_part(rows: np.ndarray) -> np.ndarray:
+    """What unit rows (n, d) have in common (d,): their mean, less what the mean of n rows that have nothing in common,
+    of squared norm 1/n, would be too (James and Stein's positive part). Orthogonal concepts stay where they are."""
+    mean = rows.mean(axis=0)
+    distance = np.linalg.norm(rows - mean, axis=1)
     if distance.min() < 1e-6:
-        row = int(distance.argmin())
         raise CCRError(
-            f"center='data' measures concepts from their mean, but concept {row} is the mean itself, so it has no "
-            "direction left: add different concepts, or use center=None"
+            f"center='data' measures concepts from their mean, but concept {int(distance.argmin())} is the mean "
+            "itself, so it has no direction left: add different concepts, or use center=None"
         )
+    square = float(mean @ mean)
+    return mean * max(0.0, 1.0 - 1.0 / (len(rows) * square)) if square > 0 else mean

@@ -13,8 +13,10 @@ from ccr.core.geometry import check_radius, fidelity_radius
 from ccr.core.space import Center, Dispersion, Space, Symmetric, dispersed
 from ccr.errors import CCRError
 
-#: Of the paper; where neither a radius nor a fidelity is given.
-DEFAULT_RADIUS = 0.1
+#: Where neither a fidelity nor a radius is given (measured: docs/defaults.md).
+DEFAULT_FIDELITY = 0.875
+#: Of the ball in the encoder's space, where one is wanted: the paper's.
+PAPER_RADIUS = 0.1
 #: The part of the chord that one automatic step takes in the images' metric, where concepts have farther to go.
 METRIC_STRIDE = 0.1
 #: Of symmetric dispersion: as accurate as full strength, and concepts stay closer to their texts
@@ -22,29 +24,35 @@ METRIC_STRIDE = 0.1
 DEFAULT_STRENGTH = 0.9
 
 
-def chosen_radius(radius: float | None, fidelity: float | None) -> float:
-    """The chord within which concepts stay of where they started, in the space of `Bound`."""
+def chosen_fidelity(radius: float | None, fidelity: float | None) -> float | None:
+    """The bound on fidelity: as given, None where a radius is, or the default."""
     if radius is not None and fidelity is not None:
         raise CCRError(
             f"give a fidelity or a radius, got fidelity={fidelity} and radius={radius}: a fidelity bounds what a "
             "concept sees, in the images' metric; a radius how far it moves, in the encoder's space"
         )
-    if fidelity is not None:
-        return fidelity_radius(fidelity)
-    chosen = DEFAULT_RADIUS if radius is None else radius
-    check_radius(chosen)
-    return chosen
+    return DEFAULT_FIDELITY if radius is None and fidelity is None else fidelity
+
+
+def chosen_radius(radius: float | None, fidelity: float | None) -> float:
+    """The chord within which concepts stay of the centres of their balls, in the space of `Bound`."""
+    chosen = chosen_fidelity(radius, fidelity)
+    if radius is None or chosen is not None:
+        return fidelity_radius(DEFAULT_FIDELITY if chosen is None else chosen)
+    check_radius(radius)
+    return radius
 
 
 def unrefined(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the baseline: the same, and concepts stay where they start."""
-    return {**settings, **({"radius": 0.0} if settings.get("fidelity") is None else {"fidelity": 1.0})}
+    return {**settings, **({"fidelity": 1.0} if settings.get("radius") is None else {"radius": 0.0})}
 
 
 def bound_in_words(settings: Mapping[str, Any]) -> str:
     """Such as "radius 0.1" or "fidelity 0.9"."""
-    radius, fidelity = settings.get("radius"), settings.get("fidelity")
-    return f"radius {chosen_radius(radius, fidelity):g}" if fidelity is None else f"fidelity {fidelity:g}"
+    radius = settings.get("radius")
+    fidelity = chosen_fidelity(radius, settings.get("fidelity"))
+    return f"radius {radius:g}" if fidelity is None else f"fidelity {fidelity:g}"
 
 
 def chosen_dispersion(dispersion: Dispersion | Literal["auto"] | None) -> Dispersion | None:
@@ -80,13 +88,13 @@ class Bound:
         dispersed, or, if a fidelity is given, a cap in the images' metric around the texts themselves, inside which
         concepts start as dispersed as their fidelity allows."""
         chord, spread = chosen_radius(radius, fidelity), chosen_dispersion(dispersion)
-        if fidelity is None:
+        if chosen_fidelity(radius, fidelity) is None:
             space = Space.fit(texts.embeddings, X, center=center, dispersion=spread)
             return cls(space, texts.with_embeddings(space.texts(texts.embeddings)), chord, None, None)
         if center != "data":
             raise CCRError(
                 f"a fidelity is measured from the means of images and concepts, got center={center!r}: leave it as it "
-                "is, or give a radius instead"
+                "is, or give a radius, such as the paper's 0.1"
             )
         space = Space.fit_metric(texts.embeddings, X, shrinkage=shrinkage)
         initial = texts.with_embeddings(space.texts(texts.embeddings))

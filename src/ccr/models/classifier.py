@@ -47,10 +47,10 @@ class ConceptClassifier(ModelEstimator):
     Parameters
     ----------
     concepts : names and embeddings (n, d), from the same encoder as the images.
-    coder : how a code is made; None is `HardThreshold(length=12)`: about twelve concepts per image.
-    fidelity : least correlation in [0, 1] of a concept's scores with those of its own text; concepts are then refined
-        in the images' metric. 1 trains the head alone (the baseline).
-    radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline. Default: 0.1.
+    coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts.
+    fidelity : least correlation in [0, 1] of a concept's scores with those of its own text; concepts are refined in the
+        images' metric. 1 trains the head alone (the baseline). Default, where no radius is given: 0.875.
+    radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline, 0.1 the paper's.
     weights_per_class : hold a head of so many weights per class while concepts are refined; None keeps all; "auto" is
         the fewest that validation images find no worse. Concepts without a weight are left out of the model.
     center : "data" measures images and concepts from their own means; None takes them as they are.
@@ -104,7 +104,7 @@ class ConceptClassifier(ModelEstimator):
         coder: Coder | None = None,
         fidelity: float | None = None,
         radius: float | None = None,
-        weights_per_class: int | Literal["auto"] | None = None,
+        weights_per_class: int | Literal["auto"] | None = 5,
         center: Center = "data",
         dispersion: Dispersion | Literal["auto"] | None = "auto",
         shrinkage: float = 0.5,
@@ -115,7 +115,7 @@ class ConceptClassifier(ModelEstimator):
         head_rate: float | None = None,
         dictionary_rate: float | None = None,
         momentum: float = 0.9,
-        dropout: float = 0.1,
+        dropout: float = 0.0,
         alpha: float | None = None,
         schedule: Schedule = "cosine",
         validation_fraction: float = 0.1,

@@ -23,6 +23,7 @@ def paper_settings(dataset: str) -> dict[str, Any]:
     return {
         "coder": HardThreshold(threshold=PAPER_THRESHOLDS[dataset], sign="positive"),
         "radius": 0.1,
+        "weights_per_class": None,
         "center": None,
         "dispersion": Angular(),
         "max_iter": 20,

@@ -70,7 +70,7 @@ class HardThreshold(_FittedToX, BaseEstimator):
 
     differentiable = True
 
-    def __init__(self, *, threshold: float | None = None, length: float | None = None, sign: Sign = "both") -> None:
+    def __init__(self, *, threshold: float | None = None, length: float | None = None, sign: Sign = "positive") -> None:
         self.threshold = threshold
         self.length = length
         self.sign = sign

@@ -103,11 +103,6 @@ def refine(
         first = None if start is None else project_to_cap(np.asarray(start, np.float32), rows, radius)
         problem = Problem(rows, train, held_out, coder, radius, classes, training, first)
         return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
-    if training.weights_per_class is not None:
-        raise CCRError(
-            f"weights_per_class is held while concepts are refined, and {type(coder).__name__} cannot be refined "
-            "through: use HardThreshold(length=12), or weights_per_class=None"
-        )
     if radius > 0:
         raise CCRError(f"{type(coder).__name__} cannot be refined through: use radius=0 or HardThreshold(length=12)")
     fitted = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training)

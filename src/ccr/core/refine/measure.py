@@ -46,8 +46,7 @@ def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None =
 
 
 def strongest_weights(state: Parameters, sample: Embeddings, keep: int, workers: Workers | None = None) -> np.ndarray:
-    """Which weights (n, C) are, for each class, among its `keep` of largest |weight| x (root mean square of the
-    concept's codes); weights without effect never are."""
+    """The `strongest` weights (n, C) by the root mean square of the concepts' codes."""
     squares = np.zeros(len(state.dictionary))
 
     def use(_: slice, codes: ActiveEntries) -> np.ndarray:
@@ -55,7 +54,13 @@ def strongest_weights(state: Parameters, sample: Embeddings, keep: int, workers:
 
     for part in map_codes(state.rule, sample, state.dictionary, use, workers=workers):
         squares += part
-    worth = np.abs(state.weights) * np.sqrt(squares / len(sample))[:, None]
+    return strongest(state.weights, np.sqrt(squares / len(sample)), keep)
+
+
+def strongest(weights: np.ndarray, size: np.ndarray, keep: int) -> np.ndarray:
+    """Which weights (n, C) are, for each class, among its `keep` of largest |weight| x size, for codes of these sizes
+    (n,); weights without effect never are."""
+    worth = np.abs(weights) * size[:, None]
     if keep >= len(worth):
         return worth > 0
     order = np.argsort(-worth, axis=0, kind="stable")[:keep]

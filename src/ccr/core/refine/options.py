@@ -47,7 +47,7 @@ class Training:
     head_rate: float | None = None
     dictionary_rate: float | None = None
     momentum: float = 0.9
-    dropout: float = 0.1
+    dropout: float = 0.0
     alpha: float | None = None
     schedule: Schedule = "cosine"
     n_iter_no_change: int | None = None
@@ -108,6 +108,13 @@ class Training:
         fewest = min(self.weights_per_class, n)
         part = min(1.0, (progress - PRUNE_FROM) / (PRUNE_TO - PRUNE_FROM))
         return max(fewest, round(n * (fewest / n) ** part))
+
+    def fewer_weights(self, n: int) -> list[int]:
+        """The numbers of weights per class, of n, through which a head that is solved, not stepped, comes down."""
+        if self.weights_per_class is None or self.weights_per_class >= n:
+            return []
+        steps = math.ceil(math.log2(n / self.weights_per_class))
+        return [round(n * (self.weights_per_class / n) ** (step / steps)) for step in range(1, steps + 1)]
 
     def damping(self, progress: float) -> float:
         """Factor on both rates when this share of training, in [0, 1], is done."""

@@ -10,6 +10,7 @@ import numpy as np
 
 import ccr
 from ccr.core.explain import ModelView
+from ccr.models.bound import chosen_fidelity
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
 from ccr.progress import Tell, no_progress
@@ -101,7 +102,8 @@ def _concepts(ours: Measured, rows: Any, view: ModelView, pictures: Pictures, te
     tell(3, len(SECTIONS), "concepts")
     model = ours.model
     use = concepts.use_section(view, model.coactivation(rows, top=12))
-    least, edits = model.provenance.settings.get("fidelity"), model.provenance.edits
+    settings, edits = model.provenance.settings, model.provenance.edits
+    least = chosen_fidelity(settings.get("radius"), settings.get("fidelity"))
     drift = concepts.drift_section(model.audit(rows), least=least, pictures=pictures)
     return {"concepts": use, "fidelity": drift} | ({"edits": concepts.edit_section(edits)} if edits else {})
 

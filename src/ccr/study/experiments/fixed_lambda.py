@@ -11,7 +11,7 @@ import numpy as np
 
 from ccr.core.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.models.bound import DEFAULT_RADIUS
+from ccr.models.bound import PAPER_RADIUS
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr.study.experiments.curves import LAMBDAS, RADII, SweepPoint, Workbench, radius_sweep, threshold_sweep
@@ -78,7 +78,7 @@ def _plan(settings: Sequence[Setting], like: Setting, options: Mapping[str, Any]
     return {
         "length": None if thresholds else _median(lengths),
         "thresholds": thresholds,
-        "radius": like.radius or max(radii, default=0.0) or DEFAULT_RADIUS,
+        "radius": like.radius or max(radii, default=0.0) or PAPER_RADIUS,
         "radii": sorted({0.0, *radii}) if len(radii) > 2 else list(RADII),
         "dispersion": like.dispersion,
         "center": like.center,

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from ccr.core.coding import code_size
 from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead, fit_softmax
+from ccr.models.bound import unrefined
 from ccr.models.classifier import ConceptClassifier
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.part import Part, stratified_folds
@@ -27,8 +28,9 @@ PENALTIES = (0.3, 1.0, 3.0, 10.0)
 class Gain:
     """Test accuracies in [0, 1], one for each seed, and the two models of the first seed.
 
-    `baseline` is radius 0, trained as long; `refitted` is that baseline with its head solved to convergence by L-BFGS
-    on the frozen codes, its penalty chosen by cross-validation; `refined` is CCR.
+    `baseline` is the same with concepts that stay, trained as long; `refitted` is that baseline with its head solved to
+    convergence by L-BFGS on the frozen codes, with all weights, its penalty chosen by cross-validation; `refined` is
+    CCR.
     """
 
     seeds: tuple[int, ...]
@@ -58,7 +60,6 @@ def refinement_gain(
     train: Part,
     test: Part,
     options: Mapping[str, Any],
-    radius: float,
     seeds: Sequence[int] = range(5),
     jobs: int = 1,
     tell: Tell = no_progress,
@@ -68,20 +69,17 @@ def refinement_gain(
     Parameters
     ----------
     options : mapping
-        Further parameters of every `ConceptClassifier`.
-    radius : float
-        How far CCR may move a concept, in (0, 2]; the baseline's radius is 0.
+        Further parameters of CCR's `ConceptClassifier`, and but for its bound of its baseline's.
     jobs : int
         Models fitted at a time, at least 1, each on one thread.
     """
-    sizes = (0.0, radius)
+    settings = (unrefined(options), dict(options))
 
-    def fit(seed: int, size: float) -> ConceptClassifier:
-        model = ConceptClassifier(concepts, **{**options, "radius": size, "random_state": seed})
-        return model.fit(train.X, train.y)
+    def fit(seed: int, chosen: dict[str, Any]) -> ConceptClassifier:
+        return ConceptClassifier(concepts, **{**chosen, "random_state": seed}).fit(train.X, train.y)
 
     with one_thread_each(jobs) as pool:
-        waiting = [pool.submit(fit, seed, size) for seed in seeds for size in sizes]
+        waiting = [pool.submit(fit, seed, chosen) for seed in seeds for chosen in settings]
         fitted = [future.result() for future in _finished(waiting, tell)]
         baselines, refined = fitted[::2], fitted[1::2]
         # Frozen codes are the same for every seed, and the solved head has no seed.

@@ -9,7 +9,7 @@ import numpy as np
 from ccr.core.concepts import Concepts
 from ccr.core.geometry import fidelity_radius, project_to_cap, unit_rows
 from ccr.core.space import ImageMetric
-from ccr.models.bound import chosen_rate
+from ccr.models.bound import METRIC_STRIDE
 from ccr.models.classifier import ConceptClassifier
 from ccr.study.theory.testbed import Testbed
 
@@ -68,12 +68,11 @@ def _fit_differences(d: int, rng: np.random.Generator) -> tuple[float, ...]:
     y = (X @ rng.standard_normal((d, 3))).argmax(axis=1)
     y[:30] = np.arange(30) % 3  # every class is there, whatever was drawn
     texts = Concepts([f"concept {row}" for row in range(CONCEPTS)], rng.standard_normal((CONCEPTS, d)))
-    shared: dict[str, Any] = {"weights_per_class": None, "engine": "dense", "device": "cpu"}
+    shared: dict[str, Any] = {"weights_per_class": None, "dispersion": None, "engine": "dense", "device": "cpu"}
     shared |= {"max_iter": 3, "batch_size": 64, "random_state": int(rng.integers(2**31))}
     model = ConceptClassifier(texts, fidelity=least, **shared).fit(X, y)
     radius = fidelity_radius(least)
-    shared |= {"radius": radius, "center": None, "dispersion": None}
-    shared["dictionary_rate"] = chosen_rate(None, radius, least)
+    shared |= {"radius": radius, "center": None, "dictionary_rate": METRIC_STRIDE * radius}
     images = model.space_.images(X).take(np.arange(len(X))).numpy()
     twin = ConceptClassifier(model.initial_concepts_, **shared).fit(images, y)
     plain = ConceptClassifier(texts, **shared).fit(X - X.mean(axis=0), y)

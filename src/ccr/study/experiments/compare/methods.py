@@ -13,7 +13,7 @@ from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, Sign
 from ccr.core.heads import LinearHead
 from ccr.core.space import Angular, Symmetric
 from ccr.errors import CCRError
-from ccr.models.bound import DEFAULT_RADIUS, DEFAULT_STRENGTH, bound_in_words, unrefined
+from ccr.models.bound import DEFAULT_STRENGTH, PAPER_RADIUS, bound_in_words, unrefined
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.rivals import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
 from ccr.study.experiments.compare.converged import PENALTIES, converged_head
@@ -23,7 +23,6 @@ from ccr.study.experiments.part import Part
 
 #: Of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
 DISPERSION = Symmetric(DEFAULT_STRENGTH)
-SIGNS: tuple[Sign, ...] = ("both", "positive")
 #: Of the elastic net: as published first.
 L1_RATIOS = (0.99, 0.8)
 Group = Literal["ours", "others", "controls"]
@@ -111,35 +110,49 @@ def _best(task: Task, train: Part, validation: Part, seed: int, variants: Sequen
 
 
 def _threshold(
-    task: Task, train: Part, validation: Part, seed: int, *, refined: bool = True, **options: Any
+    task: Task,
+    train: Part,
+    validation: Part,
+    seed: int,
+    *,
+    refined: bool = True,
+    signs: Sequence[Sign] = ("positive",),
+    **options: Any,
 ) -> Contender:
-    """CCR, or its baseline if nothing is refined: codes of both signs, or one-sided as the released code makes them."""
+    """CCR as `ccr fit` does it, or its baseline if nothing is refined; `signs` of codes to choose from."""
     asked = {**task.settings, **options}
     settings = asked if refined else unrefined(asked)
-    coders = [HardThreshold(length=task.length, sign=sign) for sign in SIGNS]
+    coders = [HardThreshold(length=task.length, sign=sign) for sign in signs]
     return _best(task, train, validation, seed, [{**settings, "coder": coder} for coder in coders])
 
 
 def _ball(task: Task, train: Part, validation: Part, seed: int, *, dispersion: Any, **options: Any) -> Contender:
-    """CCR as in the paper: in a ball of the encoder's space, whatever bounds the task's other concepts."""
-    return _threshold(_in_ball(task), train, validation, seed, dispersion=dispersion, **options)
+    """CCR as in the paper: in a ball of the encoder's space, with all weights, whatever bounds the task's other
+    concepts; codes of both signs, or one-sided as the released code makes them."""
+    shared = {"dispersion": dispersion, "weights_per_class": None, "signs": ("both", "positive")}
+    return _threshold(_in_ball(task), train, validation, seed, **{**shared, **options})
 
 
 def _in_ball(task: Task) -> Task:
-    return replace(task, fidelity=None, radius=DEFAULT_RADIUS if task.radius is None else task.radius)
+    return replace(task, fidelity=None, radius=PAPER_RADIUS if task.radius is None else task.radius)
 
 
 def _pursuit(task: Task, train: Part, validation: Part, seed: int, *, kind: Any) -> Contender:
     """A head on pursuit codes over concepts as they are embedded, or dispersed as ours are."""
     coder = kind(length=max(1, round(task.length)))
-    variants = [{"radius": 0.0, "coder": coder, "dispersion": spread} for spread in (None, DISPERSION)]
-    return _best(task, train, validation, seed, variants)
+    return _best(task, train, validation, seed, _fixed(coder))
 
 
 def _splice(task: Task, train: Part, validation: Part, seed: int) -> Contender:
     """SpLiCE always measures from the means."""
-    shared = {"radius": 0.0, "coder": NonNegativeLasso(length=task.length), "center": "data"}
-    return _best(task, train, validation, seed, [{**shared, "dispersion": spread} for spread in (None, DISPERSION)])
+    variants = [{**variant, "center": "data"} for variant in _fixed(NonNegativeLasso(length=task.length))]
+    return _best(task, train, validation, seed, variants)
+
+
+def _fixed(coder: Any) -> list[dict[str, Any]]:
+    """A head of all weights on codes over concepts that stay: as they are embedded, or dispersed as ours are."""
+    shared = {"radius": 0.0, "weights_per_class": None, "coder": coder}
+    return [{**shared, "dispersion": spread} for spread in (None, DISPERSION)]
 
 
 def _label_free(task: Task, train: Part, validation: Part, seed: int) -> Contender:

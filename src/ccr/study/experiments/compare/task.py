@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Task:
         Least correlation in [0, 1] of CCR's concepts with their own texts.
     radius : float or None
         Instead, how far CCR may move a concept, in [0, 2]. Neither: as CCR does by itself.
-    weights : int or None
+    weights : int, "all", "auto" or None
         Weights per class of CCR, its baseline and its controls, at least 1; None: as CCR does by itself.
     center : None or "data"
         "data" measures images and concepts from their own means.
@@ -50,7 +50,7 @@ class Task:
     length: float = 12.0
     fidelity: float | None = None
     radius: float | None = None
-    weights: int | None = None
+    weights: int | Literal["all", "auto"] | None = None
     center: Any = "data"
     max_iter: int | None = None
     class_texts: Concepts | None = None
@@ -70,8 +70,11 @@ class Task:
     @property
     def settings(self) -> dict[str, Any]:
         """Of CCR, its baseline and its controls: what was asked for; the rest is theirs to choose."""
-        asked = {"fidelity": self.fidelity, "radius": self.radius, "weights_per_class": self.weights}
-        return {name: value for name, value in asked.items() if value is not None}
+        bound = {"fidelity": self.fidelity, "radius": self.radius}
+        asked: dict[str, Any] = {name: value for name, value in bound.items() if value is not None}
+        if self.weights is not None:
+            asked["weights_per_class"] = None if self.weights == "all" else self.weights
+        return asked
 
     @property
     def described(self) -> str:
