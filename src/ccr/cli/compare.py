@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, fitting, note, print_json, write_files
+from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ def compare(
     chosen = methods_named([name.strip() for name in methods.split(",")] if methods else None)
     opened = EmbeddingStore.open(store)
     options = {"length": length, "radius": radius, "center": "data" if center else None, "max_iter": epochs}
-    task = store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), **options)
+    embedder = store_encoder(opened, encoder, silent=as_json)
+    with bar(silent=as_json) as tell:
+        task = store_task(opened, concepts, embedder, tell=tell, **options)
     cache = RunCache(out / "runs")
     with fitting(silent=as_json) as tell:
         comparison = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell)
