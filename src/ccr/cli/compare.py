@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, fitting, note, print_json, write_files
+from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
 from ccr.cli.common_options import chosen_bound, chosen_weights
 
@@ -77,7 +77,9 @@ def compare(
     opened = EmbeddingStore.open(store)
     asked = (sparse["weights_per_class"] or "all") if sparse else None
     options = {"length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
-    task = study.store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), **options, **bound)
+    embedder = store_encoder(opened, encoder, silent=as_json)
+    with bar(silent=as_json) as tell:
+        task = study.store_task(opened, concepts, embedder, tell=tell, **options, **bound)
     chosen = study.all_methods(task) if named is None else named
     cache = RunCache(out / "runs")
     with fitting(silent=as_json) as tell:

@@ -96,8 +96,8 @@ def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
     kept = path.with_name(f"concepts-{mark}.npy")
     if kept.is_file():
         return stored_concepts(names, np.load(kept, allow_pickle=False))  # every run has the bits of the first
-    note(f"embedding {len(names)} concepts", silent=silent)
-    concepts = embed_concepts(names, encoder)
+    with bar(silent=silent) as tell:
+        concepts = embed_concepts(names, encoder, tell=tell)
     buffer = BytesIO()
     np.save(buffer, concepts.embeddings)
     write_bytes(kept, buffer.getvalue())

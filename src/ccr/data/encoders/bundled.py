@@ -12,18 +12,21 @@ import numpy as np
 from PIL import Image
 
 from ccr.core.threads import threads_for
-from ccr.data.assets import CLIP_IMAGE_TOWER, MINILM, Log, fetch, fetch_group
+from ccr.data.assets import CLIP_IMAGE_TOWER, MINILM, Log, cache_folder, fetch, fetch_group
 from ccr.data.encoders.adapter import TextAdapter, load_adapter
 from ccr.data.encoders.preprocess import ClipPreprocess
 from ccr.data.encoders.progress_bars import no_bars
 from ccr.data.encoders.protocol import Crop, batches, checked_template, digest_of, fill_template, unit
+from ccr.data.encoders.rendering import render, rendering
+from ccr.data.encoders.text_cache import TextCache
 from ccr.errors import MissingExtraError
 
 _LONGEST_TEXT = 256  # tokens; what all-MiniLM-L6-v2 was trained with
 
 
 class BundledEncoder:
-    """OpenAI's CLIP ViT-B/16 image tower (int8 ONNX) and MiniLM texts mapped into its space.
+    """OpenAI's CLIP ViT-B/16 image tower (int8 ONNX); a text is what MiniLM says that it means, mapped into the tower's
+    space, and what the tower reads in a picture of its words. Embeddings of texts are kept on disk.
 
     Every image is run on its own: the weights are dynamically quantised, so the embedding of an image in a batch would
     depend on its neighbours.
@@ -57,8 +60,7 @@ class BundledEncoder:
 
     @cached_property
     def text_fingerprint(self) -> str:
-        texts = [asset.sha256 for asset in MINILM.assets]
-        return digest_of(space=self.fingerprint, texts=texts, adapter=self._adapter.sha256, template=self.template)
+        return digest_of(texts=self._text_side, template=self.template)
 
     @property
     def image_mean(self) -> np.ndarray:
@@ -78,9 +80,26 @@ class BundledEncoder:
         return unit(np.concatenate(rows)) if rows else np.empty((0, self.dimension), dtype=np.float32)
 
     def embed_texts(self, texts: Sequence[str], *, template: str | None = None) -> np.ndarray:
-        if not fill_template(None, texts):
-            return np.empty((0, self.dimension), dtype=np.float32)
-        return self._adapter(texts, self._sentences.embed, template or self.template)
+        template = template or self.template
+        rows = {text: self._kept.get(template, text) for text in fill_template(None, texts)}
+        new = [text for text, row in rows.items() if row is None]
+        for text, row in zip(new, self._embed_new(new, template), strict=True):
+            self._kept.keep(row, template, text)
+            rows[text] = row
+        return np.array([rows[text] for text in texts], dtype=np.float32).reshape(-1, self.dimension)
+
+    def _embed_new(self, texts: Sequence[str], template: str | None) -> list[np.ndarray]:
+        """What a text means and what its picture reads. Texts that cannot be drawn have their meaning alone."""
+        if not texts:
+            return []
+        prompts = self._adapter.templates if template is None else (template,)
+        sentences = unit(np.sum([self._sentences.embed(fill_template(prompt, texts)) for prompt in prompts], axis=0))
+        pictures = [render(text) for text in fill_template(template or self._adapter.picture_template, texts)]
+        read = iter(self.embed_images(picture for picture in pictures if picture is not None))
+        return [
+            self._adapter.direction(sentence, None if picture is None else next(read))
+            for sentence, picture in zip(sentences, pictures, strict=True)
+        ]
 
     def _embed_image(self, image: Image.Image) -> np.ndarray:
         (row,) = self._session.run(["image_embeds"], {"pixel_values": self._preprocess(image)})
@@ -102,6 +121,18 @@ class BundledEncoder:
     @cached_property
     def _adapter(self) -> TextAdapter:
         return load_adapter()
+
+    @cached_property
+    def _text_side(self) -> str:
+        """Everything but the template that the embedding of a text depends on."""
+        sentences = [asset.sha256 for asset in MINILM.assets]
+        return digest_of(
+            space=self.fingerprint, sentences=sentences, pictures=rendering(), adapter=self._adapter.sha256
+        )
+
+    @cached_property
+    def _kept(self) -> TextCache:
+        return TextCache(cache_folder() / f"texts-{self._text_side}", self.dimension)
 
     @cached_property
     def _sentences(self) -> _MiniLM:

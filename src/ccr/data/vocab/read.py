@@ -6,11 +6,15 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ccr.core.concepts import Concepts
 from ccr.data.encoders import Encoder
 from ccr.errors import CCRError, FormatError
+from ccr.progress import Tell, no_progress
 
 LONGEST_CONCEPT = 200
+_TOLD = 32  # names embedded between two reports of progress
 
 
 def read_concepts(path: str | Path) -> list[str]:
@@ -44,7 +48,9 @@ def read_concepts(path: str | Path) -> list[str]:
     return concepts
 
 
-def embed_concepts(names: Sequence[str], encoder: Encoder, *, template: str | None = None) -> Concepts:
+def embed_concepts(
+    names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: Tell = no_progress
+) -> Concepts:
     """The named concepts in the encoder's space.
 
     Parameters
@@ -55,13 +61,20 @@ def embed_concepts(names: Sequence[str], encoder: Encoder, *, template: str | No
         What embeds them, into d dimensions; as `load_encoder` gives it.
     template : str, optional
         A text that holds {} once, where the name goes, such as "a photo of {}". None: the encoder's own.
+    tell : callable
+        Called as the work goes on with (names embedded, names in all, what is being done).
 
     Returns
     -------
     Concepts
         The names with their embeddings (n, d), unit rows.
     """
-    return Concepts(names, encoder.embed_texts(names, template=template))
+    rows = []
+    for start in range(0, max(len(names), 1), _TOLD):  # once for no names at all: the encoder knows their shape
+        part = names[start : start + _TOLD]
+        rows.append(encoder.embed_texts(part, template=template))
+        tell(start + len(part), len(names), "embedding concepts")
+    return Concepts(names, np.concatenate(rows))
 
 
 def _check(concept: str, number: int, lines: dict[str, int], file: Path) -> None:

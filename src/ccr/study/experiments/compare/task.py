@@ -14,6 +14,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.errors import CCRError
 from ccr.models.bound import bound_in_words, chosen_radius
+from ccr.progress import Tell, no_progress
 from ccr.study.experiments.part import Part, hold_out, store_parts
 
 
@@ -89,20 +90,22 @@ class Task:
         return hold_out(self.train, seed=seed)
 
 
-def store_task(store: EmbeddingStore, concepts: Path, encoder: Encoder, **options: Any) -> Task:
+def store_task(
+    store: EmbeddingStore, concepts: Path, encoder: Encoder, *, tell: Tell = no_progress, **options: Any
+) -> Task:
     """The task of a store: its splits, the concepts of a file, and the texts that the controls need.
 
-    `encoder` is the store's; `options` are further parameters of the `Task`.
+    `encoder` is the store's; `tell` hears how far the embedding is; `options` are further parameters of the `Task`.
     """
     parts = store_parts(store, "a comparison")
     names, classes = read_concepts(concepts), [str(name) for name in store.classes]
     words = random_words(len(names), seed=0, exclude=[*names, *classes])
     return Task(
-        embed_concepts(names, encoder),
+        embed_concepts(names, encoder, tell=tell),
         train=parts["train"],
         test=parts["test"],
         validation=parts.get("val"),
-        class_texts=embed_concepts(classes, encoder),
-        random_words=embed_concepts(words, encoder),
+        class_texts=embed_concepts(classes, encoder, tell=tell),
+        random_words=embed_concepts(words, encoder, tell=tell),
         **options,
     )
