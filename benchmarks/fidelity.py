@@ -1,71 +1,118 @@
-"""What a bound on fidelity and a sparse head cost and bring, beside the ball of the paper and beside random words.
+"""Why the defaults are what they are: what bounds concepts, and how many weights a class has, on six sets of images.
 
-    python -m benchmarks.fidelity [--seeds 1] [--shared ../shared]
+    python -m benchmarks.fidelity [--sets cifar10,cub] [--seeds 3] [--settings 0.875/5,radius] [--shared ../shared]
 
-Bundled texts, one-sided codes, defaults otherwise. Test images choose nothing. Fidelity and concepts in play are those
-on the test images. Embeddings and concept lists are read from the shared folder (docs/data.md).
+Bundled texts, one-sided codes unless a row says otherwise, defaults otherwise. Random words stand beside the concepts
+at the same settings. Test images choose nothing; fidelity and concepts in play are theirs. Embeddings and concept lists
+are read from the shared folder (docs/data.md), the fruit photos from the store that `ccr demo` leaves.
+Pets and flowers have CUB's concept list, Tiny-ImageNet has CIFAR-100's.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.data.encoders import Encoder, load_encoder
+from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.models.rivals import LinearProbe
 
-#: Data sets, and the concepts per image asked for.
-SETS = {"cifar10": 11, "cub": 20}
-SETTINGS: tuple[dict[str, Any], ...] = (
-    {"radius": 0.1},
-    *({"fidelity": least, "weights_per_class": weights} for least in (0.875, 0.955) for weights in (None, 5, 3, 1)),
-)
+#: Data sets, the concepts per image asked for, and whose concepts.
+SETS = {
+    "fruit": (12, "fruit"),
+    "cifar10": (12, "cifar10"),
+    "cub": (20, "cub"),
+    "pets": (12, "cub"),
+    "flowers": (12, "cub"),
+    "tiny_imagenet": (12, "cifar100"),
+}
+#: Share of the images that are trained on where there is no split.
+TRAINED_ON = 0.7
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ball, both signs": {"radius": 0.1, "weights_per_class": None, "sign": "both"},
+    "ball": {"radius": 0.1, "weights_per_class": None},
+    **{
+        f"{least}/{weights or 'all'}": {"fidelity": least, "weights_per_class": weights}
+        for least in (0.845, 0.875, 0.9, 0.935)
+        for weights in (None, 5, 3, 1)
+    },
+}
+
+
+class Images(NamedTuple):
+    """Embeddings (m, d), labels, and which are trained on."""
+
+    X: np.ndarray
+    y: np.ndarray
+    train: np.ndarray
 
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--settings", default=",".join(SETTINGS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--demo", type=Path, default=Path("ccr-demo"), help="folder that `ccr demo` made")
     add_shared_option(parser)
     given = parser.parse_args()
     encoder = load_encoder("bundled")
-    print("| data | concepts | setting | accuracy, % | fidelity, mean (least) | in play |")
-    print("|---|---|---|--:|--:|--:|")
-    for name, length in SETS.items():
-        data = np.load(require(given.shared / "embeddings" / f"{name}.npz"))
-        X, y, train = data["X"].astype(np.float32), data["y"], data["is_train"].astype(bool)
-        probe = LinearProbe().fit(X[train], y[train]).score(X[~train], y[~train])
-        print(f"| {name} | none | linear probe | {100 * probe:.1f} | | |", flush=True)
-        for kind, concepts in _concepts(given.shared / "concepts" / f"{name}.txt", encoder).items():
-            for settings in SETTINGS:
-                cells = [_measured(concepts, length, settings, seed, X, y, train) for seed in range(given.seeds)]
-                accuracy, mean, least, playing = np.mean(cells, axis=0)
-                words = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
-                numbers = f"{100 * accuracy:.1f} | {mean:.3f} ({least:.3f}) | {playing:.1f}"
-                print(f"| {name}, length {length} | {kind} | {words} | {numbers} |", flush=True)
+    print("| data, length | setting | accuracy, % | random words, % | fidelity, mean (least) | in play |")
+    print("|---|---|--:|--:|--:|--:|")
+    for name in given.sets.split(","):
+        length, listed = SETS[name]
+        images = read_images(name, given.shared, given.demo)
+        listing = given.demo / "concepts.txt" if listed == "fruit" else given.shared / "concepts" / f"{listed}.txt"
+        named, words = both_kinds(listing, encoder)
+        rest = ~images.train
+        probe = LinearProbe().fit(images.X[images.train], images.y[images.train]).score(images.X[rest], images.y[rest])
+        print(f"| {name}, {length} | linear probe | {100 * probe:.1f} | | | |", flush=True)
+        for setting in given.settings.split(","):
+            rows, controls = (
+                np.mean(
+                    [measured(kind, length, SETTINGS[setting], seed, images) for seed in range(given.seeds)], axis=0
+                )
+                for kind in (named, words)
+            )
+            numbers = f"{100 * rows[0]:.1f} | {100 * controls[0]:.1f} | {rows[1]:.3f} ({rows[2]:.3f}) | {rows[3]:.1f}"
+            print(f"| {name}, {length} | {setting} | {numbers} |", flush=True)
 
 
-def _concepts(path: Path, encoder: Encoder) -> dict[str, Concepts]:
+def read_images(name: str, shared: Path, demo: Path) -> Images:
+    """A data set with its own split, or a fixed one, the same share of every class."""
+    if name == "fruit":
+        store = EmbeddingStore.open(demo / "store")
+        return Images(np.asarray(store[:], np.float32), store.y, store.splits != "test")
+    data = np.load(require(shared / "embeddings" / f"{name}.npz"))
+    X, y = data["X"].astype(np.float32), data["y"]
+    if "is_train" in data:
+        return Images(X, y, data["is_train"].astype(bool))
+    rng, train = np.random.default_rng(0), np.zeros(len(y), bool)
+    for label in np.unique(y):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        train[rows[: round(TRAINED_ON * len(rows))]] = True
+    return Images(X, y, train)
+
+
+def both_kinds(path: Path, encoder: Encoder) -> tuple[Concepts, Concepts]:
+    """The concepts of a list, and as many random words."""
     names = read_concepts(require(path))
     words = random_words(len(names), seed=0, exclude=names)
-    return {"named": embed_concepts(names, encoder), "random words": embed_concepts(words, encoder)}
+    return embed_concepts(names, encoder), embed_concepts(words, encoder)
 
 
-def _measured(
-    concepts: Concepts,
-    length: int,
-    settings: dict[str, Any],
-    seed: int,
-    X: np.ndarray,
-    y: np.ndarray,
-    train: np.ndarray,
+def measured(
+    concepts: Concepts, length: int, settings: dict[str, Any], seed: int, images: Images
 ) -> tuple[float, float, float, float]:
-    coder = HardThreshold(length=length, sign="positive")
+    """Accuracy, mean and least fidelity, and concepts in play, on the test images."""
+    settings = dict(settings)
+    coder = HardThreshold(length=length, sign=settings.pop("sign", "positive"))
+    X, y, train = images
     model = ConceptClassifier(concepts, coder=coder, random_state=seed, **settings).fit(X[train], y[train])
     found = model.evaluate(X[~train], y[~train])
     return found.accuracy, found.fidelity.mean, found.fidelity.min, found.in_play

@@ -174,7 +174,8 @@ def test_concepts_start_as_dispersed_as_their_fidelity_allows(engine: Any, digit
     still = ConceptClassifier(texts, fidelity=0.9, dictionary_rate=0.0, max_iter=2, engine=engine, random_state=0)
     found = still.fit(digits.X, digits.y).concepts_.embeddings
     cosines = (found * own).sum(axis=1)
-    assert (cosines >= 0.9 - 1e-5).all() and (cosines < 0.999).all()
+    assert (cosines >= 0.9 - 1e-5).all()
+    assert (cosines < 0.999).all()
     assert np.allclose(found, project_to_cap(dispersed(own, Symmetric(0.9)), own, fidelity_radius(0.9)), atol=1e-5)
     assert coherence(found) < coherence(own)
     undispersed = clone(still).set_params(dispersion=None).fit(digits.X, digits.y)

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from ccr import Concepts
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.models.bound import DEFAULT_RADIUS
+from ccr.models.bound import PAPER_RADIUS
 from ccr.study.experiments import Part
 from ccr.study.experiments.cache import RunCache
 from ccr.study.experiments.compare import (
@@ -125,7 +125,7 @@ def test_fidelity_and_weights_hold_for_ccr_its_baseline_and_its_controls(task: T
     assert all(row.weights_per_class <= 3 for row in found.rows)
     assert all(found.row(name).fidelity > 0.85 for name in names if name != "ccr-ball")
     assert found.row("baseline").fidelity == pytest.approx(1.0, abs=1e-3)
-    assert found.row("ccr-ball").max_deviation <= DEFAULT_RADIUS + 1e-6
+    assert found.row("ccr-ball").max_deviation <= PAPER_RADIUS + 1e-6
     assert len(curves_by_epoch(replace(asked, max_iter=3), seeds=(0,))) == 2
 
 
@@ -144,8 +144,8 @@ def test_what_each_row_says_about_moving(whole: Any) -> None:
         assert whole.row(name).deviation == 0.0
         assert whole.row(name).retention == 1.0
     ball = whole.row("ccr-ball")
-    assert 0 < ball.deviation <= ball.max_deviation <= DEFAULT_RADIUS + 1e-6
-    assert whole.row("ccr-unbound").max_deviation > DEFAULT_RADIUS
+    assert 0 < ball.deviation <= ball.max_deviation <= PAPER_RADIUS + 1e-6
+    assert whole.row("ccr-unbound").max_deviation > PAPER_RADIUS
     assert whole.row("label-free").deviation is None
 
 
