@@ -20,7 +20,7 @@ ORDER = {
     "training tier",
     "core/coding": "entries scoring rules pursuit lasso codes coders registry",
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
-    "core/refine": "options data engine dense sparse measure progress fixed choice loop squared",
+    "core/refine": "options data engine dense sparse measure progress fixed choice trainer loop squared",
     "core/explain": "terms views counterfactual intervention comparison mistake explanation images pairs drift",
     "models": "unfitted labels bound provenance linear_model persist model_format concept_model checkpoint fewest "
     "edit estimator paper_settings classifier rivals",
