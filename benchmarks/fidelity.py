@@ -35,7 +35,7 @@ SETS = {
 #: Share of the images that are trained on where there is no split.
 TRAINED_ON = 0.7
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ball, both signs": {"radius": 0.1, "weights_per_class": None, "sign": "both"},
+    "two-sided ball": {"radius": 0.1, "weights_per_class": None, "sign": "both"},
     "ball": {"radius": 0.1, "weights_per_class": None},
     **{
         f"{least}/{weights or 'all'}": {"fidelity": least, "weights_per_class": weights}
