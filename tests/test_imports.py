@@ -29,7 +29,7 @@ ORDER = {
     "data": "assets encoders datasets store vocab",
     "data/datasets": "decode sources base arrays folder splits arrow manifest published open",
     "data/datasets/published": "listing cifar cub imagenet places",
-    "data/encoders": "protocol progress_bars preprocess adapter torch_common bundled hf openclip registry",
+    "data/encoders": "protocol progress_bars preprocess adapter torch_common bundled hf openclip named registry",
     "data/store": "layout workers matrix metadata plan chunk shards store embedding",
     "data/vocab": "read words",
     "study": "theory experiments",
