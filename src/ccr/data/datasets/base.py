@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from ccr.data.datasets.decode import MAX_PIXELS, decode
+from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, decode
 from ccr.data.datasets.sources import Source
 from ccr.errors import FormatError
 
@@ -46,9 +46,9 @@ class Sample:
     label: str | None = None
     split: str | None = None
 
-    def image(self, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-        """The image as upright RGB; BadImage with the reason when it cannot be read or has over `max_pixels` pixels."""
-        return decode(self.source.read(), max_pixels=max_pixels)
+    def image(self, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES) -> Image.Image:
+        """The image as upright RGB; BadImage with the reason when it cannot be read or is over one of the limits."""
+        return decode(self.source.read(max_bytes), max_pixels=max_pixels)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,9 @@ def check_activation(model: str, weights: str) -> None:
 def check_file(weights: str) -> None:
     """Refuse checkpoints that are not safetensors: they are pickles, which can run anything."""
     if not weights.endswith(".safetensors"):
-        raise CCRError(f"a checkpoint must be a .safetensors file, got {weights!r}: other kinds can run code; convert it")
+        raise CCRError(
+            f"a checkpoint must be a .safetensors file, got {weights!r}: other kinds can run code; convert it"
+        )
 
 
 def explain_import(error: Exception) -> MissingExtraError:

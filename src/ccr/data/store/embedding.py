@@ -15,14 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ccr.data.datasets import MAX_PIXELS, BadImage, Dataset, Sample
+from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample
 from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import layout
 from ccr.data.store.chunk import Chunk, ChunkBuilder, FirstRow, load_chunk
 from ccr.data.store.plan import check_same_plan, describe, make_plan
 from ccr.data.store.shards import remove_progress, write_shards
-from ccr.data.store.workers import Decoded, Decoders
+from ccr.data.store.workers import Decoded, Decoders, Limits
 from ccr.errors import CCRError
 from ccr.files import write_json
 
@@ -85,6 +85,7 @@ def embed_dataset(
     batch_size: int = 32,
     shard_size: int = 100_000,
     max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
     strict: bool = False,
     progress: Progress | None = None,
 ) -> EmbedSummary:
@@ -111,6 +112,8 @@ def embed_dataset(
         Rows of a file, from 1; the last one may have fewer.
     max_pixels : int
         Images of more pixels than this are skipped; decoding them takes memory.
+    max_bytes : int
+        Files (or rows of pixels) of more bytes than this are skipped without being read.
     strict : bool
         An image that cannot be read is an error. False: it is left out and listed in the summary.
     progress : callable, optional
@@ -122,6 +125,7 @@ def embed_dataset(
         What the store holds, and what this run did for it.
     """
     sizes = {"batch_size": checked_batch_size(batch_size), "shard_size": shard_size, "max_pixels": max_pixels}
+    sizes["max_bytes"] = max_bytes
     plan = make_plan(dataset, encoder, dtype=dtype, **sizes)
     folder = Path(out)
     started = time.perf_counter()
@@ -130,7 +134,7 @@ def embed_dataset(
         remove_progress(folder)
         return _summary(folder, strict, len(dataset), 0, started)
     with _prepared(folder, plan):
-        with Decoders(workers, crop=encoder.crop, max_pixels=max_pixels) as decoders:
+        with Decoders(workers, crop=encoder.crop, limits=Limits(max_pixels, max_bytes)) as decoders:
             run = _EmbeddingRun(folder, plan, dataset, encoder, decoders, strict, progress)
             resumed = run.embed_missing()
         totals = write_shards(folder, run.chunks, shard_size)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from PIL import Image
 
@@ -24,6 +24,13 @@ _SAMPLES_PER_TASK = 8  # few messages between processes, and still small steps
 _PROGRAM = "from ccr.data.store.workers import serve; serve()"
 
 
+class Limits(NamedTuple):
+    """What is too large to be decoded."""
+
+    pixels: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class Decoded:
     """A sample's content hash and image, or the reason why there is none."""
@@ -33,12 +40,12 @@ class Decoded:
     reason: str | None = None
 
 
-def decode_sample(sample: Sample, *, crop: Crop | None, max_pixels: int) -> Decoded:
+def decode_sample(sample: Sample, *, crop: Crop | None, limits: Limits) -> Decoded:
     """Read, hash, decode and crop one sample."""
     try:
         sample.key.encode()
-        content = sample.source.read()
-        image = decode(content, max_pixels=max_pixels)
+        content = sample.source.read(limits.bytes)
+        image = decode(content, max_pixels=limits.pixels)
         return Decoded(content_hash(content), image if crop is None else crop(image))
     except BadImage as error:
         return Decoded(reason=str(error))
@@ -51,10 +58,10 @@ def decode_sample(sample: Sample, *, crop: Crop | None, max_pixels: int) -> Deco
 class Decoders:
     """Decodes samples in order, some ahead of the reader; `workers=0` does it in this process, when asked."""
 
-    def __init__(self, workers: int, *, crop: Crop | None, max_pixels: int) -> None:
+    def __init__(self, workers: int, *, crop: Crop | None, limits: Limits) -> None:
         self._workers = workers
         self._crop = crop
-        self._max_pixels = max_pixels
+        self._limits = limits
         self._pool: ThreadPoolExecutor | None = None
         self._children: list[subprocess.Popen[bytes]] = []
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
@@ -79,7 +86,7 @@ class Decoders:
         """One result for each sample, in order; at most a few chunks for each worker are in memory."""
         if self._pool is None:
             for sample in samples:
-                yield decode_sample(sample, crop=self._crop, max_pixels=self._max_pixels)
+                yield decode_sample(sample, crop=self._crop, limits=self._limits)
             return
         waiting: deque[Future[list[Decoded]]] = deque()
         for chunk in batches(samples, _SAMPLES_PER_TASK):
@@ -95,7 +102,7 @@ class Decoders:
         try:
             assert child.stdin is not None
             assert child.stdout is not None
-            _send(child.stdin, (samples, self._crop, self._max_pixels))
+            _send(child.stdin, (samples, self._crop, self._limits))
             return pickle.load(child.stdout)  # noqa: S301 (from our own child, as multiprocessing would)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise CCRError(
@@ -112,10 +119,10 @@ def serve() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not print into the results
     while True:
         try:
-            samples, crop, max_pixels = pickle.load(tasks)  # noqa: S301 (from the process that started this one)
+            samples, crop, limits = pickle.load(tasks)  # noqa: S301 (from the process that started this one)
         except EOFError:
             return
-        _send(results, [decode_sample(sample, crop=crop, max_pixels=max_pixels) for sample in samples])
+        _send(results, [decode_sample(sample, crop=crop, limits=limits) for sample in samples])
 
 
 def _start() -> subprocess.Popen[bytes]:
