@@ -16,7 +16,7 @@ from tests.data.test_hf import save
 HOSTILE = [
     '<script>alert("x")</script>',
     'a $5 note\'s "price"',
-    "\u202eright to left",
+    "\u05d0\u05d1 right to left",
     "emoji 🍎",
     "x" * 200,
     "[red]markup[/red]",

@@ -15,7 +15,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ccr.errors import CCRError, FormatError
-from ccr.files import replace_folder, write_bytes, write_text
+from ccr.files import check_writable, recover_folder, replace_folder, write_bytes, write_text
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
@@ -35,7 +35,7 @@ def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     An existing model is replaced; any other folder that is not empty is refused.
     """
     target = Path(path)
-    _check_target(target)
+    check_target(target)
     blob = save_tensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
     header = {
         "format": FORMAT,
@@ -55,6 +55,7 @@ def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
 def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
     """Read a folder written by `save_folder`; damaged, foreign or newer ones are refused with the reason."""
     folder = Path(path)
+    recover_folder(folder)
     config = _read_config(folder)
     try:
         blob = (folder / TENSORS).read_bytes()
@@ -102,8 +103,11 @@ def _read_config(folder: Path, *, check_version: bool = True) -> dict[str, Any]:
     return config
 
 
-def _check_target(target: Path) -> None:
+def check_target(target: Path) -> None:
+    """An error when a model could not be saved at `target`: better before the work than after it."""
+    recover_folder(target)
     if target.exists() and not target.is_dir():
         raise CCRError(f"a model is a folder, but {target} is a file: choose another name")
     if target.is_dir() and any(target.iterdir()) and not is_model_folder(target):
         raise CCRError(f"{target} is not empty and not a ccr model, so it is left alone: choose another folder")
+    check_writable(target.absolute().parent)

@@ -12,6 +12,7 @@ from PIL import Image
 from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, decode
 from ccr.data.datasets.sources import Source
 from ccr.errors import FormatError
+from ccr.texts import check_name
 
 _SPLIT_NAMES = {
     "train": "train",
@@ -94,7 +95,10 @@ def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: 
     if not listed:
         raise FormatError(f"there are no images in {origin.get('path')}: give a folder, manifest or arrays with some")
     names = sorted({sample.label for sample in listed if sample.label is not None})
-    return Dataset(dict(origin), listed, tuple(names if classes is None else classes))
+    known = tuple(names if classes is None else classes)
+    for name in {*names, *known}:
+        check_name(name, "a class's name")
+    return Dataset(dict(origin), listed, known)
 
 
 def split_name(name: str) -> str | None:

@@ -7,6 +7,7 @@ alone, so the store is the same, bit for bit, however often it was interrupted.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -243,7 +244,9 @@ def _locked(progress: Path) -> Iterator[None]:
     except ImportError:  # not on Windows
         yield
         return
-    with (progress / "lock").open("w") as stream:
+    # Neither emptied nor followed: whoever made the folder may have made it a link to something of worth.
+    handle = os.open(progress / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(handle) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ccr.data.store.layout import DESCRIPTION, FORMAT, FORMAT_VERSION, numbered, read_json
 from ccr.errors import FormatError
 
-COLUMNS = ("image_path", "label", "split")
+COLUMNS = ("image_path", "label", "split", "content")
 
 
 def read_description(folder: Path, shards: int) -> dict[str, Any]:
