@@ -12,7 +12,7 @@ _LONE = re.compile("[\ud800-\udfff]")  # what stands for the bytes of a file's n
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    r"""The text with control characters as escapes such as \u001b, which JSON reads as the same text; but for `keep`."""
+    r"""The text with control characters, but for `keep`, as escapes such as \u001b, which JSON reads as the same."""
     shown = _CONTROL.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
     return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 

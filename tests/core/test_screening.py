@@ -289,3 +289,19 @@ def test_rows_built_against_a_known_noise() -> None:
 
     assert not is_seen(known)
     assert all(is_seen(seed) for seed in (6, 7, None, None))
+
+
+@bytes_only
+def test_every_encoder_of_a_prediction_has_a_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a model folder or a source file holds tells the noise, so no row can be built against it."""
+    packed, seeds = kernels.PackedConcepts, []
+
+    def noted(*arguments: object, **options: object) -> object:
+        seeds.append(options["seed"])
+        return packed(*arguments, **options)
+
+    monkeypatch.setattr(kernels, "PackedConcepts", noted)
+    dictionary = rows_of("equal", 400, 64, np.random.default_rng(0))
+    for _ in range(3):
+        encode_selected(ThresholdRule(0.3), dictionary)
+    assert len(set(seeds)) == 3

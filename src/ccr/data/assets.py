@@ -133,7 +133,7 @@ def _fetch(assets: tuple[Asset, ...], log: Log | None) -> Path:
 
 
 def _is_cached(path: Path, asset: Asset) -> bool:
-    """Is the cached file the pinned one? Its hash tells, a fifth of a second for the largest; size and time could lie."""
+    """Is the cached file the pinned one? Its hash tells, in a fifth of a second; size and time could lie."""
     return path.is_file() and path.stat().st_size == asset.size and file_sha256(path) == asset.sha256
 
 

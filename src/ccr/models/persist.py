@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ccr.errors import CCRError, FormatError
 from ccr.files import check_writable, recover_folder, replace_folder, write_bytes, write_text
+from ccr.reading import read_object, understood
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
@@ -67,11 +67,19 @@ def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
         raise FormatError(
             f"{folder / TENSORS} is damaged: its checksum is not the one in {CONFIG}; copy or save it again"
         )
-    try:
+    with understood(folder / TENSORS, "be safetensors", "copy or save it again"):
         tensors = load_tensors(blob)
-    except SafetensorError as error:
-        raise FormatError(f"{folder / TENSORS} cannot be read as safetensors: {error}") from None
     return ModelFolder(config, tensors)
+
+
+def read_folder(path: str | os.PathLike[str], reader: Callable[[ModelFolder], Any]) -> Any:
+    """What `reader` makes of a model's folder; an error, with the path, when its parts do not fit together."""
+    folder = load_folder(path)
+    try:
+        with understood(path, "be a model whose config.json and tensors fit together", "copy or save it again"):
+            return reader(folder)
+    except CCRError as error:
+        raise FormatError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
 def is_model_folder(path: str | os.PathLike[str]) -> bool:
@@ -86,13 +94,8 @@ def is_model_folder(path: str | os.PathLike[str]) -> bool:
 def _read_config(folder: Path, *, check_version: bool = True) -> dict[str, Any]:
     if not folder.is_dir():
         raise FormatError(f"{folder} is not a model: there is no such folder; `ccr fit ... --out {folder}` makes one")
-    try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{folder} is not a model: cannot read {CONFIG} ({error.strerror})") from None
-    except ValueError as error:
-        raise FormatError(f"{folder / CONFIG} is damaged: it is not valid JSON ({error})") from None
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
+    config = read_object(folder / CONFIG, "be the JSON of a model", "copy or save it again")
+    if config.get("format") != FORMAT:
         raise FormatError(f"{folder} is not a ccr model: its {CONFIG} does not say format={FORMAT!r}")
     version = config.get("format_version")
     if check_version and version != FORMAT_VERSION:

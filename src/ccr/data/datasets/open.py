@@ -93,9 +93,9 @@ def locate(origin: Mapping[str, Any], key: str) -> Source:
         The `key` of its sample.
     """
     kind, path = origin.get("kind"), Path(str(origin.get("path")))
-    if kind != DEMO and not path.exists():
-        raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
     try:
+        if kind != DEMO and not path.exists():
+            raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
         return _locate(str(kind), path, key, bool(origin.get("allow_outside", False)))
     except CCRError:
         raise

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
+from ccr.reading import map_array
 
 CIFAR_SIDE = 32
 
@@ -112,7 +113,7 @@ def open_arrow(path: Path) -> pa.Table:
 
 @lru_cache(maxsize=4)
 def _open_array(path: Path) -> np.ndarray:
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    return map_array(path, "be a .npy array", "save it again")
 
 
 @lru_cache(maxsize=1)

@@ -24,8 +24,9 @@ from ccr.data.store.chunk import Chunk, ChunkBuilder, FirstRow, load_chunk
 from ccr.data.store.plan import check_same_plan, describe, make_plan
 from ccr.data.store.shards import remove_progress, write_shards
 from ccr.data.store.workers import Decoded, Decoders, Limits
-from ccr.errors import CCRError
+from ccr.errors import CCRError, FormatError
 from ccr.files import write_json
+from ccr.reading import understood
 
 Progress = Callable[[int, int], None]
 _PLAN = "plan.json"
@@ -138,7 +139,7 @@ def embed_dataset(
         with Decoders(workers, crop=encoder.crop, limits=Limits(max_pixels, max_bytes)) as decoders:
             run = _EmbeddingRun(folder, plan, dataset, encoder, decoders, strict, progress)
             resumed = run.embed_missing()
-        totals = write_shards(folder, run.chunks, shard_size)
+        totals = write_shards(folder, run.load_chunks(), shard_size)
         write_json(folder / layout.DESCRIPTION, describe(dataset, encoder, plan, totals))
         remove_progress(folder)
     return _summary(folder, strict, resumed, len(dataset) - resumed, started)
@@ -167,7 +168,7 @@ class _EmbeddingRun:
         self.size = _BATCHES_PER_CHUNK * int(plan["batch_size"])
         self.chunks = -(-len(dataset) // self.size)
         self._first: dict[str, tuple[int, int]] = {}  # content -> chunk and row that have it first
-        self._chunk = lru_cache(maxsize=32)(lambda number: load_chunk(layout.chunk_path(folder, number)))
+        self._chunk = lru_cache(maxsize=32)(self._load_chunk)
 
     def embed_missing(self) -> int:
         """Embed the samples that no earlier run did; the number of those that one did."""
@@ -181,11 +182,22 @@ class _EmbeddingRun:
 
     def _finished_chunks(self) -> int:
         for number in range(self.chunks):
-            chunk = load_chunk(layout.chunk_path(self.folder, number))
+            chunk = self._load_chunk(number)
             if chunk is None:
                 return number
             self._remember(number, chunk)
         return self.chunks
+
+    def load_chunks(self) -> Iterator[Chunk]:
+        """All chunks, once they are there."""
+        for number in range(self.chunks):
+            chunk = self._load_chunk(number)
+            if chunk is None:
+                raise FormatError(f"chunk {number} of {self.folder} was damaged meanwhile: run the same command again")
+            yield chunk
+
+    def _load_chunk(self, number: int) -> Chunk | None:
+        return load_chunk(layout.chunk_path(self.folder, number), self.encoder.dimension, str(self.plan["dtype"]))
 
     def _embed_chunk(self, number: int, decoded: Iterator[Decoded]) -> None:
         start = number * self.size
@@ -258,10 +270,11 @@ def _locked(progress: Path) -> Iterator[None]:
 
 def _summary(folder: Path, strict: bool, resumed: int, fresh: int, started: float) -> EmbedSummary:
     description = layout.read_json(folder / layout.DESCRIPTION)
-    skipped = tuple(Skipped(item["path"], item["reason"]) for item in description["skipped"])
+    with understood(folder / layout.DESCRIPTION, "say what the store holds", f"delete {folder} and embed again"):
+        skipped = tuple(Skipped(str(item["path"]), str(item["reason"])) for item in description["skipped"])
+        counts = {name: int(description["counts"][name]) for name in ("rows", "reused", "crossing")}
     if strict and skipped:
         raise BadImage(f"{skipped[0].path!r} cannot be embedded: {skipped[0].reason}")
-    counts = description["counts"]
     seconds = time.perf_counter() - started
     return EmbedSummary(
         store=str(folder),

@@ -73,10 +73,11 @@ class EmbeddingStore:
             raise FormatError(
                 f"{folder} is no embedding store: it has no img_emb/img_emb_0.npy; make one with `ccr embed`"
             )
-        description = read_description(folder, len(files)) if has_description else {}
+        matrix = ShardedMatrix.open(files)
+        description = read_description(folder, matrix.lengths) if has_description else {}
         if data is not None and "source" in description:
             description["source"] = {**description["source"], "path": str(Path(data).resolve())}
-        return cls(folder, ShardedMatrix.open(files), description)
+        return cls(folder, matrix, description)
 
     def __len__(self) -> int:
         return len(self._matrix) if self._rows is None else len(self._rows)
