@@ -29,7 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
         ["explain", "model", "a.jpg", "--out"],
         ["theory", "--out"],
         ["demo", "--out"],
-        ["sweep", "store", "--concepts", "concepts.txt", "--out"],
+        ["compare", "store", "--concepts", "concepts.txt", "--out"],
     ],
     ids=lambda command: command[0],
 )

@@ -1,4 +1,4 @@
-"""Killed before any of its calls to the system, or on a full disk, a process leaves what was there, or what was to be."""
+"""Killed before any call to the system, or on a full disk, a process leaves what was there, or what was to be."""
 
 from __future__ import annotations
 

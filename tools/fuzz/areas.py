@@ -10,6 +10,7 @@ import random
 import shutil
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,8 @@ class Areas:
             if done > 8:
                 raise KeyboardInterrupt
 
-        try:
+        with suppress(KeyboardInterrupt):
             embed_dataset(dataset, seeds.SmallEncoder(), folder, progress=stop, **options)  # type: ignore[arg-type]
-        except KeyboardInterrupt:
-            pass
         chunk = folder / "progress" / f"chunk_{rng.randrange(2)}.npz"
         by_bytes = rng.random() < 0.5
         chunk.write_bytes((damaged_bytes if by_bytes else _other_chunk)(chunk.read_bytes(), rng))
@@ -115,10 +114,8 @@ class Areas:
         data = "\n".join(["path,label,split", *rows]).encode(errors="surrogateescape")
         (folder / "m.csv").write_bytes(damaged_bytes(data, rng) if rng.random() < 0.5 else data)
         for sample in open_dataset(folder / "m.csv"):
-            try:
+            with suppress(BadImage):
                 sample.image()
-            except BadImage:
-                continue
 
     def one_array(self, rng: random.Random) -> None:
         folder, stream = self.fresh(), io.BytesIO()
