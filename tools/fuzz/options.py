@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import random
 import sys
 from typing import TYPE_CHECKING
@@ -44,16 +45,18 @@ def one_command(areas: Areas, rng: random.Random) -> None:
     arguments = [command, *(str(rng.choice((*places, rng.choice(WORDS)))) for _ in range(rng.randrange(4)))]
     for name in rng.sample(OPTIONS[command], rng.randrange(len(OPTIONS[command]))):
         arguments += [name] if name in ("--json", "--log") else [name, str(rng.choice((*WORDS, folder / "out")))]
-    before, out = sys.argv, io.StringIO()
+    before, out = (sys.argv, os.getcwd()), io.StringIO()
     sys.argv = ["ccr", *arguments]
+    os.chdir(folder)
     code: object = 0
     try:
-        with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             main()
     except SystemExit as stopped:
         code = stopped.code
     finally:
-        sys.argv = before
+        sys.argv = before[0]
+        os.chdir(before[1])
     assert code in (None, 0, 1, 2), f"exit code {code!r} of ccr {arguments}"
     if "--json" in arguments and code == 1:
         assert "error" in json.loads(out.getvalue()), arguments

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ccr import interrupt
+from ccr.cli.common import check_folder
 from ccr.errors import CCRError
 from ccr.files import check_writable
 from ccr.texts import has_control, visible
@@ -58,6 +59,6 @@ def check_arguments() -> None:
 def _check_out(out: Path, *, is_file: bool) -> None:
     if is_file and out.is_dir():
         raise CCRError(f"--out must be a file, but {out} is a folder: name a file in it")
-    if not is_file and out.exists() and not out.is_dir():
-        raise CCRError(f"--out must be a folder, but {out} is a file: choose another name")
+    if not is_file:
+        check_folder(out)
     check_writable(out)

@@ -13,6 +13,7 @@ from ccr.core.coding import Rule
 from ccr.errors import FormatError
 from ccr.texts import check_name
 
+_LARGEST = float(np.finfo(np.float32).max)
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -57,8 +58,8 @@ def check_rule(rule: Rule, concepts: int) -> None:
     for name, value in asdict(rule).items():  # type: ignore[call-overload]
         if isinstance(value, bool) or (value is None and name == "length"):
             continue
-        if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-            raise FormatError(f"the model's rule has {name} {value!r}: it must be a number from 0")
+        if not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
+            raise FormatError(f"the model's rule has {name} {value!r}: it must be a number from 0 to {_LARGEST:g}")
     length, fewest = getattr(rule, "length", None), rule.fewest_concepts
     too_long = length is not None and not 0 < length <= concepts
     if too_long or not isinstance(fewest, int) or not 1 <= fewest <= concepts:
