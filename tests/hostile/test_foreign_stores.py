@@ -13,6 +13,7 @@ from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError
 from ccr.show.page import page
 from tests.data.helpers import PixelEncoder, write_image
+from tests.show import browser
 
 
 @pytest.fixture
@@ -50,3 +51,9 @@ def test_pages_may_load_and_run_nothing() -> None:
     assert "default-src 'none'" in policy
     assert "script" not in policy
     assert html.index("Content-Security-Policy") < html.index("<title>")
+
+
+def test_a_browser_runs_no_script_in_a_page(tmp_path: Path) -> None:
+    browser.chromium()
+    assert browser.measure(page("x", []), tmp_path, 600)["window"] == 600
+    assert browser.measure(page("x", []), tmp_path, 600, obey=True) == {}
