@@ -16,6 +16,7 @@ from ccr.errors import CCRError
 from ccr.show import model_plots, plots
 from ccr.show.model_plots import ParetoPoint
 from ccr.show.style import shortened
+from ccr.texts import visible
 from tests.show.test_pages import NAMES
 
 
@@ -62,16 +63,17 @@ def test_a_class_shows_its_concepts() -> None:
 
 def test_drift_marks_what_is_flagged() -> None:
     rng = np.random.default_rng(0)
-    start = unit_rows(rng.normal(size=(len(NAMES), 12)))
+    names = [visible(name) for name in NAMES]  # concepts refuse what is not visible
+    start = unit_rows(rng.normal(size=(len(names), 12)))
     moved = start.copy()
     moved[0] = start[1]
-    found = audit(Concepts(NAMES, start), Concepts(NAMES, moved))
+    found = audit(Concepts(names, start), Concepts(names, moved))
     assert found.flagged
     figure = model_plots.drift(found, top=5, radius=0.5)
     markers = [line.get_marker() for line in figure.axes[1].lines if line.get_marker() != "None"]
     assert markers == ["D" if item.flagged else "o" for item in found.concepts[:5]]
     assert drawn(figure)
-    still = audit(Concepts(NAMES, start), Concepts(NAMES, start))
+    still = audit(Concepts(names, start), Concepts(names, start))
     assert drawn(model_plots.drift(still))
 
 
