@@ -20,7 +20,7 @@ SOON = 6.0
 
 def interrupt(code: str, *arguments: str, cwd: Path, after: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run `ccr` with the code before it, send SIGINT once it printed `after` (or at once), and see how it ends."""
-    program = f"import sys; sys.argv[1:] = {list(arguments)!r}\n{code}\nfrom ccr.__main__ import main; main()"
+    program = f"import sys; sys.argv[1:] = {list(arguments)!r}\n{code}\nfrom ccr.start import main; main()"
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     pipe = subprocess.PIPE
     with subprocess.Popen(

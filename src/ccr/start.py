@@ -1,4 +1,7 @@
-"""Where the command `ccr` starts: with few imports, so that Ctrl-C works during the others."""
+"""Where the command `ccr` starts: with few imports, so that Ctrl-C works during the others.
+
+Not a `__main__`: `python -m ccr` would put the current folder, with whatever lies there, on the path of imports.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,3 @@ def main() -> None:
             raise
         interrupt.tell_stopped()  # whatever became of the interrupt on its way through an import
         sys.exit(interrupt.CODE)
-
-
-if __name__ == "__main__":
-    main()
