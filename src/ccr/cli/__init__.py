@@ -6,8 +6,10 @@ import sys
 
 import typer
 
+from ccr import interrupt
 from ccr.cli import audit, compare, demo, edit, embed, evaluate, explain, figures, fit, report, reproduce, sweep, theory
-from ccr.cli.common import fail, show_log
+from ccr.cli.common import fail, in_words, show_log, show_warnings
+from ccr.cli.common_run import Stopped, check_arguments, ready
 from ccr.errors import CCRError
 
 app = typer.Typer(
@@ -36,16 +38,21 @@ for command in (
     sweep.sweep,
     reproduce.reproduce,
 ):
-    app.command()(command)
+    app.command()(ready(command))
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse."""
+    """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse, 130 stopped."""
     as_json = "--json" in sys.argv
     show_log(silent=as_json)
+    show_warnings()
     try:
+        check_arguments()
         app()
     except CCRError as error:
         sys.exit(fail(str(error), as_json=as_json))
-    except KeyboardInterrupt:
-        sys.exit(fail("stopped", as_json=as_json, code=130))
+    except OSError as error:
+        sys.exit(fail(in_words(error), as_json=as_json))
+    except (Stopped, KeyboardInterrupt):
+        interrupt.tell_stopped()
+        sys.exit(interrupt.CODE)

@@ -69,7 +69,9 @@ def fit(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.persist import check_target
 
+    check_target(out)
     opened = EmbeddingStore.open(store)
     embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     options: dict[str, Any] = {

@@ -11,13 +11,14 @@ import torch
 
 from ccr.core.geometry import unit_rows
 from ccr.errors import CCRError
+from ccr.texts import check_name
 
 
 @dataclass(frozen=True, eq=False)
 class Concepts:
     """Named rows of a dictionary: `names` (n) and `embeddings` (n, d), made unit rows, float32, read-only.
 
-    Names are unique, not empty, and compared after trimming spaces.
+    Names are unique, not empty, without control characters, and compared after trimming spaces.
     """
 
     names: tuple[str, ...]
@@ -74,6 +75,7 @@ def _checked_names(names: Iterable[str], n: int) -> tuple[str, ...]:
     for row, name in enumerate(given):
         if not isinstance(name, str) or not name.strip():
             raise CCRError(f"every concept needs a name, got {name!r} in row {row}: give a text that is not empty")
+        check_name(name, "a concept's name")
     stripped = tuple(str(name).strip() for name in given)
     if len(stripped) != n:
         raise CCRError(f"there must be one name for each embedding, got {len(stripped)} names and {n} rows")

