@@ -6,7 +6,22 @@ import sys
 
 import typer
 
-from ccr.cli import audit, compare, demo, edit, embed, evaluate, explain, figures, fit, report, reproduce, sweep, theory
+from ccr.cli import (
+    audit,
+    compare,
+    concepts_propose,
+    demo,
+    edit,
+    embed,
+    evaluate,
+    explain,
+    figures,
+    fit,
+    report,
+    reproduce,
+    sweep,
+    theory,
+)
 from ccr.cli.common import fail, show_log
 from ccr.errors import CCRError
 
@@ -37,6 +52,13 @@ for command in (
     reproduce.reproduce,
 ):
     app.command()(command)
+concepts = typer.Typer(
+    no_args_is_help=True,
+    help="From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
+)
+for command in (concepts_propose.propose,):
+    concepts.command()(command)
+app.add_typer(concepts, name="concepts")
 
 
 def main() -> None:

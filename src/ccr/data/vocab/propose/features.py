@@ -1,0 +1,99 @@
+"""What WordNet knows about a class that a photo can show: parts, kinds, and what glosses say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ccr.data.vocab.propose.glosses import compound, hidden, look, phrases
+from ccr.data.vocab.propose.senses import Named
+from ccr.data.vocab.propose.wordnet import Synset, WordNet
+
+#: Kinds that say too little to be seen; what lies above them is left out too.
+GENERAL = {
+    *("organism", "living thing", "whole", "object", "artifact", "instrumentality", "matter", "physical entity"),
+    *("substance", "solid", "natural object", "causal agent", "plant part", "plant structure", "device", "chordate"),
+    *("covering", "conveyance", "structure", "vascular plant", "equipment", "natural depression"),
+}
+#: Kinds that no photo shows, between some that it does.
+UNSEEN_KINDS = {
+    *("self-propelled vehicle", "heavier-than-air craft", "wheeled vehicle", "craft", "produce", "domestic animal"),
+    *("even-toed ungulate", "odd-toed ungulate", "placental", "vertebrate", "carnivore", "passerine", "oscine"),
+    *("angiosperm", "spermatophyte", "asterid dicot genus", "food", "foodstuff", "nutriment", "commodity"),
+}
+#: Words of the lexicographer, not of people who look: what contains one is left out.
+LEARNED = {
+    *("genus", "part", "group", "covering", "appendage", "feature", "inhabitant", "taxon", "family", "order", "member"),
+    *("body", "female", "male", "unit", "person", "structure", "layer", "substance", "system", "dactyl", "digit"),
+}
+#: How many kinds above a class its own parts and glosses are still taken from.
+LEVELS = 4
+GLOSS_LEVELS = 2
+
+
+class Feature(NamedTuple):
+    """A concept proposed for a class: what kind of thing it is, and the sentence it comes from."""
+
+    text: str
+    kind: str
+    sentence: str
+
+
+def features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
+    """Everything to see of a class: of its name, its sense, and the kinds that it belongs to."""
+    for feature in _all_features(named, sense, wordnet):
+        last = feature.text.split()[-1]
+        if (
+            feature.text not in LEARNED
+            and (last not in LEARNED or feature.kind == "look")
+            and "iform" not in feature.text
+        ):
+            yield feature
+
+
+def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
+    kinds = list(_kinds(sense, wordnet))
+    glosses = " ".join(kind.definition for kind in (sense, *kinds[:GLOSS_LEVELS]))
+    missing = {word[:-4] for word in glosses.replace(",", " ").split() if word.endswith("less")}
+    yield from _of_the_name(named, wordnet)
+    for level, kind in enumerate((sense, *kinds[:LEVELS])):
+        if level <= GLOSS_LEVELS:
+            for phrase in phrases(kind.definition, wordnet):
+                yield Feature(phrase.text, phrase.kind, f"{kind.lemmas[0]}: {kind.definition}")
+        for part in wordnet.pointed(kind, "%p", "%s"):
+            text = _usual_name(part, wordnet)
+            if text and text not in missing and part.visible and not hidden(part, wordnet):
+                yield Feature(text, "part", f"part of {kind.lemmas[0]}")
+    if not named.complete:
+        yield Feature(named.head, "kind", f"{named.name} is a kind of {named.head}")
+    for kind in kinds[:LEVELS]:
+        text = _usual_name(kind, wordnet)
+        if text and not UNSEEN_KINDS & set(kind.lemmas):
+            yield Feature(text, "kind", f"{sense.lemmas[0]} is a kind of {text}")
+
+
+def _kinds(sense: Synset, wordnet: WordNet) -> Iterator[Synset]:
+    for kind in wordnet.above(sense):
+        if GENERAL & set(kind.lemmas):
+            return
+        yield kind
+
+
+def _of_the_name(named: Named, wordnet: WordNet) -> Iterator[Feature]:
+    """ "red wing" of "Red winged Blackbird", "gray" of "Gray Catbird": whether or not WordNet knows the whole."""
+    words = [*named.modifiers, *named.head.split()]
+    sentence = f"the name {named.name}"
+    for at, word in enumerate(words[:-1]):
+        following = words[at + 1]
+        if phrase := compound((word, following), wordnet):
+            yield Feature(phrase.text, phrase.kind, sentence)
+        elif look(word, wordnet) == "colour" and not following.endswith("ed"):
+            yield Feature(word, "colour", sentence)
+
+
+def _usual_name(sense: Synset, wordnet: WordNet) -> str | None:
+    """A word by which people would understand this sense: one that means it first or second."""
+    for lemma in sense.lemmas:
+        if lemma.islower() and sense.place in [other.place for other in wordnet.senses(lemma)[:2]]:
+            return lemma
+    return None
