@@ -31,7 +31,7 @@ ORDER = {
     "data/datasets/published": "listing cifar cub imagenet places",
     "data/encoders": "protocol progress_bars preprocess adapter torch_common bundled hf openclip registry",
     "data/store": "layout workers matrix metadata plan chunk shards store embedding",
-    "data/vocab": "read words statistics classes propose",
+    "data/vocab": "read words statistics classes propose choose automatic",
     "data/vocab/propose": "proposals generic wordnet glosses senses features offline llm",
     "study": "theory experiments",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement claims "
@@ -42,7 +42,7 @@ ORDER = {
     "show/report": "pictures headline gallery classes concepts report",
     # Commands come last, and none imports another.
     "cli": "common common_data common_options common_tables edit_options demo embed fit evaluate explain audit edit "
-    "report theory figures compare sweep reproduce concepts_propose",
+    "report theory figures compare sweep reproduce concepts_propose concepts_choose",
 }
 
 

@@ -72,13 +72,13 @@ def propose(
         from ccr.data.vocab.propose import generic_proposals
 
         proposals.append(generic_proposals())
-    together_ = together(proposals, leaking=leaking, unknown=unknown)
-    if not together_.items:
+    result = together(proposals, leaking=leaking, unknown=unknown)
+    if not result.items:
         raise CCRError(f"nothing was proposed for {len(found.names)} classes: add generic to --sources")
-    beside = together_.write(out)
+    beside = result.write(out)
     facts = {
-        "concepts": len(together_.items),
-        "leaks": len(together_.leaks),
+        "concepts": len(result.items),
+        "leaks": len(result.leaks),
         "unknown_classes": unknown,
         "failed": failed,
     }
@@ -87,8 +87,9 @@ def propose(
         return
     _notes(unknown, failed, len(found.names))
     console.print(
-        f"{len(together_.items)} concepts for {len(found.names)} classes in {escape(str(out))}; "
-        f"{len(together_.leaks)} that give a label away were left out\nWhere each comes from is in {escape(str(beside))}"
+        f"{len(result.items)} concepts for {len(found.names)} classes in {escape(str(out))}; "
+        f"{len(result.leaks)} that give a label away were left out\n"
+        f"Where each comes from is in {escape(str(beside))}"
     )
 
 
@@ -179,9 +180,7 @@ def _show_cost(found: Classes, endpoint: Endpoint | None, prices: str | None, *,
 def _notes(unknown: list[str], failed: dict[str, str], total: int) -> None:
     if unknown:
         shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
-        note(
-            f"note: WordNet does not know {len(unknown)} of {total} classes, which get no concepts of their own: {shown}"
-        )
+        note(f"note: WordNet does not know {len(unknown)} of {total} classes, which get none of their own: {shown}")
     for name, reason in list(failed.items())[:5]:
         note(f"note: the language model failed for {name!r}: it {reason}")
     if failed:

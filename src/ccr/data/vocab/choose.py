@@ -3,8 +3,8 @@
 The value of a subset S is a sum of three parts, each from 0 to 1:
 
 - coverage: over classes c, sqrt(sum over S of r_cj), r_cj how far c's images lie above the others on concept j;
-- discrimination: over pairs (a, b) of classes that are easily confused, sqrt(sum over S of d'_abj^2), d' the distance of
-  two classes on a concept in standard deviations within classes;
+- discrimination: over pairs (a, b) of classes that are easily confused, sqrt(sum over S of d'_abj^2), d' the distance
+  of two classes on a concept in standard deviations within classes;
 - diversity: over all candidates i, max over S of their squared correlation on images.
 
 Each is monotone and submodular (a concave function of a sum, or a maximum), and so is their sum: the greedy subset of k
@@ -54,7 +54,10 @@ class Objective:
         above = np.maximum(scores.means, 0.0).T * visibility[:, None]
         apart = (scores.means[pairs[:, 0]] - scores.means[pairs[:, 1]]).T / scores.within[:, None]
         parts = above, (apart * visibility[:, None]) ** 2
-        scaled = [weight**2 * part / _whole(np.sqrt(part.sum(axis=0))) ** 2 for weight, part in zip(WEIGHTS, parts)]
+        scaled = [
+            weight**2 * part / _whole(np.sqrt(part.sum(axis=0))) ** 2
+            for weight, part in zip(WEIGHTS[:2], parts, strict=True)
+        ]
         alike = scores.correlation**2 * visibility
         return cls(*(part.astype(np.float32) for part in (*scaled, WEIGHTS[2] * alike / len(alike))))
 
@@ -67,25 +70,30 @@ class Objective:
 
 
 def choose(
-    found: ClassStatistics, texts: np.ndarray, *, size: int, visible_spread: float | None = None, tell: Tell = no_progress
+    found: ClassStatistics, texts: np.ndarray, *, size: int, control: np.ndarray | None = None, tell: Tell = no_progress
 ) -> Choice:
     """The `size` candidates with text embeddings `texts` (n, d) that serve best on images with statistics `found`.
 
     Parameters
     ----------
     size : how many to choose, from 1; fewer come back when there are fewer that are not near-duplicates.
-    visible_spread : the usual spread over images of the scores of words that have nothing to do with them; what
-        spreads less is hardly seen. None: the median of the candidates' own.
+    control : text embeddings (k, d) of words that have nothing to do with the images: a concept whose scores spread
+        less over images than theirs usually do is hardly seen. None: less than the candidates' own usually do.
     """
     if size < 1:
         raise CCRError(f"size must be at least 1, got {size}: it is how many concepts to choose")
     scores = score_statistics(found, texts)
-    usual = float(np.median(scores.spread)) if visible_spread is None else visible_spread
-    visibility = np.minimum(1.0, scores.spread / usual)
+    visibility = visible(scores, None if control is None else score_statistics(found, control))
     different = _different(scores, visibility)
     objective = Objective.of(_part(scores, different), confusable(found), visibility[different])
     chosen = greedy(objective, size, tell=tell)
     return Choice(different[chosen.rows], chosen.values)
+
+
+def visible(scores: ScoreStatistics, control: ScoreStatistics | None) -> np.ndarray:
+    """From 0 to 1, for each concept: how far its scores spread over images, in units of the median of the control's."""
+    usual = float(np.median((control or scores).spread))
+    return np.minimum(1.0, scores.spread / usual)
 
 
 def greedy(objective: Objective, size: int, *, tell: Tell = no_progress) -> Choice:

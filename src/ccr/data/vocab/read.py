@@ -6,11 +6,16 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ccr.core.concepts import Concepts
 from ccr.data.encoders import Encoder
 from ccr.errors import CCRError, FormatError
+from ccr.progress import Tell, no_progress
 
 LONGEST_CONCEPT = 200
+#: Texts embedded between two steps of a progress bar.
+BATCH = 64
 
 
 def read_concepts(path: str | Path) -> list[str]:
@@ -44,7 +49,9 @@ def read_concepts(path: str | Path) -> list[str]:
     return concepts
 
 
-def embed_concepts(names: Sequence[str], encoder: Encoder, *, template: str | None = None) -> Concepts:
+def embed_concepts(
+    names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: Tell = no_progress
+) -> Concepts:
     """The named concepts in the encoder's space.
 
     Parameters
@@ -61,7 +68,11 @@ def embed_concepts(names: Sequence[str], encoder: Encoder, *, template: str | No
     Concepts
         The names with their embeddings (n, d), unit rows.
     """
-    return Concepts(names, encoder.embed_texts(names, template=template))
+    parts = []
+    for start in range(0, len(names), BATCH):
+        tell(start, len(names), "embedding concepts")
+        parts.append(encoder.embed_texts(names[start : start + BATCH], template=template))
+    return Concepts(names, np.concatenate(parts) if parts else [])
 
 
 def _check(concept: str, number: int, lines: dict[str, int], file: Path) -> None:

@@ -152,7 +152,7 @@ def _phrases(items: Any, kind: str) -> list[str]:
 
 def _is_phrase(text: str) -> bool:
     """A few plain words: no sentences, no markup, no control or formatting characters."""
-    plain = all(character.isalnum() or character in " -'’" for character in text)
+    plain = all(character.isalnum() or character in " -'" for character in text)
     return plain and 1 < len(text) <= MOST_CHARACTERS and len(text.split()) <= MOST_WORDS
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ccr.core.geometry import unit_rows
 from ccr.data.vocab.propose.wordnet import PERSON, Synset, WordNet
+from ccr.data.vocab.read import BATCH
 from ccr.progress import Tell, no_progress
 
 #: Senses of a name that are considered, the most frequent ones.
@@ -21,11 +22,9 @@ RANK_COST = 0.5
 #: What it brings, in the same unit, when all classes have a sense of the same kind (animal, plant, food): "bird" among
 #: animals is no dish.
 COMPANY_GAIN = 4.0
-#: Where the name is known by its last words alone and less than this share of the classes has a sense of its kind, it is
+#: Where a name is known by its last words alone and less than this share of the classes has a sense of its kind, it is
 #: taken as unknown: "Russian Blue" among cats and dogs is no sky.
 LEAST_COMPANY = 0.1
-#: Texts embedded between two steps of the progress bar.
-BATCH = 64
 
 EmbedTexts = Callable[[Sequence[str]], np.ndarray]
 
