@@ -31,18 +31,19 @@ ORDER = {
     "data/datasets/published": "listing cifar cub imagenet places",
     "data/encoders": "protocol progress_bars preprocess adapter torch_common bundled hf openclip registry",
     "data/store": "layout workers matrix metadata plan chunk shards store embedding",
-    "data/vocab": "read words statistics classes propose choose automatic",
+    "data/vocab": "read words statistics classes propose choose check_texts check_seen automatic",
     "data/vocab/propose": "proposals generic wordnet glosses senses features offline llm",
-    "study": "theory experiments",
+    "study": "theory experiments lists",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement claims "
     "scenes",
     "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes page plots model_plots experiment_plots compare_plots theory_plots demo_page report",
+    "show": "style axes page plots model_plots experiment_plots compare_plots theory_plots demo_page report "
+    "concepts_page",
     "show/report": "pictures headline gallery classes concepts report",
     # Commands come last, and none imports another.
     "cli": "common common_data common_options common_tables edit_options demo embed fit evaluate explain audit edit "
-    "report theory figures compare sweep reproduce concepts_propose concepts_choose",
+    "report theory figures compare sweep reproduce concepts_propose concepts_check concepts_choose",
 }
 
 

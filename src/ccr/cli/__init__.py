@@ -9,6 +9,7 @@ import typer
 from ccr.cli import (
     audit,
     compare,
+    concepts_check,
     concepts_choose,
     concepts_propose,
     demo,
@@ -57,7 +58,7 @@ concepts = typer.Typer(
     no_args_is_help=True,
     help="From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
 )
-for command in (concepts_propose.propose, concepts_choose.choose):
+for command in (concepts_propose.propose, concepts_check.check, concepts_choose.choose):
     concepts.command()(command)
 app.add_typer(concepts, name="concepts")
 

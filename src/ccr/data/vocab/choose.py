@@ -161,7 +161,7 @@ def _different(scores: ScoreStatistics, visibility: np.ndarray) -> np.ndarray:
     """Rows of candidates without near-duplicates: of those that correlate more than `SAME`, the most visible."""
     kept: list[int] = []
     for row in np.argsort(-visibility * scores.means.std(axis=0), kind="stable"):
-        if not kept or np.abs(scores.correlation[row, kept]).max() <= SAME:
+        if not kept or scores.correlation[row, kept].max() <= SAME:
             kept.append(int(row))
     return np.sort(np.array(kept, dtype=np.int64))
 

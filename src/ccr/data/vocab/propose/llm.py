@@ -13,6 +13,7 @@ import time
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
@@ -186,7 +187,7 @@ def _answer(endpoint: Endpoint, prompt: str) -> dict[str, list[str]]:
             reason, wait = f"answered with status {error.code}", max(pause, _retry_after(error))
         except _Refused as refused:
             reason, wait = str(refused), pause
-        except (URLError, OSError, ValueError) as error:
+        except (URLError, HTTPException, OSError, ValueError) as error:
             reason, wait = f"could not be reached: {getattr(error, 'reason', error)}", pause
         if attempt < endpoint.attempts:
             time.sleep(wait)
