@@ -13,7 +13,7 @@ SOURCE = Path(ccr.__file__).parent
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
     "": "errors progress files core models data study show cli",
-    "core": "devices threads geometry concepts kernels inputs space coding heads metrics refine explain",
+    "core": "devices threads geometry examples concepts kernels inputs space coding heads metrics refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step scoring training tier",
     "core/kernels/x86": "llvm arguments exponential tiles vectors rounding packing workspace score shared step "
@@ -31,7 +31,7 @@ ORDER = {
     "data/datasets/published": "listing cifar cub imagenet places",
     "data/encoders": "protocol progress_bars preprocess adapter torch_common bundled hf openclip registry",
     "data/store": "layout workers matrix metadata plan chunk shards store embedding",
-    "data/vocab": "read words statistics classes propose choose check_texts check_seen automatic",
+    "data/vocab": "read words statistics classes propose choose check_texts check_seen automatic examples",
     "data/vocab/propose": "proposals generic wordnet glosses senses features offline llm",
     "study": "theory experiments lists",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement claims "
@@ -43,7 +43,8 @@ ORDER = {
     "show/report": "pictures headline gallery classes concepts report",
     # Commands come last, and none imports another.
     "cli": "common common_data common_options common_tables edit_options demo embed fit evaluate explain audit edit "
-    "report theory figures compare sweep reproduce concepts_propose concepts_check concepts_choose",
+    "report theory figures compare sweep reproduce concepts_propose concepts_check concepts_choose "
+    "concepts_learn",
 }
 
 

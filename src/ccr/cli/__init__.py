@@ -11,6 +11,7 @@ from ccr.cli import (
     compare,
     concepts_check,
     concepts_choose,
+    concepts_learn,
     concepts_propose,
     demo,
     edit,
@@ -58,8 +59,8 @@ concepts = typer.Typer(
     no_args_is_help=True,
     help="From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
 )
-for command in (concepts_propose.propose, concepts_check.check, concepts_choose.choose):
-    concepts.command()(command)
+for part in (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn):
+    concepts.command()(part)
 app.add_typer(concepts, name="concepts")
 
 

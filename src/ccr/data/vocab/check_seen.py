@@ -29,7 +29,7 @@ LEAST_SPREAD = 0.6
 ALWAYS = 0.6
 #: Standard deviations within classes by which some concept must lift a class above its nearest one.
 LEAST_LIFT = 1.0
-#: Shrinkage of the images' metric (docs/method.md).
+#: Of the images' covariance in their metric, as models have it.
 SHRINKAGE = 0.5
 
 

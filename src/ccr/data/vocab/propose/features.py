@@ -24,7 +24,20 @@ UNSEEN_KINDS = {
 #: Words of the lexicographer, not of people who look: what contains one is left out.
 LEARNED = {
     *("genus", "part", "group", "covering", "appendage", "feature", "inhabitant", "taxon", "family", "order", "member"),
-    *("body", "female", "male", "unit", "person", "structure", "layer", "substance", "system", "dactyl", "digit"),
+    *(
+        "body",
+        "female",
+        "male",
+        "unit",
+        "person",
+        "structure",
+        "layer",
+        "substance",
+        "system",
+        "dactyl",
+        "digit",
+        "organ",
+    ),
 }
 #: How many kinds above a class its own parts and glosses are still taken from.
 LEVELS = 4

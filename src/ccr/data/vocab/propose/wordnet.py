@@ -143,10 +143,10 @@ def _installed() -> Iterator[Path]:
     """Where copies of WordNet are usually installed."""
     if "WNSEARCHDIR" in os.environ:
         yield Path(os.environ["WNSEARCHDIR"])
-    roots = [*filter(None, os.environ.get("NLTK_DATA", "").split(os.pathsep)), Path.home() / "nltk_data"]
-    for root in (*roots, "/usr/share/nltk_data", "/usr/local/share/nltk_data"):
-        yield Path(root) / "corpora" / "wordnet31"
-        yield Path(root) / "corpora" / "wordnet"
+    roots = [Path(root) for root in os.environ.get("NLTK_DATA", "").split(os.pathsep) if root]
+    for root in (*roots, Path.home() / "nltk_data", Path("/usr/share/nltk_data"), Path("/usr/local/share/nltk_data")):
+        yield root / "corpora" / "wordnet31"
+        yield root / "corpora" / "wordnet"
     yield Path("/usr/share/wordnet")
 
 
