@@ -27,9 +27,8 @@ def concepts_page(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[R
     """The page, bad ones first. `facts` are pairs of what and how much; `store` has the images of the rows' `top`."""
     pictures = None if store is None else Pictures(store)
     order = sorted(rows, key=lambda row: ("bad", "doubtful", "good").index(row.verdict))
-    body = [f"<h1>{escape(title)}</h1>", page.table(("", ""), facts, texts=(1,)), '<div class="cards">']
-    body += [_card(row, pictures) for row in order]
-    body.append("</div>")
+    body = [f"<h1>{escape(title)}</h1>", page.table(("", ""), facts, texts=(1,)), "<h2>Concepts, the worst first</h2>"]
+    body += ['<div class="cards">', *(_card(row, pictures) for row in order), "</div>"]
     if pictures is not None and pictures.missing:
         body.append(f'<p class="muted">{pictures.missing} images could not be read: {escape(pictures.reason)}</p>')
     return page.page(title, body)

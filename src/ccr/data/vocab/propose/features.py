@@ -41,6 +41,8 @@ LEARNED = {
 }
 #: How many kinds above a class its own parts and glosses are still taken from.
 LEVELS = 4
+#: More parts than this are a specialist's list: a ship's has ratlines and davits.
+MANY_PARTS = 12
 GLOSS_LEVELS = 2
 
 
@@ -73,16 +75,25 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
         if level <= GLOSS_LEVELS:
             for phrase in phrases(kind.definition, wordnet):
                 yield Feature(phrase.text, phrase.kind, f"{kind.lemmas[0]}: {kind.definition}")
-        for part in wordnet.pointed(kind, "%p", "%s"):
-            text = _usual_name(part, wordnet)
-            if text and text not in missing and part.visible and not hidden(part, wordnet):
+        for text in _parts(kind, wordnet):
+            if text not in missing:
                 yield Feature(text, "part", f"part of {kind.lemmas[0]}")
     if not named.complete:
         yield Feature(named.head, "kind", f"{named.name} is a kind of {named.head}")
     for kind in kinds[:LEVELS]:
-        text = _usual_name(kind, wordnet)
-        if text and not UNSEEN_KINDS & set(kind.lemmas):
-            yield Feature(text, "kind", f"{sense.lemmas[0]} is a kind of {text}")
+        called = _usual_name(kind, wordnet)
+        if called and not UNSEEN_KINDS & set(kind.lemmas):
+            yield Feature(called, "kind", f"{sense.lemmas[0]} is a kind of {called}")
+
+
+def _parts(kind: Synset, wordnet: WordNet) -> Iterator[str]:
+    """Parts that a photo can show; where there are very many, those that people have words for."""
+    parts = wordnet.pointed(kind, "%p", "%s")
+    for part in parts:
+        text = _usual_name(part, wordnet)
+        seen = part.visible and not hidden(part, wordnet)
+        if text and seen and (len(parts) <= MANY_PARTS or wordnet.is_common(text)):
+            yield text
 
 
 def _kinds(sense: Synset, wordnet: WordNet) -> Iterator[Synset]:

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccr.core.geometry import unit_rows
-from ccr.data.vocab.propose.wordnet import PERSON, Synset, WordNet
+from ccr.data.vocab.propose.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
 from ccr.data.vocab.read import BATCH
 from ccr.progress import Tell, no_progress
 
 #: Senses of a name that are considered, the most frequent ones.
 MOST_SENSES = 6
 #: What one place further down WordNet's order costs, in standard deviations of the fit over all senses.
-RANK_COST = 0.5
-#: What it brings, in the same unit, when all classes have a sense of the same kind (animal, plant, food): "bird" among
-#: animals is no dish.
+RANK_COST = 0.75
+#: What it brings, in the same unit, when the first sense of all classes is of the same kind (an animal, an artifact, a
+#: plant or food): "bird" among animals is no dish.
 COMPANY_GAIN = 4.0
+#: What it brings a sense that is food when all classes have one: a fruit, not its tree.
+EATEN_GAIN = 2.0
 #: Where a name is known by its last words alone and less than this share of the classes has a sense of its kind, it is
 #: taken as unknown: "Russian Blue" among cats and dogs is no sky.
 LEAST_COMPANY = 0.1
@@ -60,7 +62,8 @@ def look_up(name: str, wordnet: WordNet) -> Named | None:
     for start in range(len(words)):
         for head in _spellings(words[start:]):
             base = wordnet.base(head)
-            known = wordnet.senses(base or "")
+            # Classes are kinds of things, so that the one constellation called Crane is none.
+            known = [sense for sense in wordnet.senses(base or "") if not wordnet.pointed(sense, "@i")]
             # People are photographed too, but a "frog" is one only where nothing else bears the name.
             senses = [s for s in known if s.visible] or [s for s in known if s.file == PERSON]
             if senses:
@@ -76,7 +79,10 @@ def in_company(named: Sequence[Named]) -> list[Named]:
     def sure(item: Named) -> bool:
         return item.complete and item.senses[0].file != PERSON
 
-    return [item for item in named if sure(item) or max(share[s.file] for s in item.senses) >= LEAST_COMPANY]
+    def known(item: Named) -> bool:
+        return max(share.get(_kind(sense), 0.0) for sense in item.senses) >= LEAST_COMPANY
+
+    return [item for item in named if sure(item) or known(item)]
 
 
 def choose_senses(
@@ -108,18 +114,25 @@ def choose_senses(
     glosses = unit_rows(rows[: len(texts)] - rows[: len(texts)].mean(axis=0))
     fits = _fits(open_ones, glosses, photos, None if photos is not None else rows[len(texts) :], named)
     spread, share, start = float(np.std(fits)) or 1.0, _company(named), 0
+    eaten = np.mean([any(sense.file == FOOD for sense in item.senses) for item in named])
     for item in open_ones:
         fit = fits[start : start + len(item.senses)] / spread - RANK_COST * np.arange(len(item.senses))
-        fit += COMPANY_GAIN * np.array([share[sense.file] for sense in item.senses])
+        fit += EATEN_GAIN * eaten * np.array([sense.file == FOOD for sense in item.senses])
+        fit += COMPANY_GAIN * np.array([share.get(_kind(sense), 0.0) for sense in item.senses])
         chosen[item.name] = item.senses[int(fit.argmax())]
         start += len(item.senses)
     return chosen
 
 
 def _company(named: Sequence[Named]) -> dict[int, float]:
-    """Of every kind of thing (WordNet's lexicographer file), the share of the classes that have a sense of it."""
-    counts = Counter(file for item in named for file in {sense.file for sense in item.senses})
-    return {file: count / len(named) for file, count in counts.items()}
+    """Of every kind of thing, the share of the classes whose most frequent sense is one."""
+    counts = Counter(_kind(item.senses[0]) for item in named)
+    return {kind: count / len(named) for kind, count in counts.items()}
+
+
+def _kind(sense: Synset) -> int:
+    """WordNet's lexicographer file, with plants and what is eaten of them as one."""
+    return PLANT if sense.file == FOOD else sense.file
 
 
 def _spellings(words: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ccr.data.assets import WORDNET, Log, fetch_group
 from ccr.errors import FormatError
@@ -16,9 +17,19 @@ from ccr.errors import FormatError
 ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PERSON, PHENOMENON, PLANT, SHAPE, SUBSTANCE = 5, 6, 8, 13, 17, 18, 19, 20, 25, 27
 VISIBLE = frozenset({ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PLANT, SHAPE, SUBSTANCE})
 
+#: So many senses has only a word that people use.
+COMMON_SENSES = 3
+
 _ENDINGS = (("ies", "y"), ("ves", "f"), ("ses", "s"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"))
 _PLURALS = (*_ENDINGS, ("men", "man"), ("s", ""))
 _IRREGULAR = {"feet": "foot", "teeth": "tooth", "leaves": "leaf", "mice": "mouse", "geese": "goose", "knives": "knife"}
+
+
+class _Entry(NamedTuple):
+    """A line of an index: the places of a lemma's senses, and how many of them occur in the texts counted."""
+
+    places: tuple[int, ...]
+    counted: int
 
 
 @dataclass(frozen=True)
@@ -70,8 +81,13 @@ class WordNet:
 
     def senses(self, word: str, pos: str = "n") -> tuple[Synset, ...]:
         """The senses of a word or phrase, the most frequent first; none if nobody knows it. `pos`: n or a."""
-        places = self._index(pos).get(_key(word), ())
-        return tuple(self.synset(pos, place) for place in places)
+        entry = self._index(pos).get(_key(word))
+        return () if entry is None else tuple(self.synset(pos, place) for place in entry.places)
+
+    def is_common(self, noun: str) -> bool:
+        """Whether people use a noun: it occurs in the texts that WordNet counted, or has several senses."""
+        entry = self._index("n").get(_key(noun))
+        return entry is not None and (entry.counted > 0 or len(entry.places) >= COMMON_SENSES)
 
     def base(self, word: str) -> str | None:
         """The singular under which a noun is listed, or None."""
@@ -116,23 +132,23 @@ class WordNet:
                 f"data.{_FILES[pos]} in {self.folder} is not WordNet's, or damaged, at byte {place}: install it again"
             ) from error
 
-    def _index(self, pos: str) -> dict[str, tuple[int, ...]]:
+    def _index(self, pos: str) -> dict[str, _Entry]:
         return {"n": self._nouns, "a": self._adjectives, "r": self._adverbs, "v": self._verbs}[pos]
 
     @cached_property
-    def _nouns(self) -> dict[str, tuple[int, ...]]:
+    def _nouns(self) -> dict[str, _Entry]:
         return _read_index(self.folder / "index.noun")
 
     @cached_property
-    def _adjectives(self) -> dict[str, tuple[int, ...]]:
+    def _adjectives(self) -> dict[str, _Entry]:
         return _read_index(self.folder / "index.adj")
 
     @cached_property
-    def _adverbs(self) -> dict[str, tuple[int, ...]]:
+    def _adverbs(self) -> dict[str, _Entry]:
         return _read_index(self.folder / "index.adv")
 
     @cached_property
-    def _verbs(self) -> dict[str, tuple[int, ...]]:
+    def _verbs(self) -> dict[str, _Entry]:
         return _read_index(self.folder / "index.verb")
 
 
@@ -154,13 +170,15 @@ def _key(word: str) -> str:
     return "_".join(word.casefold().split())
 
 
-def _read_index(path: Path) -> dict[str, tuple[int, ...]]:
-    """Of every lemma, the places of its senses."""
+def _read_index(path: Path) -> dict[str, _Entry]:
+    """Every lemma with its entry."""
     entries = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith(" "):  # the licence
             fields = line.split()
-            entries[fields[0]] = tuple(int(place) for place in fields[-int(fields[2]) :])
+            places = fields[-int(fields[2]) :]
+            # Before the places stands how many of the senses occur in the texts that were counted.
+            entries[fields[0]] = _Entry(tuple(map(int, places)), int(fields[-len(places) - 1]))
     return entries
 
 
