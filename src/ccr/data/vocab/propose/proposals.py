@@ -12,6 +12,9 @@ from ccr.data.vocab.read import LONGEST_CONCEPT
 from ccr.errors import FormatError
 from ccr.files import write_json, write_text
 
+#: Things that are colours as well.
+COLOUR_NAMES = {"orange", "violet", "rose", "olive", "lilac", "lavender", "peach", "salmon", "cherry", "lime", "lemon"}
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -100,11 +103,12 @@ def together(sources: Iterable[Iterable[Proposal]], *, leaking: Iterable[str], u
 
 
 def leaks_label(concept: str, texts: set[str], longest: int) -> bool:
-    """Whether any run of up to `longest` words of a casefolded concept is one of these casefolded texts."""
+    """Whether any run of up to `longest` words of a casefolded concept is one of these casefolded texts; those that are
+    colours too only if they stand alone: "orange skin" is no orange."""
     words = concept.replace("-", " ").split()
     runs = (
         " ".join(words[start:stop])
         for start in range(len(words))
         for stop in range(start + 1, min(len(words), start + longest) + 1)
     )
-    return any(run in texts for run in runs)
+    return any(run in texts and (run not in COLOUR_NAMES or len(words) == 1) for run in runs)

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +70,7 @@ class WordNet:
         self.folder = folder
         self.synset = lru_cache(maxsize=None)(self._synset)
         self._data = lru_cache(maxsize=None)(lambda kind: (folder / f"data.{kind}").read_bytes())
+        self._index = lru_cache(maxsize=None)(lambda pos: _read_index(folder / f"index.{_FILES[pos]}"))
 
     @classmethod
     def open(cls, *, log: Log | None = None) -> WordNet:
@@ -131,25 +132,6 @@ class WordNet:
             raise FormatError(
                 f"data.{_FILES[pos]} in {self.folder} is not WordNet's, or damaged, at byte {place}: install it again"
             ) from error
-
-    def _index(self, pos: str) -> dict[str, _Entry]:
-        return {"n": self._nouns, "a": self._adjectives, "r": self._adverbs, "v": self._verbs}[pos]
-
-    @cached_property
-    def _nouns(self) -> dict[str, _Entry]:
-        return _read_index(self.folder / "index.noun")
-
-    @cached_property
-    def _adjectives(self) -> dict[str, _Entry]:
-        return _read_index(self.folder / "index.adj")
-
-    @cached_property
-    def _adverbs(self) -> dict[str, _Entry]:
-        return _read_index(self.folder / "index.adv")
-
-    @cached_property
-    def _verbs(self) -> dict[str, _Entry]:
-        return _read_index(self.folder / "index.verb")
 
 
 _FILES = {"n": "noun", "a": "adj", "s": "adj", "v": "verb", "r": "adv"}
