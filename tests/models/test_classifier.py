@@ -18,7 +18,6 @@ from ccr.core.heads import fit_softmax
 from ccr.core.metrics import explanation_length
 from tests.conftest import Data
 
-
 #: Concepts in a ball of the encoder's space, a head of all weights, codes of both signs.
 IN_BALL = {"coder": HardThreshold(length=10, sign="both"), "radius": 0.1, "weights_per_class": None}
 

@@ -114,6 +114,15 @@ def test_concepts_without_a_weight_are_left_out_and_named(short: ConceptClassifi
     assert short.rule_.length == pytest.approx(short.transform(digits.X).nnz / len(digits.X), rel=0.02)
 
 
+def test_asking_for_a_concept_that_was_left_out_says_so(short: ConceptClassifier, digits: Data) -> None:
+    gone = short.model_.provenance.left_out[0]
+    for ask in (short.edit().suppress, short.edit().pin, lambda name: short.images_of(digits.X_test, name)):
+        with pytest.raises(CCRError, match=f"'{gone}' was left out when the model was fitted"):
+            ask(gone)
+    text = digits.concepts.embeddings[digits.concepts.index(gone)]
+    assert short.edit().add(gone, text).scale(gone, 2.0).model().row(gone) == len(short.concepts_)
+
+
 def test_explanations_name_only_what_has_a_weight(short: ConceptClassifier, digits: Data) -> None:
     explanations = [short.explain(x) for x in digits.X_test[:40]]
     assert any(len(e.contributions) < len(e.active) for e in explanations)

@@ -23,6 +23,8 @@ from ccr.models.provenance import Provenance
 
 #: A user's choices that a configuration can name.
 CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
+#: Of models that were made before these could be chosen.
+OLDER_SETTINGS = {"fidelity": None, "weights_per_class": None}
 #: What the configuration of a `ConceptModel` calls it.
 KIND = "ConceptClassifier"
 
@@ -83,9 +85,10 @@ def checked(reader: Any) -> Any:
 
 def _unpack(folder: ModelFolder) -> dict[str, Any]:
     config, tensors = folder
-    names = config["concepts"]
+    names, common = config["concepts"], unpack_common(config)
+    common["settings"] = OLDER_SETTINGS | common["settings"]
     provenance = Provenance(
-        **unpack_common(config),
+        **common,
         texts=stored_concepts(names, tensors["concepts"]),
         history=tuple(_unpack_epoch(epoch) for epoch in config["history"]),
         best_epoch=int(config["best_epoch"]),

@@ -119,7 +119,7 @@ class EditSession:
         training = Training(alpha=own, weights_per_class=self._weights_per_class())
         fixed = np.zeros(model.head.coef.shape, bool)
         for concept, number in fixed_weights(self._history(), model.classes.tolist()):
-            fixed[number, model.concepts.index(concept)] = True
+            fixed[number, model.row(concept)] = True
         head = solve_head(
             codes,
             numbers,
