@@ -29,6 +29,8 @@ def test_gain_reports_what_its_models_score(
     gain = refinement_gain(digits.concepts, **parts, options=options, seeds=(3, 4), tell=lambda *at: seen.append(at))
     assert gain.refined[0] == gain.model.score(digits.X_test, digits.y_test)
     assert gain.baseline[0] == gain.baseline_model.score(digits.X_test, digits.y_test)
+    whole = ConceptClassifier(digits.concepts, **{**options, **still, "weights_per_class": None}).fit(*parts["train"])
+    assert gain.refitted == (refitted_accuracy(whole, **parts),) * 2
     assert gain.model.random_state == 3
     assert gain.model.get_params() | still == gain.baseline_model.get_params()
     moved = [
@@ -42,7 +44,8 @@ def test_gain_reports_what_its_models_score(
 
 
 def test_refitted_head_is_at_least_a_good_head(digits: Data, parts: dict[str, Part]) -> None:
-    baseline = ConceptClassifier(digits.concepts, radius=0.0, random_state=0).fit(*parts["train"])
+    baseline = ConceptClassifier(digits.concepts, radius=0.0, weights_per_class=None, random_state=0)
+    baseline.fit(*parts["train"])
     found = refitted_accuracy(baseline, **parts)
     codes, test = baseline.transform(parts["train"].X), baseline.transform(parts["test"].X)
     reference = LogisticRegression(C=100, max_iter=2000).fit(codes, parts["train"].y).score(test, parts["test"].y)
