@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccr.show.demo_page import Shown
     from ccr.study.experiments import Gain, Part
 
-LENGTH, SEEDS = 12, 5
+LENGTH, SEEDS = 11, 5
 
 
 def demo(
@@ -181,7 +181,8 @@ def _show(out: Path, gain: Gain, probe: float, right: Shown, wrong: Shown) -> No
 
 
 def _table(gain: Gain, probe: float) -> Table:
-    table = Table(title=f"Test accuracy, {LENGTH} concepts per image, {SEEDS} seeds", title_justify="left")
+    playing = f"{gain.model.metrics_['test']['in_play']:.1f} concepts in play per image"
+    table = Table(title=f"Test accuracy, {playing}, {SEEDS} seeds", title_justify="left")
     table.add_column("model", no_wrap=True)
     for heading in ("mean", "min", "max", "CCR gains"):
         table.add_column(heading, justify="right", no_wrap=True)
