@@ -5,7 +5,7 @@
 Bundled texts, one-sided codes unless a row says otherwise, defaults otherwise. Random words stand beside the concepts
 at the same settings. Test images choose nothing; fidelity and concepts in play are theirs. Embeddings and concept lists
 are read from the shared folder (docs/data.md), the fruit photos from the store that `ccr demo` leaves.
-Pets and flowers have CUB's concept list, Tiny-ImageNet has CIFAR-100's.
+Pets and flowers have CUB's concept list, Tiny-ImageNet has CIFAR-10's.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SETS = {
     "cub": (20, "cub"),
     "pets": (12, "cub"),
     "flowers": (12, "cub"),
-    "tiny_imagenet": (12, "cifar100"),
+    "tiny_imagenet": (12, "cifar10"),
 }
 #: Share of the images that are trained on where there is no split.
 TRAINED_ON = 0.7
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ball, both signs": {"radius": 0.1, "weights_per_class": None, "sign": "both"},
+    "two-sided ball": {"radius": 0.1, "weights_per_class": None, "sign": "both"},
     "ball": {"radius": 0.1, "weights_per_class": None},
     **{
         f"{least}/{weights or 'all'}": {"fidelity": least, "weights_per_class": weights}

@@ -3,7 +3,7 @@
     python -m benchmarks.planted [--seeds 3]
 
 48 orthonormal concepts in 64 dimensions, 5 of them active per image, of either sign, and 8 classes that are linear in
-the codes. Concepts start at a chord of 0.33 from the planted ones and may move by 0.4. Printed are test accuracy, beside
+the codes. Concepts start at a chord of 0.33 from the planted ones and may move by 0.4. Printed: test accuracy, beside
 that of a head on the planted concepts and of one on those that refinement starts from, and the mean distance from the
 planted concepts: recovery means that it falls.
 """

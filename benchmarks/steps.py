@@ -17,9 +17,9 @@ from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
 from ccr.core.kernels.choice import choose_tier
 from ccr.core.refine.data import Labelled
-from ccr.core.refine.loop import Problem, Trainer
 from ccr.core.refine.options import Training
 from ccr.core.refine.sparse import SparseEngine
+from ccr.core.refine.trainer import Problem, Trainer
 from ccr.core.threads import Workers
 
 DIMENSION = 512

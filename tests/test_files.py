@@ -16,7 +16,16 @@ import pytest
 
 from ccr import files
 from ccr.errors import CCRError, WriteError
-from ccr.files import ASIDE, remove_leftovers, replace_folder, write_bytes, write_json, write_text
+from ccr.files import (
+    ASIDE,
+    check_writable,
+    recover_folder,
+    remove_leftovers,
+    replace_folder,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="folders are exchanged in one step on Linux alone")
 
@@ -273,7 +282,7 @@ def test_a_folder_that_breaks_off_leaves_the_old_one(
     assert tree(tmp_path) == {"d": "folder", "d/x": "old"}
 
 
-def test_a_process_killed_between_the_two_renames_leaves_the_old_folder_aside(tmp_path: Path) -> None:
+def test_a_process_killed_between_the_two_renames_leaves_the_old_folder_to_be_recovered(tmp_path: Path) -> None:
     replace_folder(tmp_path / "d", writes(x="old"))
     code = """
 import os
@@ -287,7 +296,32 @@ files.replace_folder("d", lambda folder: files.write_text(folder / "x", "new"))
     remove_leftovers(tmp_path)
     (kept,) = tmp_path.iterdir()
     assert kept.name.startswith(".ccr-old-")
-    assert tree(kept) == {"x": "old"}
+    os.utime(kept, (0, 0))
+    write_text(tmp_path / "other", "")  # collects what is abandoned, but not the only one
+    recover_folder(tmp_path / "other-d")
+    recover_folder(tmp_path / "d")
+    assert tree(tmp_path) == {"d": "folder", "d/x": "old", "other": ""}
+
+
+def test_a_replaced_folder_whose_process_was_killed_late_is_collected(tmp_path: Path) -> None:
+    replace_folder(tmp_path / "d", writes(x="new"))
+    for name in (f"{files.OLD}0123-d", f"{ASIDE}0123", f"{ASIDE}fresh"):
+        (tmp_path / name).mkdir()
+        if not name.endswith("fresh"):
+            os.utime(tmp_path / name, (0, 0))
+    files._collect_abandoned.cache_clear()
+    replace_folder(tmp_path / "d", writes(x="newer"))
+    assert tree(tmp_path) == {f"{ASIDE}fresh": "folder", "d": "folder", "d/x": "newer"}
+
+
+def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for good in (tmp_path, tmp_path / "new" / "deep", tmp_path / "file"):
+        check_writable(good)
+    for bad in (tmp_path / "file" / "x", Path("/proc/nothing/x")):
+        with pytest.raises(WriteError, match="cannot be written"):
+            check_writable(bad)
+    assert tree(tmp_path) == {"file": "mine"}
 
 
 def test_the_files_of_a_folder_are_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

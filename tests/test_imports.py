@@ -12,39 +12,41 @@ import ccr
 SOURCE = Path(ccr.__file__).parent
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
-    "": "errors progress files core models data study show cli",
-    "core": "devices threads geometry concepts kernels inputs space coding heads metrics refine explain",
+    "": "errors progress interrupt isolated texts reading files core models data study show cli start",
+    "core": "devices threads geometry examples concepts kernels inputs space coding heads metrics refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step scoring training tier",
     "core/kernels/x86": "llvm arguments exponential tiles vectors rounding packing workspace score shared step "
     "training tier",
     "core/coding": "entries scoring rules pursuit lasso codes coders registry",
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
-    "core/refine": "options data engine dense sparse measure progress fixed choice loop squared",
+    "core/refine": "options data engine dense sparse measure progress fixed choice trainer loop squared",
     "core/explain": "terms views counterfactual intervention comparison mistake explanation images pairs drift",
-    "models": "unfitted labels bound provenance linear_model persist model_format concept_model checkpoint fewest "
-    "edit estimator paper_settings classifier rivals",
+    "models": "unfitted labels bound provenance linear_model persist model_checks model_format concept_model "
+    "checkpoint fewest edit estimator paper_settings classifier rivals",
     "models/edit": "log effect changes session",
     "models/rivals": "dense_model base concept_layer labelfree controls",
     "data": "assets encoders datasets store vocab",
     "data/datasets": "decode sources base arrays folder splits arrow manifest published open",
     "data/datasets/published": "listing cifar cub imagenet places",
     "data/encoders": "protocol progress_bars preprocess adapter rendering text_cache torch_common bundled "
-    "hf openclip registry",
+    "hf openclip named registry",
     "data/store": "layout workers matrix metadata plan chunk shards store embedding",
-    "data/vocab": "read words",
-    "study": "theory experiments",
+    "data/vocab": "read words statistics classes propose choose check_texts check_seen automatic examples",
+    "data/vocab/propose": "proposals generic wordnet glosses senses features offline llm",
+    "study": "theory experiments lists",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "
     "observe_metric isotropy judging metric_claims claims scenes anisotropy",
     "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare "
     "frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
     "show": "style axes page plots model_plots experiment_plots compare_plots frontier_plots theory_plots demo_page "
-    "report",
+    "report concepts_page",
     "show/report": "pictures headline gallery classes concepts report",
     # Commands come last, and none imports another.
-    "cli": "common common_data common_options common_tables edit_options demo embed fit evaluate explain audit edit "
-    "report theory figures compare sweep reproduce",
+    "cli": "common common_run common_data common_options common_tables edit_options demo embed fit evaluate explain "
+    "audit edit report theory figures compare sweep reproduce concepts_propose concepts_check concepts_choose "
+    "concepts_learn",
 }
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import secrets
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ccr.errors import CCRError, WriteError
 
 ASIDE = ".ccr-aside-"  # begins the names of files and folders being written, or left by a process that was killed
+OLD = ".ccr-old-"  # begins the names of folders that are being replaced in two steps
+_ABANDONED = 3600.0  # seconds after which nobody is writing a file or folder aside any more
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -60,7 +65,7 @@ def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) 
 
     A folder that stood there is removed with everything in it, so the caller checks first that it may go. On Linux
     the two are exchanged in one step, so that a reader always sees one of them complete; where the file system cannot,
-    there is a moment with neither, and a process killed then leaves the old one as `.ccr-old-...` beside `path`.
+    there is a moment with neither, and if the process is killed then, `recover_folder` brings the old one back.
 
     Parameters
     ----------
@@ -72,6 +77,7 @@ def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) 
     target = Path(path)
     if target.exists() and not target.is_dir():
         raise CCRError(f"{target} must be a folder to be replaced by one, but it is a file: choose another name")
+    recover_folder(target)
     with _aside(target) as aside:
         aside.mkdir()
         _copy_mode(target, aside)
@@ -83,6 +89,36 @@ def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) 
             _swap(aside, target)
 
 
+def recover_folder(path: str | os.PathLike[str]) -> None:
+    """Bring the old folder back to `path` where a process was killed between the two steps of replacing it.
+
+    A process that still lives needs a moment between the two, for which this waits up to a second.
+    """
+    target = Path(path)
+    for _ in range(100):
+        replaced = [] if target.exists() else sorted(target.parent.glob(f"{OLD}*-{glob.escape(target.name)}"))
+        if not replaced:
+            return
+        time.sleep(0.01)
+    with suppress(OSError):
+        os.rename(replaced[0], target)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """A WriteError now if `path`, a file or a folder, could not be written later; nothing stays behind."""
+    target = Path(path)
+    with _named(target):
+        existing = next(place for place in (target, *target.absolute().parents) if os.path.lexists(place))
+        if existing != target and not existing.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        probe = (existing if existing.is_dir() else existing.parent) / _name_aside()
+        try:
+            with probe.open("xb") as stream:
+                stream.write(b"\0")
+        finally:
+            _remove(probe)
+
+
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
     """Remove what killed processes left half-written in `folder`, where no other process may be writing."""
     for leftover in Path(folder).glob(f"{ASIDE}*"):
@@ -92,17 +128,41 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
 @contextmanager
 def _aside(target: Path) -> Iterator[Path]:
     """An unused name beside `target`. Whatever has it in the end is removed, and the renaming synced."""
-    aside = target.with_name(ASIDE + secrets.token_hex(8))
+    aside = target.with_name(_name_aside())
+    with _named(target):
+        try:
+            _make_folder(target.parent)
+            _collect_abandoned(target.parent)
+            yield aside
+            _sync_folder(target.parent)
+        finally:
+            _remove(aside)
+
+
+@contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """Errors of the system as one that names `target`, the reason and a remedy."""
     try:
-        _make_folder(target.parent)
-        yield aside
-        _sync_folder(target.parent)
+        yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
         remedy = "check the path, its permissions and the free space, or choose another folder"
         raise WriteError(error.errno, f"{target} cannot be written ({reason}): {remedy}") from error
-    finally:
-        _remove(aside)
+
+
+def _name_aside() -> str:
+    return ASIDE + secrets.token_hex(8)
+
+
+@lru_cache(maxsize=1024)
+def _collect_abandoned(folder: Path) -> None:
+    """Remove what killed processes left in the folder long ago; looked for once in each process."""
+    for leftover in [*folder.glob(f"{ASIDE}*"), *folder.glob(f"{OLD}*")]:
+        replaced = leftover.name.removeprefix(OLD).partition("-")[2]
+        with suppress(OSError):
+            is_only_one = leftover.name.startswith(OLD) and not (folder / replaced).exists()
+            if time.time() - leftover.lstat().st_mtime > _ABANDONED and not is_only_one:
+                _remove(leftover)
 
 
 def _make_folder(folder: Path) -> None:
@@ -125,7 +185,7 @@ def _copy_mode(target: Path, aside: Path) -> None:
 
 def _swap(aside: Path, target: Path) -> None:
     """Rename `aside` to `target` and remove what stood there; go back when that fails in the middle."""
-    old = target.with_name(f".ccr-old-{secrets.token_hex(8)}")  # no leftover: killed here, it is the only one
+    old = target.with_name(f"{OLD}{secrets.token_hex(8)}-{target.name}")  # killed here, it is the only one
     os.rename(target, old)
     try:
         os.rename(aside, target)

@@ -289,3 +289,19 @@ def test_rows_built_against_a_known_noise() -> None:
 
     assert not is_seen(known)
     assert all(is_seen(seed) for seed in (6, 7, None, None))
+
+
+@bytes_only
+def test_every_encoder_of_a_prediction_has_a_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a model folder or a source file holds tells the noise, so no row can be built against it."""
+    packed, made = kernels.PackedConcepts, []
+
+    def noted(*arguments: object, **options: object) -> object:
+        made.append(packed(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(kernels, "PackedConcepts", noted)
+    dictionary = rows_of("equal", 400, 64, np.random.default_rng(0))
+    for _ in range(3):
+        ThresholdRule(0.3).encoder(dictionary)
+    assert len({one.panels.screen.row_noise.tobytes() for one in made}) == 3

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -297,15 +296,31 @@ def test_arrays_and_saved_rows_come_back_through_the_store(tmp_path):
     assert np.array_equal(np.asarray(again.image(7)), pixels[7])
 
 
-def test_a_script_without_a_main_guard_is_told(tmp_path):
+def test_a_script_needs_no_main_guard_for_workers(tmp_path):
     data = make_images(tmp_path / "images", 6)
     script = tmp_path / "bare.py"
     facts = {"tests": str(ROOT), "data": str(data), "out": str(tmp_path / "s"), "workers": 1}
     script.write_text(CHILD.format(**facts).replace('if __name__ == "__main__":', "if True:"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, env=environment, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 1, time.monotonic() - started
-    assert "a decoding process died" in done.stderr
+    run_and_kill(script, None)
+    assert len(EmbeddingStore.open(tmp_path / "s")) == 6
+
+
+class Elsewhere(PixelEncoder):
+    """Its crop cannot be found by another process."""
+
+    @property
+    def crop(self):
+        return _a_crop
+
+
+def _a_crop(image):
+    return image
+
+
+_a_crop.__module__, _a_crop.__qualname__ = "__main__", "pytest_raises_nothing"
+
+
+def test_a_worker_that_cannot_go_on_is_an_error_with_a_remedy(images, tmp_path, monkeypatch):
+    monkeypatch.setattr("__main__.pytest_raises_nothing", _a_crop, raising=False)
+    with pytest.raises(CCRError, match="workers=0 decodes without processes"):
+        embed_dataset(open_dataset(images), Elsewhere(), tmp_path / "s", **{**QUICK, "workers": 1})

@@ -90,16 +90,16 @@ def test_other_runs_and_damage_are_refused(planted: Data, tmp_path: Path) -> Non
     with pytest.raises(FormatError, match="checksum"):
         run(planted, folder, max_iter=2)
     tensors.unlink()
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError, match="to start again"):
         run(planted, folder, max_iter=2)
     progress = folder / "progress.json"
     progress.write_text(json.dumps({**json.loads(progress.read_text()), "format_version": 99}))
     with pytest.raises(FormatError, match="another version"):
         run(planted, folder, max_iter=2)
     progress.write_text("{")
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError, match="to start again"):
         run(planted, folder, max_iter=2)
-    progress.write_text("[]")
+    progress.write_text("{}")
     with pytest.raises(FormatError, match="not of a ccr checkpoint"):
         run(planted, folder, max_iter=2)
 

@@ -22,7 +22,7 @@ from ccr.models.provenance import Provenance
 from ccr.models.unfitted import NotFittedError
 from tests.conftest import Data
 
-HOSTILE = ["<script>alert(1)</script>", "\"'; DROP --", "\u202eright to left", "🦊🏳️‍🌈", "x" * 200, "{0} %s"]
+HOSTILE = ["<script>alert(1)</script>", "\"'; DROP --", "\u05d0\u05d1 right to left", "🦊🏳️‍🌈", "x" * 200, "{0} %s"]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from ccr.errors import CCRError
 from ccr.show import model_plots, plots
 from ccr.show.model_plots import ParetoPoint
 from ccr.show.style import shortened
+from ccr.texts import visible
 from tests.show.test_pages import NAMES
 
 
@@ -62,21 +63,22 @@ def test_a_class_shows_its_concepts() -> None:
 
 def test_drift_marks_what_is_flagged() -> None:
     rng = np.random.default_rng(0)
-    start = unit_rows(rng.normal(size=(len(NAMES), 12)))
+    names = [visible(name) for name in NAMES]  # concepts refuse what is not visible
+    start = unit_rows(rng.normal(size=(len(names), 12)))
     moved = start.copy()
     moved[0] = start[1]
-    fidelity = np.linspace(-0.1, 1.0, len(NAMES))
-    found = audit(Concepts(NAMES, start), Concepts(NAMES, moved), fidelity=fidelity)
+    fidelity = np.linspace(-0.1, 1.0, len(names))
+    found = audit(Concepts(names, start), Concepts(names, moved), fidelity=fidelity)
     assert found.flagged
     figure = model_plots.drift(found, top=5, least=0.5)
     markers = [line.get_marker() for line in figure.axes[1].lines if line.get_marker() != "None"]
     assert markers == ["D" if item.flagged else "o" for item in found.concepts[:5]]
     assert drawn(figure)
-    assert sum(patch.get_height() for patch in figure.axes[0].patches) == len(NAMES)
-    still = audit(Concepts(NAMES, start), Concepts(NAMES, start), fidelity=np.ones(len(NAMES)))
+    assert sum(patch.get_height() for patch in figure.axes[0].patches) == len(names)
+    still = audit(Concepts(names, start), Concepts(names, start), fidelity=np.ones(len(names)))
     assert drawn(model_plots.drift(still))
     with pytest.raises(CCRError, match="knows no fidelity"):
-        model_plots.drift(audit(Concepts(NAMES, start), Concepts(NAMES, start)))
+        model_plots.drift(audit(Concepts(names, start), Concepts(names, start)))
 
 
 def test_accuracy_curves_take_arrays_and_seeds() -> None:

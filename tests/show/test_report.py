@@ -24,7 +24,7 @@ HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
     "a \"quoted\" 'name' & more",
-    "\u202eright to left \u05d0\u05d1\u05d2",
+    "\u05d0\u05d1 right to left \u05d0\u05d1\u05d2",
     "🍎 emoji",
     "x" * 200,
     "$5 note_1^2",

@@ -6,8 +6,28 @@ import sys
 
 import typer
 
-from ccr.cli import audit, compare, demo, edit, embed, evaluate, explain, figures, fit, report, reproduce, sweep, theory
-from ccr.cli.common import fail, show_log
+from ccr import interrupt
+from ccr.cli import (
+    audit,
+    compare,
+    concepts_check,
+    concepts_choose,
+    concepts_learn,
+    concepts_propose,
+    demo,
+    edit,
+    embed,
+    evaluate,
+    explain,
+    figures,
+    fit,
+    report,
+    reproduce,
+    sweep,
+    theory,
+)
+from ccr.cli.common import fail, in_words, show_log, show_warnings
+from ccr.cli.common_run import Stopped, check_arguments, ready
 from ccr.errors import CCRError
 
 app = typer.Typer(
@@ -36,16 +56,28 @@ for command in (
     sweep.sweep,
     reproduce.reproduce,
 ):
-    app.command()(command)
+    app.command()(ready(command))
+concepts = typer.Typer(
+    no_args_is_help=True,
+    help="From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
+)
+for part in (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn):
+    concepts.command()(ready(part))
+app.add_typer(concepts, name="concepts")
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse."""
+    """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse, 130 stopped."""
     as_json = "--json" in sys.argv
     show_log(silent=as_json)
+    show_warnings()
     try:
+        check_arguments()
         app()
     except CCRError as error:
         sys.exit(fail(str(error), as_json=as_json))
-    except KeyboardInterrupt:
-        sys.exit(fail("stopped", as_json=as_json, code=130))
+    except OSError as error:
+        sys.exit(fail(in_words(error), as_json=as_json))
+    except (Stopped, KeyboardInterrupt):
+        interrupt.tell_stopped()
+        sys.exit(interrupt.CODE)

@@ -14,34 +14,51 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ccr.errors import CCRError, CCRWarning
 from ccr.files import write_bytes
 from ccr.progress import Tell
+from ccr.texts import visible
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
-console = Console()
-errors = Console(stderr=True)
+
+class _PlainConsole(Console):
+    """A console on which texts from outside (names, paths, labels) are shown and do nothing else."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text, keep="\n"), **options)
 
 
-def fail(message: str, *, as_json: bool, code: int = 1) -> int:
+console = _PlainConsole(emoji=False)  # no emoji: a concept may be called ":apple:"
+errors = _PlainConsole(stderr=True, emoji=False)
+
+
+def fail(message: str, *, as_json: bool) -> int:
     """Print what went wrong, on stderr, or as JSON on stdout; the exit code to leave with."""
     if as_json:
         print_json({"error": message})
     else:
-        errors.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False)
-    return code
+        errors.print(f"[bold red]error:[/bold red] {escape(visible(message))}", highlight=False)
+    return 1
+
+
+def in_words(error: OSError) -> str:
+    """An error of the system that no part of the library expected: which file, why, and what to do."""
+    place = f"{error.filename}: " if error.filename else ""
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{place}{reason}: check the path, its permissions and the free space"
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    typer.echo(visible(json.dumps(value, ensure_ascii=False, allow_nan=False)))
 
 
 def note(message: str, *, silent: bool = False) -> None:
     """Print a line about what is going on, on stderr."""
     if not silent:
-        errors.print(escape(message), style="dim", highlight=False)
+        errors.print(escape(visible(message)), style="dim", highlight=False)
 
 
 class _Notes(logging.Handler):
@@ -59,6 +76,19 @@ def show_log(*, silent: bool) -> None:
         log.setLevel(logging.INFO)
 
 
+def show_warnings() -> None:
+    """Let warnings of the library be notes, also those that come outside of `warnings_as_notes`."""
+    usual = warnings.showwarning
+
+    def show(message: Any, category: Any, *where: Any, **options: Any) -> None:
+        if issubclass(category, CCRWarning):
+            note(f"note: {message}")
+        else:
+            usual(message, category, *where, **options)
+
+    warnings.showwarning = show
+
+
 @contextmanager
 def bar(*, silent: bool) -> Iterator[Tell]:
     """A progress bar on stderr, moved by what is yielded."""
@@ -71,7 +101,9 @@ def bar(*, silent: bool) -> Iterator[Tell]:
     )
     with Progress(*columns, console=errors, transient=True, disable=silent) as progress:
         task = progress.add_task("starting", total=None)
-        yield lambda done, total, what: progress.update(task, completed=done, total=total, description=escape(what))
+        yield lambda done, total, what: progress.update(
+            task, completed=done, total=total, description=escape(visible(what))
+        )
 
 
 @contextmanager

@@ -31,14 +31,7 @@ def split_of(
 
 def store_encoder(store: EmbeddingStore, spec: str | None, *, template: str | None = None, silent: bool) -> Encoder:
     """The store's own encoder, checked to be that one; `spec` says where it is now."""
-    from ccr.data.encoders import load_encoder
-
-    wanted = spec or store.encoder
-    if wanted is None:
-        raise CCRError(
-            f"{store.path} does not say which encoder made it: give --encoder, such as hf:openai/clip-vit-base-patch32"
-        )
-    encoder = load_encoder(wanted, template=template, log=lambda line: note(line, silent=silent))
+    encoder = _encoder(spec, store.encoder, str(store.path), template=template, silent=silent)
     with warnings_as_notes(silent=silent):
         store.check_encoder(encoder.fingerprint)
     return encoder
@@ -46,18 +39,26 @@ def store_encoder(store: EmbeddingStore, spec: str | None, *, template: str | No
 
 def model_encoder(model: ConceptClassifier, spec: str | None, *, silent: bool) -> Encoder:
     """The encoder that a model reads, checked to be that one."""
-    from ccr.data.encoders import load_encoder
-
-    wanted = spec or model.encoder_
-    if wanted is None:
-        raise CCRError("the model does not say which encoder made its embeddings: give --encoder")
-    encoder = load_encoder(wanted, log=lambda line: note(line, silent=silent))
+    encoder = _encoder(spec, model.encoder_, "the model", silent=silent)
     if model.encoder_fingerprint_ not in (None, encoder.fingerprint):
         raise CCRError(
             f"the model was fitted on embeddings of encoder {model.encoder_fingerprint_} ({model.encoder_}), but "
-            f"{wanted} is {encoder.fingerprint}: give the same weights with --encoder"
+            f"{encoder.name} is {encoder.fingerprint}: give the same weights with --encoder"
         )
     return encoder
+
+
+def _encoder(given: str | None, noted: str | None, where: str, *, template: str | None = None, silent: bool) -> Encoder:
+    """The encoder that is given, or else the one that `where` notes, which may not choose a folder of this machine."""
+    from ccr.data.encoders import load_encoder
+    from ccr.data.encoders.named import check_named
+
+    wanted = given or noted
+    if wanted is None:
+        raise CCRError(f"{where} does not say which encoder made its embeddings: give --encoder, such as bundled")
+    if given is None:
+        check_named(wanted, where)
+    return load_encoder(wanted, template=template, log=lambda line: note(line, silent=silent))
 
 
 def load_concepts(
@@ -70,6 +71,25 @@ def load_concepts(
     encoder = store_encoder(store, spec, template=template, silent=silent)
     with bar(silent=silent) as tell:
         return embed_concepts(names, encoder, tell=tell)
+
+
+def propose_concepts(store: EmbeddingStore, out: Path, *, spec: str | None, silent: bool) -> Concepts:
+    """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
+    from ccr.data.vocab.automatic import automatic_concepts
+
+    encoder = store_encoder(store, spec, silent=silent)
+    with bar(silent=silent) as tell:
+        found = automatic_concepts(store, encoder, log=lambda line: note(line, silent=silent), tell=tell)
+    found.chosen.write(out)
+    proposed, kept = len(found.proposed.items), len(found.concepts)
+    shown = ", ".join(found.concepts.names[:6])
+    note(
+        f"no --concepts: proposed {proposed} for {len(store.classes)} classes (WordNet and a list that fits any photo; "
+        f"{len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...\n"
+        f"The list is {out}; `ccr concepts check {out} --store {store.path}` says more about it",
+        silent=silent,
+    )
+    return found.concepts
 
 
 def fit_on(model: ConceptClassifier, store: EmbeddingStore, what: str, tell: Tell) -> ConceptClassifier:

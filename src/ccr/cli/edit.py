@@ -50,12 +50,15 @@ def edit(
     Example: `ccr edit photos-model --out fixed --suppress "price tag" --scale "bright light=0.5" --refit photos-store`
     """
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.persist import check_target
 
     loaded = ConceptClassifier.load(model)
     edits = {"add": add, "pin": pin, "scale": scale, "weight": weight}
     edits |= {"merge": merge, "suppress": suppress, "rename": rename}
     asked = any(edits.values()) or refit is not None
     _check(model, out, asked=asked, log=log)
+    if out is not None:
+        check_target(out)
     session = loaded.edit()
     if add:
         text_encoder = model_encoder(loaded, encoder, silent=as_json)

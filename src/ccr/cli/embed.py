@@ -39,6 +39,10 @@ def embed(
     workers: Annotated[int, typer.Option(min=0, help="Processes that read and decode ahead of the encoder.")] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    max_pixels: Annotated[
+        int, typer.Option(min=1, help="Leave out images of more pixels: decoding takes up to 10 bytes for each.")
+    ] = 89_478_485,
+    max_mb: Annotated[int, typer.Option(min=1, help="Leave out files of more megabytes, without reading them.")] = 256,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at an unreadable image instead of listing it.")
     ] = False,
@@ -64,6 +68,7 @@ def embed(
     )
     loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=log)
     options: dict[str, Any] = {"dtype": dtype, "workers": workers, "batch_size": batch_size, "strict": strict}
+    options |= {"max_pixels": max_pixels, "max_bytes": max_mb << 20}
     with bar(silent=as_json) as tell:
         summary = embed_dataset(
             dataset, loaded, out, **options, progress=lambda done, total: tell(done, total, "embedding images")

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ccr.core.refine import Saved
 from ccr.errors import CCRError, FormatError
 from ccr.files import ASIDE, write_bytes
+from ccr.reading import read_object, understood
 
 FORMAT, FORMAT_VERSION = "ccr-checkpoint", 1
 PROGRESS = "progress.json"
@@ -49,11 +49,8 @@ class CheckpointFolder:
         if not path.exists():
             self._check_free()
             return None
-        try:
-            progress = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise FormatError(f"{path} is damaged ({error}): delete {self.folder} to start again") from None
-        if not isinstance(progress, dict) or progress.get("format") != FORMAT:
+        progress = read_object(path, "be the JSON of a checkpoint", f"delete {self.folder} to start again")
+        if progress.get("format") != FORMAT:
             raise FormatError(f"{path} is not of a ccr checkpoint: choose another folder")
         if progress.get("format_version") != FORMAT_VERSION:
             raise FormatError(f"{path} is of another version of ccr: delete {self.folder} to start again")
@@ -66,14 +63,11 @@ class CheckpointFolder:
 
     def _arrays(self, progress: Mapping[str, Any]) -> dict[str, np.ndarray]:
         path = self.folder / Path(str(progress.get("tensors"))).name
-        try:
+        with understood(path, "hold an epoch of the run", f"delete {self.folder} to start again"):
             blob = path.read_bytes()
-            if hashlib.sha256(blob).hexdigest() == progress.get("tensors_sha256"):
-                return dict(load(blob))
-            reason = "its checksum is not the one in progress.json"
-        except (OSError, SafetensorError) as error:
-            reason = str(error)
-        raise FormatError(f"{path} is damaged ({reason}): delete {self.folder} to start again")
+            if hashlib.sha256(blob).hexdigest() != progress.get("tensors_sha256"):
+                raise ValueError("its checksum is not the one in progress.json")
+            return dict(load(blob))
 
     def _check_free(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():

@@ -40,7 +40,7 @@ from ccr.errors import CCRError
 from ccr.models.labels import known_labels, labels_of
 from ccr.models.linear_model import LinearModel
 from ccr.models.model_format import pack, unpack
-from ccr.models.persist import load_folder, save_folder
+from ccr.models.persist import read_folder, save_folder
 from ccr.models.provenance import Provenance
 
 
@@ -202,7 +202,7 @@ class ConceptModel(LinearModel):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ConceptModel:
         """Read a model written by `save`."""
-        return cls(**unpack(load_folder(path)))
+        return cls(**read_folder(path, unpack))
 
     def _own_texts(self) -> np.ndarray:
         """The concepts' own texts (n, d) in the space of the images."""

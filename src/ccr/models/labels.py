@@ -10,6 +10,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from ccr.core.space import Space
 from ccr.errors import CCRError
+from ccr.texts import check_name
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 
@@ -62,6 +63,8 @@ def as_labels(y: Any, m: int) -> np.ndarray:
 def number_labels(y: Any, m: int) -> Labels:
     """Class numbers for training; at least two classes."""
     classes, numbers = np.unique(as_labels(y, m), return_inverse=True)
+    for name in classes:
+        check_name(str(name), "a class's name")
     if len(classes) < 2:
         raise CCRError(
             f"a classifier needs at least two classes, got one class, {classes[0].item()!r}: check the labels"

@@ -17,7 +17,8 @@ from ccr.core.geometry import ConeWidening
 from ccr.core.heads import LinearHead
 from ccr.core.refine import Epoch
 from ccr.core.space import Angular, ImageMetric, Space, Symmetric
-from ccr.errors import CCRError, FormatError
+from ccr.errors import FormatError
+from ccr.models.model_checks import check_rule, known_classes, optional, positive, tensor, text_or_none
 from ccr.models.persist import ModelFolder
 from ccr.models.provenance import Provenance
 
@@ -63,46 +64,29 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
     kind = folder.config.get("model")
     if kind != KIND:
         raise FormatError(f"this folder holds a {kind}, not a {KIND}: load it with the class of that name")
-    fields: dict[str, Any] = checked(_unpack)(folder)
-    return fields
-
-
-def checked(reader: Any) -> Any:
-    """A reader of folders whose errors say that config.json and tensors do not fit together."""
-
-    def read(folder: ModelFolder) -> Any:
-        try:
-            return reader(folder)
-        except FormatError:
-            raise
-        except (KeyError, TypeError, IndexError, AttributeError, CCRError) as error:
-            raise FormatError(
-                f"the model's config.json and tensors do not fit together ({error!r}): save it again"
-            ) from None
-
-    return read
-
-
-def _unpack(folder: ModelFolder) -> dict[str, Any]:
     config, tensors = folder
-    names, common = config["concepts"], unpack_common(config)
+    names, rule = config["concepts"], rule_from_dict(config["rule"])
+    shape = (len(names), tensors["concepts"].shape[-1])
+    rows = {name: tensor(tensors, name, shape) for name in ("concepts", "initial", "refined")}
+    check_rule(rule, len(names))
+    common = unpack_common(config)
     common["settings"] = OLDER_SETTINGS | common["settings"]
     provenance = Provenance(
         **common,
-        texts=stored_concepts(names, tensors["concepts"]),
+        texts=stored_concepts(names, rows["concepts"]),
         history=tuple(_unpack_epoch(epoch) for epoch in config["history"]),
         best_epoch=int(config["best_epoch"]),
-        engine=config.get("engine"),  # folders of older versions have neither this nor edits
-        stopped=config.get("stopped"),
+        engine=text_or_none(config, "engine"),  # folders of older versions have neither this nor edits
+        stopped=text_or_none(config, "stopped"),
         edits=_unpack_edits(config.get("edits", [])),
-        fidelity=tensors.get("fidelity"),
+        fidelity=optional(tensors, "fidelity", shape[:1], narrow=False),
         left_out=tuple(str(name) for name in config.get("left_out", [])),
     )
     return {
-        "space": unpack_space(config, tensors),
-        "concepts": stored_concepts(names, tensors["refined"]),
-        "initial": stored_concepts(names, tensors["initial"]),
-        "rule": rule_from_dict(config["rule"]),
+        "space": unpack_space(config, tensors, shape[-1]),
+        "concepts": stored_concepts(names, rows["refined"]),
+        "initial": stored_concepts(names, rows["initial"]),
+        "rule": rule,
         **unpack_head(config, tensors, len(names)),
         "provenance": provenance,
     }
@@ -127,24 +111,20 @@ def unpack_common(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a provenance that all models have."""
     return {
         "settings": {name: _unpack_choice(value) for name, value in config["parameters"].items()},
-        "encoder": config["encoder"],
-        "encoder_fingerprint": config["encoder_fingerprint"],
+        "encoder": text_or_none(config, "encoder"),
+        "encoder_fingerprint": text_or_none(config, "encoder_fingerprint"),
         "metrics": dict(config["metrics"]),
     }
 
 
 def unpack_head(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], columns: int) -> dict[str, Any]:
     """Head and classes, checked to fit together and to be finite."""
-    classes = np.array(config["classes"], dtype=np.dtype(config["class_type"]))
-    head = LinearHead(tensors["coef"], tensors["intercept"])
-    shape = (len(classes), columns)
-    if head.coef.shape != shape or head.intercept.shape != shape[:1]:
-        raise FormatError(
-            f"the model's head has shape {head.coef.shape}, but there are {shape[0]} classes and {shape[1]} concepts"
-        )
-    if not (np.isfinite(head.coef).all() and np.isfinite(head.intercept).all()):
-        raise FormatError("the model's head holds NaN or infinity")
-    return {"head": head, "classes": classes}
+    classes = known_classes(config)
+    coef = tensor(tensors, "coef", (len(classes), columns), narrow=False)
+    intercept = tensor(tensors, "intercept", (len(classes),), narrow=False)
+    if coef.dtype != intercept.dtype:
+        raise FormatError(f"the model's weights and bias must be of one type, got {coef.dtype} and {intercept.dtype}")
+    return {"head": LinearHead(coef, intercept), "classes": classes}
 
 
 def stored_concepts(names: Any, rows: np.ndarray) -> Concepts:
@@ -179,15 +159,19 @@ def pack_space(space: Space) -> dict[str, np.ndarray]:
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
-def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Space:
-    """The space of `pack_space`."""
+def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dimension: int) -> Space:
+    """The space of `pack_space`, of embeddings with this many dimensions."""
+    line, square = (dimension,), (dimension, dimension)
     dispersion: ConeWidening | torch.Tensor | None = None
     if "dispersion_axis" in tensors:
-        dispersion = ConeWidening(torch.from_numpy(tensors["dispersion_axis"]), float(config["dispersion_factor"]))
+        axis = torch.from_numpy(tensor(tensors, "dispersion_axis", line))
+        dispersion = ConeWidening(axis, positive(config, "dispersion_factor"))
     elif "dispersion_matrix" in tensors:
-        dispersion = torch.from_numpy(tensors["dispersion_matrix"])
-    metric = ImageMetric(tensors["metric_whiten"], tensors["metric_color"]) if "metric_whiten" in tensors else None
-    return Space(tensors.get("image_mean"), tensors.get("concept_mean"), dispersion, metric)
+        dispersion = torch.from_numpy(tensor(tensors, "dispersion_matrix", square))
+    whiten, color = (optional(tensors, f"metric_{name}", square) for name in ("whiten", "color"))
+    metric = None if whiten is None or color is None else ImageMetric(whiten, color)
+    image_mean, concept_mean = (optional(tensors, name, line) for name in ("image_mean", "concept_mean"))
+    return Space(image_mean, concept_mean, dispersion, metric)
 
 
 def _pack_choice(value: Any) -> Any:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ccr.errors import CCRError, FormatError
-from ccr.files import replace_folder, write_bytes, write_text
+from ccr.files import check_writable, recover_folder, replace_folder, write_bytes, write_text
+from ccr.reading import read_object, understood
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
@@ -35,7 +35,7 @@ def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     An existing model is replaced; any other folder that is not empty is refused.
     """
     target = Path(path)
-    _check_target(target)
+    check_target(target)
     blob = save_tensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
     header = {
         "format": FORMAT,
@@ -55,6 +55,7 @@ def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
 def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
     """Read a folder written by `save_folder`; damaged, foreign or newer ones are refused with the reason."""
     folder = Path(path)
+    recover_folder(folder)
     config = _read_config(folder)
     try:
         blob = (folder / TENSORS).read_bytes()
@@ -66,11 +67,19 @@ def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
         raise FormatError(
             f"{folder / TENSORS} is damaged: its checksum is not the one in {CONFIG}; copy or save it again"
         )
-    try:
+    with understood(folder / TENSORS, "be safetensors", "copy or save it again"):
         tensors = load_tensors(blob)
-    except SafetensorError as error:
-        raise FormatError(f"{folder / TENSORS} cannot be read as safetensors: {error}") from None
     return ModelFolder(config, tensors)
+
+
+def read_folder(path: str | os.PathLike[str], reader: Callable[[ModelFolder], Any]) -> Any:
+    """What `reader` makes of a model's folder; an error, with the path, when its parts do not fit together."""
+    folder = load_folder(path)
+    try:
+        with understood(path, "be a model whose config.json and tensors fit together", "copy or save it again"):
+            return reader(folder)
+    except CCRError as error:
+        raise FormatError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
 def is_model_folder(path: str | os.PathLike[str]) -> bool:
@@ -85,13 +94,8 @@ def is_model_folder(path: str | os.PathLike[str]) -> bool:
 def _read_config(folder: Path, *, check_version: bool = True) -> dict[str, Any]:
     if not folder.is_dir():
         raise FormatError(f"{folder} is not a model: there is no such folder; `ccr fit ... --out {folder}` makes one")
-    try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{folder} is not a model: cannot read {CONFIG} ({error.strerror})") from None
-    except ValueError as error:
-        raise FormatError(f"{folder / CONFIG} is damaged: it is not valid JSON ({error})") from None
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
+    config = read_object(folder / CONFIG, "be the JSON of a model", "copy or save it again")
+    if config.get("format") != FORMAT:
         raise FormatError(f"{folder} is not a ccr model: its {CONFIG} does not say format={FORMAT!r}")
     version = config.get("format_version")
     if check_version and version != FORMAT_VERSION:
@@ -102,8 +106,11 @@ def _read_config(folder: Path, *, check_version: bool = True) -> dict[str, Any]:
     return config
 
 
-def _check_target(target: Path) -> None:
+def check_target(target: Path) -> None:
+    """An error when a model could not be saved at `target`: better before the work than after it."""
+    recover_folder(target)
     if target.exists() and not target.is_dir():
         raise CCRError(f"a model is a folder, but {target} is a file: choose another name")
     if target.is_dir() and any(target.iterdir()) and not is_model_folder(target):
         raise CCRError(f"{target} is not empty and not a ccr model, so it is left alone: choose another folder")
+    check_writable(target.absolute().parent)

@@ -13,6 +13,8 @@ from PIL import Image
 from ccr.core.explain import Contrast, Contribution, Explanation
 from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, signed_name
 
+#: A page may show what is in it, and do nothing else.
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = f"""
 :root {{ --for: {FOR}; --against: {AGAINST}; --ink: {INK}; --muted: #666; --line: #ddd; }}
 * {{ box-sizing: border-box; }}
@@ -65,6 +67,7 @@ def page(title: str, body: Sequence[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
         + "\n".join(body)
         + "\n</body></html>\n"

@@ -20,7 +20,7 @@ from ccr.core.coding.codes import apply_rule, code_chunks, code_size, map_codes,
 from ccr.core.coding.entries import ActiveEntries, Selection
 from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
-from ccr.core.coding.registry import CODERS, RULES, rule_from_dict, rule_to_dict
+from ccr.core.coding.registry import CODERS, RULES, rule_from_dict, rule_to_dict, score_rule
 from ccr.core.coding.rules import CALIBRATION_ROWS, NUDGE, Rule, ScoreRule, ThresholdRule, TopRule, calibrate
 from ccr.core.coding.scoring import Panels, screens
 
@@ -56,5 +56,6 @@ __all__ = [
     "root_mean_square",
     "rule_from_dict",
     "rule_to_dict",
+    "score_rule",
     "screens",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from ccr.core.coding.coders import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
 from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
-from ccr.core.coding.rules import Rule, ThresholdRule, TopRule
+from ccr.core.coding.rules import Rule, ScoreRule, ThresholdRule, TopRule
 from ccr.errors import CCRError, FormatError
 
 CODERS: dict[str, Any] = {kind.__name__: kind for kind in (HardThreshold, TopK, OMP, IPOMP, NonNegativeLasso)}
@@ -31,4 +31,12 @@ def rule_from_dict(values: Mapping[str, Any]) -> Rule:
     if kind is None:
         raise FormatError(f"a rule is one of {', '.join(RULES)}, got {values.get('type')!r}: a newer ccr may know it")
     rule: Rule = kind(**given)
+    return rule
+
+
+def score_rule(values: Mapping[str, Any]) -> ScoreRule:
+    """The rule of `rule_to_dict`, one that selects by scores."""
+    rule = rule_from_dict(values)
+    if not isinstance(rule, (ThresholdRule, TopRule)):
+        raise FormatError(f"codes that are refined through are made by a threshold or the top k, got {rule!r}")
     return rule

@@ -5,15 +5,26 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import numba
-from llvmlite import binding
-from numba import config, njit
-from numba.misc.appdirs import AppDirs
+from ccr.errors import CCRError
+
+# Numba obeys such a file of the current folder, and it can name the place of compiled code that is then run.
+_NUMBA_FILE = Path(".numba_config.yaml")
+if "numba" not in sys.modules and _NUMBA_FILE.exists():
+    raise CCRError(
+        f"{_NUMBA_FILE.resolve()} would change how numba compiles and which compiled code it runs: work in another "
+        "folder, or say what is in that file by environment variables (NUMBA_...) and move it away"
+    )
+
+import llvmlite  # noqa: E402
+import numba  # noqa: E402
+from llvmlite import binding  # noqa: E402
+from numba import config, njit  # noqa: E402
+from numba.misc.appdirs import AppDirs  # noqa: E402
 
 SOURCES = Path(__file__).parent
 

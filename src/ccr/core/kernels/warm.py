@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from ccr.core.kernels.choice import tier
-from ccr.core.kernels.compiling import CACHE, SOURCES
+from ccr.core.kernels.compiling import CACHE
 from ccr.core.kernels.plain import elastic, lasso, pursuit, rows
 from ccr.core.kernels.plain.arguments import LANES, BatchPlan, Criterion, Entries, Parameters, StepSettings
 from ccr.core.kernels.plain.select import TWO_SIDED
 from ccr.core.threads import Workers
+from ccr.isolated import isolated_python
 
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
@@ -59,13 +58,9 @@ def _compile_elsewhere(group: str) -> None:
     kernel = GROUPS[group].last
     if CACHE is None or any(Path(kernel.stats.cache_path).glob(f"*.{kernel.py_func.__name__}-*.nbi")):
         return
-    # Isolated (-I), and away from the current folder: nothing that lies there is imported. PYTHONPATH is not read
-    # either, so this ccr and the place of numba are named.
-    ours, theirs = str(SOURCES.parents[2]), str(Path(numba.__file__).parents[1])
-    paths = f"import sys; sys.path = [{ours!r}, *sys.path, {theirs!r}]"
-    program = f"{paths}; from ccr.core.kernels import warm; warm.GROUPS[{group!r}].call()"
+    program = isolated_python(f"from ccr.core.kernels import warm; warm.GROUPS[{group!r}].call()")
     with suppress(OSError):
-        subprocess.run([sys.executable, "-I", "-c", program], check=False, capture_output=True, cwd=CACHE)
+        subprocess.run(program, check=False, capture_output=True, cwd=CACHE)
 
 
 def _call_coding() -> None:

@@ -50,6 +50,8 @@ def gradients(
 class DenseEngine:
     """The plain engine: every product is a dense matrix product."""
 
+    by_concept: tuple[str, ...] = ("dictionary", "weights", "allowed", "moment0", "size0", "moment2", "size2")
+
     def __init__(self, start: State, config: StepConfig, device: torch.device) -> None:
         self.rule = start.rule
         self.config = config

@@ -71,6 +71,8 @@ class Engine(Protocol):
     """Takes steps. The loop around it (batches, schedule, validation, stopping) is the same for all engines."""
 
     rule: ScoreRule
+    #: Names of the arrays of `state_dict` that have a row for each concept.
+    by_concept: tuple[str, ...]
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
         """A step on each batch of `size` rows of the window, at the rates of head and dictionary, (steps, 2)."""

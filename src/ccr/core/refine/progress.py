@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from ccr.core.coding import Rule, ScoreRule, rule_from_dict, rule_to_dict
+from ccr.core.coding import Rule, ScoreRule, rule_to_dict, score_rule
 from ccr.core.refine.engine import State
 from ccr.core.refine.options import Training
 
@@ -104,29 +104,29 @@ class Checkpoint(Protocol):
         ...
 
 
-def pack(now: Progress, engine: dict[str, np.ndarray], rule: ScoreRule) -> Saved:
-    """Progress, and an engine's `state_dict` and rule, for a checkpoint."""
+def pack(now: Progress, rows: np.ndarray, engine: dict[str, np.ndarray], rule: ScoreRule) -> Saved:
+    """Progress, the rows of the concepts that are left, and an engine's `state_dict` and rule, for a checkpoint."""
     best, kept = now.best, now.kept
     arrays = {f"engine.{name}": array for name, array in engine.items()}
     arrays |= {"kept.dictionary": kept.dictionary, "kept.weights": kept.weights, "kept.bias": kept.bias}
     # As an array: JSON has no NaN.
     arrays["history"] = np.array([astuple(epoch) for epoch in now.history], np.float64)
+    arrays["rows"] = rows
     arrays["best"] = np.array([best.epoch, best.improved, best.record], np.float64)
     return Saved(arrays, {"number": now.number, "rule": rule_to_dict(rule), "kept_rule": rule_to_dict(kept.rule)})
 
 
-def unpack(saved: Saved, now: Progress) -> tuple[dict[str, np.ndarray], float]:
-    """Bring `now` to where the checkpoint is; the engine's `state_dict` and the threshold of its rule."""
+def unpack(saved: Saved, now: Progress) -> tuple[np.ndarray, dict[str, np.ndarray], ScoreRule]:
+    """Bring `now` to where the checkpoint is; the rows that are left, the engine's `state_dict` and its rule."""
     arrays, values = saved
     now.number = int(values["number"])
     now.history = [Epoch(int(line[0]), *(float(value) for value in line[1:])) for line in arrays["history"]]
     now.best.epoch, now.best.improved = (int(value) for value in arrays["best"][:2])
     now.best.record = float(arrays["best"][2])
     dictionary, weights, bias = (arrays[f"kept.{name}"] for name in ("dictionary", "weights", "bias"))
-    rule = now.kept.rule.with_threshold(rule_from_dict(values["kept_rule"]).threshold)
-    now.kept = State(dictionary, weights, bias, rule)
+    now.kept = State(dictionary, weights, bias, score_rule(values["kept_rule"]))
     engine = {name.removeprefix("engine."): array for name, array in arrays.items() if name.startswith("engine.")}
-    return engine, rule_from_dict(values["rule"]).threshold
+    return arrays["rows"], engine, score_rule(values["rule"])
 
 
 def fingerprint(*parts: Any) -> str:

@@ -27,6 +27,8 @@ REMEMBERED = (
 class SparseEngine:
     """The fast CPU engine: takes the steps of `DenseEngine`, to rounding, without its dense products."""
 
+    by_concept = tuple(name for name in REMEMBERED if not name.startswith(("bias", "steps")))
+
     def __init__(self, start: State, config: StepConfig, workers: Workers) -> None:
         self.rule = start.rule
         self.config = config

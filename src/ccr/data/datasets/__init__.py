@@ -2,12 +2,13 @@
 
 from ccr.data.datasets.arrow import open_demo
 from ccr.data.datasets.base import Dataset, Sample
-from ccr.data.datasets.decode import MAX_PIXELS, BadImage, content_hash, decode
+from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, content_hash, decode
 from ccr.data.datasets.open import load_image, locate, open_dataset
 from ccr.data.datasets.published import PUBLISHED, PUBLISHED_SIZES, open_published
 from ccr.data.datasets.splits import split_dataset
 
 __all__ = [
+    "MAX_BYTES",
     "MAX_PIXELS",
     "PUBLISHED",
     "PUBLISHED_SIZES",

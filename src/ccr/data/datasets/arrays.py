@@ -10,6 +10,7 @@ import numpy as np
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
 from ccr.data.datasets.sources import ArrayImage, PixelRowImage
 from ccr.errors import FormatError
+from ccr.reading import map_array, understood
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR_ROWS = 10_000
@@ -74,17 +75,12 @@ def _cifar_sample(folder: Path, picture: str, row: int, label: int, split: str) 
 
 
 def _cifar_labels(path: Path) -> list[int]:
-    try:
+    with understood(path, "hold CIFAR-10's labels as a JSON list", "unpack the package again"):
         labels = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} must hold CIFAR-10's labels as a JSON list: {error}") from error
     if not isinstance(labels, list) or not all(isinstance(label, int) and 0 <= label < 10 for label in labels):
         raise FormatError(f"{path} must hold CIFAR-10's labels as a JSON list of numbers from 0 to 9")
     return labels
 
 
 def _load(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise FormatError(f"{path} must be a .npy array of numbers or texts: {error}") from error
+    return map_array(path, "be a .npy array of numbers or texts", "save it again with numpy.save")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ccr.data.datasets.decode import content_hash
 from ccr.data.datasets.folder import inside
 from ccr.data.datasets.sources import ArrowImage, ParquetImage, open_arrow
 from ccr.errors import FormatError
+from ccr.reading import read_object, understood
 
 _LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target")
 
@@ -27,6 +27,11 @@ def is_hf_folder(folder: Path) -> bool:
 def open_hf_folder(folder: Path, *, label_column: str | None = None) -> Dataset:
     """A data set, or a dict of splits, that `datasets` saved with `save_to_disk`; only images stored as bytes."""
     folder = folder.resolve()
+    with understood(folder, "be a data set as save_to_disk writes it", "save it again"):
+        return _open_hf_folder(folder, label_column)
+
+
+def _open_hf_folder(folder: Path, label_column: str | None) -> Dataset:
     parts: list[tuple[str | None, Path]] = [(None, folder)]
     if (folder / "dataset_dict.json").is_file():
         splits = _json(folder / "dataset_dict.json").get("splits", [])
@@ -71,10 +76,8 @@ def locate_in_demo(key: str) -> ParquetImage:
 def _arrow_samples(
     folder: Path, path: Path, split: str | None, label_column: str | None, names: list[str] | None
 ) -> list[Sample]:
-    try:
+    with understood(path, "be an arrow file of a saved data set", "save the data set again"):
         table = open_arrow(path)
-    except (OSError, pa.ArrowException) as error:
-        raise FormatError(f"{path} must be an arrow file of a saved data set: {error}") from error
     column = _image_column(path, table)
     label_name = _label_column(table.column_names, label_column, path)
     labels = [None] * len(table) if label_name is None else table.column(label_name).to_pylist()
@@ -119,10 +122,4 @@ def _label_text(label: object, names: list[str] | None) -> str | None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} must be JSON, as save_to_disk writes it: {error}") from error
-    if not isinstance(content, dict):
-        raise FormatError(f"{path} must hold a JSON object, as save_to_disk writes it")
-    return content
+    return read_object(path, "be JSON, as save_to_disk writes it", "save the data set again")

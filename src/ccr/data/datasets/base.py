@@ -9,9 +9,10 @@ from typing import Any
 
 from PIL import Image
 
-from ccr.data.datasets.decode import MAX_PIXELS, decode
+from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, decode
 from ccr.data.datasets.sources import Source
 from ccr.errors import FormatError
+from ccr.texts import check_name
 
 _SPLIT_NAMES = {
     "train": "train",
@@ -46,9 +47,9 @@ class Sample:
     label: str | None = None
     split: str | None = None
 
-    def image(self, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-        """The image as upright RGB; BadImage with the reason when it cannot be read or has over `max_pixels` pixels."""
-        return decode(self.source.read(), max_pixels=max_pixels)
+    def image(self, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES) -> Image.Image:
+        """The image as upright RGB; BadImage with the reason when it cannot be read or is over one of the limits."""
+        return decode(self.source.read(max_bytes), max_pixels=max_pixels)
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,10 @@ def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: 
     if not listed:
         raise FormatError(f"there are no images in {origin.get('path')}: give a folder, manifest or arrays with some")
     names = sorted({sample.label for sample in listed if sample.label is not None})
-    return Dataset(dict(origin), listed, tuple(names if classes is None else classes))
+    known = tuple(names if classes is None else classes)
+    for name in {*names, *known}:
+        check_name(name, "a class's name")
+    return Dataset(dict(origin), listed, known)
 
 
 def split_name(name: str) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -13,11 +15,23 @@ from ccr.errors import CCRError
 
 Content = bytes | np.ndarray
 MAX_PIXELS = 89_478_485  # Pillow's own line between large and suspicious: a quarter of a GB as RGB
+MAX_BYTES = 256 << 20  # of a file, or of the pixels of an array: a photo has a tenth of it
 _HARD_LIMIT = 2 * MAX_PIXELS  # beyond this Pillow itself refuses
+# Named, because Pillow knows others that start programs: Ghostscript for a PostScript file, whatever it is called.
+_FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
+_STRIP = 1 << 22  # pixels that are converted at a time, so that 8 bytes for each are no matter
 
 
 class BadImage(CCRError):
     """An image that cannot be read; the message is the reason."""
+
+
+def check_bytes(size: int, max_bytes: int) -> None:
+    """BadImage if this many bytes are too many to be read."""
+    if size > max_bytes:
+        raise BadImage(
+            f"it has {size:,} bytes, more than the limit of {max_bytes:,}: make it smaller or raise max_bytes"
+        )
 
 
 def content_hash(content: Content) -> str:
@@ -51,9 +65,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I", "F"):
         image = _to_8_bit(image)
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
+        return _by_strips(image, "RGB", _on_white)
     return image.convert("RGB")
 
 
@@ -62,12 +74,19 @@ def _decode_bytes(content: bytes, max_pixels: int) -> Image.Image:
         raise BadImage("the file is empty")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's warnings about size and damaged tags: size is checked below
-        with Image.open(io.BytesIO(content)) as image:
+        with Image.open(io.BytesIO(content), formats=_known_formats()) as image:
             width, height = image.size
             if width * height > min(max_pixels, _HARD_LIMIT):
                 raise _too_large(f"{width} x {height}", max_pixels)
             image.load()
             return to_rgb(_upright(image))
+
+
+@lru_cache(maxsize=1)
+def _known_formats() -> tuple[str, ...]:
+    """Those of the formats that this Pillow was built with."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -78,14 +97,46 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
-    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
+    scale = _grey_scale(image)
+    return _by_strips(image, "L", lambda strip: Image.fromarray(_greys(strip, scale)))
+
+
+def _grey_scale(image: Image.Image) -> float:
+    """What turns the image's numbers into 0 to 255."""
+    if image.mode not in ("F", "I"):
+        return 1 / 257
+    largest = max(_numbers(strip).max() for strip, _ in _strips(image))
     if image.mode == "F":
-        scale = 255.0 if values.size and values.max() <= 1 else 1.0
-    elif image.mode == "I":  # 32-bit containers hold 8- or 16-bit greys
-        scale = 1 / 257 if values.size and values.max() > 255 else 1.0
-    else:
-        scale = 1 / 257
-    return Image.fromarray(np.clip(np.rint(values * scale), 0, 255).astype(np.uint8))
+        return 255.0 if largest <= 1 else 1.0
+    return 1 / 257 if largest > 255 else 1.0  # 32-bit containers hold 8- or 16-bit greys
+
+
+def _greys(strip: Image.Image, scale: float) -> np.ndarray:
+    return np.clip(np.rint(_numbers(strip) * scale), 0, 255).astype(np.uint8)
+
+
+def _numbers(strip: Image.Image) -> np.ndarray:
+    return np.nan_to_num(np.asarray(strip, dtype=np.float64))
+
+
+def _on_white(strip: Image.Image) -> Image.Image:
+    white = Image.new("RGBA", strip.size, "white")
+    return Image.alpha_composite(white, strip.convert("RGBA")).convert("RGB")
+
+
+def _by_strips(image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """The image in another mode, converted a few rows at a time."""
+    converted = Image.new(mode, image.size)
+    for strip, top in _strips(image):
+        converted.paste(convert(strip), (0, top))
+    return converted
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[Image.Image, int]]:
+    """Parts of a few rows, each with the number of its first row."""
+    rows = max(1, _STRIP // image.width)
+    for top in range(0, image.height, rows):
+        yield image.crop((0, top, image.width, min(top + rows, image.height))), top
 
 
 def _from_array(pixels: np.ndarray) -> Image.Image:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccr.data.datasets.base import Dataset, Sample, make_dataset, split_name
 from ccr.data.datasets.folder import inside
 from ccr.data.datasets.sources import FileImage
 from ccr.errors import CCRError, FormatError
+from ccr.reading import understood
 
 _PATH_COLUMNS = ("path", "image_path", "file", "filename", "file_name", "image")
 _LABEL_COLUMNS = ("label", "class", "target")
@@ -80,10 +80,9 @@ def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
+    with understood(path, "be a Parquet table with the columns path, label, split", "write it again"):
         table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise FormatError(f"{path} must be a Parquet table with the columns path, label, split: {error}") from error
+        table.validate(full=True)
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
             yield {str(name).strip().lower(): value for name, value in row.items()}

@@ -12,7 +12,7 @@ from ccr.data.assets import Log
 from ccr.data.datasets.arrays import is_cifar10, locate_in_array, locate_in_cifar10, open_arrays, open_cifar10
 from ccr.data.datasets.arrow import is_hf_folder, locate_in_demo, locate_in_hf, open_demo, open_hf_folder
 from ccr.data.datasets.base import Dataset
-from ccr.data.datasets.decode import MAX_PIXELS, BadImage, decode
+from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, decode
 from ccr.data.datasets.folder import locate_in_folder, open_folder
 from ccr.data.datasets.manifest import locate_in_manifest, open_manifest
 from ccr.data.datasets.published import PUBLISHED_KINDS, locate_published, recognise
@@ -66,18 +66,18 @@ def open_dataset(
     return dataset if dataset.splits else split_dataset(dataset, val=val, test=test, seed=seed)
 
 
-def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES) -> Image.Image:
     """The image file as upright RGB; an error that names the file and the reason when it cannot be read.
 
     Parameters
     ----------
     path : str or Path
         The file.
-    max_pixels : int
-        Larger images are refused: decoding them takes memory.
+    max_pixels, max_bytes : int
+        Larger images and files are refused: they take memory.
     """
     try:
-        return decode(FileImage(Path(path)).read(), max_pixels=max_pixels)
+        return decode(FileImage(Path(path)).read(max_bytes), max_pixels=max_pixels)
     except BadImage as error:
         raise BadImage(f"{path} cannot be read as an image: {error}") from error
 
@@ -93,9 +93,9 @@ def locate(origin: Mapping[str, Any], key: str) -> Source:
         The `key` of its sample.
     """
     kind, path = origin.get("kind"), Path(str(origin.get("path")))
-    if kind != DEMO and not path.exists():
-        raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
     try:
+        if kind != DEMO and not path.exists():
+            raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
         return _locate(str(kind), path, key, bool(origin.get("allow_outside", False)))
     except CCRError:
         raise

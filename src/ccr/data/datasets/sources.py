@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ccr.data.datasets.decode import BadImage, Content
+from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
+from ccr.reading import map_array
 
 CIFAR_SIDE = 32
 
@@ -20,8 +21,8 @@ CIFAR_SIDE = 32
 class Source(Protocol):
     """One image that can be read."""
 
-    def read(self) -> Content:
-        """The image's bytes or pixels; BadImage with the reason when they cannot be had."""
+    def read(self, max_bytes: int = MAX_BYTES) -> Content:
+        """The image's bytes or pixels; BadImage with the reason when they cannot be had or are over `max_bytes`."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,14 @@ class FileImage:
 
     path: Path
 
-    def read(self) -> bytes:
+    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
         try:
             if self.path.is_file():  # a pipe or device would block for ever
+                check_bytes(self.path.stat().st_size, max_bytes)
                 return self.path.read_bytes()
             exists = self.path.exists()
+        except BadImage:
+            raise
         except (OSError, ValueError) as error:
             raise BadImage(f"the file cannot be read: {getattr(error, 'strerror', None) or error}") from error
         raise BadImage("it is not a regular file" if exists else "there is no such file")
@@ -54,8 +58,10 @@ class ArrayImage:
     path: Path
     row: int
 
-    def read(self) -> np.ndarray:
-        return np.array(_open_array(self.path)[self.row])
+    def read(self, max_bytes: int = MAX_BYTES) -> np.ndarray:
+        row = _open_array(self.path)[self.row]
+        check_bytes(row.nbytes, max_bytes)
+        return np.array(row)
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class PixelRowImage:
     path: Path
     row: int
 
-    def read(self) -> np.ndarray:
+    def read(self, max_bytes: int = MAX_BYTES) -> np.ndarray:
         return _open_pixel_rows(self.path)[self.row]
 
 
@@ -77,8 +83,8 @@ class ParquetImage:
     column: str
     row: int
 
-    def read(self) -> bytes:
-        return _bytes_of(_open_column(self.path, self.column)[self.row])
+    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
+        return _bytes_of(_open_column(self.path, self.column)[self.row], max_bytes)
 
 
 @dataclass(frozen=True)
@@ -89,9 +95,9 @@ class ArrowImage:
     column: str
     row: int
 
-    def read(self) -> bytes:
-        value = open_arrow(self.path).column(self.column)[self.row].as_py()
-        return _bytes_of(value["bytes"] if isinstance(value, dict) else value)
+    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
+        value = open_arrow(self.path).column(self.column)[self.row]
+        return _bytes_of(value["bytes"] if isinstance(value, pa.StructScalar) and value.is_valid else value, max_bytes)
 
 
 @lru_cache(maxsize=4)
@@ -107,12 +113,12 @@ def open_arrow(path: Path) -> pa.Table:
 
 @lru_cache(maxsize=4)
 def _open_array(path: Path) -> np.ndarray:
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    return map_array(path, "be a .npy array", "save it again")
 
 
 @lru_cache(maxsize=1)
 def _open_pixel_rows(path: Path) -> np.ndarray:
-    with Image.open(path) as picture:
+    with Image.open(path, formats=["PNG"]) as picture:
         pixels = np.asarray(picture.convert("RGB"))
     return pixels.reshape(len(pixels), CIFAR_SIDE, CIFAR_SIDE, 3)
 
@@ -122,9 +128,9 @@ def _open_column(path: Path, column: str) -> pa.ChunkedArray:
     return pq.read_table(path, columns=[column]).column(column)
 
 
-def _bytes_of(value: object) -> bytes:
-    if isinstance(value, pa.Scalar):
-        value = value.as_py()
-    if not isinstance(value, bytes):
+def _bytes_of(value: pa.Scalar, max_bytes: int) -> bytes:
+    if not value.is_valid or not isinstance(value, (pa.BinaryScalar, pa.LargeBinaryScalar)):
         raise BadImage("the row holds no image bytes")
-    return value
+    check_bytes(value.as_buffer().size, max_bytes)
+    content: bytes = value.as_py()
+    return content

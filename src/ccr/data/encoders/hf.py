@@ -105,7 +105,9 @@ def _load(target: str) -> _Parts:
         import transformers
     except ImportError as error:
         raise MissingExtraError('hf: encoders need transformers: pip install "ccr-xai[hf]"') from error
+    _check_not_both(target)
     source: dict[str, Any] = {"local_files_only": Path(target).is_dir() or not _hub_is_known()}
+    source["trust_remote_code"] = False  # said, or transformers asks on stdin whether to run what a folder brings
     # PIL: the other image processors need torchvision and give slightly other pixels
     pil: dict[str, Any] = (
         {"backend": "pil"} if int(transformers.__version__.split(".")[0]) >= 5 else {"use_fast": False}
@@ -117,6 +119,15 @@ def _load(target: str) -> _Parts:
         raise
     except Exception as error:  # the hub, the file system and the parsers each have their own kinds of errors
         raise _explained(target, error) from error
+
+
+def _check_not_both(target: str) -> None:
+    """A folder that lies here under the name of a model on the hub is not taken for it."""
+    if target.count("/") == 1 and target[0] not in "./~" and Path(target).exists():
+        raise CCRError(
+            f"hf:{target} is a name on the hub, but {Path(target).resolve()} lies here too: write hf:./{target} to use "
+            "that folder, or work in another one"
+        )
 
 
 def _load_parts(transformers: Any, target: str, source: dict[str, Any], pil: dict[str, Any]) -> _Parts:

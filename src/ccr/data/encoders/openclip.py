@@ -87,6 +87,14 @@ def check_activation(model: str, weights: str) -> None:
         )
 
 
+def check_file(weights: str) -> None:
+    """Refuse checkpoints that are not safetensors: they are pickles, which can run anything."""
+    if not weights.endswith(".safetensors"):
+        raise CCRError(
+            f"a checkpoint must be a .safetensors file, got {weights!r}: other kinds can run code; convert it"
+        )
+
+
 def explain_import(error: Exception) -> MissingExtraError:
     """Why open_clip cannot be imported, and what to do."""
     if "torchvision" in str(error) or "nms" in str(error):
@@ -111,7 +119,9 @@ def _load(model: str, weights: str) -> tuple[Any, Any, Any]:
         raise explain_import(error) from error
     if model not in open_clip.list_models():
         raise CCRError(f"open_clip has no model {model!r}; `open_clip.list_models()` lists them")
-    if not Path(weights).is_file():
+    if Path(weights).is_file():
+        check_file(weights)
+    else:
         _check_tag(open_clip, model, weights)
     try:
         loaded, _, transform = open_clip.create_model_and_transforms(model, pretrained=weights, precision="fp32")

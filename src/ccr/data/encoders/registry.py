@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ccr.data.assets import Log
+from ccr.data.encoders.named import remember
 from ccr.data.encoders.protocol import Encoder, checked_batch_size
 from ccr.errors import CCRError
 
@@ -38,7 +39,7 @@ def load_encoder(
     threads: int | None = None,
     log: Log | None = None,
 ) -> Encoder:
-    """The encoder that `spec` names.
+    """The encoder that `spec` names. Stores and models that note a local folder may name it from then on.
 
     Parameters
     ----------
@@ -57,6 +58,7 @@ def load_encoder(
     """
     kind, target = parse_spec(spec)
     checked_batch_size(batch_size)
+    remember(spec)
     if kind == "bundled":
         from ccr.data.encoders.bundled import BundledEncoder
 

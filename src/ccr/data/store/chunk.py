@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from ccr.data.datasets import Sample
 from ccr.data.encoders import Encoder
 from ccr.data.store.workers import Decoded
 from ccr.files import write_bytes
+
+_COLUMNS = {"image_path", "label", "split", "content"}
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,25 @@ class Chunk:
         write_bytes(path, stream.getvalue())
 
 
-def load_chunk(path: Path) -> Chunk | None:
-    """The chunk that was saved, or None when there is none or it is damaged (the archive has checksums)."""
+def load_chunk(path: Path, dimension: int, dtype: str) -> Chunk | None:
+    """The chunk that was saved, with embeddings (rows, `dimension`) of this `dtype`; None when there is none, or when
+    it is damaged in whatever way: then it is made again."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             facts = json.loads(archive["facts"].tobytes())
-            return Chunk(embeddings=archive["embeddings"], **facts)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+            chunk = Chunk(embeddings=archive["embeddings"], **facts)
+        whole = chunk.embeddings.shape == (len(chunk.metadata), dimension) and chunk.embeddings.dtype == dtype
+        return chunk if whole and np.isfinite(chunk.embeddings).all() and _is_plain(chunk) else None
+    except Exception:
         return None
+
+
+def _is_plain(chunk: Chunk) -> bool:
+    """Has it the rows and counts that `save` writes?"""
+    rows = all(set(row) == _COLUMNS and isinstance(row["content"], str) for row in chunk.metadata)
+    texts = all(value is None or isinstance(value, str) for row in chunk.metadata for value in row.values())
+    skipped = all(isinstance(item[name], str) for item in chunk.skipped for name in ("path", "reason"))
+    return rows and texts and skipped and isinstance(chunk.reused, int) and isinstance(chunk.crossing, int)
 
 
 @dataclass

@@ -7,6 +7,7 @@ alone, so the store is the same, bit for bit, however often it was interrupted.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,16 +16,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ccr.data.datasets import MAX_PIXELS, BadImage, Dataset, Sample
+from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample
 from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import layout
 from ccr.data.store.chunk import Chunk, ChunkBuilder, FirstRow, load_chunk
 from ccr.data.store.plan import check_same_plan, describe, make_plan
 from ccr.data.store.shards import remove_progress, write_shards
-from ccr.data.store.workers import Decoded, Decoders
-from ccr.errors import CCRError
+from ccr.data.store.workers import Decoded, Decoders, Limits
+from ccr.errors import CCRError, FormatError
 from ccr.files import write_json
+from ccr.reading import understood
 
 Progress = Callable[[int, int], None]
 _PLAN = "plan.json"
@@ -85,6 +87,7 @@ def embed_dataset(
     batch_size: int = 32,
     shard_size: int = 100_000,
     max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
     strict: bool = False,
     progress: Progress | None = None,
 ) -> EmbedSummary:
@@ -111,6 +114,8 @@ def embed_dataset(
         Rows of a file, from 1; the last one may have fewer.
     max_pixels : int
         Images of more pixels than this are skipped; decoding them takes memory.
+    max_bytes : int
+        Files (or rows of pixels) of more bytes than this are skipped without being read.
     strict : bool
         An image that cannot be read is an error. False: it is left out and listed in the summary.
     progress : callable, optional
@@ -122,6 +127,7 @@ def embed_dataset(
         What the store holds, and what this run did for it.
     """
     sizes = {"batch_size": checked_batch_size(batch_size), "shard_size": shard_size, "max_pixels": max_pixels}
+    sizes["max_bytes"] = max_bytes
     plan = make_plan(dataset, encoder, dtype=dtype, **sizes)
     folder = Path(out)
     started = time.perf_counter()
@@ -130,10 +136,10 @@ def embed_dataset(
         remove_progress(folder)
         return _summary(folder, strict, len(dataset), 0, started)
     with _prepared(folder, plan):
-        with Decoders(workers, crop=encoder.crop, max_pixels=max_pixels) as decoders:
+        with Decoders(workers, crop=encoder.crop, limits=Limits(max_pixels, max_bytes)) as decoders:
             run = _EmbeddingRun(folder, plan, dataset, encoder, decoders, strict, progress)
             resumed = run.embed_missing()
-        totals = write_shards(folder, run.chunks, shard_size)
+        totals = write_shards(folder, run.load_chunks(), shard_size)
         write_json(folder / layout.DESCRIPTION, describe(dataset, encoder, plan, totals))
         remove_progress(folder)
     return _summary(folder, strict, resumed, len(dataset) - resumed, started)
@@ -162,7 +168,7 @@ class _EmbeddingRun:
         self.size = _BATCHES_PER_CHUNK * int(plan["batch_size"])
         self.chunks = -(-len(dataset) // self.size)
         self._first: dict[str, tuple[int, int]] = {}  # content -> chunk and row that have it first
-        self._chunk = lru_cache(maxsize=32)(lambda number: load_chunk(layout.chunk_path(folder, number)))
+        self._chunk = lru_cache(maxsize=32)(self._load_chunk)
 
     def embed_missing(self) -> int:
         """Embed the samples that no earlier run did; the number of those that one did."""
@@ -176,11 +182,22 @@ class _EmbeddingRun:
 
     def _finished_chunks(self) -> int:
         for number in range(self.chunks):
-            chunk = load_chunk(layout.chunk_path(self.folder, number))
+            chunk = self._load_chunk(number)
             if chunk is None:
                 return number
             self._remember(number, chunk)
         return self.chunks
+
+    def load_chunks(self) -> Iterator[Chunk]:
+        """All chunks, once they are there."""
+        for number in range(self.chunks):
+            chunk = self._load_chunk(number)
+            if chunk is None:
+                raise FormatError(f"chunk {number} of {self.folder} was damaged meanwhile: run the same command again")
+            yield chunk
+
+    def _load_chunk(self, number: int) -> Chunk | None:
+        return load_chunk(layout.chunk_path(self.folder, number), self.encoder.dimension, str(self.plan["dtype"]))
 
     def _embed_chunk(self, number: int, decoded: Iterator[Decoded]) -> None:
         start = number * self.size
@@ -239,7 +256,9 @@ def _locked(progress: Path) -> Iterator[None]:
     except ImportError:  # not on Windows
         yield
         return
-    with (progress / "lock").open("w") as stream:
+    # Neither emptied nor followed: whoever made the folder may have made it a link to something of worth.
+    handle = os.open(progress / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(handle) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -251,10 +270,11 @@ def _locked(progress: Path) -> Iterator[None]:
 
 def _summary(folder: Path, strict: bool, resumed: int, fresh: int, started: float) -> EmbedSummary:
     description = layout.read_json(folder / layout.DESCRIPTION)
-    skipped = tuple(Skipped(item["path"], item["reason"]) for item in description["skipped"])
+    with understood(folder / layout.DESCRIPTION, "say what the store holds", f"delete {folder} and embed again"):
+        skipped = tuple(Skipped(str(item["path"]), str(item["reason"])) for item in description["skipped"])
+        counts = {name: int(description["counts"][name]) for name in ("rows", "reused", "crossing")}
     if strict and skipped:
         raise BadImage(f"{skipped[0].path!r} cannot be embedded: {skipped[0].reason}")
-    counts = description["counts"]
     seconds = time.perf_counter() - started
     return EmbedSummary(
         store=str(folder),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ccr.errors import FormatError
+from ccr.reading import read_object
 
 FORMAT = "ccr-store"
 FORMAT_VERSION = 1
@@ -45,13 +44,8 @@ def numbered(folder: Path, pattern: str) -> list[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} must be JSON, as ccr writes it: {error}") from error
-    if not isinstance(content, dict):
-        raise FormatError(f"{path} must hold a JSON object, as ccr writes it")
-    return content
+    """The content of a JSON file of a store."""
+    return read_object(path, "be JSON, as ccr writes it", f"copy it again, or delete {path.parent} and embed again")
 
 
 def array_bytes(rows: np.ndarray) -> bytes:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ccr.core.inputs import release
 from ccr.errors import FormatError
+from ccr.reading import map_array
 
 
 class ShardedMatrix:
@@ -25,11 +26,8 @@ class ShardedMatrix:
         """The matrix of `.npy` files, float16 or float32; at least one."""
         shards: list[np.ndarray] = []
         for file in files:
-            try:
-                shard = np.load(file, mmap_mode="r", allow_pickle=False)
-            except (OSError, ValueError, EOFError) as error:
-                raise FormatError(f"{file} must be a .npy matrix of numbers: {error}") from error
-            if shard.ndim != 2 or shard.dtype not in (np.float16, np.float32):
+            shard = map_array(file, "be a .npy matrix of numbers", "copy the store again or embed again")
+            if shard.ndim != 2 or shard.dtype not in (np.float16, np.float32) or not shard.shape[1]:
                 raise FormatError(f"{file} must be a float16 or float32 matrix, got {shard.dtype} {shard.shape}")
             if shards and (shard.shape[1], shard.dtype) != (shards[0].shape[1], shards[0].dtype):
                 raise FormatError(

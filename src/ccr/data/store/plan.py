@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ccr.data.datasets import Dataset
+from ccr.data.datasets import MAX_BYTES, Dataset
 from ccr.data.encoders import Encoder
 from ccr.data.store.layout import FORMAT, FORMAT_VERSION
 from ccr.errors import CCRError
@@ -20,13 +20,14 @@ _ENTRIES = {
     "batch_size": "batch size",
     "shard_size": "shard size",
     "max_pixels": "pixel limit",
+    "max_bytes": "byte limit",
     "samples": "number of images",
     "samples_sha256": "list of images, labels and splits",
 }
 
 
 def make_plan(
-    dataset: Dataset, encoder: Encoder, *, dtype: str, batch_size: int, shard_size: int, max_pixels: int
+    dataset: Dataset, encoder: Encoder, *, dtype: str, batch_size: int, shard_size: int, max_pixels: int, max_bytes: int
 ) -> dict[str, Any]:
     """What two runs must agree on to write one store."""
     if dtype not in DTYPES:
@@ -39,6 +40,7 @@ def make_plan(
         "batch_size": batch_size,
         "shard_size": shard_size,
         "max_pixels": max_pixels,
+        "max_bytes": max_bytes,
         "samples": len(dataset),
         "samples_sha256": _digest(dataset),
     }
@@ -46,7 +48,7 @@ def make_plan(
 
 def check_same_plan(folder: Path, plan: object, wanted: Mapping[str, Any]) -> None:
     """An error that names the differences when the store in `folder` was begun with another plan than `wanted`."""
-    begun = plan if isinstance(plan, dict) else {}
+    begun = {"max_bytes": MAX_BYTES, **(plan if isinstance(plan, dict) else {})}  # older plans do not say
     differences = [
         f"{words} ({begun.get(name)!r}, now {wanted[name]!r})"
         for name, words in _ENTRIES.items()

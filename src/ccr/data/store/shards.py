@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from ccr.data.store import layout
-from ccr.data.store.chunk import Chunk, load_chunk
-from ccr.errors import CCRError, FormatError
+from ccr.data.store.chunk import Chunk
+from ccr.errors import CCRError
 from ccr.files import remove_leftovers, write_bytes
 
 _Rows = tuple[np.ndarray, list[dict[str, Any]]]
 
 
-def write_shards(folder: Path, chunks: int, shard_size: int) -> dict[str, Any]:
+def write_shards(folder: Path, chunks: Iterator[Chunk], shard_size: int) -> dict[str, Any]:
     """Write the rows of all chunks as shards of `shard_size` rows; give the totals for `store.json`."""
     totals = _Totals()
     shards = []
-    for number, (embeddings, metadata) in enumerate(_regroup(_read_chunks(folder, chunks, totals), shard_size)):
+    for number, (embeddings, metadata) in enumerate(_regroup(_counted(chunks, totals), shard_size)):
         files = {"img_emb": layout.array_bytes(embeddings), "metadata": layout.table_bytes(metadata)}
         write_bytes(layout.embeddings_path(folder, number), files["img_emb"])
         write_bytes(layout.metadata_path(folder, number), files["metadata"])
@@ -66,11 +66,8 @@ class _Totals:
         }
 
 
-def _read_chunks(folder: Path, chunks: int, totals: _Totals) -> Iterator[_Rows]:
-    for number in range(chunks):
-        chunk = load_chunk(layout.chunk_path(folder, number))
-        if chunk is None:
-            raise FormatError(f"chunk {number} of {folder} was damaged while it was made: run the same command again")
+def _counted(chunks: Iterator[Chunk], totals: _Totals) -> Iterator[_Rows]:
+    for chunk in chunks:
         totals.add(chunk)
         yield chunk.embeddings, chunk.metadata
 

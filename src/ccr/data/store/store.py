@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.assets import file_sha256
-from ccr.data.datasets import BadImage, decode, locate
+from ccr.data.datasets import BadImage, content_hash, decode, locate
 from ccr.data.store.layout import DESCRIPTION, PROGRESS, embeddings_path, metadata_path, numbered
 from ccr.data.store.matrix import ShardedMatrix
 from ccr.data.store.metadata import read_description, read_metadata
@@ -73,10 +73,11 @@ class EmbeddingStore:
             raise FormatError(
                 f"{folder} is no embedding store: it has no img_emb/img_emb_0.npy; make one with `ccr embed`"
             )
-        description = read_description(folder, len(files)) if has_description else {}
+        matrix = ShardedMatrix.open(files)
+        description = read_description(folder, matrix.lengths) if has_description else {}
         if data is not None and "source" in description:
             description["source"] = {**description["source"], "path": str(Path(data).resolve())}
-        return cls(folder, ShardedMatrix.open(files), description)
+        return cls(folder, matrix, description)
 
     def __len__(self) -> int:
         return len(self._matrix) if self._rows is None else len(self._rows)
@@ -211,13 +212,19 @@ class EmbeddingStore:
         return EmbeddingStore(self.path, self._matrix, self.description, rows=selected, parent=self._parent or self)
 
     def image(self, row: int) -> Image.Image:
-        """The image of row `row` (0 to m - 1), read again from where it was embedded."""
+        """The image of row `row` (0 to m - 1), read again from where it was embedded.
+
+        Its content must have the hash that the store notes: a store from elsewhere cannot have other pictures shown.
+        """
         source = self.description.get("source")
         if source is None:
             raise CCRError(f"{self.path} does not say where its images are: only stores made by `ccr embed` do")
         key = str(self.paths[row])
         try:
-            return decode(locate(source, key).read())
+            content = locate(source, key).read()
+            if content_hash(content) != self._column("content")[row]:
+                raise BadImage("it is not the image that was embedded; embed the data set again")
+            return decode(content)
         except BadImage as error:
             raise CCRError(f"the image {key!r} of {source.get('path')} cannot be read again: {error}") from error
 

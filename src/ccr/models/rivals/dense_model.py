@@ -16,8 +16,8 @@ from ccr.core.inputs import Embeddings
 from ccr.core.space import Space
 from ccr.errors import CCRError, FormatError
 from ccr.models.linear_model import LinearModel
+from ccr.models.model_checks import optional, tensor
 from ccr.models.model_format import (
-    checked,
     pack_common,
     pack_space,
     stored_concepts,
@@ -25,7 +25,7 @@ from ccr.models.model_format import (
     unpack_head,
     unpack_space,
 )
-from ccr.models.persist import ModelFolder, load_folder, save_folder
+from ccr.models.persist import ModelFolder, read_folder, save_folder
 from ccr.models.provenance import Provenance
 
 
@@ -80,7 +80,7 @@ class DenseModel(LinearModel):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DenseModel:
-        return cls(**checked(_unpack)(load_folder(path)))
+        return cls(**read_folder(path, _unpack))
 
     def _explained_code(self, rows: np.ndarray) -> sparse.csr_matrix:
         """Concepts without weight for any class are left out."""
@@ -148,14 +148,16 @@ def _unpack(folder: ModelFolder) -> dict[str, Any]:
     facts |= {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     texts = None if config["texts"] is None else stored_concepts(config["texts"], tensors["texts"])
     names = tuple(str(name) for name in config["names"])
+    n, layer = len(names), tensors.get("layer")
+    dimension = n if layer is None else layer.shape[-1]
     return {
         "kind": str(config["model"]),
-        "space": unpack_space(config, tensors),
+        "space": unpack_space(config, tensors, dimension),
         "columns": names,
-        "layer": tensors.get("layer"),
-        "mean": tensors["mean"],
-        "scale": tensors["scale"],
-        **unpack_head(config, tensors, len(names)),
+        "layer": optional(tensors, "layer", (n, dimension), narrow=False),
+        "mean": tensor(tensors, "mean", (n,), narrow=False),
+        "scale": tensor(tensors, "scale", (n,), narrow=False),
+        **unpack_head(config, tensors, n),
         "provenance": Provenance(**unpack_common(config), texts=texts),
         "raw": bool(config["raw"]),
         "facts": facts,

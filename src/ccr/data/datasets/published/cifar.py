@@ -11,7 +11,7 @@ import numpy as np
 
 from ccr.data.datasets.arrays import CIFAR10_CLASSES, is_cifar10, open_cifar10
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
-from ccr.data.datasets.decode import BadImage
+from ccr.data.datasets.decode import MAX_BYTES, BadImage
 from ccr.data.datasets.published.listing import find_root, lines, not_found
 from ccr.data.datasets.sources import CIFAR_SIDE
 from ccr.errors import CCRError, FormatError
@@ -87,7 +87,7 @@ class RecordImage:
     row: int
     label_bytes: int
 
-    def read(self) -> np.ndarray:
+    def read(self, max_bytes: int = MAX_BYTES) -> np.ndarray:
         try:
             record = _records(self.path, self.label_bytes + _PIXELS)[self.row]
         except (OSError, ValueError, IndexError) as error:

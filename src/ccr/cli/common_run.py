@@ -1,0 +1,64 @@
+"""What happens around every command: --out is checked before the work, and Ctrl-C says what is kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from ccr import interrupt
+from ccr.cli.common import check_folder
+from ccr.errors import CCRError
+from ccr.files import check_writable
+from ccr.texts import has_control, visible
+
+#: Commands that write one file; the others' --out is a folder.
+FILES = ("explain", "report", "propose", "check", "choose", "learn")
+#: What commands keep as they go.
+KEPT = {
+    "demo": "photos embedded so far are kept in {out}",
+    "embed": "images embedded so far are kept in {out}",
+    "compare": "finished runs are kept in {out}",
+    "sweep": "finished runs are kept in {out}",
+    "reproduce": "what is finished is kept in {out}",
+}
+
+
+class Stopped(Exception):
+    """Ctrl-C, past Typer, which would leave without a word."""
+
+
+def ready(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with what is around every one."""
+    name = command.__name__
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        out = options.get("out")
+        if out is not None:
+            _check_out(out, is_file=name in FILES)
+            if name in KEPT:
+                interrupt.keep(f"{KEPT[name].format(out=visible(str(out)))}; the same command goes on from there")
+        try:
+            command(**options)
+        except KeyboardInterrupt:
+            raise Stopped from None
+
+    return run
+
+
+def check_arguments() -> None:
+    """Refuse control characters in what was typed, or put there by a pattern that matched files: Typer repeats it."""
+    for argument in sys.argv[1:]:
+        if has_control(argument):
+            raise CCRError(f"an argument must be plain text, got '{visible(argument)}': rename the file")
+
+
+def _check_out(out: Path, *, is_file: bool) -> None:
+    if is_file and out.is_dir():
+        raise CCRError(f"--out must be a file, but {out} is a folder: name a file in it")
+    if not is_file:
+        check_folder(out)
+    check_writable(out)

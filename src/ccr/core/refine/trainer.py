@@ -1,0 +1,206 @@
+"""One training run of Algorithm 2 (docs/method.md): minibatch steps, the exact projection after each, the length held,
+weights and concepts taken away, the best epoch kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ccr.core.coding import ScoreCoder, ScoreRule
+from ccr.core.metrics import deviation
+from ccr.core.refine.data import Labelled
+from ccr.core.refine.engine import Engine, State, StepConfig
+from ccr.core.refine.measure import mean_length, sample_code_size, strongest_weights, validate
+from ccr.core.refine.options import Training
+from ccr.core.refine.progress import (
+    BestEpoch,
+    Checkpoint,
+    Epoch,
+    Progress,
+    Refinement,
+    Stop,
+    fingerprint,
+    pack,
+    unpack,
+)
+from ccr.core.threads import Workers
+from ccr.errors import CCRError
+
+Callback = Callable[[Epoch, int], None]
+
+#: Of an engine's `state_dict`: a checkpoint of another one is not continued.
+REVISION = 5
+#: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
+SAMPLE_ROWS = 4096
+
+
+class Problem(NamedTuple):
+    """What is minimised: over caps of which radius around which dictionary (n, d), on which data, through which coder;
+    `start` (n, d) is where its rows start inside their caps, None: at their centres."""
+
+    dictionary: np.ndarray
+    train: Labelled
+    held_out: Labelled | None
+    coder: ScoreCoder
+    radius: float
+    classes: int
+    training: Training
+    start: np.ndarray | None = None
+
+
+class Trainer:
+    """One training run: the engine that steps, the data, and what is measured between epochs.
+
+    `make_engine` gives the engine for a start and a configuration; `workers` are the threads that measure, None: each
+    measurement has its own.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        name: Literal["dense", "sparse"],
+        make_engine: Callable[[State, StepConfig], Engine],
+        workers: Workers | None = None,
+    ) -> None:
+        self.problem, self.name, self.make_engine, self.workers = problem, name, make_engine, workers
+        self.rows = np.arange(len(problem.dictionary))  # of the concepts that are left
+        self.training, self.m = problem.training, len(problem.train.y)
+        self.sample = problem.train.sample(SAMPLE_ROWS)
+        first = problem.dictionary if problem.start is None else problem.start
+        rule = problem.coder.rule(self.sample, first)
+        n, classes = len(first), problem.classes
+        bound = 1.0 / math.sqrt(n)
+        weights = np.random.default_rng([self.training.seed, 0]).uniform(-bound, bound, (n, classes))
+        self.start = State(first, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
+        self.config = StepConfig(
+            radius=problem.radius,
+            adaptive=self.training.optimizer == "adaptive",
+            momentum=self.training.momentum,
+            dropout=self.training.dropout,
+            alpha=self.training.penalty(self.m),
+            scale=sample_code_size(rule, self.sample, first, workers),
+            seed=self.training.seed,
+            sparse_head=self.training.weights_per_class is not None,
+            center=problem.dictionary,
+        )
+        self.engine = make_engine(self.start, self.config)
+
+    def run(self, callback: Callback | None = None, checkpoint: Checkpoint | None = None) -> Refinement:
+        """All epochs, or as many as improve; the state of the best one."""
+        epochs, patience = self.training.epochs(self.m), self.training.patience(self.m)
+        run = "" if checkpoint is None else self._fingerprint()
+        now = self._resumed(checkpoint, run)
+        while now.number < epochs and now.number - now.best.improved < patience:
+            now.number += 1
+            final = self._restrict(now.number, epochs)
+            loss = self._epoch(now.number, epochs)
+            if self.problem.radius > 0:
+                self.engine.rule = self.engine.rule.recalibrated(self.sample, self.engine.state().dictionary)
+            state = self.engine.state()
+            now.history.append(self._measure(now.number, loss, state))
+            if now.best.offer(now.number, now.history[-1].validation_accuracy, final=final):
+                now.kept = state
+            if checkpoint is not None:
+                checkpoint.save(run, now.number, pack(now, self.rows, self.engine.state_dict(), self.engine.rule))
+            if callback is not None:
+                callback(now.history[-1], epochs)
+        return self._result(now, "max_iter" if now.number >= epochs else "no_change")
+
+    def _restrict(self, number: int, epochs: int) -> bool:
+        """Take weights away from classes that have too many for this epoch; whether they have no more than they may in
+        the end. Then concepts without any leave, if the codes of the others do not depend on them, and the mean length
+        of what is left is held from there on."""
+        keep = self.training.kept_weights(len(self.problem.dictionary), number, epochs)
+        if keep is not None:
+            self.engine.restrict(strongest_weights(self.engine.state(), self.sample, keep, self.workers))
+        final = self.training.weights_per_class is None or (keep or math.inf) <= self.training.weights_per_class
+        if final and keep is not None:
+            self._leave(*self._playing(self.engine.state()))
+        return final
+
+    def _playing(self, state: State) -> tuple[np.ndarray, ScoreRule]:
+        """The rows of concepts with a weight, and the rule for them alone; all where that cannot be."""
+        rows = np.flatnonzero(state.weights.any(axis=1))
+        smaller = replace(state, dictionary=state.dictionary[rows], weights=state.weights[rows])
+        if 0 < len(rows) < len(state.dictionary):
+            rule = state.rule.for_fewer(mean_length(smaller, self.sample, self.workers))
+            if rule is not None:
+                return rows, rule
+        return np.arange(len(state.dictionary)), state.rule
+
+    def _leave(self, rows: np.ndarray, rule: ScoreRule) -> None:
+        """Go on with these rows of the dictionary alone, under their rule."""
+        if len(rows) == len(self.rows):
+            return
+        arrays = self.engine.state_dict()
+        self.rows = self.rows[rows]
+        self._remake({name: array[rows] if name in self.engine.by_concept else array for name, array in arrays.items()})
+        self.engine.rule = rule
+
+    def _remake(self, arrays: dict[str, np.ndarray]) -> None:
+        """An engine for the rows that are left, in this state."""
+        start = replace(self.start, dictionary=self.start.dictionary[self.rows], weights=self.start.weights[self.rows])
+        self.engine = self.make_engine(start, replace(self.config, center=self.problem.dictionary[self.rows]))
+        self.engine.load_state_dict(arrays)
+
+    def _result(self, now: Progress, stopped: Stop) -> Refinement:
+        state, kept = now.kept, self.rows
+        if self.training.weights_per_class is not None:
+            playing, rule = self._playing(state)
+            state = State(state.dictionary[playing], state.weights[playing], state.bias, rule)
+            kept = kept[playing]
+        return Refinement(
+            state.dictionary, state.weights, state.bias, state.rule, kept, tuple(now.history), now.best.epoch,
+            engine=self.name, stopped=stopped,
+        )  # fmt: skip
+
+    def _resumed(self, checkpoint: Checkpoint | None, run: str) -> Progress:
+        """Where the run stands: at the start, or where its checkpoint left off."""
+        held_out = self.problem.held_out
+        now = Progress(BestEpoch(self.training, 0 if held_out is None else len(held_out.y)), self.start)
+        saved = None if checkpoint is None else checkpoint.load(run)
+        if saved is not None:
+            self.rows, arrays, rule = unpack(saved, now)
+            self._remake(arrays)
+            self.engine.rule = rule
+        return now
+
+    def _fingerprint(self) -> str:
+        problem, train, held_out = self.problem, self.problem.train, self.problem.held_out
+        return fingerprint(
+            REVISION, repr(self.training), repr(problem.coder), problem.radius, problem.classes,
+            type(self.engine).__name__, problem.dictionary, self.start.dictionary,
+            self.sample.take(np.arange(len(self.sample))).numpy(), train.rows, train.y, train.weight,
+            *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)),
+        )  # fmt: skip
+
+    def _epoch(self, number: int, epochs: int) -> float:
+        """All batches once, in an order fixed by seed and epoch; the mean training loss."""
+        training, m = self.training, self.m
+        rng = np.random.default_rng([training.seed, number])
+        size = training.batch(m)
+        head_rate, dictionary_rate = training.rates(self.problem.radius)
+        steps, done, total = math.ceil(m / size), 0, 0.0
+        for window in self.problem.train.shuffled(rng, size):
+            count = math.ceil(len(window.rows) / size)
+            damping = [training.damping((number - 1 + step / steps) / epochs) for step in range(done, done + count)]
+            report = self.engine.steps(window, size, np.outer(damping, (head_rate, dictionary_rate)))
+            done += count
+            weights = np.full(count, size)
+            weights[-1] = len(window.rows) - size * (count - 1)
+            total += float(report.losses @ weights)
+        if not math.isfinite(total):
+            raise CCRError(f"training diverged in epoch {number}: lower head_rate or dictionary_rate")
+        return total / m
+
+    def _measure(self, number: int, loss: float, state: State) -> Epoch:
+        moved = deviation(state.dictionary, self.problem.dictionary[self.rows])
+        length = mean_length(state, self.sample, self.workers)
+        measured = validate(state, self.problem.held_out, self.workers)
+        return Epoch(
+            number, loss, measured.loss, measured.accuracy, length, moved.mean, moved.max, state.rule.threshold
+        )

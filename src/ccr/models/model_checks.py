@@ -1,0 +1,82 @@
+"""What a model folder must hold for its parts to fit together, checked before a kernel reads any of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ccr.core.coding import Rule
+from ccr.errors import FormatError
+from ccr.texts import check_name
+
+_LARGEST = float(np.finfo(np.float32).max)
+_WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], *, narrow: bool = True) -> np.ndarray:
+    """The finite tensor of this name and shape, float32 if `narrow`."""
+    if name not in tensors:
+        raise FormatError(f"the model has no tensor {name!r}: save it again")
+    found = tensors[name]
+    if found.shape != shape or found.dtype not in _WIDTHS[: 1 if narrow else 2]:
+        wanted = "float32" if narrow else "float32 or float64"
+        raise FormatError(f"the model's {name!r} must be {wanted} {shape}, got {found.dtype} {found.shape}")
+    if not np.isfinite(found).all():
+        raise FormatError(f"the model's {name!r} holds NaN or infinity: save it again")
+    return found
+
+
+def optional(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], **options: Any) -> np.ndarray | None:
+    """The same where there is one, else None."""
+    return tensor(tensors, name, shape, **options) if name in tensors else None
+
+
+def known_classes(config: Mapping[str, Any]) -> np.ndarray:
+    """The classes: at least two, different, sorted, exactly those that were written, with names that can be shown."""
+    written = config["classes"]
+    kind = np.dtype(config["class_type"])
+    if not isinstance(written, list) or kind.kind not in "Ufiub":
+        raise FormatError(f"the model's classes must be a list of texts, numbers or booleans, got {kind}")
+    classes = np.array(written, dtype=kind)
+    if classes.ndim != 1 or len(classes) < 2 or classes.tolist() != written:
+        raise FormatError(
+            f"the model's classes are not what {kind.str} can hold: the file was changed after it was saved"
+        )
+    if not np.array_equal(classes, np.unique(classes)):
+        raise FormatError("the model's classes must be different and sorted: the file was changed after it was saved")
+    for name in classes:
+        check_name(str(name), "a class's name")
+    return classes
+
+
+def check_rule(rule: Rule, concepts: int) -> None:
+    """The rule's numbers must be such that its codes exist over this many concepts."""
+    for name, value in asdict(rule).items():  # type: ignore[call-overload]
+        if isinstance(value, bool) or (value is None and name == "length"):
+            continue
+        if not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
+            raise FormatError(f"the model's rule has {name} {value!r}: it must be a number from 0 to {_LARGEST:g}")
+    length, fewest = getattr(rule, "length", None), rule.fewest_concepts
+    too_long = length is not None and not 0 < length <= concepts
+    if too_long or not isinstance(fewest, int) or not 1 <= fewest <= concepts:
+        raise FormatError(f"the model's rule has length {length!r}: it must be above 0 and at most {concepts}")
+
+
+def text_or_none(config: Mapping[str, Any], name: str) -> str | None:
+    """A text of the configuration, or None."""
+    value = config.get(name)
+    if value is not None and not isinstance(value, str):
+        raise FormatError(f"the model's {name} must be a text, got {value!r}: the file was changed after it was saved")
+    return value
+
+
+def positive(config: Mapping[str, Any], name: str) -> float:
+    """A finite number of the configuration, above 0."""
+    value = float(config[name])
+    if not (math.isfinite(value) and value > 0):
+        raise FormatError(f"the model's {name} must be a number above 0, got {value}: save it again")
+    return value

@@ -1,0 +1,28 @@
+"""Text from outside: shown so that a terminal does nothing but show it, and refused as a name if it could do more."""
+
+from __future__ import annotations
+
+import re
+
+from ccr.errors import CCRError
+
+# Control characters (C0, DEL, C1), other line ends, and what turns the direction of the text around it.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_LONE = re.compile("[\ud800-\udfff]")  # what stands for the bytes of a file's name that is not UTF-8
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    r"""The text with control characters, but for `keep`, as escapes such as \u001b, which JSON reads as the same."""
+    shown = _CONTROL.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
+    return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
+
+
+def has_control(text: str) -> bool:
+    """Would a terminal do something else with the text than show it?"""
+    return _CONTROL.search(text) is not None
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse a name, of a concept or a class, that could do more than be shown."""
+    if has_control(name) or _LONE.search(name):
+        raise CCRError(f"{what} must be plain text, got control characters in '{visible(name)}': take them out")

@@ -1,0 +1,99 @@
+"""A model whose parts do not fit together, checksum and all, is refused before a kernel reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+from tools.fuzz.seeds import DIMENSION, make_model
+
+from ccr import ConceptClassifier
+from ccr.errors import FormatError
+
+Tensors = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "made")
+
+
+def changed(
+    made: Path, folder: Path, config: dict[str, Any] | None = None, change: Callable[[Tensors], Any] = id
+) -> Path:
+    """A copy with other entries in config.json and other tensors, and with the checksum that belongs to them."""
+    tensors = load((made / "model.safetensors").read_bytes())
+    change(tensors)
+    blob = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+    facts = {**json.loads((made / "config.json").read_text()), **(config or {})}
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(blob)
+    (folder / "config.json").write_text(json.dumps({**facts, "tensors_sha256": hashlib.sha256(blob).hexdigest()}))
+    return folder
+
+
+def test_an_unchanged_copy_loads(made: Path, tmp_path: Path) -> None:
+    ConceptClassifier.load(changed(made, tmp_path / "m")).predict(np.ones((1, DIMENSION)))
+
+
+@pytest.mark.parametrize(
+    "name", ["image_mean", "concept_mean", "dispersion_matrix", "concepts", "initial", "refined", "coef", "fidelity"]
+)
+@pytest.mark.parametrize("how", ["short", "long", "flat", "nan", "half", "gone"])
+def test_tensors_must_have_their_shape_and_type_and_be_finite(made: Path, tmp_path: Path, name: str, how: str) -> None:
+    def change(tensors: Tensors) -> None:
+        array = tensors.pop(name)
+        ways = {"short": array[:1], "long": np.concatenate([array, array]), "flat": array.reshape(1, -1, 1)}
+        ways |= {"nan": array * np.nan, "half": array.astype(np.float16)}
+        tensors.update({name: ways[how]} if how in ways else {})
+
+    if how == "gone" and name in ("image_mean", "concept_mean", "dispersion_matrix", "fidelity"):
+        return  # a model may have none
+    folder = changed(made, tmp_path / "m", change=change)
+    with pytest.raises(FormatError, match=str(folder)):
+        ConceptClassifier.load(folder)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"classes": ["left", "left"]},
+        {"classes": ["right", "left"]},
+        {"classes": ["left", "right\x1b[2J"], "class_type": "<U20"},
+        {"class_type": "<U1"},
+        {"class_type": "|O"},
+        {"class_type": "<f4"},
+        {"concepts": ["a"] * 8},
+        {"concepts": [f"\x9b{number}" for number in range(8)]},
+        {"rule": {"type": "ThresholdRule", "threshold": -1.0}},
+        {"rule": {"type": "ThresholdRule", "threshold": "0.1"}},
+        {"rule": {"type": "ThresholdRule", "threshold": 0.1, "length": 1e9}},
+        {"rule": {"type": "TopRule", "length": 9}},
+        {"rule": {"type": "TopRule", "length": 2.5}},
+        {"rule": {"type": "TopRule", "length": 0}},
+        {"encoder": ["hf:x"]},
+        {"encoder_fingerprint": 3},
+        {"history": 3},
+        {"best_epoch": "x"},
+        {"parameters": []},
+    ],
+    ids=str,
+)
+def test_configurations_that_make_no_model(made: Path, tmp_path: Path, config: dict[str, Any]) -> None:
+    folder = changed(made, tmp_path / "m", config)
+    with pytest.raises(FormatError, match=str(folder)):
+        ConceptClassifier.load(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"format": NaN}', "3", "", "\x00", '{"format": "ccr-model"'])
+def test_json_that_no_model_has(made: Path, tmp_path: Path, text: str) -> None:
+    folder = changed(made, tmp_path / "m")
+    (folder / "config.json").write_text(text)
+    with pytest.raises(FormatError, match=r"config\.json must be the JSON of a model"):
+        ConceptClassifier.load(folder)

@@ -1,0 +1,35 @@
+"""A part of the long runs of `python -m tools.fuzz`: the same cases every time, few enough for every change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools.fuzz.__main__ import survives
+from tools.fuzz.areas import Areas
+
+CASES = {
+    "images": 1500,
+    "models": 150,
+    "stores": 120,
+    "chunks": 40,
+    "manifests": 100,
+    "arrays": 300,
+    "concept lists": 300,
+    "options": 25,
+}
+
+
+@pytest.fixture(scope="module")
+def areas(tmp_path_factory: pytest.TempPathFactory) -> Areas:
+    return Areas(tmp_path_factory.mktemp("fuzz"))
+
+
+@pytest.mark.parametrize("area", CASES)
+def test_damaged_input_gives_an_answer_or_an_error_in_words(areas: Areas, area: str, tmp_path: Path) -> None:
+    fell = {seed: story for seed in range(CASES[area]) if (story := survives(areas, area, seed)) is not None}
+    assert not fell, "\n".join(f"seed {seed}:\n{story}" for seed, story in fell.items())
+
+
+def test_every_area_is_tried(areas: Areas) -> None:
+    assert set(CASES) == set(areas.named())

@@ -1,0 +1,169 @@
+"""One case of each area: something is damaged, then read and used. It survives if all that comes of it is an answer or
+an error in words (CCRError)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import shutil
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from ccr.data.datasets import open_dataset
+from ccr.data.datasets.decode import BadImage, decode
+from ccr.data.store import EmbeddingStore, embed_dataset
+from ccr.data.vocab import read_concepts
+from ccr.models.classifier import ConceptClassifier
+from tools.fuzz import seeds
+from tools.fuzz.mutate import damage_file, damaged_array, damaged_bytes, json_text
+
+#: What people may write into a concept list or a table.
+LINES = ("red", "", "# no", "red", "\x1b[2J", "\u202egnp", "x" * 500, "é", "\udcff", "a,b", '"', "\x00", "🍎", " \t ")
+
+
+class Areas:
+    """The areas, with a folder of whole things and one for each case."""
+
+    def __init__(self, folder: Path) -> None:
+        self.case = folder / "case"
+        self.photos = seeds.make_photos(folder / "photos")
+        self.store = seeds.make_store(self.photos, folder / "store")
+        self.model = seeds.make_model(folder / "model")
+        self.images = [path.read_bytes() for path in sorted(self.photos.rglob("*.*"))]
+        self.X = np.random.default_rng(1).standard_normal((4, seeds.DIMENSION)).astype(np.float32)
+
+    def named(self) -> dict[str, Callable[[random.Random], None]]:
+        return {
+            "images": self.one_image,
+            "models": self.one_model,
+            "stores": self.one_store,
+            "chunks": self.one_chunk,
+            "manifests": self.one_manifest,
+            "arrays": self.one_array,
+            "concept lists": self.one_concept_list,
+            "options": self.one_command,
+        }
+
+    def fresh(self, source: Path | None = None) -> Path:
+        """The folder of the case: empty, or a copy."""
+        shutil.rmtree(self.case, ignore_errors=True)
+        if source is None:
+            self.case.mkdir()
+        else:
+            shutil.copytree(source, self.case)
+        return self.case
+
+    def one_image(self, rng: random.Random) -> None:
+        image = decode(damaged_bytes(rng.choice(self.images), rng), max_pixels=1_000_000)
+        assert image.mode == "RGB"
+
+    def one_model(self, rng: random.Random) -> None:
+        folder = self.fresh(self.model)
+        if rng.random() < 0.2:
+            damage_file(folder, rng)
+        else:
+            _change_model(folder, rng)
+        model = ConceptClassifier.load(folder)
+        assert np.isfinite(model.predict_proba(self.X)).all()
+        model.explain(self.X[0]).counterfactual()
+        model.model_.evaluate(self.X, model.predict(self.X))
+
+    def one_store(self, rng: random.Random) -> None:
+        folder = self.fresh(self.store)
+        if rng.random() < 0.5:
+            damage_file(folder, rng)
+        else:
+            description = folder / "store.json"
+            description.write_text(json_text(json.loads(description.read_text()), rng))
+        store = EmbeddingStore.open(folder)
+        _ = store.X, store.y, store.splits, store.paths, store.classes, store.encoder, store.fingerprint
+        store.select(rows=[0]).image(0)
+        embed_dataset(open_dataset(self.photos), seeds.SmallEncoder(), folder, workers=0, batch_size=2, shard_size=5)
+
+    def one_chunk(self, rng: random.Random) -> None:
+        """A run that was stopped, whose chunk was damaged: it must go on, and where bytes were damaged, which their
+        checksums tell, end with the same store."""
+        folder, options = self.fresh(), {"workers": 0, "batch_size": 2, "shard_size": 5}
+        dataset = open_dataset(self.photos)
+
+        def stop(done: int, total: int) -> None:
+            if done > 8:
+                raise KeyboardInterrupt
+
+        with suppress(KeyboardInterrupt):
+            embed_dataset(dataset, seeds.SmallEncoder(), folder, progress=stop, **options)  # type: ignore[arg-type]
+        chunk = folder / "progress" / f"chunk_{rng.randrange(2)}.npz"
+        by_bytes = rng.random() < 0.5
+        chunk.write_bytes((damaged_bytes if by_bytes else _other_chunk)(chunk.read_bytes(), rng))
+        embed_dataset(dataset, seeds.SmallEncoder(), folder, **options)  # type: ignore[arg-type]
+        for whole in self.store.rglob("*.npy") if by_bytes else ():
+            assert (folder / whole.relative_to(self.store)).read_bytes() == whole.read_bytes(), "another store"
+
+    def one_manifest(self, rng: random.Random) -> None:
+        folder = self.fresh(self.photos)
+        names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.*"))]
+        rows = [f"{rng.choice([*names, *LINES, '../x.png'])},{rng.choice(LINES)},train" for _ in range(6)]
+        data = "\n".join(["path,label,split", *rows]).encode(errors="surrogateescape")
+        (folder / "m.csv").write_bytes(damaged_bytes(data, rng) if rng.random() < 0.5 else data)
+        for sample in open_dataset(folder / "m.csv"):
+            with suppress(BadImage):
+                sample.image()
+
+    def one_array(self, rng: random.Random) -> None:
+        folder, stream = self.fresh(), io.BytesIO()
+        np.save(stream, np.zeros((3, 4, 4, 3), np.uint8))
+        data = stream.getvalue()
+        header = damaged_bytes(data[:128], rng) if rng.random() < 0.8 else damaged_bytes(data, rng)
+        (folder / "x.npy").write_bytes(header + data[128:])
+        for sample in open_dataset(folder / "x.npy"):
+            sample.image(max_pixels=1_000_000)
+
+    def one_concept_list(self, rng: random.Random) -> None:
+        path = self.fresh() / "concepts.txt"
+        data = "\n".join(rng.choices(LINES, k=4)).encode(errors="surrogateescape")
+        path.write_bytes(damaged_bytes(data, rng) if rng.random() < 0.5 else data)
+        seeds.SmallEncoder().embed_texts(read_concepts(path))
+
+    def one_command(self, rng: random.Random) -> None:
+        from tools.fuzz.options import one_command
+
+        one_command(self, rng)
+
+
+def _change_model(folder: Path, rng: random.Random) -> None:
+    """Change the configuration or a tensor, with the checksum that belongs to it: as somebody would on purpose."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    blob = (folder / "model.safetensors").read_bytes()
+    if rng.random() < 0.5:
+        tensors = load(blob)
+        name = rng.choice(sorted(tensors))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NaN as an integer
+            tensors[name] = np.ascontiguousarray(damaged_array(tensors[name], rng))
+        blob = save(tensors)
+        (folder / "model.safetensors").write_bytes(blob)
+        text = json.dumps({**config, "tensors_sha256": hashlib.sha256(blob).hexdigest()})
+    else:
+        text = json_text(config, rng)
+    (folder / "config.json").write_text(text)
+
+
+def _other_chunk(data: bytes, rng: random.Random) -> bytes:
+    """A whole archive of something else."""
+    with np.load(io.BytesIO(data)) as archive:
+        parts = dict(archive)
+    if rng.random() < 0.5:
+        parts["embeddings"] = damaged_array(parts["embeddings"], rng)
+    else:
+        parts["facts"] = np.frombuffer(json_text(json.loads(parts["facts"].tobytes()), rng).encode(), np.uint8)
+    stream = io.BytesIO()
+    np.savez(stream, **parts)
+    return stream.getvalue()

@@ -1,0 +1,63 @@
+"""What is damaged: small, whole things of every kind, made once in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ccr.core.coding import HardThreshold
+from ccr.core.concepts import Concepts
+from ccr.data.datasets import open_dataset
+from ccr.data.store import embed_dataset
+from ccr.models.classifier import ConceptClassifier
+
+DIMENSION = 16
+
+
+class SmallEncoder:
+    """A real encoder of the simplest kind: a fixed random projection of 8 x 8 pixels, and of a text's hash."""
+
+    name, template, crop, dimension = "bundled", None, None, DIMENSION
+    fingerprint = text_fingerprint = "fuzz"
+    preprocessing: dict[str, object] = {}  # noqa: RUF012 (part of the protocol)
+
+    def embed_images(self, images: list[Image.Image], *, batch_size: int | None = None) -> np.ndarray:
+        matrix = np.random.default_rng(0).standard_normal((64, DIMENSION))
+        pixels = np.stack([np.asarray(image.convert("L").resize((8, 8)), float).reshape(64) for image in images])
+        return _unit((pixels - 100.0) @ matrix)
+
+    def embed_texts(self, texts: list[str], *, template: str | None = None) -> np.ndarray:
+        seeds = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts]
+        return _unit(np.stack([np.random.default_rng(seed).standard_normal(DIMENSION) for seed in seeds]))
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def make_photos(folder: Path) -> Path:
+    """Twelve small photos of two classes, in different formats."""
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        path = folder / f"class {number % 2}" / f"{number}.{('png', 'jpg', 'gif', 'bmp', 'webp', 'tif')[number % 6]}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (12, 10, 3), dtype=np.uint8)).save(path)
+    return folder
+
+
+def make_store(photos: Path, folder: Path) -> Path:
+    embed_dataset(open_dataset(photos), SmallEncoder(), folder, workers=0, batch_size=2, shard_size=5)
+    return folder
+
+
+def make_model(folder: Path) -> Path:
+    """A model with means, dispersion, fidelity and a history: every tensor that there is but a metric's."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, DIMENSION)), np.repeat(["left", "right"], 30)
+    X[y == "left"] += 0.5
+    concepts = Concepts([f"concept {number}" for number in range(8)], rng.standard_normal((8, DIMENSION)))
+    ConceptClassifier(concepts, coder=HardThreshold(length=3), max_iter=1, random_state=0).fit(X, y).save(folder)
+    return folder
