@@ -207,7 +207,8 @@ def settings(dataset: str, concepts: Concepts) -> dict[str, ConceptClassifier]:
     """The released settings and ours, each with its baseline; ours in the paper's ball, with all weights, at the length
     that the paper reports."""
     length = min(REPORTED[dataset].length, float(len(concepts)))
-    ours = {"coder": HardThreshold(length=length, sign="both"), "radius": PAPER_RADIUS, "weights_per_class": None}
+    coder = HardThreshold(length=length, sign="both")
+    ours: dict[str, Any] = {"coder": coder, "radius": PAPER_RADIUS, "weights_per_class": None}
     return {
         "CCR, released": ConceptClassifier.paper(dataset, concepts),
         "baseline, released": ConceptClassifier.paper(dataset, concepts, radius=0.0),
