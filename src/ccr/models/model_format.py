@@ -65,11 +65,10 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
     if kind != KIND:
         raise FormatError(f"this folder holds a {kind}, not a {KIND}: load it with the class of that name")
     config, tensors = folder
-    names, rule = config["concepts"], rule_from_dict(config["rule"])
+    names, rule, common = config["concepts"], rule_from_dict(config["rule"]), unpack_common(config)
     shape = (len(names), tensors["concepts"].shape[-1])
     rows = {name: tensor(tensors, name, shape) for name in ("concepts", "initial", "refined")}
     check_rule(rule, len(names))
-    common = unpack_common(config)
     common["settings"] = OLDER_SETTINGS | common["settings"]
     provenance = Provenance(
         **common,
