@@ -53,10 +53,11 @@ def solve_head(
     each time that weights are taken away. Weights that are `fixed` (classes, n) stay as in `start`, not counted."""
     alpha = training.penalty(len(y)) * code_size(codes) ** 2
     size = np.sqrt(np.asarray(codes.multiply(codes).mean(axis=0)).ravel())
+    one_sided = bool((codes.data >= 0).all())
     free = np.ones((classes, codes.shape[1]), bool) if fixed is None else ~fixed
     solve = partial(fit_softmax, codes, y, classes=classes, alpha=alpha, sample_weight=sample_weight)
     head = solve(start=start, fixed=~free)
     for keep in training.fewer_weights(codes.shape[1]):
-        few = strongest((head.coef * free).T, size, keep).T
+        few = strongest((head.coef * free).T, size, keep, one_sided=one_sided).T
         head = solve(start=LinearHead(head.coef * (few | ~free), head.intercept), fixed=~few)
     return head
