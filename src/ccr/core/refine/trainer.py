@@ -124,8 +124,8 @@ class Trainer:
         return final
 
     def _playing(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
-        """The rows of concepts with a weight, and the rule for them alone, at a mean length of at least `least`, or a quarter
-        of them if that is less; all rows where that cannot be."""
+        """The rows of concepts with a weight, and the rule for them alone, of a mean length of at least `least` or a
+        quarter of them, whichever is less; all rows where that cannot be."""
         rows = np.flatnonzero(state.weights.any(axis=1))
         smaller = replace(state, dictionary=state.dictionary[rows], weights=state.weights[rows])
         if 0 < len(rows) < len(state.dictionary):
