@@ -39,8 +39,8 @@ ORDER = {
     "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare "
     "frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes page plots model_plots experiment_plots compare_plots frontier_plots theory_plots demo_page "
-    "report",
+    "show": "style axes sums page plots model_plots experiment_plots compare_plots frontier_plots theory_plots "
+    "demo_page report",
     "show/report": "pictures headline gallery classes concepts report",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_tables edit_options demo embed fit evaluate explain "

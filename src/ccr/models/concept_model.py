@@ -130,12 +130,12 @@ class ConceptModel(LinearModel):
         return coactivation(self._codes(X), concepts=self.names, top=top, by=by)
 
     def images_of(
-        self, X: Any, concepts: str | Sequence[str] | None = None, *, top: int = 9
+        self, X: Any, concepts: str | Sequence[str] | None = None, *, top: int = 9, borderline: bool = False
     ) -> dict[str, tuple[ImageActivation, ...]]:
-        """For each of these concepts (None: all), the rows of X that show it most."""
+        """For each of these concepts (None: all), the rows of X that show it most; or, `borderline`, only just."""
         names = [concepts] if isinstance(concepts, str) else self.names if concepts is None else concepts
         columns = np.array([self.concepts.index(name) for name in names], dtype=np.int64)
-        shown = top_images(self._codes(X), columns=columns, top=top)
+        shown = top_images(self._codes(X), columns=columns, top=top, least=borderline)
         return {self.names[column]: rows for column, rows in zip(columns, shown, strict=True)}
 
     def audit(self, X: Any = None, *, neighbours: int = 5, images: int = 5) -> Audit:
