@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from scipy import sparse
@@ -19,9 +17,9 @@ from ccr import ConceptClassifier, HardThreshold, TopK
 from ccr.core.coding.rules import TopRule
 from ccr.core.inputs import Embeddings
 from ccr.data.store import EmbeddingStore
-from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.errors import CCRError
 from tests.conftest import Data
+from tests.data.helpers import write_store
 
 SMALL = 300
 
@@ -60,11 +58,7 @@ def test_epochs_are_counted(small: Data) -> None:
 
 
 def test_a_grid_is_searched_on_a_store(small: Data, tmp_path: Path) -> None:
-    embeddings_path(tmp_path, 0).parent.mkdir()
-    metadata_path(tmp_path, 0).parent.mkdir()
-    np.save(embeddings_path(tmp_path, 0), small.X.astype(np.float32))
-    names = [f"{row}.png" for row in range(SMALL)]
-    pq.write_table(pa.table({"image_path": names, "label": small.y.tolist()}), metadata_path(tmp_path, 0))
+    write_store(tmp_path, small.X, small.y)
     store = EmbeddingStore.open(tmp_path)
     fitted = [
         GridSearchCV(quick(small), {"radius": [0.0, 0.1]}, cv=2, error_score="raise").fit(X, small.y)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ccr.core.explain import Contribution
     from ccr.core.metrics import Evaluation
 
+#: Classes of a table, unless all are asked for.
+MOST_CLASSES = 10
+
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
     """One row per model: accuracy with its interval, length, concepts in play, weights per class, fidelity."""

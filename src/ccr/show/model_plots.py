@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ccr.core.explain import Audit, CarryingConcept, ClassView, Coactivation, ConceptDrift, Contrast, ModelView
 from ccr.errors import CCRError
-from ccr.show.axes import annotate_right, label_axes, name_rows, set_title
+from ccr.show.axes import annotate_below, annotate_right, label_axes, name_rows, set_title
 from ccr.show.style import AGAINST, COLOURS, FOR, INK, NEUTRAL, shortened, signed_name
 from ccr.show.sums import sum_rows
 
@@ -135,14 +135,7 @@ def pareto(points: Sequence[ParetoPoint]) -> Figure:
         zorder=2,
     )
     for point in points if len(points) <= 12 else best[:12]:
-        axes.annotate(
-            shortened(point.name, 28),
-            (point.length, 100 * point.accuracy),
-            xytext=(7, -10),
-            textcoords="offset points",
-            fontsize=8,
-            parse_math=False,
-        )
+        annotate_below(axes, point.length, 100 * point.accuracy, shortened(point.name, 28))
     figure.colorbar(dots, ax=axes, label="mean deviation of the concepts")
     axes.margins(0.12)
     label_axes(axes, "concepts per image", "accuracy, %")
@@ -259,10 +252,13 @@ def _lost_fidelity(axes: Axes, concepts: Sequence[ConceptDrift], least: float | 
 
 def _images_kept(axes: Axes, concepts: Sequence[ConceptDrift]) -> None:
     """Of the images that show each concept by the model or by its text: those by both, by one of them alone."""
+    shown, gained, lost = np.array(
+        [(item.active_after or 0, item.gained or 0, item.lost or 0) for item in concepts], np.float64
+    ).T
     parts = {
-        "by both": (FOR, [item.active_after - item.gained for item in concepts]),
-        "gained: by the model alone": (COLOURS[2], [item.gained for item in concepts]),
-        "lost: by its text alone": (NEUTRAL, [item.lost for item in concepts]),
+        "by both": (FOR, shown - gained),
+        "gained: by the model alone": (COLOURS[2], gained),
+        "lost: by its text alone": (NEUTRAL, lost),
     }
     left = np.zeros(len(concepts))
     for name, (colour, counts) in parts.items():

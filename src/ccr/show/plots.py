@@ -40,10 +40,10 @@ def explanation(
     heights = [1.1 + 0.3 * max(len(rows), 4) for _, _, rows in sums]
     width = (3.3 if image is not None else 0.0) + 0.085 * longest + 7.0
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
-    beside = figure
+    beside: Any = figure
     if image is not None:
-        left, beside = figure.subfigures(1, 2, width_ratios=[3.3, width - 3.3])  # type: ignore[assignment]
-        axes = left.subplots()
+        halves: Any = figure.subfigures(1, 2, width_ratios=[3.3, width - 3.3])
+        beside, axes = halves[1], halves[0].subplots()
         axes.imshow(np.asarray(image))
         axes.set_axis_off()
     parts = np.atleast_1d(np.asarray(beside.subfigures(len(sums), 1, height_ratios=heights)))
