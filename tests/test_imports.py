@@ -13,7 +13,8 @@ SOURCE = Path(ccr.__file__).parent
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
     "": "errors progress interrupt isolated texts reading files core models data study show cli start",
-    "core": "devices threads geometry examples concepts kernels inputs space coding heads metrics refine explain",
+    "core": "checks devices threads geometry examples concepts kernels inputs space coding heads metrics quality refine "
+    "explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step scoring training tier",
     "core/kernels/x86": "llvm arguments exponential tiles vectors rounding packing workspace score shared step "
@@ -40,8 +41,8 @@ ORDER = {
     "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare "
     "frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes page plots model_plots experiment_plots compare_plots frontier_plots theory_plots demo_page "
-    "report concepts_page",
+    "show": "style axes sums page plots model_plots experiment_plots compare_plots frontier_plots theory_plots "
+    "demo_page report concepts_page",
     "show/report": "pictures headline gallery classes concepts report",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_tables edit_options demo embed fit evaluate explain "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from ccr.errors import CCRError
 
@@ -20,6 +22,13 @@ def visible(text: str, *, keep: str = "") -> str:
 def has_control(text: str) -> bool:
     """Would a terminal do something else with the text than show it?"""
     return _CONTROL.search(text) is not None
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """For a message about an unknown name: the known one that is most like it, in brackets; nothing if none is."""
+    spelled = {str(one).casefold(): str(one) for one in known}
+    close = get_close_matches(str(name).strip().casefold(), spelled, n=1)
+    return f" (did you mean {spelled[close[0]]!r}?)" if close else ""
 
 
 def check_name(name: str, what: str) -> None:

@@ -3,13 +3,17 @@
 import io
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 
 from ccr.data.encoders.preprocess import ClipPreprocess
 from ccr.data.encoders.protocol import digest_of, fill_template, unit
+from ccr.data.store.layout import embeddings_path, metadata_path
 
 
 class PixelEncoder:
@@ -85,3 +89,12 @@ def bomb_png(width: int = 50_000, height: int = 50_000) -> bytes:
 def folder_files(folder: Path) -> dict[str, bytes]:
     """Every file of a folder and what is in it."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def write_store(folder: Path, X: np.ndarray, labels: Iterable[str]) -> None:
+    """Embeddings (m, d) and labels (m,) as a store that does not say which encoder made it."""
+    names = [f"{row}.png" for row in range(len(X))]
+    for path in (embeddings_path(folder, 0), metadata_path(folder, 0)):
+        path.parent.mkdir(parents=True)
+    np.save(embeddings_path(folder, 0), X.astype(np.float32))
+    pq.write_table(pa.table({"image_path": names, "label": list(map(str, labels))}), metadata_path(folder, 0))

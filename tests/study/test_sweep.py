@@ -423,3 +423,11 @@ def test_the_figure_shows_every_outcome_on_both_splits() -> None:
     assert plots.png(experiment_plots.sweep_pareto(alone), dpi=40).startswith(b"\x89PNG")
     with pytest.raises(CCRError, match="at least one finished setting"):
         experiment_plots.sweep_pareto(Sweep((), (), IMAGES))
+
+
+def test_points_of_the_front_are_named_by_what_varies() -> None:
+    made = [Outcome(Setting(length=size, radius=0.1), (run(0.5 + size / 50, size),)) for size in (5.0, 10.0)]
+    made.append(Outcome(Setting(length=20.0, radius=0.1), (run(0.1, 20.0),)))
+    results = Sweep(tuple(made), (), IMAGES)
+    for axes in experiment_plots.sweep_pareto(results).axes[:2]:
+        assert [text.get_text() for text in axes.texts] == ["length 5", "length 10"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -40,6 +41,24 @@ app = typer.Typer(
     "Start with `ccr demo`. Then, with a folder of photos and a text file of concepts: `ccr embed`, `ccr fit`, "
     "`ccr explain`.",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        import ccr
+
+        typer.echo(f"ccr {ccr.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None: ...
+
+
 # Modules, not functions, are imported here: a function called like its module would hide it.
 for command in (
     demo.demo,

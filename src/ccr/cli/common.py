@@ -23,6 +23,8 @@ from ccr.texts import visible
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
+All = Annotated[bool, typer.Option("--all", help="Print every class, not only the first ten.")]
+
 
 class _PlainConsole(Console):
     """A console on which texts from outside (names, paths, labels) are shown and do nothing else."""

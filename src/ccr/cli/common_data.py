@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccr.cli.common import bar, note, warnings_as_notes
 from ccr.errors import CCRError
+from ccr.texts import did_you_mean
 
 if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
@@ -25,7 +26,8 @@ def split_of(
         if candidate in present:
             return candidate, store.select(candidate)
     if name is not None:
-        raise CCRError(f"the store has no split {name!r}; it has {', '.join(present) or 'none'}")
+        close = did_you_mean(name, present)
+        raise CCRError(f"the store has no split {name!r}{close}; it has {', '.join(present) or 'none'}")
     return "all", store
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ccr.core.explain import Contribution
     from ccr.core.metrics import Evaluation
 
+#: Classes of a table, unless all are asked for.
+MOST_CLASSES = 10
+
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
     """One row per model: accuracy with its interval, length, concepts in play, weights per class, fidelity."""
@@ -40,20 +43,19 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
 
 def terms_table(title: str, bias: float, terms: Sequence[Contribution], top: int, ending: str, total: float) -> Table:
     """A sum, term by term: the bias, the `top` largest contributions, the others, and the `total` named `ending`."""
+    from ccr.show.sums import sum_rows
+
     table = Table(title=title, title_justify="left")
-    table.add_column("concept")
-    for heading in ("code", "weight", "contribution"):
-        table.add_column(heading, justify="right")
+    table.add_column("concept", overflow="fold")
     table.add_column("")
-    shown, rest = terms[:top], terms[top:]
-    largest = max([abs(bias), *(abs(term.contribution) for term in shown)]) or 1.0
-    table.add_row("bias", "", "", f"{bias:+.2f}", _bar(bias / largest))
-    for term in shown:
-        cells = f"{term.code:.3f}", f"{term.weight:.2f}", f"{term.contribution:+.2f}"
-        table.add_row(escape(term.concept), *cells, _bar(term.contribution / largest))
-    if rest:
-        table.add_row(f"{len(rest)} others", "", "", f"{sum(term.contribution for term in rest):+.2f}", "")
-    table.add_row(f"[bold]{ending}[/bold]", "", "", f"[bold]{total:+.2f}[/bold]", "")
+    for heading in ("contribution", "code", "weight"):
+        table.add_column(heading, justify="right")
+    rows = sum_rows(bias, terms, top)
+    largest = max(abs(row.value) for row in rows) or 1.0
+    for row in rows:
+        parts = ("", "") if row.term is None else (f"{row.term.code:.3f}", f"{row.term.weight:.2f}")
+        table.add_row(escape(row.name), _bar(row.value / largest), f"{row.value:+.2f}", *parts)
+    table.add_row(f"[bold]{ending}[/bold]", "", f"[bold]{total:+.2f}[/bold]", "", "")
     return table
 
 

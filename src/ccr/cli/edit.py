@@ -9,8 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, note, print_json
+from ccr.cli.common import All, Json, console, note, print_json
 from ccr.cli.common_data import model_encoder, split_of
+from ccr.cli.common_tables import MOST_CLASSES
 from ccr.cli.edit_options import read_number, read_pair, read_weight
 from ccr.errors import CCRError
 
@@ -39,6 +40,7 @@ def edit(
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="For --add: where the model's encoder is now.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Print all edits since the model was fitted.")] = False,
+    everything: All = False,
     as_json: Json = False,
 ) -> None:
     """Edit concepts and weights of a fitted model and save the result as a new model, with a log of the edits.
@@ -71,7 +73,8 @@ def edit(
     effect = _effect(session, store, split) if store is not None else None
     if out is not None and asked:
         edited.save(out)
-    _show(edited, effect, out, log=log, idle=bool(add) and refit is None and not weight, as_json=as_json)
+    idle = bool(add) and refit is None and not weight
+    _show(edited, effect, out, log=log, idle=idle, everything=everything, as_json=as_json)
 
 
 def _check(model: Path, out: Path | None, *, asked: bool, log: bool) -> None:
@@ -114,7 +117,14 @@ def _effect(session: EditSession, path: Path, split: str | None) -> EditEffect:
 
 
 def _show(
-    edited: ConceptModel, effect: EditEffect | None, out: Path | None, *, log: bool, idle: bool, as_json: bool
+    edited: ConceptModel,
+    effect: EditEffect | None,
+    out: Path | None,
+    *,
+    log: bool,
+    idle: bool,
+    everything: bool,
+    as_json: bool,
 ) -> None:
     if as_json:
         facts: dict[str, Any] = {"model": None if out is None else str(out), "concepts": len(edited.concepts)}
@@ -124,7 +134,7 @@ def _show(
     if log:
         console.print(_log_table(edited))
     if effect is not None:
-        console.print(_effect_table(effect))
+        console.print(_effect_table(effect, everything=everything))
     if idle:
         note("a concept that was added says nothing until it has weights: --refit STORE, or --weight CLASS:NAME=VALUE")
     if out is not None:
@@ -144,13 +154,19 @@ def _log_table(edited: ConceptModel) -> Table:
     return table
 
 
-def _effect_table(effect: EditEffect) -> Table:
-    table = Table(title=f"On {effect.n} images; {effect.changed} predictions changed", title_justify="left")
+def _effect_table(effect: EditEffect, *, everything: bool) -> Table:
+    """Accuracy before and after: of all images, and of the classes in which it changed most, or of all."""
+    changed = [item for item in effect.classes if item.after != item.before]
+    most = sorted(changed, key=lambda item: (-abs(item.after - item.before), str(item.name)))[:MOST_CLASSES]
+    shown = effect.classes if everything else [item for item in effect.classes if item in most]
+    part = f"; accuracy changed in {len(changed)} of {len(effect.classes)} classes"
+    part += f", {len(shown)} shown; all with --all" if len(shown) < len(effect.classes) else ""
+    table = Table(title=f"On {effect.n} images {effect.changed} predictions changed{part}", title_justify="left")
     table.add_column("class", overflow="fold")
     for name in ("images", "before", "after", "points"):
         table.add_column(name, justify="right")
     rows = [("all", effect.n, effect.before, effect.after)]
-    rows += [(str(item.name), item.n, item.before, item.after) for item in effect.classes]
+    rows += [(str(item.name), item.n, item.before, item.after) for item in shown]
     for name, n, before, after in rows:
         table.add_row(escape(name), str(n), f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
     return table

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ccr.errors import CCRError
+from ccr.texts import did_you_mean
 
 
 class Weight(NamedTuple):
@@ -63,9 +64,13 @@ def _wrong(text: str, sign: str, firsts: Collection[str], seconds: Collection[st
         return f"it needs a {sign} between two names"
     known = [(first, second) for first, second in pairs if first in firsts]
     if not known:
-        return f"nothing called {pairs[0][0]!r}; there are {len(firsts)}, such as {next(iter(firsts))!r}"
+        return _unknown(pairs[0][0], firsts)
     second = known[0][1]
     if not second:
         return f"there is nothing after the {sign}"
-    example = f"; there are {len(seconds)}, such as {next(iter(seconds))!r}" if seconds else ""
-    return f"nothing called {second!r}{example}"
+    return _unknown(second, seconds or ())
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    example = f"; there are {len(known)}, such as {next(iter(known))!r}" if known else ""
+    return f"nothing called {name!r}{did_you_mean(name, known)}{example}"

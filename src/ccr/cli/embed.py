@@ -34,7 +34,7 @@ def embed(
     label_column: Annotated[str | None, typer.Option(help="Column of labels in a manifest or saved data set.")] = None,
     val: Annotated[float, typer.Option(help="Share for validation, when the data has no splits.")] = 0.1,
     test: Annotated[float, typer.Option(help="Share for test, when the data has no splits.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed of those splits; same seed, same splits.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of those splits; same seed, same splits.")] = 0,
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     workers: Annotated[int, typer.Option(min=0, help="Processes that read and decode ahead of the encoder.")] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")] = 32,

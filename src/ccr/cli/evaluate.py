@@ -9,9 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, print_json
+from ccr.cli.common import All, Json, console, print_json
 from ccr.cli.common_data import split_of
-from ccr.cli.common_tables import evaluation_table
+from ccr.cli.common_tables import MOST_CLASSES, evaluation_table
 
 if TYPE_CHECKING:
     from ccr.core.metrics import Evaluation
@@ -23,10 +23,11 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
     ] = None,
+    everything: All = False,
     as_json: Json = False,
 ) -> None:
     """Measure a model: accuracy with its interval, length, concepts in play, weights per class, fidelity of concepts to
-    their texts, accuracy by class.
+    their texts; macro F1, top-5 accuracy, calibration error; images and accuracy of the ten hardest classes.
 
     Example: `ccr evaluate photos-model photos-store --split test`
     """
@@ -41,14 +42,23 @@ def evaluate(
         return
     title = f"Measured on {evaluation.n} images, split {escape(name)}"
     console.print(evaluation_table({str(model): evaluation}, title))
-    console.print(_class_table(evaluation))
+    console.print(
+        f"macro F1 {evaluation.macro_f1:.3f}; top-5 accuracy {evaluation.top5:.1%}; calibration error "
+        f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
+        highlight=False,
+    )
+    console.print(_class_table(evaluation, everything=everything))
 
 
-def _class_table(evaluation: Evaluation) -> Table:
+def _class_table(evaluation: Evaluation, *, everything: bool) -> Table:
     """Classes from the hardest to the easiest."""
-    table = Table(title="Hardest first", title_justify="left")
-    table.add_column("class")
-    table.add_column("accuracy", justify="right")
-    for name, accuracy in sorted(evaluation.per_class.items(), key=lambda item: item[1]):
-        table.add_row(escape(str(name)), f"{accuracy:.1%}")
+    classes = sorted(evaluation.per_class.items(), key=lambda item: (item[1], str(item[0])))
+    shown = classes if everything else classes[:MOST_CLASSES]
+    part = "" if len(shown) == len(classes) else f", {len(shown)} of {len(classes)} classes; the others with --all"
+    table = Table(title=f"Hardest first{part}", title_justify="left")
+    table.add_column("class", overflow="fold")
+    for heading in ("images", "accuracy"):
+        table.add_column(heading, justify="right")
+    for name, accuracy in shown:
+        table.add_row(escape(str(name)), f"{evaluation.class_images[name]:,}", f"{accuracy:.1%}")
     return table

@@ -16,6 +16,7 @@ from ccr.errors import CCRError
 from ccr.files import write_bytes
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from PIL import Image
 
     from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation
@@ -121,13 +122,17 @@ def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
 
         if len(explained) > 1:
             raise CCRError(f"a picture shows one image, got {len(explained)}: use .html, or one image at a time")
-        return plots.png(plots.explanation(explained[0].explanation, explained[0].image, top=top))
+        return plots.png(_drawn(explained[0], top))
     from ccr.show import page
 
     cards = [_card(item, top) for item in explained]
-    return page.page(
-        "Explained predictions", ["<h1>Explained predictions</h1>", '<div class="cards">', *cards, "</div>"]
-    ).encode()
+    return page.page("Explained predictions", ["<h1>Explained predictions</h1>", *cards]).encode()
+
+
+def _drawn(item: Explained, top: int) -> Figure:
+    from ccr.show import plots
+
+    return plots.explanation(item.explanation, item.image, against=item.contrast, top=top)
 
 
 def _card(item: Explained, top: int) -> str:
@@ -138,7 +143,7 @@ def _card(item: Explained, top: int) -> str:
     if item.baseline is not None:
         more.append(gallery.beside(item.baseline, item.explanation))
     return page.explanation_card(
-        item.explanation, item.image, against=item.contrast, caption=item.path.name, more=more, top=top
+        item.explanation, item.image, against=item.contrast, caption=item.path.name, more=more, top=top, big=True
     )
 
 

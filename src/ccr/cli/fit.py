@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import fit_on, load_concepts, propose_concepts, split_of
-from ccr.cli.common_options import chosen_coder, chosen_dispersion, chosen_weights
+from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion, chosen_weights
 from ccr.cli.common_tables import evaluation_table
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def fit(
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
     sign: Annotated[str, typer.Option(help="positive: what an image shows; both: what it lacks, too.")] = "positive",
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: as many as help.")] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same model.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same model.")] = 0,
     template: Annotated[
         str | None, typer.Option(help='How a concept is put to the encoder, such as "a photo of {}".')
     ] = None,
@@ -83,17 +83,9 @@ def fit(
 
     check_target(out)
     opened = EmbeddingStore.open(store)
-    if concepts is None:
-        beside = out.with_name(f"{out.name}-concepts.txt")
-        embedded = propose_concepts(opened, beside, spec=encoder, silent=as_json)
-    else:
-        embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
-    if learned:
-        embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned], opened.fingerprint)
     options: dict[str, Any] = {
         "coder": chosen_coder(length, threshold, sign),
-        "fidelity": fidelity,
-        "radius": radius,
+        **chosen_bound(fidelity, radius),
         **chosen_weights(weights),
         "dispersion": "auto" if dispersion is None else chosen_dispersion(dispersion),
         "center": "data" if center else None,
@@ -101,6 +93,13 @@ def fit(
         "random_state": seed,
         "device": device,
     }
+    if concepts is None:
+        beside = out.with_name(f"{out.name}-concepts.txt")
+        embedded = propose_concepts(opened, beside, spec=encoder, silent=as_json)
+    else:
+        embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
+    if learned:
+        embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned], opened.fingerprint)
     split, rows = split_of(opened, None)
     evaluations: dict[str, Evaluation] = {}
     with fitting(silent=as_json) as tell:

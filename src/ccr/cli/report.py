@@ -48,6 +48,7 @@ def report(
     split: Annotated[
         str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
     ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page. Default: made of the model's name.")] = None,
     data: Annotated[Path | None, typer.Option(help="Where the images are now, if they moved.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -76,13 +77,21 @@ def report(
             **controls._asdict() | {"notes": [*_flattered(name), *controls.notes]},
             mistakes_first=mistakes_first,
             images=images,
-            title=f"{model.resolve().name} on {store.resolve().name}, {name}",
+            title=title or _title(model, loaded),
             facts=_facts(model, f"{store.resolve()}, split {name}", controls, baseline, command),
             tell=tell,
         )
     content = html.encode(errors="replace")
     write_bytes(out, content)
     _show(out, name, rows, loaded, controls, len(content), time.monotonic() - started, as_json=as_json)
+
+
+def _title(path: Path, model: ConceptClassifier) -> str:
+    """Such as "fruit: 14 classes explained by 131 concepts"; a folder called model is named by the one it is in."""
+    folder = path.resolve()
+    name = folder.parent.name if folder.name in ("model", "") else folder.name
+    heading = f"{len(model.classes_):,} classes explained by {len(model.concepts_):,} concepts"
+    return f"{name}: {heading}" if name else heading
 
 
 def _controls(

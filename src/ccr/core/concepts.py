@@ -12,7 +12,7 @@ import torch
 from ccr.core.examples import learn_direction
 from ccr.core.geometry import unit_rows
 from ccr.errors import CCRError
-from ccr.texts import check_name
+from ccr.texts import check_name, did_you_mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Concepts:
         try:
             return self.names.index(name.strip())
         except ValueError:
-            raise CCRError(f"no concept is called {name!r}; there are {len(self)}, such as {self.names[0]!r}") from None
+            raise unknown_concept(name, self.names) from None
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> Concepts:
         """The concepts of these rows, in this order."""
@@ -102,6 +102,12 @@ class Concepts:
     def with_embeddings(self, embeddings: Any) -> Concepts:
         """The same names at other places."""
         return Concepts(self.names, embeddings)
+
+
+def unknown_concept(name: object, known: Sequence[str]) -> CCRError:
+    """The error for a name that no concept has."""
+    close = did_you_mean(name, known)
+    return CCRError(f"no concept is called {name!r}{close}; there are {len(known)}, such as {known[0]!r}")
 
 
 def _checked_names(names: Iterable[str], n: int) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         chosen = torch.device(name)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
+        torch.ones(1, device=chosen).item()  # "meta" has tensors, but nothing in them
+    except (RuntimeError, AssertionError, TypeError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise CCRError(
             f'device must be "auto", "cpu", "cuda" or "mps", one that torch has here, got {name!r}: {reason}'

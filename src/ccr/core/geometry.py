@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from ccr.core.checks import is_number
 from ccr.errors import CCRError
 
 Rows = TypeVar("Rows", np.ndarray, torch.Tensor)
@@ -159,18 +160,18 @@ def project_to_cap(vectors: Rows, centers: Rows, radius: float) -> Rows:
 
 
 def check_radius(radius: float) -> None:
-    if not 0.0 <= radius <= 2.0:
+    if not (is_number(radius) and 0.0 <= radius <= 2.0):
         raise CCRError(
-            f"radius must be in [0, 2], got {radius}: it is how far a concept may move on the unit sphere; try 0.1"
+            f"radius must be in [0, 2], got {radius!r}: it is how far a concept may move on the unit sphere; try 0.1"
         )
 
 
 def fidelity_radius(fidelity: float) -> float:
     """The chord of the cap {<d, d0> >= fidelity} of the unit sphere, for fidelity in [0, 1]."""
-    if not 0.0 <= fidelity <= 1.0:
+    if not (is_number(fidelity) and 0.0 <= fidelity <= 1.0):
         raise CCRError(
-            f"fidelity must be in [0, 1], got {fidelity}: it is the least correlation of a concept's scores with those "
-            "of its own text; try 0.9"
+            f"fidelity must be in [0, 1], got {fidelity!r}: it is the least correlation of a concept's scores with "
+            "those of its own text; try 0.9"
         )
     return math.sqrt(2.0 * (1.0 - fidelity))
 

@@ -23,6 +23,8 @@ RESIDENT_BYTES = 1 << 30
 RELEASE_BYTES = 1 << 26
 #: Pieces whose moments are held at once.
 MOMENT_PARTS = 16
+#: Rows whose largest number lies between these keep their precision as float32.
+FLOAT32_RANGE = (1e-30, 1e30)
 #: Scattered rows of a file that are read at once.
 SCATTERED_ROWS = 256
 
@@ -46,10 +48,9 @@ class Embeddings:
     def __init__(
         self, X: Any, *, mean: np.ndarray | None = None, metric: np.ndarray | None = None, normalize: bool = True
     ) -> None:
-        if sparse.issparse(X):
-            raise CCRError(
-                "X must be dense, got a sparse matrix: embeddings have no zeros to leave out; use X.toarray()"
-            )
+        if sparse.issparse(X) or (isinstance(X, torch.Tensor) and X.layout != torch.strided):
+            dense = "X.toarray()" if sparse.issparse(X) else "X.to_dense()"
+            raise CCRError(f"X must be dense, got a sparse matrix: embeddings have no zeros to leave out; use {dense}")
         self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else _as_array(X)
         self.mean, self.metric = mean, metric
         self.normalize = normalize
@@ -173,7 +174,7 @@ class Embeddings:
         return prepared
 
     def _prepare(self, rows: Any, numbers: np.ndarray) -> torch.Tensor:
-        tensor = _as_tensor(rows)
+        tensor = _as_tensor(_in_range(rows) if self.normalize else rows)
         if not self.normalize:
             _check_finite(tensor, numbers)
             return tensor
@@ -246,6 +247,21 @@ def _not_finite(row: int) -> CCRError:
 
 def _only_zeros(row: int) -> CCRError:
     return CCRError(f"an embedding must point somewhere, got only zeros in row {row} of X: embed it again")
+
+
+def _in_range(rows: Any) -> Any:
+    """Rows of numbers that float32 cannot hold, each divided by a power of two: its direction keeps every bit."""
+    if isinstance(rows, torch.Tensor):
+        if rows.dtype != torch.float64:
+            return rows
+        rows = rows.detach().cpu().numpy()
+    if np.dtype(rows.dtype).itemsize <= 4:
+        return rows
+    largest = np.abs(rows).max(axis=1)
+    if np.all((largest > FLOAT32_RANGE[0]) & (largest < FLOAT32_RANGE[1])):
+        return rows
+    exponents = np.where(np.isfinite(largest), np.frexp(largest)[1], 1024)  # infinities stay, to be refused
+    return np.ldexp(rows, -exponents[:, None])
 
 
 def _as_tensor(rows: Any) -> torch.Tensor:

@@ -55,7 +55,9 @@ class Evaluation:
     `length` is the mean number of active concepts per image (AEL), `sparsity` is length / number of concepts (ASR),
     `in_play` the mean number of active concepts with a weight for any class, `weights_per_class` the mean number of
     nonzero weights, `fidelity` how far concepts see what their texts see, `deviation` how far they moved in refinement,
-    `retention` the share of refined concepts whose nearest start is their own.
+    `retention` the share of refined concepts whose nearest start is their own. Of the predictions, `macro_f1` is the
+    mean of the classes' F1 scores, `top5` the share of images whose class is among the first five, `calibration_error`
+    how far confidence is from accuracy (ECE); `class_images` counts the images of each class.
     """
 
     n: int
@@ -69,6 +71,10 @@ class Evaluation:
     deviation: Deviation
     retention: float
     per_class: Mapping[Any, float]
+    class_images: Mapping[Any, int]
+    macro_f1: float
+    top5: float
+    calibration_error: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
@@ -76,7 +82,8 @@ class Evaluation:
         fields["interval"] = list(self.interval)
         fields["fidelity"] = {name: finite(value) for name, value in self.fidelity._asdict().items()}
         fields["deviation"] = {"mean": self.deviation.mean, "max": self.deviation.max}
-        fields["per_class"] = {str(name): value for name, value in self.per_class.items()}
+        for name in ("per_class", "class_images"):
+            fields[name] = {str(label): value for label, value in getattr(self, name).items()}
         return fields
 
 

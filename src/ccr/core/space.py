@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
+from ccr.core.checks import is_number
 from ccr.core.geometry import ConeWidening, centered, fit_cone, symmetric_map, unit_rows, widen
 from ccr.core.inputs import Embeddings
 from ccr.core.threads import threads_for
@@ -85,9 +86,9 @@ class ImageMetric(NamedTuple):
     @classmethod
     def fit(cls, covariance: np.ndarray, shrinkage: float) -> ImageMetric:
         """Of S = (1 - shrinkage) covariance + shrinkage trace/d I, with shrinkage in (0, 1]."""
-        if not 0.0 < shrinkage <= 1.0:
+        if not (is_number(shrinkage) and 0.0 < shrinkage <= 1.0):
             raise CCRError(
-                f"shrinkage must be in (0, 1], got {shrinkage}: 1 takes images as equally spread in all directions, "
+                f"shrinkage must be in (0, 1], got {shrinkage!r}: 1 takes images as equally spread in all directions, "
                 "small ones follow the data; try 0.5"
             )
         values, vectors = np.linalg.eigh(covariance)

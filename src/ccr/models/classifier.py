@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from ccr.core.coding import Coder, HardThreshold
 from ccr.core.concepts import Concepts
@@ -25,7 +24,7 @@ from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
 from ccr.models.estimator import FromModel, ModelEstimator, answered_by
 from ccr.models.fewest import refine_with
-from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, training_weights
+from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, seed_of, training_weights
 from ccr.models.model_format import kept_concepts, stored_concepts
 from ccr.models.paper_settings import paper_settings
 from ccr.models.provenance import Provenance, encoder_of, training_facts
@@ -175,7 +174,7 @@ class ConceptClassifier(ModelEstimator):
         texts = self._checked_concepts()
         Embeddings(X).check_dimension(texts.dimension)
         labels = number_labels(labels_of(X, y), len(Embeddings(X)))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         bound = Bound.fit(texts, X, **{name: getattr(self, name) for name in BOUND})
         space, initial = bound.space, bound.initial
         images = space.images(X).make_resident()

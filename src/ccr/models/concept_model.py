@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ccr.core import metrics
+from ccr.core import metrics, quality
 from ccr.core.coding import Rule, apply_rule, code_chunks, map_codes
 from ccr.core.concepts import Concepts
 from ccr.core.explain import (
@@ -97,16 +97,23 @@ class ConceptModel(LinearModel):
         return map_codes(self.rule, embeddings, dictionary, lambda _, codes: use(entry_logits(codes, weights, bias)))
 
     def evaluate(self, X: Any, y: Any = None) -> metrics.Evaluation:
-        """Accuracy with its interval, length, concepts in play, weights per class, fidelity, sparsity, deviation,
-        retention and accuracy by class, on labelled images X (m, d), y (m,); a store brings its own labels."""
+        """Accuracy with its interval, macro F1, top-5, calibration error, length, concepts in play, weights per class,
+        fidelity, sparsity, deviation, retention, and images and accuracy by class, on labelled images X (m, d), y (m,);
+        a store brings its own labels."""
         embeddings = self.images(X)
         truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
-        winners, active, playing = [], 0, 0.0
+        numbers = np.searchsorted(self.classes, truth)
+        winners, first, sure, active, playing, done = [], [], [], 0, 0.0, 0
         for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings):
-            winners.append(self.head.logits(codes).argmax(axis=1))
+            logits = self.head.logits(codes)
+            winners.append(logits.argmax(axis=1))
+            first.append(quality.among_first(logits, numbers[done : done + len(logits)], 5))
+            sure.append(quality.confidences(logits))
             active += codes.nnz
             playing += metrics.in_play(codes, self.head) * codes.shape[0]
+            done += len(logits)
         predicted = self.classes[np.concatenate(winners)]
+        present, counts = np.unique(truth, return_counts=True)
         right, m = int((predicted == truth).sum()), len(truth)
         return metrics.Evaluation(
             n=m,
@@ -120,6 +127,10 @@ class ConceptModel(LinearModel):
             deviation=metrics.deviation(self.concepts, self.initial),
             retention=metrics.retention(self.concepts, self.initial),
             per_class=metrics.per_class_accuracy(truth, predicted),
+            class_images=dict(zip(present.tolist(), counts.tolist(), strict=True)),
+            macro_f1=quality.macro_f1(truth, predicted),
+            top5=float(np.concatenate(first).mean()),
+            calibration_error=quality.calibration_error(np.concatenate(sure), predicted == truth),
         )
 
     def fidelity(self, X: Any) -> np.ndarray:
@@ -139,12 +150,12 @@ class ConceptModel(LinearModel):
         return coactivation(self._codes(X), concepts=self.names, top=top, by=by)
 
     def images_of(
-        self, X: Any, concepts: str | Sequence[str] | None = None, *, top: int = 9
+        self, X: Any, concepts: str | Sequence[str] | None = None, *, top: int = 9, borderline: bool = False
     ) -> dict[str, tuple[ImageActivation, ...]]:
-        """For each of these concepts (None: all), the rows of X that show it most."""
+        """For each of these concepts (None: all), the rows of X that show it most; or, `borderline`, only just."""
         names = [concepts] if isinstance(concepts, str) else self.names if concepts is None else concepts
         columns = np.array([self.row(name) for name in names], dtype=np.int64)
-        shown = top_images(self._codes(X), columns=columns, top=top)
+        shown = top_images(self._codes(X), columns=columns, top=top, least=borderline)
         return {self.names[column]: rows for column, rows in zip(columns, shown, strict=True)}
 
     def audit(self, X: Any = None, *, neighbours: int = 5, images: int = 5) -> Audit:

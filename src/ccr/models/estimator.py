@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
 
 from ccr.core.explain import Explanation
 from ccr.errors import CCRError, FormatError
+from ccr.models.labels import as_labels, labels_of
 from ccr.models.linear_model import LinearModel
 from ccr.models.unfitted import NotFittedError
 
@@ -89,8 +90,16 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self.fitted().encode(X)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Logits (m, classes): intercept plus the sum of contributions."""
-        return self.fitted().logits(X)
+        """Logits (m, classes): intercept plus the sum of contributions. Of two classes, as scikit-learn wants it, how
+        far the second's logit is above the first's (m,)."""
+        logits = self.fitted().logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any | None = None) -> float:
+        """Share of the rows of X (m, d) whose prediction is their label y (m,); a store brings its own labels."""
+        predicted = self.predict(X)
+        right = predicted == as_labels(labels_of(X, y), len(predicted))
+        return float(np.average(right, weights=sample_weight))
 
     def explain(self, x: Any) -> Explanation:
         """Why the embedding x (d,) is predicted as it is."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 
+from ccr.core.checks import is_number
 from ccr.core.space import Space
 from ccr.errors import CCRError
 from ccr.texts import check_name
@@ -49,15 +52,20 @@ def as_labels(y: Any, m: int) -> np.ndarray:
     if len(labels) != m:
         raise CCRError(f"there must be one label for each row of X, got {len(labels)} labels for {m} rows")
     if labels.dtype == object:
-        kinds = {type(label).__name__ for label in labels}
-        if kinds != {"str"}:
-            raise CCRError(f"labels must be all of one kind, got {', '.join(sorted(kinds))}: make them texts")
-        labels = labels.astype(str)
+        labels = _of_one_kind(labels)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise CCRError("labels must not be missing, got NaN or infinity: drop those images")
     if labels.dtype.kind not in "Ufiub":
         raise CCRError(f"labels must be texts, numbers or booleans, got {labels.dtype}")
     return labels
+
+
+def _of_one_kind(labels: np.ndarray) -> np.ndarray:
+    """Labels in an array of objects, as data frames hold them, as an array of their own kind."""
+    if not any(all(isinstance(label, kind) for label in labels) for kind in (str, np.bool_, Real)):
+        kinds = {type(label).__name__ for label in labels}
+        raise CCRError(f"labels must be all of one kind, got {', '.join(sorted(kinds))}: make them texts")
+    return np.array(labels.tolist())
 
 
 def number_labels(y: Any, m: int) -> Labels:
@@ -99,22 +107,53 @@ def training_weights(labels: Labels, *, class_weight: ClassWeight, sample_weight
     if class_weight is None and sample_weight is None:
         return None
     m = len(labels.y)
-    weight = np.ones(m) if sample_weight is None else np.asarray(sample_weight, np.float64)
-    if weight.shape != (m,) or not np.isfinite(weight).all() or (weight < 0).any() or weight.sum() == 0:
-        raise CCRError(f"sample_weight must be {m} finite numbers >= 0, not all zero, got shape {weight.shape}")
+    weight = np.ones(m) if sample_weight is None else _sample_weights(sample_weight, m)
     if class_weight is not None:
-        try:
-            by_class = compute_class_weight(class_weight, classes=labels.classes, y=labels.classes[labels.y])
-        except ValueError as error:
-            raise CCRError(f'class_weight must be None, "balanced" or {{class: weight}}: {error}') from None
-        weight = weight * by_class[labels.y]
-    return (weight / weight.mean()).astype(np.float32)
+        weight = weight * _class_weights(class_weight, labels)[labels.y]
+    with np.errstate(over="ignore"):
+        total = weight.sum()
+    if not 0 < total < np.inf:
+        raise CCRError(f"weights must have a finite sum above 0, got {total}: divide them by their largest")
+    return (weight / (total / m)).astype(np.float32)
+
+
+def _sample_weights(given: Any, m: int) -> np.ndarray:
+    try:
+        weight = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise CCRError(f"sample_weight must be {m} numbers, got {type(given).__name__}: {error}") from None
+    if weight.shape != (m,):
+        raise CCRError(f"sample_weight must be {m} numbers, one for each image, got shape {weight.shape}")
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if len(bad):
+        raise CCRError(
+            f"sample_weight must be finite numbers >= 0, got {weight[bad[0]]} in row {bad[0]}: drop that row"
+        )
+    if not weight.any():
+        raise CCRError("sample_weight must be above 0 for some images, got only zeros: None counts each image once")
+    return weight
+
+
+def _class_weights(given: ClassWeight, labels: Labels) -> np.ndarray:
+    """The weight of each class (C,)."""
+    try:
+        weight = compute_class_weight(given, classes=labels.classes, y=labels.classes[labels.y])
+    except (TypeError, ValueError) as error:
+        raise CCRError(f'class_weight must be None, "balanced" or {{class: weight}}: {error}') from None
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
+    if len(bad):
+        name = labels.classes[bad[0]].item()
+        raise CCRError(
+            f"class_weight must be finite numbers > 0, got {weight[bad[0]]} for {name!r}: drop the images of a class "
+            "that shall not count"
+        )
+    return weight
 
 
 def validation_rows(labels: Labels, fraction: float, *, seed: int, most: int) -> np.ndarray:
     """Rows to hold out: about `fraction` of every class, in all at most `most`, never the whole of a class."""
-    if not 0 <= fraction < 1:
-        raise CCRError(f"validation_fraction must be in [0, 1), got {fraction}: 0.1 holds out a tenth")
+    if not (is_number(fraction) and 0 <= fraction < 1):
+        raise CCRError(f"validation_fraction must be in [0, 1), got {fraction!r}: 0.1 holds out a tenth")
     fraction = min(fraction, most / len(labels.y))
     rng = np.random.default_rng([seed, 0x5EED])
     order = rng.permutation(len(labels.y))
@@ -125,6 +164,17 @@ def validation_rows(labels: Labels, fraction: float, *, seed: int, most: int) ->
     # Random rounding, so that classes of three images still give one now and then.
     quota = np.minimum(np.floor(counts * fraction + rng.random(len(counts))), np.maximum(counts - 1, 0))
     return np.sort(sorted_order[rank < np.repeat(quota, counts)])
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from scikit-learn's `random_state`: None, a whole number or a RandomState."""
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except (TypeError, ValueError):
+        raise CCRError(
+            f"random_state must be None, a RandomState or a whole number from 0 to 2**32 - 1, got {random_state!r}: "
+            "the same number gives the same model"
+        ) from None
 
 
 def held_out(

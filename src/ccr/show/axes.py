@@ -34,3 +34,9 @@ def set_title(axes: Axes, text: str, size: int = 11) -> None:
 def annotate_right(axes: Axes, x: float, row: float, text: str) -> None:
     """A small text to the right of a point."""
     axes.annotate(text, (x, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+
+
+def annotate_below(axes: Axes, x: float, y: float, text: str) -> None:
+    """A small text below a point, to its right."""
+    options = {"textcoords": "offset points", "fontsize": 8, "parse_math": False}
+    axes.annotate(text, (x, y), xytext=(7, -10), **options)  # type: ignore[arg-type]

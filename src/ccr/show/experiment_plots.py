@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from ccr.core.geometry import coherence, unit_rows
 from ccr.errors import CCRError
-from ccr.show.axes import label_axes
-from ccr.show.style import AGAINST, COLOURS, INK, NEUTRAL
+from ccr.show.axes import annotate_below, label_axes
+from ccr.show.style import AGAINST, COLOURS, INK, NEUTRAL, shortened
 from ccr.study.experiments.curves import Curve, SweepPoint
 from ccr.study.experiments.settings import EITHER
 from ccr.study.experiments.sweep import Outcome, Sweep
@@ -23,6 +23,8 @@ from ccr.study.experiments.sweep import Outcome, Sweep
 MOST_ROWS = 256
 #: One shape per bound, dispersion and centring; after the last they begin again.
 SHAPES = "osD^vPX"
+#: Points of the front that are named.
+MOST_LABELS = 10
 
 
 def training_figure(curves: Sequence[Curve]) -> Figure:
@@ -86,8 +88,8 @@ def fixed_lambda_figures(
 def sweep_pareto(results: Sweep, *, chosen: Outcome | None = None) -> Figure:
     """Accuracy against length, coloured by fidelity: on validation with its front, and on test.
 
-    The line joins the settings that nothing beats on validation. A ring marks the `chosen` setting in both panels;
-    with several seeds, bars go from the worst to the best.
+    The line joins the settings that nothing beats on validation, which are named. A ring marks the `chosen` setting in
+    both panels; with several seeds, bars go from the worst to the best.
     """
     if not results.outcomes:
         raise CCRError("a Pareto figure needs at least one finished setting, got none: see why they failed")
@@ -101,6 +103,9 @@ def sweep_pareto(results: Sweep, *, chosen: Outcome | None = None) -> Figure:
         for number, kind in enumerate(kinds):
             alike = [outcome for outcome in results.outcomes if _kind(outcome) == kind]
             dots = _dots(axes, alike, split, number, float(least))
+        for outcome in results.front()[:MOST_LABELS]:
+            label = shortened(outcome.setting.described(results.varied()), 44)
+            annotate_below(axes, *_point(outcome, split), label)
         if chosen is not None:
             axes.plot(*_point(chosen, split), "o", markersize=15, mfc="none", mec=AGAINST, mew=2, zorder=4)
         axes.set_title(f"{split}, {results.images[split]} images", loc="left", fontsize=11)

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 
 from ccr.core.explain import Audit, CarryingConcept, ClassView, Coactivation, ConceptDrift, Contrast, ModelView
 from ccr.errors import CCRError
-from ccr.show.axes import annotate_right, label_axes, name_rows, set_title
+from ccr.show.axes import annotate_below, annotate_right, label_axes, name_rows, set_title
 from ccr.show.style import AGAINST, COLOURS, FOR, INK, NEUTRAL, shortened, signed_name
+from ccr.show.sums import sum_rows
 
 MARKERS = "osD^vP"
 #: A heat map with more rows than this shows those with most to see.
@@ -30,13 +31,9 @@ class ParetoPoint(NamedTuple):
 
 def contrast_bars(contrast: Contrast, *, top: int = 12) -> Figure:
     """Why one class and not the other: the part of the `top` concepts in the difference of their logits."""
-    rows = [("bias", contrast.bias)]
-    rows += [(signed_name(term), term.contribution) for term in contrast.contributions[:top]]
-    rest = contrast.contributions[top:]
-    if rest:
-        rows.append((f"{len(rest)} others", sum(term.contribution for term in rest)))
+    rows = sum_rows(contrast.bias, contrast.contributions, top)
     figure, axes = _tall(len(rows))
-    _signed(axes, [shortened(name) for name, _ in rows], [value for _, value in rows])
+    _signed(axes, [shortened(row.name) for row in rows], [row.value for row in rows])
     axes.set_xlabel("part of the difference of logits")
     classes = f"{shortened(contrast.prediction)} rather than {shortened(contrast.other)}"
     set_title(axes, f"{classes}\ntogether {contrast.difference:+.2f}")
@@ -58,28 +55,25 @@ def class_view(view: ClassView, *, top: int = 10) -> Figure:
 
 
 def drift(audit: Audit, *, top: int = 25, least: float | None = None) -> Figure:
-    """Fidelity of concepts: all of them as a histogram, the first `top` of the audit by name, flagged ones marked, with
-    the images that each gained and lost.
+    """Fidelity of concepts: all of them as a histogram, the first `top` of the audit by name, flagged ones marked,
+    beside the images that each kept, gained and lost.
 
     `least`, in [0, 1], is drawn as the bound that they were refined within; None: there was none.
     """
     known = [item for item in audit.concepts if item.fidelity is not None]
     if not known:
         raise CCRError("this audit knows no fidelity: make it with data, as in model.audit(X)")
-    shown = known[:top]
-    figure = Figure(figsize=(8, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
-    above, below = figure.subplots(2, 1, height_ratios=[1.3, 0.3 * max(len(shown), 3) + 0.6])
+    shown, seen = known[:top], known[0].overlap is not None
+    figure = Figure(figsize=(9 if seen else 7, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
+    grid = figure.add_gridspec(
+        2, 2 if seen else 1, height_ratios=[1.3, 0.3 * max(len(shown), 3) + 0.6], width_ratios=[1, 1] if seen else [1]
+    )
+    above, below = figure.add_subplot(grid[0, :]), figure.add_subplot(grid[1, 0])
     _fidelities(above, known, least)
     set_title(above, f"{len(audit.flagged)} of {len(audit.concepts)} concepts flagged")
-    for row, item in enumerate(shown):
-        colour = AGAINST if item.flagged else FOR
-        below.plot([0, item.fidelity or 0.0], [row, row], color=colour, linewidth=1.2)
-        below.plot(item.fidelity or 0.0, row, "D" if item.flagged else "o", color=colour, markersize=6)
-        annotate_right(below, max(item.fidelity or 0.0, 0.0), row, _drift_note(item))
-    name_rows(below, [shortened(item.concept) for item in shown])
-    below.set_xlabel("fidelity (orange diamonds: flagged)")
-    below.set_xlim(min(0.0, shown[0].fidelity or 0.0), 1.55)
-    below.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    _lost_fidelity(below, shown, least)
+    if seen:
+        _images_kept(figure.add_subplot(grid[1, 1]), shown)
     return figure
 
 
@@ -141,14 +135,7 @@ def pareto(points: Sequence[ParetoPoint]) -> Figure:
         zorder=2,
     )
     for point in points if len(points) <= 12 else best[:12]:
-        axes.annotate(
-            shortened(point.name, 28),
-            (point.length, 100 * point.accuracy),
-            xytext=(7, -10),
-            textcoords="offset points",
-            fontsize=8,
-            parse_math=False,
-        )
+        annotate_below(axes, point.length, 100 * point.accuracy, shortened(point.name, 28))
     figure.colorbar(dots, ax=axes, label="mean deviation of the concepts")
     axes.margins(0.12)
     label_axes(axes, "concepts per image", "accuracy, %")
@@ -239,16 +226,47 @@ def _fidelities(axes: Axes, concepts: Sequence[ConceptDrift], least: float | Non
     values = [[item.fidelity or 0.0 for item in concepts if item.flagged is kind] for kind in (False, True)]
     lowest = min(value for kind in values for value in kind)
     axes.hist(values, bins=np.linspace(min(lowest, 0.95), 1, 31).tolist(), stacked=True, color=[FOR, AGAINST])
-    if least:
-        axes.axvline(least, color=INK, linestyle="--", linewidth=1)
-    edge = f"; dashed: {least:g}, held to in the shrunk metric of the training images" if least else ""
+    _bound(axes, least)
+    edge = f"; dashed: {least:g}, their bound on training images" if least else ""
     label_axes(axes, f"fidelity of all {len(concepts)} concepts{edge}", "concepts")
 
 
-def _drift_note(item: ConceptDrift) -> str:
-    if item.overlap is None:
-        return f"{item.fidelity:.2f}"
-    return f"{item.fidelity:.2f}, {item.active_after} images: {item.gained} gained, {item.lost} lost"
+def _bound(axes: Axes, least: float | None) -> None:
+    if least:
+        axes.axvline(least, color=INK, linestyle="--", linewidth=1)
+
+
+def _lost_fidelity(axes: Axes, concepts: Sequence[ConceptDrift], least: float | None) -> None:
+    """How far each concept is from 1, where it sees exactly what its text sees."""
+    _bound(axes, least)
+    for row, item in enumerate(concepts):
+        colour, value = AGAINST if item.flagged else FOR, item.fidelity or 0.0
+        axes.plot([value, 1], [row, row], color=colour, linewidth=1.2)
+        axes.plot(value, row, "D" if item.flagged else "o", color=colour, markersize=6)
+        annotate_right(axes, 1, row, f"{value:.2f}")
+    name_rows(axes, [shortened(item.concept) for item in concepts])
+    axes.set_xlabel("fidelity (orange diamonds: flagged)")
+    lowest = min([0.95, least or 0.95, *(item.fidelity or 0.0 for item in concepts)])
+    axes.set_xlim(lowest - 0.05 * (1 - lowest), 1 + 0.15 * (1 - lowest))
+
+
+def _images_kept(axes: Axes, concepts: Sequence[ConceptDrift]) -> None:
+    """Of the images that show each concept by the model or by its text: those by both, by one of them alone."""
+    shown, gained, lost = np.array(
+        [(item.active_after or 0, item.gained or 0, item.lost or 0) for item in concepts], np.float64
+    ).T
+    parts = {
+        "by both": (FOR, shown - gained),
+        "gained: by the model alone": (COLOURS[2], gained),
+        "lost: by its text alone": (NEUTRAL, lost),
+    }
+    left = np.zeros(len(concepts))
+    for name, (colour, counts) in parts.items():
+        axes.barh(range(len(concepts)), counts, left=left, color=colour, height=0.7, label=name)
+        left += counts
+    name_rows(axes, [""] * len(concepts))
+    axes.set_xlabel("images that show it")
+    axes.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=0.8)
 
 
 def _tall(rows: int) -> tuple[Figure, Axes]:

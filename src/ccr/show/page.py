@@ -11,14 +11,15 @@ from typing import Any
 from PIL import Image
 
 from ccr.core.explain import Contrast, Contribution, Explanation
-from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, signed_name
+from ccr.show.style import AGAINST, FOR, INK, NEUTRAL
+from ccr.show.sums import SumRow, sum_rows
 
 #: A page may show what is in it, and do nothing else.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = f"""
 :root {{ --for: {FOR}; --against: {AGAINST}; --ink: {INK}; --muted: #666; --line: #ddd; }}
 * {{ box-sizing: border-box; }}
-body {{ font: 16px/1.45 system-ui, sans-serif; color: var(--ink); margin: 0 auto; max-width: 1080px; padding: 1rem; }}
+body {{ font: 16px/1.45 system-ui, sans-serif; color: var(--ink); margin: 0 auto; max-width: 92rem; padding: 1rem; }}
 h1 {{ font-size: 1.6rem; margin: .5rem 0; }} h2 {{ font-size: 1.2rem; margin: 2rem 0 .5rem; }}
 p {{ max-width: 46rem; }} code {{ background: #f3f3f3; padding: 0 .2em; overflow-wrap: anywhere; }}
 table {{ border-collapse: collapse; }} .wide {{ overflow-x: auto; }}
@@ -27,16 +28,17 @@ th:first-child, td:first-child {{ text-align: left; }}
 .cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: 1rem; }}
 .card {{ border: 1px solid var(--line); border-radius: 8px; padding: .7rem; min-width: 0; }}
 .card img {{ width: 100%; max-width: 230px; border-radius: 4px; display: block; }}
-.card.big {{ display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 290px), 1fr)); }}
+.card.big {{ margin: 1rem 0; display: grid; gap: 1rem 2rem; }}
+.card.big {{ grid-template-columns: repeat(auto-fit, minmax(min(100%, 290px), 1fr)); }}
 .card.big img {{ max-width: 380px; }}
 .verdict {{ font-weight: 600; overflow-wrap: anywhere; }}
 .wrong {{ color: var(--against); }} .right {{ color: var(--for); }}
-.term {{ display: grid; grid-template-columns: minmax(0, 1fr) 5.5rem 3.6rem; gap: .4rem; align-items: center; }}
-.term {{ font-size: .86rem; }}
-.term .name {{ overflow: hidden; text-overflow: ellipsis; white-space: nowrap; unicode-bidi: isolate; }}
+.terms {{ display: grid; grid-template-columns: minmax(0, max-content) minmax(4.5rem, 1fr) max-content; }}
+.terms {{ gap: .1rem .5rem; align-items: center; font-size: .86rem; line-height: 1.3; }} .term {{ display: contents; }}
+.term .name {{ overflow-wrap: anywhere; unicode-bidi: isolate; }}
 .term .sum {{ text-align: right; font-variant-numeric: tabular-nums; }}
-.track {{ position: relative; height: .8rem; }}
-.track {{ background: linear-gradient({NEUTRAL}, {NEUTRAL}) center/1px 100% no-repeat; }}
+.track {{ position: relative; height: .8rem; max-width: 22rem; }}
+.track {{ background: linear-gradient({NEUTRAL}, {NEUTRAL}) var(--zero) 0/1px 100% no-repeat; }}
 .bar {{ position: absolute; top: 0; height: 100%; }}
 .muted {{ color: var(--muted); font-size: .86rem; overflow-wrap: anywhere; }}
 td {{ overflow-wrap: anywhere; vertical-align: top; font-variant-numeric: tabular-nums; }}
@@ -46,8 +48,8 @@ td:not(.text):not(:first-child) {{ white-space: nowrap; }}
 .strip {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(46%, 130px), 1fr)); gap: .7rem; }}
 .strip {{ margin: .5rem 0; }}
 .strip figure {{ margin: 0; min-width: 0; }} .strip img {{ width: 100%; max-width: 160px; border-radius: 4px; }}
-.strip img {{ aspect-ratio: 1; object-fit: cover; display: block; }} .columns .term {{ font-size: .9rem; }}
-.columns .term {{ grid-template-columns: minmax(0, 1fr) 9rem 3.6rem; }}
+.strip img {{ aspect-ratio: 1; object-fit: cover; display: block; }}
+.strip.tiny {{ grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .3rem; }} .card h4 {{ margin: 0 0 .3rem; }}
 h4 {{ margin: 1rem 0 .2rem; overflow-wrap: anywhere; }}
 .strip figcaption {{ font-size: .8rem; color: var(--muted); overflow-wrap: anywhere; line-height: 1.25; }}
 .no-image {{ border: 1px dashed var(--line); border-radius: 4px; padding: 1.2rem .4rem; max-width: 230px; }}
@@ -55,10 +57,18 @@ h4 {{ margin: 1rem 0 .2rem; overflow-wrap: anywhere; }}
 .columns {{ display: grid; gap: .5rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); }}
 .columns > * {{ min-width: 0; }} .columns h4 {{ margin: .3rem 0; font-size: .9rem; overflow-wrap: anywhere; }}
 summary {{ cursor: pointer; overflow-wrap: anywhere; }} details.class {{ border-top: 1px solid var(--line); }}
-details.class > summary {{ font-weight: 600; padding: .6rem 0; }} .card details {{ margin-top: .4rem; }}
+:is(.class, .photos) > summary {{ font-weight: 600; padding: .6rem 0; }} .card details {{ margin-top: .4rem; }}
 .card summary {{ font-size: .86rem; color: var(--muted); }}
 nav a {{ margin-right: 1rem; white-space: nowrap; }} a {{ color: var(--for); }} bdi {{ overflow-wrap: anywhere; }}
 .big-number {{ font-size: 2.2rem; font-weight: 650; line-height: 1.1; }}
+@media (max-width: 600px) {{
+  table, tbody {{ display: block; }} thead {{ display: none; }}
+  tr {{ display: block; padding: .35rem 0; border-bottom: 1px solid var(--line); }}
+  td {{ display: inline-block; border: 0; padding: 0 .9rem 0 0; min-width: 0; }}
+  td.text {{ display: inline; padding: 0 .9rem 0 0; }}
+  td:first-child {{ display: block; font-weight: 600; }} td:empty {{ display: none; }}
+  td:not(:first-child)::before {{ content: attr(data-label) " "; color: var(--muted); font-size: .86rem; }}
+}}
 """
 
 
@@ -80,11 +90,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Collec
 
 
 def table_of_html(header: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Collection[int] = ()) -> str:
-    """The same with cells that are HTML already."""
+    """The same with cells that are HTML already. On a narrow screen a row is a paragraph, each cell after its
+    heading."""
     kinds = [' class="text"' if column in texts else "" for column in range(len(header))]
+    labels = [f' data-label="{escape(cell)}"' if cell else "" for cell in header]
     head = "".join(f"<th{kind}>{escape(cell)}</th>" for cell, kind in zip(header, kinds, strict=True))
     lines = "".join(
-        "<tr>" + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{kind}{label}>{cell}</td>" for cell, kind, label in zip(row, kinds, labels, strict=True))
+        + "</tr>"
         for row in rows
     )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
@@ -134,7 +148,7 @@ def explanation_card(
     image : the image, or HTML that stands for it.
     truth : the true class; None: the verdict says nothing about it.
     against : why the predicted class and not another.
-    caption : text below everything.
+    caption : text below the image.
     more : HTML to put below the sum.
     top : concepts shown by name, at least 1; the others are summed.
     big : a card over the full width.
@@ -144,12 +158,10 @@ def explanation_card(
         f'<div class="muted">bias and {len(explanation.contributions)} concepts add up to {explanation.logit:.2f}</div>'
     )
     sums += more
-    parts = [image if isinstance(image, str) else thumbnail(image, 460 if big else 230)] if image is not None else []
-    parts.append(f"<div>{''.join(sums)}</div>")
-    if against is not None:
-        parts.append(f"<div>{contrast(against, top)}</div>")
-    if caption:
-        parts.append(f'<div class="muted">{escape(caption)}</div>')
+    seen = [] if image is None else [image if isinstance(image, str) else thumbnail(image, 460 if big else 230)]
+    seen += [f'<div class="muted">{escape(caption)}</div>'] if caption else []
+    parts = ["".join(sums), *([] if against is None else [contrast(against, top)])]
+    parts = [f"<div>{part}</div>" for part in (["".join(seen), *parts] if seen else parts)]
     return f'<section class="card{" big" if big else ""}">' + "\n".join(parts) + "</section>"
 
 
@@ -172,31 +184,32 @@ def verdict(explanation: Explanation, truth: Any | None) -> str:
 
 def terms(bias: float, contributions: Sequence[Contribution], top: int) -> str:
     """A sum as bars: bias, the largest contributions, the others."""
-    shown = [("bias", bias, "the same for every image")]
-    shown += [
-        (signed_name(term), term.contribution, f"code {term.code:.3f} x weight {term.weight:.3f}")
-        for term in contributions[:top]
-    ]
-    rest = contributions[top:]
-    if rest:
-        shown.append(
-            (f"{len(rest)} other{'s' if len(rest) > 1 else ''}", sum(term.contribution for term in rest), "summed")
-        )
-    return bars(shown)
+    return bars([(row.name, row.value, _hint(row)) for row in sum_rows(bias, contributions, top)])
+
+
+def _hint(row: SumRow) -> str:
+    if row.term is None:
+        return "the same for every image" if row.name == "bias" else "summed"
+    return f"code {row.term.code:.3f} x weight {row.term.weight:.3f}"
 
 
 def bars(rows: Sequence[tuple[str, float, str]], *, scale: float = 0.0) -> str:
     """Signed bars on one scale: (name, value, what to say when the pointer rests on it).
 
-    The longest bar is the largest value, or `scale` if that is larger.
+    They begin beside their names, at a line for zero as far from there as the longest bar to its left needs. The
+    longest bar is the largest value, or `scale` if that is larger.
     """
-    largest = max([scale, *(abs(value) for _, value, _ in rows)]) or 1.0
-    return "".join(_bar(label, value, hint, largest) for label, value, hint in rows)
+    values = [value for _, value, _ in rows]
+    low, high = min([0.0, *values]), max([0.0, *values])
+    wide = max(high - low, scale) or 1.0
+    zero = 100 * (wide if low < high == 0.0 else abs(low)) / wide
+    lines = "".join(_bar(label, value, hint, zero, wide) for label, value, hint in rows)
+    return f'<div class="terms" style="--zero:{zero:.1f}%">{lines}</div>'
 
 
-def _bar(label: str, value: float, hint: str, largest: float) -> str:
-    width = 50 * abs(value) / largest
-    left, colour = (50.0, FOR) if value >= 0 else (50.0 - width, AGAINST)
+def _bar(label: str, value: float, hint: str, zero: float, wide: float) -> str:
+    width = 100 * abs(value) / wide
+    left, colour = (zero, FOR) if value >= 0 else (zero - width, AGAINST)
     return (
         f'<div class="term" title="{escape(label)}: {escape(hint)}"><span class="name">{escape(label)}</span>'
         f'<span class="track"><span class="bar" style="left:{left:.1f}%;width:{width:.1f}%;background:{colour}"></span>'

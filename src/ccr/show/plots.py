@@ -12,39 +12,55 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ccr.core.explain import Contrast, Explanation
-from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, shortened, signed_name
+from ccr.show.axes import annotate_right
+from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, shortened
+from ccr.show.sums import SumRow, sum_rows
+
+#: Characters of a name in a picture that grows with its names.
+LONGEST = 70
 
 
-def explanation(explained: Explanation, image: Any | None = None, *, top: int = 10, truth: Any | None = None) -> Figure:
-    """The paper's picture of a prediction: the image, its `top` largest code entries, and those concepts' weights for
-    the predicted class. Blue speaks for the class, orange against it."""
-    terms = sorted(explained.contributions, key=lambda term: -abs(term.code))[:top]
-    panels = [0.9, 1.0, 1.0] if image is not None else [1.0, 1.0]
-    figure = Figure(figsize=(3.6 * sum(panels) + 1.6, 1.4 + 0.3 * max(len(terms), 4)), layout="constrained")
-    axes = figure.subplots(1, len(panels), width_ratios=panels, squeeze=False)[0]
-    figure.suptitle(_headline(explained, truth), color=INK, fontsize=12, x=0.01, ha="left")
+def explanation(
+    explained: Explanation,
+    image: Any | None = None,
+    *,
+    against: Contrast | None = None,
+    top: int = 10,
+    truth: Any | None = None,
+) -> Figure:
+    """A prediction: the image, and the sum that made it: contribution = code x weight, largest effect first; below, why
+    the class and not the one that it is `against`. Blue speaks for the class, orange against it."""
+    sums: list[tuple[str, str, list[SumRow]]] = [
+        (_headline(explained, truth), "weight", sum_rows(explained.bias, explained.contributions, top))
+    ]
+    if against is not None:
+        title = f"{shortened(against.prediction)} rather than {shortened(against.other)}, {against.difference:+.2f}"
+        sums.append((title, "difference of weights", sum_rows(against.bias, against.contributions, top)))
+    longest = max(len(shortened(row.name, LONGEST)) for _, _, rows in sums for row in rows)
+    heights = [1.1 + 0.3 * max(len(rows), 4) for _, _, rows in sums]
+    width = (3.3 if image is not None else 0.0) + 0.085 * longest + 7.0
+    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+    beside: Any = figure
     if image is not None:
-        axes[0].imshow(np.asarray(image))
-        axes[0].set_axis_off()
-    colours = [FOR if term.contribution >= 0 else AGAINST for term in terms]
-    names = [shortened(signed_name(term)) for term in terms]
-    _bars(axes[-2], names, [term.code for term in terms], colours, "code")
-    _bars(axes[-1], [""] * len(terms), [term.weight for term in terms], colours, "weight for the class")
+        halves: Any = figure.subfigures(1, 2, width_ratios=[3.3, width - 3.3])
+        beside, axes = halves[1], halves[0].subplots()
+        axes.imshow(np.asarray(image))
+        axes.set_axis_off()
+    parts = np.atleast_1d(np.asarray(beside.subfigures(len(sums), 1, height_ratios=heights)))
+    for part, (title, weight, rows) in zip(parts, sums, strict=True):
+        part.suptitle(title.replace("$", r"\$"), color=INK, fontsize=12, x=0.01, ha="left")
+        _sum_panels(part.subplots(1, 3, width_ratios=[1.3, 1, 1]), rows, weight)
     return figure
 
 
 def waterfall(explained: Explanation | Contrast, *, top: int = 12) -> Figure:
     """The sum, step by step: bias, the `top` largest contributions, the rest, and the logit they add up to."""
     total = explained.logit if isinstance(explained, Explanation) else explained.difference
-    steps: list[tuple[str, float]] = [("bias", explained.bias)]
-    steps += [(shortened(signed_name(term)), term.contribution) for term in explained.contributions[:top]]
-    rest = explained.contributions[top:]
-    if rest:
-        steps.append((f"{len(rest)} others", sum(term.contribution for term in rest)))
+    steps = sum_rows(explained.bias, explained.contributions, top)
     figure = Figure(figsize=(7.5, 1.2 + 0.3 * (len(steps) + 1)), layout="constrained")
     axes = figure.subplots()
     level = 0.0
-    for row, (_, size) in enumerate(steps):
+    for row, (_, size, _) in enumerate(steps):
         axes.barh(row, size, left=level, color=FOR if size >= 0 else AGAINST, height=0.7)
         axes.plot([level + size] * 2, [row - 0.4, row + 1.4], color=NEUTRAL, linewidth=0.8)
         axes.annotate(
@@ -53,7 +69,7 @@ def waterfall(explained: Explanation | Contrast, *, top: int = 12) -> Figure:
         level += size
     axes.barh(len(steps), total, color=INK, height=0.7)
     ending = "logit" if isinstance(explained, Explanation) else "difference of logits"
-    _names(axes, [name for name, _ in steps] + [ending])
+    _names(axes, [shortened(step.name) for step in steps] + [ending])
     axes.use_sticky_edges = False
     axes.margins(x=0.12)
     title = f"{shortened(explained.prediction)}" + (
@@ -73,20 +89,28 @@ def png(figure: Figure, *, dpi: int = 130) -> bytes:
 
 
 def _headline(explanation: Explanation, truth: Any | None) -> str:
-    text = f"{shortened(explanation.prediction)}, {explanation.probability:.0%}".replace("$", r"\$")
+    text = f"{shortened(explanation.prediction)}, {explanation.probability:.0%}"
     if truth is None:
         return text
-    return text + (
-        " (right)" if str(truth) == str(explanation.prediction) else f" (wrong: it is {shortened(truth)})"
-    ).replace("$", r"\$")
+    return text + (" (right)" if str(truth) == str(explanation.prediction) else f" (wrong: it is {shortened(truth)})")
 
 
-def _bars(axes: Axes, names: Sequence[str], values: Sequence[float], colours: Sequence[str], title: str) -> None:
-    axes.barh(range(len(values)), values, color=colours, height=0.7)
-    _names(axes, names)
-    axes.axvline(0.0, color=INK, linewidth=0.8)
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.margins(x=0.08)
+def _sum_panels(axes: Sequence[Axes], rows: Sequence[SumRow], weight: str) -> None:
+    """What each row adds, with its number at the bar; the code and the weight of those that are one concept."""
+    colours = [FOR if row.value >= 0 else AGAINST for row in rows]
+    panels = {
+        "contribution": [row.value for row in rows],
+        "code": [0.0 if row.term is None else row.term.code for row in rows],
+        weight: [0.0 if row.term is None else row.term.weight for row in rows],
+    }
+    for panel, (title, values) in zip(axes, panels.items(), strict=True):
+        panel.barh(range(len(rows)), values, color=colours, height=0.7)
+        _names(panel, [shortened(row.name, LONGEST) if panel is axes[0] else "" for row in rows])
+        panel.axvline(0.0, color=INK, linewidth=0.8)
+        panel.set_title(title, loc="left", fontsize=10)
+        panel.margins(x=0.2 if panel is axes[0] else 0.08)
+    for number, row in enumerate(rows):
+        annotate_right(axes[0], max(row.value, 0.0), number, f"{row.value:+.2f}")
 
 
 def _names(axes: Axes, names: Sequence[str]) -> None:

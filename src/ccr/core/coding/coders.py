@@ -3,13 +3,13 @@ docs/method.md)."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, Protocol, TypeGuard
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
+from ccr.core.checks import is_number
 from ccr.core.coding.codes import apply_rule
 from ccr.core.coding.lasso import LassoRule, calibrate_alpha
 from ccr.core.coding.pursuit import PursuitRule
@@ -43,6 +43,8 @@ class ScoreCoder(Coder, Protocol):
 
 def is_differentiable(coder: Coder) -> TypeGuard[ScoreCoder]:
     """Whether a dictionary can be refined through this coder."""
+    if not hasattr(coder, "differentiable"):
+        raise CCRError(f"coder must be one of this package, such as HardThreshold(length=12), got {coder!r}")
     return coder.differentiable
 
 
@@ -86,8 +88,8 @@ class HardThreshold(_FittedToX, BaseEstimator):
                 f"length={self.length}: length=12 asks for about 12 concepts per image"
             )
         if self.threshold is not None:
-            if not (math.isfinite(self.threshold) and self.threshold >= 0):
-                raise CCRError(f"threshold must be a number >= 0, got {self.threshold}: try length=12 instead")
+            if not (is_number(self.threshold) and self.threshold >= 0):
+                raise CCRError(f"threshold must be a number >= 0, got {self.threshold!r}: try length=12 instead")
             return ThresholdRule(float(self.threshold), positive)
         assert self.length is not None
         check_length(self.length, len(dictionary))
@@ -133,10 +135,10 @@ class OMP(_FittedToX, BaseEstimator):
         self.length = length
 
     def rule(self, X: Embeddings, dictionary: np.ndarray) -> PursuitRule:
-        if not 1 <= self.length <= len(dictionary) or int(self.length) != self.length:
+        if not (is_number(self.length) and 1 <= self.length <= len(dictionary) and int(self.length) == self.length):
             raise CCRError(
                 f"length must be a whole number between 1 and the number of concepts, {len(dictionary)}, got "
-                f"{self.length}: it is how many concepts explain an image at most; try 12"
+                f"{self.length!r}: it is how many concepts explain an image at most; try 12"
             )
         return PursuitRule(int(self.length), self._information)
 
@@ -175,8 +177,8 @@ class NonNegativeLasso(_FittedToX, BaseEstimator):
                 "length=12 asks for about 12 concepts per image"
             )
         if self.alpha is not None:
-            if not (math.isfinite(self.alpha) and self.alpha > 0):
-                raise CCRError(f"alpha must be a number > 0, got {self.alpha}: try length=12 instead")
+            if not (is_number(self.alpha) and self.alpha > 0):
+                raise CCRError(f"alpha must be a number > 0, got {self.alpha!r}: try length=12 instead")
             return LassoRule(float(self.alpha))
         assert self.length is not None
         check_length(self.length, len(dictionary))
@@ -184,8 +186,8 @@ class NonNegativeLasso(_FittedToX, BaseEstimator):
 
 
 def check_length(length: float, n: int) -> None:
-    if not 1 <= length <= n:
+    if not (is_number(length) and 1 <= length <= n):
         raise CCRError(
-            f"length must be between 1 and the number of concepts, {n}, got {length}: it is how many concepts explain "
-            "an image on average; try 12"
+            f"length must be between 1 and the number of concepts, {n}, got {length!r}: it is how many concepts "
+            "explain an image on average; try 12"
         )

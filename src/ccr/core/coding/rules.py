@@ -150,7 +150,7 @@ class ThresholdRule:
 
 @dataclass(frozen=True)
 class TopRule:
-    """Keep the `length` scores of largest absolute value in each row; zeros are never active."""
+    """Keep the `length` scores of largest absolute value in each row, of equals the first; zeros are never active."""
 
     length: int
 
@@ -167,9 +167,12 @@ class TopRule:
         return None
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        best = scores.abs().topk(self.length, dim=1).indices
-        chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
-        return chosen & (scores != 0)
+        size = scores.abs()
+        bound = size.topk(self.length, dim=1).values[:, -1:]
+        above, equal = size > bound, size == bound
+        # Of equals the first ones, as the kernels take them; topk takes any.
+        fits = equal & (equal.cumsum(dim=1) <= self.length - above.sum(dim=1, keepdim=True))
+        return (above | fits) & (scores != 0)
 
     def selection(self) -> Selection:
         return Selection(kernels.TOP, 0.0, self.length, self.length)

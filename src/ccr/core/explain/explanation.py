@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import softmax
 
+from ccr.core.concepts import unknown_concept
 from ccr.core.explain.comparison import Comparison, compare
 from ccr.core.explain.counterfactual import CodeChange, Counterfactual, fewest_removals, shifts, smallest_change
 from ccr.core.explain.intervention import Intervention
@@ -177,4 +178,4 @@ def _column(concepts: Sequence[str], name: str) -> int:
     for column, known in enumerate(concepts):
         if known == name:
             return column
-    raise CCRError(f"no concept is called {name!r}; there are {len(concepts)}, such as {concepts[0]!r}")
+    raise unknown_concept(name, concepts)

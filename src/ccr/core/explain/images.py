@@ -1,4 +1,4 @@
-"""For a concept, the images that show it most."""
+"""For a concept, the images that show it most, and those that show it only just."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ class ImageActivation:
 
 
 class TopCandidates:
-    """The `top` images of largest code, by size, for each of n columns, earlier rows first among equals.
+    """The `top` images of largest code, by size, or of the `least`, for each of n columns, earlier rows first among
+    equals.
 
     Holds at most n x top + MOST_WAITING candidates however many are added.
     """
 
-    def __init__(self, n: int, top: int) -> None:
-        self.n, self.top = n, top
+    def __init__(self, n: int, top: int, *, least: bool = False) -> None:
+        self.n, self.top, self.sign = n, top, 1 if least else -1
         self._kept = np.zeros(0, CANDIDATE)
         self._waiting: list[np.ndarray] = []
 
@@ -59,16 +60,16 @@ class TopCandidates:
 
     def _sort_out(self) -> None:
         entries = np.concatenate([self._kept, *self._waiting])
-        entries = entries[np.lexsort((entries["row"], -np.abs(entries["code"]), entries["column"]))]
+        entries = entries[np.lexsort((entries["row"], self.sign * np.abs(entries["code"]), entries["column"]))]
         rank = np.arange(len(entries)) - np.searchsorted(entries["column"], entries["column"])
         self._kept, self._waiting = entries[rank < self.top], []
 
 
 def top_images(
-    chunks: Iterable[sparse.csr_matrix], *, columns: np.ndarray, top: int = 9
+    chunks: Iterable[sparse.csr_matrix], *, columns: np.ndarray, top: int = 9, least: bool = False
 ) -> list[tuple[ImageActivation, ...]]:
-    """For each of these columns, the images with its `top` largest positive codes, out of one pass."""
-    best, done = TopCandidates(len(columns), top), 0
+    """For each of these columns, the images with its `top` largest, or `least`, positive codes, out of one pass."""
+    best, done = TopCandidates(len(columns), top, least=least), 0
     for codes in chunks:
         entries = codes[:, columns].tocoo()
         positive = entries.data > 0

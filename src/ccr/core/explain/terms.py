@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ccr.errors import CCRError
+from ccr.texts import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def position(classes: Sequence[Any], name: Any) -> int:
     names = [str(known) for known in classes]
     if str(name) not in names:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        raise CCRError(f"no class is called {name!r}; there are {len(names)}: {shown}")
+        raise CCRError(f"no class is called {name!r}{did_you_mean(name, names)}; there are {len(names)}: {shown}")
     return names.index(str(name))
 
 

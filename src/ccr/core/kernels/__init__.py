@@ -21,7 +21,7 @@ from ccr.core.kernels.plain.lasso import nonnegative_lasso
 from ccr.core.kernels.plain.pursuit import pursue, pursue_fast
 from ccr.core.kernels.plain.rows import NOT_FINITE, prepare_rows
 from ccr.core.kernels.plain.select import ONE_SIDED, TOP, TWO_SIDED
-from ccr.core.kernels.warm import warm_up
+from ccr.core.kernels.warm import warm_up, warm_up_before_timing
 
 #: The tier in use, "plain" or "x86", and what it has: whether it can compute scores in bytes first, a dictionary made
 #: ready for `code_rows` and for `Training`, and products of codes with the head.
@@ -59,4 +59,5 @@ __all__ = [
     "pursue",
     "pursue_fast",
     "warm_up",
+    "warm_up_before_timing",
 ]

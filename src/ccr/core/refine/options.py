@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from ccr.core.checks import is_number
 from ccr.errors import CCRError
 
 Optimizer = Literal["adaptive", "sgd"]
@@ -122,8 +123,8 @@ class Training:
 
 
 def _whole(name: str, value: int | None, meaning: str) -> None:
-    if value is not None and (value < 1 or int(value) != value):
-        raise CCRError(f"{name} must be a whole number >= 1 or None, got {value}: {meaning}")
+    if value is not None and not (is_number(value) and value >= 1 and int(value) == value):
+        raise CCRError(f"{name} must be a whole number >= 1 or None, got {value!r}: {meaning}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -132,10 +133,10 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _at_least_zero(name: str, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value >= 0):
-        raise CCRError(f"{name} must be a number >= 0, got {value}")
+    if value is not None and not (is_number(value) and value >= 0):
+        raise CCRError(f"{name} must be a number >= 0, got {value!r}")
 
 
 def _below_one(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise CCRError(f"{name} must be in [0, 1), got {value}")
+    if not (is_number(value) and 0 <= value < 1):
+        raise CCRError(f"{name} must be in [0, 1), got {value!r}")

@@ -106,7 +106,7 @@ class EmbeddingStore:
         """
         if isinstance(index, tuple):
             rows, columns = index
-            return self[rows][..., columns]
+            return self[rows] if columns is Ellipsis else self[rows][..., columns]
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if self._rows is None and step == 1 and start < stop:

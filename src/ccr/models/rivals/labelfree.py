@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 
 from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead, elastic_net_path
@@ -14,7 +13,7 @@ from ccr.core.inputs import Embeddings
 from ccr.core.space import Center, Space
 from ccr.errors import CCRError
 from ccr.models.estimator import FromModel
-from ccr.models.labels import Labels, as_labels, labels_of, number_labels, validation_rows
+from ccr.models.labels import Labels, as_labels, labels_of, number_labels, seed_of, validation_rows
 from ccr.models.rivals.base import Rival
 from ccr.models.rivals.concept_layer import ConceptLayer, Judge, Pairs, fit_concept_layer, validation_judge
 
@@ -97,7 +96,7 @@ class LabelFreeCBM(Rival):
         rows = Embeddings(X)
         rows.check_dimension(concepts.dimension)
         labels = number_labels(labels_of(X, y), len(rows))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         space = Space.fit(concepts.embeddings, X, center=self.center, dispersion=None)
         dictionary = torch.from_numpy(space.texts(concepts.embeddings))
         training = _pairs(space, X, features, dictionary)

@@ -1,4 +1,4 @@
-"""Concept sections of a report: drift audit, use, what is active together, edits."""
+"""Concept sections of a report: fidelity, use, what is active together, photos, edits."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.explain import Audit, Coactivation, ConceptDrift, ModelView
+from ccr.core.explain import Audit, Coactivation, ConceptDrift, ImageActivation, ModelView
 from ccr.core.explain.drift import FLAGS
+from ccr.models.concept_model import ConceptModel
 from ccr.show import model_plots, page, plots
-from ccr.show.report.pictures import Pictures
+from ccr.show.report.pictures import TINY, Pictures
 
 #: Concepts of the audit's table, and those whose images are shown.
 MOST_ROWS, MOST_STRIPS = 40, 6
-#: Images gained, and images lost, of such a concept.
+#: Images of a kind of such a concept: gained, lost; showing it most, borderline.
 EACH = 3
+#: Concepts with photos; those of more than so many are folded.
+MOST_PHOTOS, MOST_OPEN = 200, 24
 
 
 def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> list[str]:
@@ -80,6 +83,32 @@ def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:
     )
     idle = f'<p class="muted">Concepts that no image shows, or that have no weight ({len(unused)}): {names}{rest}.</p>'
     return [f'<div class="columns">{"".join(tables)}</div>', idle]
+
+
+def photo_sections(model: ConceptModel, rows: Any, view: ModelView, pictures: Pictures) -> list[str]:
+    """The photos of every concept that the model uses, most used first: those that show it most, and borderline ones,
+    which show it only just."""
+    uses = [use for use in view.use() if use.share > 0 and use.weight != 0]
+    shown = [use.concept for use in uses[:MOST_PHOTOS]]
+    most, least = (model.images_of(rows, shown, top=EACH, borderline=edge) for edge in (False, True))
+    cards = "".join(
+        f'<section class="card"><h4>{page.name(use.concept)} <span class="muted">in {use.share:.0%} of images</span>'
+        f"</h4>{_photos(most[use.concept], least[use.concept], pictures)}</section>"
+        for use in uses[:MOST_PHOTOS]
+    )
+    more = f"; {len(uses) - len(shown):,} that are used less have none here" if len(uses) > len(shown) else ""
+    summary = f"Photos of {len(shown)} concepts, most used first{more}"
+    return [page.details(summary, f'<div class="cards">{cards}</div>', opened=len(shown) <= MOST_OPEN, kind="photos")]
+
+
+def _photos(most: Sequence[ImageActivation], least: Sequence[ImageActivation], pictures: Pictures) -> str:
+    """Photos that show a concept most, and below others that show it only just."""
+    top = {image.row for image in most}
+    edge = [image for image in reversed(least) if image.row not in top]
+    strips = (("shows it most", most), ("borderline", edge))
+    return "".join(
+        pictures.strip([(image.row, f"{kind}, {image.code:.2f}") for image in images], TINY) for kind, images in strips
+    )
 
 
 def edit_section(edits: Sequence[Mapping[str, Any]]) -> list[str]:

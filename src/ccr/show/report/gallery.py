@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,24 +39,22 @@ def gallery_rows(
 
 
 def cards(
-    model: Measured,
     rows: Any,
     truth: np.ndarray,
-    chosen: list[int],
+    explained: Mapping[int, Explanation],
     *,
     view: ModelView,
     pictures: Pictures,
     baseline: Measured | None,
 ) -> Iterator[str]:
-    """One card per image: the sum, what would change it, and for mistakes why not the true class."""
-    for row in chosen:
-        explanation = model.model.explain(rows[row])
+    """One card per explained row: the sum, what would change it, and for mistakes why not the true class."""
+    for row, explanation in explained.items():
         more = [counterfactual(explanation.counterfactual())]
         if str(explanation.prediction) != str(truth[row]):
             more.append(_mistake(explanation.mistake(truth[row], view=view, top=5)))
         if baseline is not None:
             more.append(beside(baseline.model.explain(rows[row]), explanation, truth[row]))
-        caption = f"image {pictures.path(row)}"
+        caption = f"image {pictures.name(row)}"
         yield page.explanation_card(
             explanation, pictures.of(row), truth=truth[row], caption=caption, more=more, top=TOP
         )

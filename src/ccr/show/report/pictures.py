@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from pathlib import PureWindowsPath
 from typing import Any
 
 from ccr.errors import CCRError
 from ccr.show import page
 
 #: Widths of thumbnails, in pixels.
-CARD, SMALL = 230, 150
+CARD, SMALL, TINY = 230, 150, 110
 
 
 class Pictures:
@@ -36,21 +37,22 @@ class Pictures:
             self._made[row, size] = self._read(row, size)
         return self._made[row, size]
 
-    def path(self, row: int) -> str:
-        """What the image is called in its data set."""
+    def name(self, row: int) -> str:
+        """What the image is called: its file and the folder that it is in, which is often its class."""
         paths = getattr(self._rows, "paths", None)
-        return f"row {row}" if paths is None or paths[row] is None else str(paths[row])
+        if paths is None or paths[row] is None:
+            return f"row {row}"
+        return "/".join(part for part in PureWindowsPath(str(paths[row])).parts[-2:] if not part.endswith("\\"))
 
-    def strip(self, items: Sequence[tuple[int, str]]) -> str:
-        """Small images in a row, each with a caption that is HTML already."""
-        figures = [
-            f"<figure>{self.of(row, SMALL)}<figcaption>{caption}</figcaption></figure>" for row, caption in items
-        ]
-        return f'<div class="strip">{"".join(figures)}</div>' if figures else ""
+    def strip(self, items: Sequence[tuple[int, str]], size: int = SMALL) -> str:
+        """Small images in a row, or tiny ones three in a row, each with a caption that is HTML already."""
+        kind = "strip tiny" if size == TINY else "strip"
+        figures = [f"<figure>{self.of(row, size)}<figcaption>{caption}</figcaption></figure>" for row, caption in items]
+        return f'<div class="{kind}">{"".join(figures)}</div>' if figures else ""
 
     def _read(self, row: int, size: int) -> str:
         try:
             return page.thumbnail(self._rows.image(row), size)
         except (CCRError, OSError, AttributeError) as error:
             self._bad[row] = str(error)
-            return f'<div class="no-image">no image: {escape(self.path(row))}</div>'
+            return f'<div class="no-image">no image: {escape(self.name(row))}</div>'

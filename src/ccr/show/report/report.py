@@ -90,8 +90,11 @@ def _explained(
     truth, confidence = rows.y, _confidence(ours.model, rows)
     right = np.asarray(ours.predictions == truth)
     chosen = gallery.gallery_rows(truth, right, confidence, count=images, mistakes=mistakes_first)
-    shown = gallery.cards(ours, rows, truth, chosen, view=view, pictures=pictures, baseline=theirs)
-    predictions = [_how_chosen(chosen, right, mistakes_first), f'<div class="cards">{"".join(shown)}</div>']
+    explained = {row: ours.model.explain(rows[row]) for row in chosen}
+    shown = gallery.cards(rows, truth, explained, view=view, pictures=pictures, baseline=theirs)
+    signed = any(term.code < 0 for explanation in explained.values() for term in explanation.contributions)
+    how = _how_chosen(len(chosen), right, mistakes_first, signed=signed)
+    predictions = [how, f'<div class="cards">{"".join(shown)}</div>']
     tell(2, len(SECTIONS), "classes")
     sections = classes.class_sections(view, ours, theirs, truth, confidence, pictures)
     return {"gallery": predictions, "classes": [_confusion(view), *sections]}
@@ -102,6 +105,7 @@ def _concepts(ours: Measured, rows: Any, view: ModelView, pictures: Pictures, te
     tell(3, len(SECTIONS), "concepts")
     model = ours.model
     use = concepts.use_section(view, model.coactivation(rows, top=12))
+    use += concepts.photo_sections(model, rows, view, pictures)
     settings, edits = model.provenance.settings, model.provenance.edits
     least = chosen_fidelity(settings.get("radius"), settings.get("fidelity"))
     drift = concepts.drift_section(model.audit(rows), least=least, pictures=pictures)
@@ -118,12 +122,13 @@ def _bodies(parts: dict[str, list[str]]) -> list[str]:
     return [f'<h2 id="{key}">{SECTIONS[key]}</h2>\n' + "\n".join(body) for key, body in parts.items()]
 
 
-def _how_chosen(chosen: Sequence[int], right: np.ndarray, mistakes_first: bool) -> str:
+def _how_chosen(count: int, right: np.ndarray, mistakes_first: bool, *, signed: bool) -> str:
     how = "mistakes first, the surest of every class" if mistakes_first else "an even sample over the classes"
+    far = '; "not:" marks a concept that counts by being far from the image' if signed else ""
     return (
-        f"<p>{len(chosen)} of {len(right):,} images, {how}; {int((~right).sum()):,} of all are wrong. Every prediction "
+        f"<p>{count} of {len(right):,} images, {how}; {int((~right).sum()):,} of all are wrong. Every prediction "
         "is an exact sum: a bias and a contribution (code x weight) of each active concept. Blue speaks for the class, "
-        'orange against it; "not:" marks a concept that counts by being far from the image.</p>'
+        f"orange against it{far}.</p>"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from ccr.core.coding import HardThreshold, Sign
 from ccr.core.space import Angular, Dispersion, parse_dispersion
 from ccr.errors import CCRError
+from ccr.texts import did_you_mean
 
 #: What an axis may vary, with an example of each.
 AXES = {
@@ -108,7 +109,8 @@ def parse_axis(text: str) -> Axis:
     name, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or name not in AXES:
         raise CCRError(
-            f"an axis is NAME=VALUE,... with NAME one of {', '.join(AXES)}, got {text!r}: such as radius=0,0.1"
+            f"an axis is NAME=VALUE,... with NAME one of {', '.join(AXES)}, got {text!r}{did_you_mean(name, AXES)}: "
+            "such as radius=0,0.1"
         )
     words = [word.strip() for word in listed.split(",")]
     if "" in words:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ccr.core import kernels
 from ccr.core.concepts import Concepts
 from ccr.core.metrics import Evaluation, finite
 from ccr.errors import CCRError, WriteError
@@ -210,6 +211,7 @@ def _run(
 
 def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, announce: Callable[[str], None]) -> Run:
     train, val, test = (parts[name] for name in ("train", "validation", "test"))
+    kernels.warm_up_before_timing("training", "coding")
     start = time.perf_counter()
     model.fit(
         train.X,

@@ -78,8 +78,8 @@ def _fit_differences(d: int, rng: np.random.Generator) -> tuple[float, ...]:
     images = model.space_.images(X).take(np.arange(len(X))).numpy()
     twin = ConceptClassifier(model.initial_concepts_, **shared).fit(images, y)
     plain = ConceptClassifier(texts, **shared).fit(X - X.mean(axis=0), y)
-    logits = model.decision_function(X)
-    apart = [np.abs(other - logits).max() for other in (twin.decision_function(images), plain.decision_function(X))]
+    logits = model.model_.logits(X)
+    apart = [np.abs(other - logits).max() for other in (twin.model_.logits(images), plain.model_.logits(X))]
     moved = np.abs(twin.concepts_.embeddings - model.concepts_.embeddings).max()
     return float(moved), *(float(value / np.abs(logits).max()) for value in apart)
 

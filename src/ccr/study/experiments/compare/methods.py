@@ -20,6 +20,7 @@ from ccr.study.experiments.compare.converged import PENALTIES, converged_head
 from ccr.study.experiments.compare.task import Task
 from ccr.study.experiments.curves import UNBOUND
 from ccr.study.experiments.part import Part
+from ccr.texts import did_you_mean
 
 #: Of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
 DISPERSION = Symmetric(DEFAULT_STRENGTH)
@@ -67,7 +68,7 @@ def methods_named(names: Iterable[str] | None = None) -> tuple[Method, ...]:
     known = {method.name: method for method in METHODS}
     for name in wanted:
         if name not in known:
-            raise CCRError(f"there is no method {name!r}: choose from {', '.join(known)}")
+            raise CCRError(f"there is no method {name!r}{did_you_mean(name, known)}: choose from {', '.join(known)}")
     return tuple(method for method in METHODS if method.name in wanted)
 
 

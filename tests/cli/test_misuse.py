@@ -1,0 +1,91 @@
+"""What people type: numbers that are none and names that are nearly right get a sentence; many classes stay short."""
+
+# ruff: noqa: F811 - fixtures are imported
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ccr
+from ccr import ConceptClassifier, Concepts
+from ccr.cli.edit_options import read_pair
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError
+from ccr.study.experiments.compare import methods_named
+from ccr.study.experiments.settings import parse_axis
+from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
+from tests.conftest import Data
+from tests.data.helpers import write_store
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--seed", "-1", "greater than or equal to 0"),
+        ("--seed", "one", "--seed"),
+        ("--radius", "nan", "radius must be in [0, 2], got nan"),
+        ("--fidelity", "high", "--fidelity"),
+        ("--length", "nan", "length must be between 1 and"),
+        ("--threshold", "inf", "threshold must be a number >= 0, got inf"),
+        ("--device", "meta", "device must be"),
+        ("--epochs", "0", "greater than or equal to 1"),
+    ],
+)
+def test_numbers_that_are_none(
+    workspace: Path,
+    tmp_path: Path,
+    option: str,
+    value: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["fit", workspace / "store", "--concepts", workspace / "concepts.txt", "--out", tmp_path / "model"]
+    arguments += ["--encoder", f"hf:{workspace / 'clip'}", option, value]
+    assert exit_code(arguments, monkeypatch) in (1, 2)
+    assert said in " ".join(capfd.readouterr().err.replace("│", " ").split())
+    assert not (tmp_path / "model").exists()
+
+
+def test_names_that_are_nearly_right(digits: Data) -> None:
+    model = ConceptClassifier(digits.concepts, max_iter=2, random_state=0).fit(digits.X, digits.y)
+    wrong = {
+        "'stroke 7'": lambda: digits.concepts.index("Stroke  7"),
+        "'digit 3'": lambda: model.explain(digits.X[0]).contrast("digit3"),
+        "'stroke 2'": lambda: model.explain(digits.X[0]).intervene({"stroke_2": 0.0}),
+        "'label-free'": lambda: methods_named(["labelfree"]),
+        "'radius'": lambda: parse_axis("radios=0,0.1"),
+        "'stroke 1'": lambda: read_pair("--merge", "strok 1+stroke 2", "+", digits.concepts.names, None),
+    }
+    for meant, call in wrong.items():
+        with pytest.raises(CCRError, match=rf"did you mean {meant}\?"):
+            call()
+    with pytest.raises(CCRError, match="no concept is called 'zebra'; there are 40"):
+        digits.concepts.index("zebra")
+
+
+def test_eighty_classes_fit_a_screen(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y, centers = np.repeat(np.arange(80), 6), rng.normal(size=(80, 16))
+    X = centers[y] + rng.normal(size=(len(y), 16))
+    concepts = Concepts([f"concept {row}" for row in range(40)], rng.normal(size=(40, 16)))
+    write_store(tmp_path / "store", X, [f"class {number:02}" for number in y])
+    store = EmbeddingStore.open(tmp_path / "store")
+    ConceptClassifier(concepts, max_iter=5, random_state=0).fit(store).save(tmp_path / "model")
+    arguments = ["evaluate", tmp_path / "model", tmp_path / "store"]
+    few, every = (run(*arguments, *more).stdout for more in ([], ["--all"]))  # type: ignore[attr-defined]
+    assert len(re.findall(r"class \d\d", few)) == 10
+    assert len(re.findall(r"class \d\d", every)) == 80
+    worst = sorted(as_json(*arguments)["per_class"].values())[9]  # type: ignore[attr-defined]
+    assert all(float(share) <= 100 * worst + 0.1 for share in re.findall(r"class \d\d.*?([\d.]+)%", few))
+    arguments = ["edit", tmp_path / "model", "--out", tmp_path / "edited", "--suppress", "concept 1"]
+    few, every = (run(*arguments, "--store", tmp_path / "store", *more).stdout for more in ([], ["--all"]))  # type: ignore[attr-defined]
+    assert len(re.findall(r"class \d\d", few)) <= 10
+    assert len(re.findall(r"class \d\d", every)) == 80
+
+
+def test_the_version_is_said() -> None:
+    assert run("--version").stdout.strip() == f"ccr {ccr.__version__}"  # type: ignore[attr-defined]

@@ -1,0 +1,16 @@
+"""The seconds of a fit are those of the fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccr.core.kernels import warm
+from ccr.study.experiments.compare.usage import resource_usage
+
+
+def test_kernels_are_there_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_ready", set())
+    with resource_usage() as usage:
+        assert warm._ready == set(warm.GROUPS)
+        inside = usage.seconds
+    assert inside == 0.0 < usage.seconds
