@@ -13,8 +13,8 @@ SOURCE = Path(ccr.__file__).parent
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
     "": "errors progress interrupt isolated texts reading files core models data study show cli start",
-    "core": "checks devices threads geometry examples concepts kernels inputs space coding heads metrics quality refine "
-    "explain",
+    "core": "checks devices threads geometry examples concepts kernels inputs space coding heads metrics quality "
+    "refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step scoring training tier",
     "core/kernels/x86": "llvm arguments exponential tiles vectors rounding packing workspace score shared step "
