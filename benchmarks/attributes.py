@@ -28,11 +28,13 @@ from ccr.study.experiments.attributes import Truth, agreement_before_and_after, 
 #: Settings by name; codes are one-sided unless a `coder` says otherwise. The first row is what the others' truth is
 #: compared with.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "radius 0.1, both signs": {"radius": 0.1, "coder": {"sign": "both"}},
-    "radius 0.1": {"radius": 0.1},
+    "radius 0.1, both signs": {"radius": 0.1, "weights_per_class": None, "coder": {"sign": "both"}},
+    "radius 0.1": {"radius": 0.1, "weights_per_class": None},
     "the defaults": {"coder": {}},
-    **{f"fidelity {least:g}": {"fidelity": least} for least in (1.0, 0.98, 0.955, 0.875)},
-    "fidelity 0.875, 5 weights": {"fidelity": 0.875, "weights_per_class": 5},
+    **{
+        f"fidelity {least:g}, all weights": {"fidelity": least, "weights_per_class": None}
+        for least in (1.0, 0.955, 0.875)
+    },
 }
 POSITIVE = {"sign": "positive"}
 HEADINGS = (

@@ -25,6 +25,9 @@ from ccr.study.experiments.compare import Task
 from ccr.study.experiments.frontier import Grid, measure_frontier
 from ccr.study.experiments.part import Part
 
+#: Concepts per image of the other methods: pursuit and lasso are slow on this many images.
+RIVAL_LENGTHS = (3, 5, 12)
+
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
@@ -32,7 +35,7 @@ def main() -> None:
     parser.add_argument("--length", type=float, default=11)
     add_shared_option(parser)
     given = parser.parse_args()
-    grid = Grid({"coder": chosen_coder(given.length, None)})
+    grid = Grid({"coder": chosen_coder(given.length, None)}, rival_lengths=RIVAL_LENGTHS)
     with fitting(silent=False) as tell:
         found = measure_frontier(cifar10(given.shared), grid, cache=RunCache(given.out / "runs"), tell=tell)
     print(f"In {given.out}: {', '.join(write_files(given.out, frontier_files(found)))}")

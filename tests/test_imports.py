@@ -13,7 +13,8 @@ SOURCE = Path(ccr.__file__).parent
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
     "": "errors progress interrupt isolated texts reading files core models data study show cli start",
-    "core": "checks devices threads geometry concepts kernels inputs space coding heads metrics quality refine explain",
+    "core": "checks devices threads geometry examples concepts kernels inputs space coding heads metrics quality "
+    "refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step scoring training tier",
     "core/kernels/x86": "llvm arguments exponential tiles vectors rounding packing workspace score shared step "
@@ -32,19 +33,21 @@ ORDER = {
     "data/encoders": "protocol progress_bars preprocess adapter rendering text_cache torch_common bundled "
     "hf openclip named registry",
     "data/store": "layout workers matrix metadata plan chunk shards store embedding",
-    "data/vocab": "read words",
-    "study": "theory experiments",
+    "data/vocab": "read words statistics classes propose choose check_texts check_seen automatic examples",
+    "data/vocab/propose": "proposals generic wordnet glosses senses features offline llm",
+    "study": "theory experiments lists",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "
     "observe_metric isotropy judging metric_claims claims scenes anisotropy",
     "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare "
     "frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
     "show": "style axes sums page plots model_plots experiment_plots compare_plots frontier_plots theory_plots "
-    "demo_page report",
+    "demo_page report concepts_page",
     "show/report": "pictures headline gallery classes concepts report",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_tables edit_options demo embed fit evaluate explain "
-    "audit edit report theory figures compare sweep reproduce",
+    "audit edit report theory figures compare sweep reproduce concepts_propose concepts_check concepts_choose "
+    "concepts_learn",
 }
 
 

@@ -20,7 +20,17 @@ stdout and nothing else. `ccr --install-completion` sets up completion for the s
 def commands_page() -> str:
     """The page as text."""
     group: Any = typer.main.get_command(app)
-    return HEADER + "".join(_section(name, command) for name, command in group.commands.items())
+    return HEADER + _sections(group.commands)
+
+
+def _sections(commands: dict[str, Any], before: str = "") -> str:
+    """Of all commands, and of those inside a group like `ccr concepts`."""
+    return "".join(
+        _sections(command.commands, f"{before}{name} ")
+        if hasattr(command, "commands")
+        else _section(f"{before}{name}", command)
+        for name, command in commands.items()
+    )
 
 
 def _section(name: str, command: Any) -> str:

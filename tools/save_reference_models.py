@@ -21,15 +21,17 @@ from ccr.core.geometry import unit_rows
 
 #: By name: the settings that tell one saved model from another.
 MODELS = {
-    "threshold-both": {"coder": HardThreshold(length=6)},
+    "threshold-both": {"coder": HardThreshold(length=6, sign="both")},
     "threshold-positive": {"coder": HardThreshold(length=5, sign="positive"), "dispersion": None},
-    "threshold-fixed": {"coder": HardThreshold(threshold=0.2), "center": None, "dispersion": Angular()},
+    "threshold-fixed": {"coder": HardThreshold(threshold=0.2, sign="both"), "center": None, "dispersion": Angular()},
     "threshold-fixed-positive": {"coder": HardThreshold(threshold=0.2, sign="positive"), "class_weight": "balanced"},
     "top": {"coder": TopK(length=4), "dispersion": Symmetric(0.5), "class_weight": {3: 2.0, 7: 1.0}},
     "omp": {"coder": OMP(length=3), "radius": 0.0},
     "ip-omp": {"coder": IPOMP(length=4), "radius": 0.0, "dispersion": None},
     "lasso": {"coder": NonNegativeLasso(length=4), "radius": 0.0, "dispersion": None},
 }
+#: What all have in common: the defaults of their day.
+SHARED = {"radius": 0.1, "weights_per_class": None, "dropout": 0.1, "max_iter": 5, "random_state": 0}
 ROWS = 40
 
 
@@ -42,7 +44,7 @@ def main(folder: Path) -> None:
     for name, settings in MODELS.items():
         kept = np.isin(y, [3, 7]) if isinstance(settings.get("class_weight"), dict) else np.ones(len(y), bool)
         train = np.flatnonzero(kept)[:600]
-        model = ConceptClassifier(concepts, max_iter=5, random_state=0, **settings).fit(X[train], y[train])
+        model = ConceptClassifier(concepts, **{**SHARED, **settings}).fit(X[train], y[train])
         model.save(folder / name)
         codes = model.transform(seen)
         answers |= {

@@ -69,9 +69,11 @@ def model(workspace: Path) -> Path:
         workspace / "model",
         "--length",
         4,
+        "--weights",
+        "all",
     )
     assert found["split"] == "test"
-    assert set(found["results"]) == {"baseline (radius 0)", "CCR (radius 0.1)"}  # type: ignore[arg-type]
+    assert set(found["results"]) == {"baseline (fidelity 1)", "CCR (fidelity 0.875)"}  # type: ignore[arg-type]
     return workspace / "model"
 
 
@@ -96,18 +98,20 @@ def test_fit_prints_the_model_beside_its_baseline(workspace: Path) -> None:
         2,
     )
     assert done.exit_code == 0  # type: ignore[attr-defined]
-    assert "baseline (radius 0)" in done.stdout  # type: ignore[attr-defined]
-    assert "CCR (radius 0.1)" in done.stdout  # type: ignore[attr-defined]
+    assert "baseline (fidelity 1)" in done.stdout  # type: ignore[attr-defined]
+    assert "CCR (fidelity 0.875)" in done.stdout  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     "options",
     [
         ["--threshold", 0.05],
-        ["--dispersion", "none", "--no-center"],
+        ["--dispersion", "none", "--no-center", "--radius", 0.1],
         ["--dispersion", "angular"],
         ["--radius", 0],
-        ["--sign", "positive"],
+        ["--sign", "both", "--weights", "all"],
+        ["--weights", 2],
+        ["--weights", "auto"],
     ],
 )
 def test_fit_takes_the_designs_options(workspace: Path, tmp_path: Path, options: list[object]) -> None:
@@ -189,6 +193,10 @@ def test_hostile_names_are_only_text(workspace: Path, tmp_path: Path) -> None:
         tmp_path / "m",
         "--length",
         6,
+        "--sign",
+        "both",
+        "--weights",
+        "all",
         "--no-baseline",
     )
     image = workspace / "photos" / "blue <b>fruit" / "0.png"
@@ -225,6 +233,8 @@ def test_refused_input_exits_one_and_misuse_two(
     assert exit_code([*both, "--length", 3, "--threshold", 0.1], monkeypatch) == 2
     assert exit_code([*both, "--dispersion", "wild"], monkeypatch) == 2
     assert exit_code([*both, "--sign", "negative"], monkeypatch) == 2
+    for weights in ("0", "some", "2.5"):
+        assert exit_code([*both, "--weights", weights], monkeypatch) == 2
     assert exit_code([*both, "--length", 500], monkeypatch) == 1
     assert not (tmp_path / "m").exists()
 

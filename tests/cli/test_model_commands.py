@@ -119,6 +119,27 @@ def test_explain_says_what_would_change_it_and_what_the_baseline_says(
     assert "<script" not in html
 
 
+def test_every_command_copes_with_concepts_that_were_left_out(workspace: Path, tmp_path: Path) -> None:
+    store, model = workspace / "store", tmp_path / "short"
+    options = ["--concepts", workspace / "concepts.txt", "--length", 4, "--weights", 1, "--epochs", 5]
+    as_json("fit", store, *options, "--out", model)
+    left_out = ConceptClassifier.load(model).model_.provenance.left_out
+    assert left_out
+    image = workspace / "photos" / "red fruit" / "3.png"
+    found = as_json("explain", model, image)["explanations"][0]  # type: ignore[index]
+    assert len(found["contributions"]) <= 1
+    assert as_json("evaluate", model, store)["weights_per_class"] <= 1  # type: ignore[operator]
+    audited = as_json("audit", model, store)
+    assert not {concept["concept"] for concept in audited["concepts"]} & set(left_out)  # type: ignore[union-attr,index]
+    as_json("report", model, store, "--out", tmp_path / "report.html", "--images", 3)
+    assert f"without the {len(left_out)} that it left out" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    done = run("edit", model, "--out", tmp_path / "new", "--add", left_out[0], "--refit", store)
+    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    again = ConceptClassifier.load(tmp_path / "new")
+    assert again.concepts_.names[-1] == left_out[0]
+    assert (np.count_nonzero(again.coef_, axis=1) <= 1).all()
+
+
 def test_report_with_fitted_and_given_baseline(model: Path, workspace: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report.html"
     found = as_json("report", model, workspace / "store", "--out", out, "--mistakes-first", "--images", 5)
@@ -126,7 +147,7 @@ def test_report_with_fitted_and_given_baseline(model: Path, workspace: Path, tmp
     assert found["baseline"] is not None
     html = out.read_text(encoding="utf-8")
     assert found["bytes"] == len(html.encode())
-    assert "baseline (radius 0)" in html
+    assert "baseline (fidelity 1)" in html
     assert "data:image/jpeg" in html
     assert "<script" not in html
     assert "://" not in html
@@ -138,7 +159,7 @@ def test_report_with_fitted_and_given_baseline(model: Path, workspace: Path, tmp
     done = run("report", model, workspace / "store", "--out", out, "--no-baseline", "--images", 0)
     assert done.exit_code == 0  # type: ignore[attr-defined]
     assert "MB in" in done.stdout  # type: ignore[attr-defined]
-    assert "baseline (radius" not in out.read_text(encoding="utf-8")
+    assert "baseline (" not in out.read_text(encoding="utf-8")
 
 
 def test_report_survives_images_that_moved_and_a_store_without_splits(

@@ -55,20 +55,21 @@ def test_top_k_against_numpy(shape: tuple[int, int, int, int]) -> None:
 
 def test_codes_are_csr_float32_and_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     X, D = data(200, 30, 8, 0)
-    whole = HardThreshold(threshold=0.4).encode(X, D)
+    whole = HardThreshold(threshold=0.4, sign="both").encode(X, D)
     assert sparse.isspmatrix_csr(whole)
     assert whole.dtype == np.float32
     assert whole.has_canonical_format
     monkeypatch.setattr(inputs, "CHUNK_VALUES", 100)
-    pieces = HardThreshold(threshold=0.4).encode(X, D)
+    pieces = HardThreshold(threshold=0.4, sign="both").encode(X, D)
     assert np.array_equal(whole.indices, pieces.indices)
     assert np.allclose(whole.toarray(), pieces.toarray(), atol=1e-6)
 
 
 def test_threshold_keeps_entries_at_the_threshold_and_positive_does_not() -> None:
     X, D = np.array([[0.5, -0.5, 0.25]], np.float32), np.eye(3, dtype=np.float32)
-    assert HardThreshold(threshold=0.5).encode(X, D).toarray().tolist() == [[0.5, -0.5, 0.0]]
+    assert HardThreshold(threshold=0.5, sign="both").encode(X, D).toarray().tolist() == [[0.5, -0.5, 0.0]]
     assert HardThreshold(threshold=0.5, sign="positive").encode(X, D).nnz == 0
+    assert HardThreshold(threshold=0.5).sign == "positive"
     assert HardThreshold(threshold=0.25, sign="positive").encode(X, D).toarray().tolist() == [[0.5, 0.0, 0.0]]
 
 
@@ -98,7 +99,7 @@ def test_selected_entries_are_the_masked_ones(
 
 def test_length_of_all_concepts_keeps_all() -> None:
     X, D = data(20, 7, 5, 0)
-    assert HardThreshold(length=7).encode(X, D).nnz == 140
+    assert HardThreshold(length=7, sign="both").encode(X, D).nnz == 140
 
 
 def test_calibration_sees_large_data_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,9 +182,8 @@ def test_bad_choices_are_refused(digits: Data) -> None:
 
 
 def test_splice_is_a_classifier_on_these_codes(digits: Data, tmp_path: Path) -> None:
-    splice = ConceptClassifier(
-        digits.concepts, coder=NonNegativeLasso(length=8), radius=0.0, center="data", dispersion=None, random_state=0
-    )
+    settings = {"radius": 0.0, "weights_per_class": None, "center": "data", "dispersion": None, "random_state": 0}
+    splice = ConceptClassifier(digits.concepts, coder=NonNegativeLasso(length=8), **settings)
     model = clone(splice).fit(digits.X, digits.y)
     assert model.score(digits.X_test, digits.y_test) > 0.85
     assert model.history_[0].length == pytest.approx(8.0, rel=0.02)

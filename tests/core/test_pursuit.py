@@ -142,7 +142,7 @@ def test_the_rest_is_orthogonal_to_what_was_selected(seed: int, length: int) -> 
 def test_a_classifier_on_pursuit_codes(digits: Data, tmp_path: Path) -> None:
     for coder in (OMP(6), IPOMP(6)):
         seen: list[object] = []
-        model = ConceptClassifier(digits.concepts, coder=coder, radius=0.0, random_state=0)
+        model = ConceptClassifier(digits.concepts, coder=coder, radius=0.0, weights_per_class=None, random_state=0)
         model.fit(digits.X, digits.y, callback=lambda epoch, epochs, seen=seen: seen.append((epoch, epochs)))
         assert model.score(digits.X_test, digits.y_test) > 0.85
         assert model.history_[0].length == pytest.approx(6.0, abs=0.1)

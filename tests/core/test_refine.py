@@ -3,6 +3,8 @@ planted data."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -171,16 +173,16 @@ def test_a_seed_fixes_the_result_exactly(planted: Data) -> None:
     assert not np.array_equal(one.weights, other.weights)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("length", [2.0, 5.0, 12.0])
-def test_length_is_held_while_the_dictionary_moves(planted: Data, length: float) -> None:
-    found = fitted(planted, 0.3, coder=HardThreshold(length=length), max_iter=8)[1]
+@pytest.mark.parametrize(("length", "sign"), [(2.0, "both"), (5.0, "both"), (12.0, "both"), (5.0, "positive")])
+def test_length_is_held_while_the_dictionary_moves(planted: Data, length: float, sign: Any) -> None:
+    found = fitted(planted, 0.3, coder=HardThreshold(length=length, sign=sign), max_iter=8)[1]
     for epoch in found.history:  # type: ignore[attr-defined]
         assert epoch.length == pytest.approx(length, rel=0.02)
     assert found.history[-1].mean_deviation > 0.1  # type: ignore[attr-defined]
 
 
 def test_history_says_what_happened(planted: Data) -> None:
-    found = fitted(planted, 0.2, coder=HardThreshold(threshold=0.3), max_iter=4)[1]
+    found = fitted(planted, 0.2, coder=HardThreshold(threshold=0.3, sign="both"), max_iter=4)[1]
     history = found.history  # type: ignore[attr-defined]
     assert [epoch.epoch for epoch in history] == [1, 2, 3, 4]
     assert history[-1].train_loss < history[0].train_loss

@@ -138,7 +138,8 @@ def test_one_concept(digits: Data) -> None:
     one = Concepts(["the only"], digits.concepts.embeddings[:1])
     with pytest.raises(CCRError, match="concept 0 is the mean itself"):
         ConceptClassifier(one, coder=HardThreshold(length=1)).fit(digits.X, digits.y)
-    model = ConceptClassifier(one, coder=HardThreshold(length=1), center=None, max_iter=5, random_state=0)
+    both = HardThreshold(length=1, sign="both")
+    model = ConceptClassifier(one, coder=both, radius=0.1, center=None, max_iter=5, random_state=0)
     assert model.fit(digits.X, digits.y).score(digits.X_test, digits.y_test) > 0.1
 
 

@@ -178,7 +178,10 @@ def test_zero_shot_is_the_nearest_text(center: str | None) -> None:
     model = ZeroShot(concepts, center=center).fit(X, y)  # type: ignore[arg-type]
     images = unit_rows(X)
     if center:
-        images, texts = centered(images, images.mean(axis=0)), centered(texts, texts.mean(axis=0))
+        mean = texts.mean(axis=0)
+        common = max(0.0, 1.0 - 1.0 / (3 * float(mean @ mean)))  # James and Stein's
+        assert 0 < common < 1
+        images, texts = centered(images, images.mean(axis=0)), centered(texts, common * mean)
     assert np.allclose(model.transform(X), images @ texts.T, atol=1e-5)
     assert np.allclose(model.decision_function(X), images @ texts.T, atol=1e-5)
     assert np.array_equal(model.predict(X), (images @ texts.T).argmax(axis=1))

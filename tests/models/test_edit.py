@@ -27,8 +27,8 @@ HOSTILE = ["<script>alert(1)</script>", "\"'; DROP --", "\u05d0\u05d1 right to l
 
 @pytest.fixture(scope="module")
 def model(digits: Data) -> ConceptClassifier:
-    coder = HardThreshold(length=10)
-    return ConceptClassifier(digits.concepts, coder=coder, max_iter=5, random_state=0).fit(digits.X, digits.y)
+    settings = {"coder": HardThreshold(length=10), "weights_per_class": None, "max_iter": 5, "random_state": 0}
+    return ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y)
 
 
 def random_model(seed: int, *, top: bool = False, fingerprint: str | None = None) -> ConceptClassifier:
@@ -87,7 +87,7 @@ def random_edits(session: EditSession, seed: int, count: int = 6) -> EditSession
 
 def assert_additive(model: ConceptClassifier, X: np.ndarray) -> None:
     """Every explanation sums to the model's own logits, to 1e-5 of the size of its terms."""
-    for x, logits in zip(X, model.decision_function(X), strict=True):
+    for x, logits in zip(X, model.model_.logits(X), strict=True):
         e = model.explain(x)
         for place, name in enumerate(e.classes):
             terms = e.contributions_to(name)
@@ -264,8 +264,8 @@ def test_an_added_concept_is_placed_like_the_others(model: ConceptClassifier, di
 def test_merging_duplicates_changes_no_logit(digits: Data) -> None:
     embeddings = np.vstack([digits.concepts.embeddings, digits.concepts.embeddings[:1]])
     concepts = Concepts([*digits.concepts.names, "twin"], embeddings)
-    coder = HardThreshold(length=10)
-    model = ConceptClassifier(concepts, coder=coder, radius=0, max_iter=3, random_state=0).fit(digits.X, digits.y)
+    settings = {"coder": HardThreshold(length=10), "weights_per_class": None, "max_iter": 3, "random_state": 0}
+    model = ConceptClassifier(concepts, radius=0, **settings).fit(digits.X, digits.y)
     merged = edited_by(model.edit().merge("stroke 0", "twin", name="twin"))
     assert merged.concepts_.names[0] == "twin"
     assert len(merged.concepts_) == 40
@@ -296,6 +296,25 @@ def test_effect_by_class_and_refit(model: ConceptClassifier, digits: Data) -> No
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     nothing = model.edit().effect(digits.X_test, digits.y_test)
     assert (nothing.changed, nothing.before) == (0, nothing.after)
+
+
+@pytest.mark.parametrize("asked", [3, "auto"])
+def test_refitting_keeps_a_sparse_head_sparse(asked: Any, digits: Data) -> None:
+    settings: dict[str, Any] = {"coder": HardThreshold(length=10), "max_iter": 5, "random_state": 0}
+    model = ConceptClassifier(digits.concepts, weights_per_class=asked, **settings).fit(digits.X, digits.y)
+    most = np.count_nonzero(model.coef_, axis=1).max()
+    assert most < len(model.concepts_)
+    first, second, *_ = model.concepts_.names
+    session = model.edit().set_weight(second, "digit 2", 3.5).suppress(first)
+    cut = session.effect(digits.X, digits.y).after
+    edited = edited_by(session.refit(digits.X, digits.y))
+    column = edited.concepts_.index(second)
+    assert edited.coef_[2, column] == 3.5
+    others = np.delete(edited.coef_, column, axis=1)
+    assert (np.count_nonzero(others[[0, 1, *range(3, 10)]], axis=1) <= most).all()
+    assert np.count_nonzero(others[2]) <= most
+    assert (np.count_nonzero(np.delete(edited.coef_, 2, axis=0), axis=1) <= most).all()
+    assert edited.score(digits.X, digits.y) > cut
 
 
 @pytest.mark.parametrize("fixed", [False, True])

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 from sklearn.base import clone
+from sklearn.metrics import log_loss
 
-from ccr import IPOMP, ConceptClassifier, ConceptModel, HardThreshold, Symmetric, TopK
+from ccr import IPOMP, OMP, ConceptClassifier, ConceptModel, HardThreshold, Symmetric, TopK
 from ccr.core.geometry import coherence, fidelity_radius, project_to_cap, unit_rows
+from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
 from ccr.core.metrics import fidelity
 from ccr.core.space import ImageMetric, Space, dispersed
@@ -111,6 +114,15 @@ def test_concepts_without_a_weight_are_left_out_and_named(short: ConceptClassifi
     assert short.rule_.length == pytest.approx(short.transform(digits.X).nnz / len(digits.X), rel=0.02)
 
 
+def test_asking_for_a_concept_that_was_left_out_says_so(short: ConceptClassifier, digits: Data) -> None:
+    gone = short.model_.provenance.left_out[0]
+    for ask in (short.edit().suppress, short.edit().pin, lambda name: short.images_of(digits.X_test, name)):
+        with pytest.raises(CCRError, match=f"'{gone}' was left out when the model was fitted"):
+            ask(gone)
+    text = digits.concepts.embeddings[digits.concepts.index(gone)]
+    assert short.edit().add(gone, text).scale(gone, 2.0).model().row(gone) == len(short.concepts_)
+
+
 def test_explanations_name_only_what_has_a_weight(short: ConceptClassifier, digits: Data) -> None:
     explanations = [short.explain(x) for x in digits.X_test[:40]]
     assert any(len(e.contributions) < len(e.active) for e in explanations)
@@ -171,7 +183,8 @@ def test_concepts_start_as_dispersed_as_their_fidelity_allows(engine: Any, digit
     )
     own = bound.space.own_texts(texts.embeddings)
     assert np.allclose(bound.initial.embeddings, own, atol=1e-6)
-    still = ConceptClassifier(texts, fidelity=0.9, dictionary_rate=0.0, max_iter=2, engine=engine, random_state=0)
+    settings: dict[str, Any] = {"weights_per_class": None, "dictionary_rate": 0.0, "max_iter": 2, "random_state": 0}
+    still = ConceptClassifier(texts, fidelity=0.9, engine=engine, **settings)
     found = still.fit(digits.X, digits.y).concepts_.embeddings
     cosines = (found * own).sum(axis=1)
     assert (cosines >= 0.9 - 1e-5).all()
@@ -216,6 +229,28 @@ def test_top_k_keeps_concepts_without_weights(digits: Data) -> None:
     assert (np.count_nonzero(model.coef_, axis=1) <= 2).all()
 
 
+@pytest.mark.parametrize("coder", [IPOMP(6), OMP(6)])
+def test_pursuit_codes_take_a_sparse_head_too(coder: Any, digits: Data) -> None:
+    settings: dict[str, Any] = {"radius": 0.0, "coder": coder, "validation_fraction": 0.0}
+    full, enough, few = (
+        ConceptClassifier(digits.concepts, weights_per_class=k, **settings).fit(digits.X, digits.y)
+        for k in (None, 40, 3)
+    )
+    assert np.array_equal(enough.coef_, full.coef_)
+    assert np.array_equal(enough.intercept_, full.intercept_)
+    assert (np.count_nonzero(few.coef_, axis=1) == 3).all()
+    codes, y = full.transform(digits.X), np.searchsorted(full.classes_, digits.y)
+    # Pursuit chooses concepts one after the other: those without a weight have their part in it and stay.
+    assert few.concepts_.names == digits.concepts.names
+    assert np.array_equal(few.transform(digits.X).toarray(), codes.toarray())
+
+    strength = np.abs(full.coef_) * np.sqrt(codes.power(2).mean(axis=0).A1)
+    weakest = strength < np.sort(strength, axis=1)[:, [-3]]
+    pruned = LinearHead(np.where(weakest, 0.0, full.coef_), full.intercept_)
+    assert log_loss(y, softmax(few.head_.logits(codes), axis=1)) < log_loss(y, softmax(pruned.logits(codes), axis=1))
+    assert few.history_[0].train_loss == pytest.approx(log_loss(y, softmax(few.head_.logits(codes), axis=1)), rel=1e-4)
+
+
 @pytest.mark.parametrize("engine", ["sparse", "dense"])
 def test_an_interrupted_sparse_head_goes_on_the_same(engine: Any, digits: Data, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"fidelity": 0.9, "weights_per_class": 2, "max_iter": 8, "random_state": 0}
@@ -245,7 +280,7 @@ def test_an_interrupted_sparse_head_goes_on_the_same(engine: Any, digits: Data, 
         ({"fidelity": 0.9, "weights_per_class": "auto", "validation_fraction": 0.0}, "chosen on validation images"),
         ({"fidelity": 0.9, "shrinkage": 0.0}, r"shrinkage must be in \(0, 1\], got 0.0"),
         ({"weights_per_class": 0}, "weights_per_class must be a whole number >= 1"),
-        ({"weights_per_class": 3, "radius": 0.0, "coder": IPOMP(3)}, "IPOMP cannot be refined through"),
+        ({"coder": IPOMP(3)}, "IPOMP cannot be refined through"),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str, digits: Data) -> None:

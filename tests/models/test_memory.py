@@ -29,7 +29,8 @@ X = np.empty((m, d), np.float32)
 for start in range(0, m, 10_000):
     X[start : start + 10_000] = rng.standard_normal((10_000, d), dtype=np.float32)
 concepts = Concepts([str(i) for i in range(n)], rng.standard_normal((n, d)))
-model = ConceptClassifier(concepts, coder=HardThreshold(length=47), radius=0, max_iter=1, random_state=0)
+settings = {"radius": 0, "weights_per_class": None, "max_iter": 1, "random_state": 0}
+model = ConceptClassifier(concepts, coder=HardThreshold(length=47), **settings)
 model.fit(X[:500], np.arange(500) % 10)
 codes = model.transform(X)
 assert codes.shape == (m, n)

@@ -50,4 +50,6 @@ def test_saved_again_it_is_the_same_model(name: str, answers: dict[str, np.ndarr
     ConceptClassifier.load(SAVED / name).save(tmp_path / name)
     model, rows = ConceptClassifier.load(tmp_path / name), answers["rows"]
     assert np.array_equal(model.predict(rows), answers[f"{name}.predictions"])
+    assert model.radius in (0.0, 0.1)
+    assert (model.fidelity, model.weights_per_class) == (None, None)  # as it was made, not today's defaults
     assert (tmp_path / name / "model.safetensors").read_bytes() == (SAVED / name / "model.safetensors").read_bytes()

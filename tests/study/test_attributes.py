@@ -60,7 +60,8 @@ def test_planted_attributes_are_found_and_random_vectors_are_not() -> None:
         "named": unit_rows(true + 0.05 * rng.normal(size=true.shape)),
         "random": rng.normal(size=true.shape),
     }.items():
-        model = ConceptClassifier(Concepts(names, rows), coder=HardThreshold(length=8), center=None, random_state=0)
+        settings = {"coder": HardThreshold(length=8, sign="both"), "radius": 0.1, "weights_per_class": None}
+        model = ConceptClassifier(Concepts(names, rows), center=None, random_state=0, **settings)
         found[kind] = agreement_before_and_after(model.fit(X, y), X, y, truth)
     before, after = found["named"]
     assert before.auc > 0.95

@@ -122,7 +122,8 @@ def test_fidelity_and_weights_hold_for_ccr_its_baseline_and_its_controls(task: T
     found = run_comparison(asked, methods_named(names), seeds=(0,))
     assert not found.failures
     assert found.settings == "fidelity 0.9, 3 weights per class"
-    assert all(row.weights_per_class <= 3 for row in found.rows)
+    assert all(found.row(name).weights_per_class <= 3 for name in names if name != "ccr-ball")
+    assert found.row("ccr-ball").weights_per_class > 3  # as in the paper: all
     assert all(found.row(name).fidelity > 0.85 for name in names if name != "ccr-ball")
     assert found.row("baseline").fidelity == pytest.approx(1.0, abs=1e-3)
     assert found.row("ccr-ball").max_deviation <= PAPER_RADIUS + 1e-6
@@ -287,6 +288,7 @@ def test_two_classes_and_more_concepts_than_dimensions(digits: Data) -> None:
     rows, test = np.isin(digits.y, ("digit 0", "digit 1")), np.isin(digits.y_test, ("digit 0", "digit 1"))
     many = Concepts([f"stroke {row}" for row in range(80)], digits.X[:80] + 0.01)
     task = Task(many, Part(digits.X[rows], digits.y[rows]), Part(digits.X_test[test], digits.y_test[test]), length=4)
+    task = replace(task, weights="all")  # a few concepts of two classes leave many images without a code
     names = ("ccr", "baseline", "ip-omp", "omp", "label-free", "splice", "probe", "random-vectors")
     found = run_comparison(replace(task, max_iter=5), methods_named(names), seeds=(0,))
     assert not found.failures
@@ -301,7 +303,7 @@ def test_constant_images_give_the_largest_class_and_one_concept_a_clear_word(cen
     y_seen = np.where(X[:, 0] > 0, "a", "b")
     few = Concepts([f"concept {row}" for row in range(5)], rng.normal(size=(5, 8)))
     methods = methods_named(("ccr", "baseline", "ip-omp", "omp", "label-free", "splice", "probe"))
-    options = {"center": center, "max_iter": 3}
+    options = {"center": center, "max_iter": 3, "radius": 0.1 if center is None else None}
     same = Task(few, Part(np.ones((80, 8)), y[:80]), Part(np.ones((40, 8)), y[80:]), length=2, **options)
     found = run_comparison(same, methods, seeds=(0,))
     assert {row.accuracy for row in found.rows} == {float(np.mean(y[80:] == "b"))}

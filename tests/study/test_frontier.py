@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.models.bound import unrefined
+from ccr.models.bound import DEFAULT_FIDELITY, unrefined
 from ccr.show import frontier_plots
 from ccr.study.experiments import Part, frontier, probe_accuracy
 from ccr.study.experiments.cache import RunCache
@@ -79,10 +79,11 @@ def test_finished_fits_are_not_repeated_but_other_settings_are_fitted(
         measure_frontier(task, Grid({**OPTIONS, "max_iter": 5}), cache=RunCache(folder))
 
 
-def test_the_fidelity_beside_the_rivals_is_the_classifiers_own_if_it_has_one() -> None:
+def test_the_fidelity_beside_the_rivals_is_the_classifiers_own() -> None:
     assert Grid({"fidelity": 0.93}).shown == 0.93
-    assert Grid({"fidelity": None}, fidelities=(0.8, 0.9, 0.95, 1.0)).shown == 0.9
-    assert Grid({"fidelity": None}, fidelities=(1.0,)).shown == 1.0
+    for grid in (Grid(), Grid({"fidelity": None}, fidelities=(0.8, 1.0))):
+        assert grid.shown == DEFAULT_FIDELITY
+        assert grid.shown in {setting["fidelity"] for setting in grid.settings()}
 
 
 def test_concepts_that_cannot_be_fitted_are_named_and_the_others_stand(task: Task) -> None:

@@ -17,22 +17,35 @@ def parts(digits: Data) -> dict[str, Part]:
     return {"train": Part(digits.X[:300], digits.y[:300]), "test": Part(digits.X_test, digits.y_test)}
 
 
-def test_gain_reports_what_its_models_score(digits: Data, parts: dict[str, Part]) -> None:
+@pytest.mark.parametrize(
+    ("bound", "still"),
+    [({}, {"fidelity": 1.0}), ({"fidelity": 0.8}, {"fidelity": 1.0}), ({"radius": 0.2}, {"radius": 0})],
+)
+def test_gain_reports_what_its_models_score(
+    bound: dict[str, float], still: dict[str, float], digits: Data, parts: dict[str, Part]
+) -> None:
     seen: list[tuple[int, int, str]] = []
-    options = {"coder": HardThreshold(length=6), "max_iter": 10, "validation_fraction": 0.0}
-    gain = refinement_gain(
-        digits.concepts, **parts, options=options, radius=0.2, seeds=(3, 4), tell=lambda *at: seen.append(at)
-    )
+    options = {"coder": HardThreshold(length=6), "max_iter": 10, "validation_fraction": 0.0, **bound}
+    gain = refinement_gain(digits.concepts, **parts, options=options, seeds=(3, 4), tell=lambda *at: seen.append(at))
     assert gain.refined[0] == gain.model.score(digits.X_test, digits.y_test)
     assert gain.baseline[0] == gain.baseline_model.score(digits.X_test, digits.y_test)
+    whole = ConceptClassifier(digits.concepts, **{**options, **still, "weights_per_class": None}).fit(*parts["train"])
+    assert gain.refitted == (refitted_accuracy(whole, **parts),) * 2
     assert gain.model.random_state == 3
+    assert gain.model.get_params() | still == gain.baseline_model.get_params()
+    moved = [
+        np.abs(m.concepts_.embeddings - m.initial_concepts_.embeddings).max() for m in (gain.model, gain.baseline_model)
+    ]
+    assert moved[0] > 0.01
+    assert moved[1] < 1e-6
     assert gain.over_baseline == pytest.approx(np.mean(gain.refined) - np.mean(gain.baseline))
     assert seen == [(done, 4, "fitting models") for done in (1, 2, 3, 4)]
     assert json.loads(json.dumps(gain.to_dict()))["seeds"] == [3, 4]
 
 
 def test_refitted_head_is_at_least_a_good_head(digits: Data, parts: dict[str, Part]) -> None:
-    baseline = ConceptClassifier(digits.concepts, radius=0.0, random_state=0).fit(*parts["train"])
+    baseline = ConceptClassifier(digits.concepts, radius=0.0, weights_per_class=None, random_state=0)
+    baseline.fit(*parts["train"])
     found = refitted_accuracy(baseline, **parts)
     codes, test = baseline.transform(parts["train"].X), baseline.transform(parts["test"].X)
     reference = LogisticRegression(C=100, max_iter=2000).fit(codes, parts["train"].y).score(test, parts["test"].y)

@@ -8,7 +8,25 @@ from typing import Annotated
 import typer
 
 from ccr import interrupt
-from ccr.cli import audit, compare, demo, edit, embed, evaluate, explain, figures, fit, report, reproduce, sweep, theory
+from ccr.cli import (
+    audit,
+    compare,
+    concepts_check,
+    concepts_choose,
+    concepts_learn,
+    concepts_propose,
+    demo,
+    edit,
+    embed,
+    evaluate,
+    explain,
+    figures,
+    fit,
+    report,
+    reproduce,
+    sweep,
+    theory,
+)
 from ccr.cli.common import fail, in_words, show_log, show_warnings
 from ccr.cli.common_run import Stopped, check_arguments, ready
 from ccr.errors import CCRError
@@ -58,6 +76,13 @@ for command in (
     reproduce.reproduce,
 ):
     app.command()(ready(command))
+concepts = typer.Typer(
+    no_args_is_help=True,
+    help="From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
+)
+for part in (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn):
+    concepts.command()(ready(part))
+app.add_typer(concepts, name="concepts")
 
 
 def main() -> None:

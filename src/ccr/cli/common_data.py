@@ -75,6 +75,25 @@ def load_concepts(
         return embed_concepts(names, encoder, tell=tell)
 
 
+def propose_concepts(store: EmbeddingStore, out: Path, *, spec: str | None, silent: bool) -> Concepts:
+    """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
+    from ccr.data.vocab.automatic import automatic_concepts
+
+    encoder = store_encoder(store, spec, silent=silent)
+    with bar(silent=silent) as tell:
+        found = automatic_concepts(store, encoder, log=lambda line: note(line, silent=silent), tell=tell)
+    found.chosen.write(out)
+    proposed, kept = len(found.proposed.items), len(found.concepts)
+    shown = ", ".join(found.concepts.names[:6])
+    note(
+        f"no --concepts: proposed {proposed} for {len(store.classes)} classes (WordNet and a list that fits any photo; "
+        f"{len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...\n"
+        f"The list is {out}; `ccr concepts check {out} --store {store.path}` says more about it",
+        silent=silent,
+    )
+    return found.concepts
+
+
 def fit_on(model: ConceptClassifier, store: EmbeddingStore, what: str, tell: Tell) -> ConceptClassifier:
     """Fit on the split `train`, or where there is none on everything; `val`, if there is one, chooses the epoch."""
     splits = set(store.splits)

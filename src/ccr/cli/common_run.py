@@ -15,7 +15,7 @@ from ccr.files import check_writable
 from ccr.texts import has_control, visible
 
 #: Commands that write one file; the others' --out is a folder.
-FILES = ("explain", "report")
+FILES = ("explain", "report", "propose", "check", "choose", "learn")
 #: What commands keep as they go.
 KEPT = {
     "demo": "photos embedded so far are kept in {out}",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Sequence
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from ccr.show.demo_page import Shown
     from ccr.study.experiments import Gain, Part
 
-LENGTH, SEEDS = 12, 5
+LENGTH, SEEDS = 11, 5
 
 
 def demo(
@@ -83,25 +81,13 @@ def _store(path: Path, encoder: Encoder, *, silent: bool) -> EmbeddingStore:
 
 
 def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
-    """The demo's own list, left where the user can read and change it; embeddings of an unchanged one are kept."""
-    import numpy as np
-
+    """The demo's own list, left where the user can read and change it."""
     from ccr.data.vocab import embed_concepts, read_concepts
-    from ccr.models.model_format import stored_concepts
 
     if not path.is_file():
         write_bytes(path, files("ccr.data").joinpath("demo_concepts.txt").read_bytes())
-    names = read_concepts(path)
-    mark = hashlib.sha256("\n".join([encoder.text_fingerprint, *names]).encode()).hexdigest()[:16]
-    kept = path.with_name(f"concepts-{mark}.npy")
-    if kept.is_file():
-        return stored_concepts(names, np.load(kept, allow_pickle=False))  # every run has the bits of the first
     with bar(silent=silent) as tell:
-        concepts = embed_concepts(names, encoder, tell=tell)
-    buffer = BytesIO()
-    np.save(buffer, concepts.embeddings)
-    write_bytes(kept, buffer.getvalue())
-    return concepts
+        return embed_concepts(read_concepts(path), encoder, tell=tell)
 
 
 def _parts(store: EmbeddingStore) -> dict[str, Part]:
@@ -190,10 +176,13 @@ def _show(out: Path, gain: Gain, probe: float, right: Shown, wrong: Shown) -> No
         console.print(terms_table(title, why.bias, why.contributions, 8, "logit", why.logit))
     report = (out / "report.html").resolve()
     console.print(f"\nThe report is {escape(str(report))}\nThe model is {escape(str(out / 'model'))}")
+    store = escape(str(out / "store"))
+    console.print(f"Photos of your own and no list? `ccr concepts propose {store} --out concepts.txt` makes one")
 
 
 def _table(gain: Gain, probe: float) -> Table:
-    table = Table(title=f"Test accuracy, {LENGTH} concepts per image, {SEEDS} seeds", title_justify="left")
+    playing = f"{gain.model.metrics_['test']['in_play']:.1f} concepts in play per image"
+    table = Table(title=f"Test accuracy, {playing}, {SEEDS} seeds", title_justify="left")
     table.add_column("model", no_wrap=True)
     for heading in ("mean", "min", "max", "CCR gains"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
-from ccr.cli.common_data import fit_on, load_concepts, split_of
+from ccr.cli.common_data import fit_on, load_concepts, propose_concepts, split_of
 from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion, chosen_weights
 from ccr.cli.common_tables import evaluation_table
 
@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 
 def fit(
     store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`.")],
-    concepts: Annotated[Path, typer.Option(help="Text file with one concept per line; # begins a comment.")],
     out: Annotated[Path, typer.Option(help="Folder of the model.")],
+    concepts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Text file with one concept per line; # begins a comment. Default: proposed and chosen for the "
+            "store's classes, and written beside the model as MODEL-concepts.txt."
+        ),
+    ] = None,
+    learned: Annotated[
+        list[Path] | None, typer.Option(help="Also a concept of `ccr concepts learn`; may be given several times.")
+    ] = None,
     length: Annotated[float | None, typer.Option(help="Concepts per image, on average. Default: 12.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Instead of a length: the paper's lambda.")] = None,
     fidelity: Annotated[
@@ -68,6 +77,7 @@ def fit(
     Truer to the texts, and shorter: `--fidelity 0.95 --weights 3`. As in the paper: `--radius 0.1 --weights all`
     """
     from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab.examples import LearnedConcept, join_learned
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.persist import check_target
 
@@ -83,7 +93,13 @@ def fit(
         "random_state": seed,
         "device": device,
     }
-    embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
+    if concepts is None:
+        beside = out.with_name(f"{out.name}-concepts.txt")
+        embedded = propose_concepts(opened, beside, spec=encoder, silent=as_json)
+    else:
+        embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
+    if learned:
+        embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned], opened.fingerprint)
     split, rows = split_of(opened, None)
     evaluations: dict[str, Evaluation] = {}
     with fitting(silent=as_json) as tell:

@@ -104,20 +104,17 @@ def _controls(
     probe: bool | None,
     tell: Tell,
 ) -> Controls:
-    from ccr.models.bound import chosen_radius, unrefined
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.bound import chosen_radius
     from ccr.models.concept_model import ConceptModel
 
     baseline, notes = None if given is None else ConceptModel.load(given), []
     if "train" not in set(store.splits):
         return Controls(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
     train = store.select("train")
-    settings = model.get_params(deep=False)
     if given is None and fit and chosen_radius(model.radius, model.fidelity) == 0:
         notes.append("The model's concepts stayed where they started: it is its own baseline.")
     elif given is None and fit:
-        unfitted = ConceptClassifier(**unrefined(settings))
-        baseline = fit_on(unfitted, store, "fitting a baseline", tell).model_
+        baseline = fit_on(_unfitted_baseline(model), store, "fitting a baseline", tell).model_
         left_out = len(model.model_.provenance.left_out)
         if left_out:
             notes.append(f"The baseline has the concepts that the model kept, without the {left_out} that it left out.")
@@ -126,6 +123,19 @@ def _controls(
     if probe is None:
         notes.append(f"No linear probe: {len(train):,} training images are many; ask for it with --probe.")
     return Controls(baseline, None, notes)
+
+
+def _unfitted_baseline(model: ConceptClassifier) -> ConceptClassifier:
+    """The model's settings on the concepts that it kept, which stay; of its own length, if others were left out."""
+    from ccr.core.coding import HardThreshold, Sign, ThresholdRule
+    from ccr.models.bound import unrefined
+    from ccr.models.classifier import ConceptClassifier
+
+    settings, rule = unrefined(model.get_params(deep=False)), model.rule_
+    if model.model_.provenance.left_out and isinstance(rule, ThresholdRule) and rule.length is not None:
+        sign: Sign = "positive" if rule.positive else "both"
+        settings["coder"] = HardThreshold(length=max(1.0, rule.length), sign=sign)
+    return ConceptClassifier(**settings)
 
 
 def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: Tell) -> float | None:

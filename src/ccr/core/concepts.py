@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ccr.core.examples import learn_direction
 from ccr.core.geometry import unit_rows
 from ccr.errors import CCRError
 from ccr.texts import check_name, did_you_mean
@@ -28,6 +29,34 @@ class Concepts:
         rows = _checked_rows(embeddings)
         object.__setattr__(self, "names", _checked_names(names, len(rows)))
         object.__setattr__(self, "embeddings", rows)
+
+    @classmethod
+    def from_examples(
+        cls,
+        name: str,
+        *,
+        shows: Any,
+        lacks: Any,
+        text: np.ndarray | None = None,
+        mean: np.ndarray | None = None,
+        covariance: np.ndarray | None = None,
+        among: Concepts | None = None,
+    ) -> Concepts:
+        """One concept out of photos: for what words or the encoder cannot say. `learn_direction` says how sure it is.
+
+        Parameters
+        ----------
+        shows, lacks : (p, d) and (q, d), embeddings of photos that show it and that do not, at least two of each.
+        text : (d,), the text embedding that it is drawn toward, measured from the mean of `among`. None: photos alone.
+        mean, covariance : (d,) and (d, d), of many images. None: the same spread in all directions.
+        among : the list that it will join: it is placed so that it has the learned direction from that list's mean.
+        """
+        if among is not None and text is not None:
+            text = unit_rows(np.asarray(text, np.float64)[None])[0] - among.embeddings.mean(axis=0)
+        learned = learn_direction(shows, lacks, text=text, mean=mean, covariance=covariance)
+        if among is None:
+            return cls([name], learned.direction[None])
+        return among.with_direction(name, learned.direction).subset([len(among)])
 
     def __len__(self) -> int:
         return len(self.names)
@@ -62,6 +91,13 @@ class Concepts:
         """The concepts of these rows, in this order."""
         rows = list(np.arange(len(self))[np.asarray(rows)])
         return Concepts([self.names[row] for row in rows], self.embeddings[rows])
+
+    def with_direction(self, name: str, direction: np.ndarray) -> Concepts:
+        """These and one more that lies in this unit direction (d,) from their mean: models measure them from there."""
+        mean = self.embeddings.mean(axis=0, dtype=np.float64)
+        along = float(mean @ direction)
+        row = mean + (np.sqrt(along**2 + 1.0 - float(mean @ mean)) - along) * direction
+        return Concepts([*self.names, name], np.concatenate([self.embeddings, row[None]]))
 
     def with_embeddings(self, embeddings: Any) -> Concepts:
         """The same names at other places."""

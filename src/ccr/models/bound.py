@@ -10,7 +10,7 @@ import numpy as np
 
 from ccr.core.concepts import Concepts
 from ccr.core.geometry import check_radius, fidelity_radius
-from ccr.core.space import Center, Dispersion, Space, Symmetric, dispersed
+from ccr.core.space import Center, Dispersion, Space, Symmetric, check_center, dispersed
 from ccr.errors import CCRError
 
 #: Where neither a fidelity nor a radius is given (measured: docs/defaults.md).
@@ -87,6 +87,7 @@ class Bound:
         """The bound on these concepts, for images X (m, d): a ball in the encoder's space around concepts that are
         dispersed, or, if a fidelity is given, a cap in the images' metric around the texts themselves, inside which
         concepts start as dispersed as their fidelity allows."""
+        check_center(center)
         chord, spread = chosen_radius(radius, fidelity), chosen_dispersion(dispersion)
         if chosen_fidelity(radius, fidelity) is None:
             space = Space.fit(texts.embeddings, X, center=center, dispersion=spread)

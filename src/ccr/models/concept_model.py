@@ -78,6 +78,15 @@ class ConceptModel(LinearModel):
     def dimension(self) -> int:
         return self.concepts.dimension
 
+    def row(self, concept: str) -> int:
+        """Where the concept stands among `concepts`."""
+        if concept not in self.names and concept in self.provenance.left_out:
+            raise CCRError(
+                f"{concept!r} was left out when the model was fitted, because no class has a weight for it: fit with "
+                "more weights_per_class, or add it with edit().add"
+            )
+        return self.concepts.index(concept)
+
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes of X (m, n), CSR: the scores of the active concepts."""
         return apply_rule(self.rule, self.images(X), self.concepts.embeddings)
@@ -145,7 +154,7 @@ class ConceptModel(LinearModel):
     ) -> dict[str, tuple[ImageActivation, ...]]:
         """For each of these concepts (None: all), the rows of X that show it most; or, `borderline`, only just."""
         names = [concepts] if isinstance(concepts, str) else self.names if concepts is None else concepts
-        columns = np.array([self.concepts.index(name) for name in names], dtype=np.int64)
+        columns = np.array([self.row(name) for name in names], dtype=np.int64)
         shown = top_images(self._codes(X), columns=columns, top=top, least=borderline)
         return {self.names[column]: rows for column, rows in zip(columns, shown, strict=True)}
 

@@ -24,6 +24,8 @@ from ccr.models.provenance import Provenance
 
 #: A user's choices that a configuration can name.
 CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
+#: Of models that were made before these could be chosen.
+OLDER_SETTINGS = {"fidelity": None, "weights_per_class": None}
 #: What the configuration of a `ConceptModel` calls it.
 KIND = "ConceptClassifier"
 
@@ -63,12 +65,13 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
     if kind != KIND:
         raise FormatError(f"this folder holds a {kind}, not a {KIND}: load it with the class of that name")
     config, tensors = folder
-    names, rule = config["concepts"], rule_from_dict(config["rule"])
+    names, rule, common = config["concepts"], rule_from_dict(config["rule"]), unpack_common(config)
     shape = (len(names), tensors["concepts"].shape[-1])
     rows = {name: tensor(tensors, name, shape) for name in ("concepts", "initial", "refined")}
     check_rule(rule, len(names))
+    common["settings"] = OLDER_SETTINGS | common["settings"]
     provenance = Provenance(
-        **unpack_common(config),
+        **common,
         texts=stored_concepts(names, rows["concepts"]),
         history=tuple(_unpack_epoch(epoch) for epoch in config["history"]),
         best_epoch=int(config["best_epoch"]),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from scipy import sparse
 
 from ccr.core.coding import Coder, apply_rule, code_size
 from ccr.core.heads import LinearHead, fit_softmax, softmax_objective
@@ -25,17 +26,10 @@ def fit_head(
     classes: int,
     training: Training,
 ) -> Refinement:
-    """The best head on the coder's codes, penalised as in training, solved again each time that weights are taken away;
-    its history is one epoch."""
+    """The best head on the coder's codes, penalised as in training; its history is one epoch."""
     rule = coder.rule(train.X, dictionary)
     codes = apply_rule(rule, train.X, dictionary)[train.rows]
-    alpha = training.penalty(len(train.y)) * code_size(codes) ** 2
-    size = np.sqrt(np.asarray(codes.multiply(codes).mean(axis=0)).ravel())
-    solve = partial(fit_softmax, codes, train.y, classes=classes, alpha=alpha, sample_weight=train.weight)
-    head = solve()
-    for keep in training.fewer_weights(len(dictionary)):
-        few = strongest(head.coef.T, size, keep).T
-        head = solve(start=LinearHead(head.coef * few, head.intercept), fixed=~few)
+    head = solve_head(codes, train.y, classes=classes, training=training, sample_weight=train.weight)
     loss, _ = softmax_objective(head, codes.astype(np.float64), train.y, alpha=0.0, weight=train.weight)
     weights, bias = head.astype(np.float32).transposed()
     everything = np.arange(len(dictionary))
@@ -43,3 +37,27 @@ def fit_head(
     measured = validate(fitted, held_out)
     epoch = Epoch(1, loss, measured.loss, measured.accuracy, codes.nnz / len(train.y), 0.0, 0.0, rule.threshold)
     return replace(fitted, history=(epoch,))
+
+
+def solve_head(
+    codes: sparse.csr_matrix,
+    y: np.ndarray,
+    *,
+    classes: int,
+    training: Training,
+    sample_weight: np.ndarray | None = None,
+    start: LinearHead | None = None,
+    fixed: np.ndarray | None = None,
+) -> LinearHead:
+    """The best head on these codes (m, n), penalised and with as many weights per class as in training: solved again
+    each time that weights are taken away. Weights that are `fixed` (classes, n) stay as in `start`, not counted."""
+    alpha = training.penalty(len(y)) * code_size(codes) ** 2
+    size = np.sqrt(np.asarray(codes.multiply(codes).mean(axis=0)).ravel())
+    one_sided = bool((codes.data >= 0).all())
+    free = np.ones((classes, codes.shape[1]), bool) if fixed is None else ~fixed
+    solve = partial(fit_softmax, codes, y, classes=classes, alpha=alpha, sample_weight=sample_weight)
+    head = solve(start=start, fixed=~free)
+    for keep in training.fewer_weights(codes.shape[1]):
+        few = strongest((head.coef * free).T, size, keep, one_sided=one_sided).T
+        head = solve(start=LinearHead(head.coef * (few | ~free), head.intercept), fixed=~few)
+    return head

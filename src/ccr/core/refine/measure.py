@@ -47,22 +47,26 @@ def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None =
 
 def strongest_weights(state: Parameters, sample: Embeddings, keep: int, workers: Workers | None = None) -> np.ndarray:
     """The `strongest` weights (n, C) by the root mean square of the concepts' codes."""
-    squares = np.zeros(len(state.dictionary))
+    squares, one_sided = np.zeros(len(state.dictionary)), True
 
-    def use(_: slice, codes: ActiveEntries) -> np.ndarray:
-        return np.bincount(codes.indices, codes.data.astype(np.float64) ** 2, minlength=len(squares))
+    def use(_: slice, codes: ActiveEntries) -> tuple[np.ndarray, bool]:
+        powers = np.bincount(codes.indices, codes.data.astype(np.float64) ** 2, minlength=len(squares))
+        return powers, bool((codes.data >= 0).all())
 
-    for part in map_codes(state.rule, sample, state.dictionary, use, workers=workers):
-        squares += part
-    return strongest(state.weights, np.sqrt(squares / len(sample)), keep)
+    for part, positive in map_codes(state.rule, sample, state.dictionary, use, workers=workers):
+        squares, one_sided = squares + part, one_sided and positive
+    return strongest(state.weights, np.sqrt(squares / len(sample)), keep, one_sided=one_sided)
 
 
-def strongest(weights: np.ndarray, size: np.ndarray, keep: int) -> np.ndarray:
+def strongest(weights: np.ndarray, size: np.ndarray, keep: int, *, one_sided: bool) -> np.ndarray:
     """Which weights (n, C) are, for each class, among its `keep` of largest |weight| x size, for codes of these sizes
-    (n,); weights without effect never are."""
+    (n,); weights without effect never are. Of one-sided codes, which say what an image shows, only positive weights
+    are: a class keeps what speaks for it, and no image is left without a word."""
     worth = np.abs(weights) * size[:, None]
     if keep >= len(worth):
         return worth > 0
+    if one_sided:
+        worth[weights < 0] = 0.0
     order = np.argsort(-worth, axis=0, kind="stable")[:keep]
     chosen = np.zeros(worth.shape, bool)
     np.put_along_axis(chosen, order, True, axis=0)

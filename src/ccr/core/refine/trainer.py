@@ -113,23 +113,26 @@ class Trainer:
     def _restrict(self, number: int, epochs: int) -> bool:
         """Take weights away from classes that have too many for this epoch; whether they have no more than they may in
         the end. Then concepts without any leave, if the codes of the others do not depend on them, and the mean length
-        of what is left is held from there on."""
+        of what is left is held from there on; if few are left, so that images would show none of them, as many as a
+        class has weights."""
         keep = self.training.kept_weights(len(self.problem.dictionary), number, epochs)
         if keep is not None:
             self.engine.restrict(strongest_weights(self.engine.state(), self.sample, keep, self.workers))
         final = self.training.weights_per_class is None or (keep or math.inf) <= self.training.weights_per_class
         if final and keep is not None:
-            self._leave(*self._playing(self.engine.state()))
+            self._leave(*self._playing(self.engine.state(), least=keep))
         return final
 
-    def _playing(self, state: State) -> tuple[np.ndarray, ScoreRule]:
-        """The rows of concepts with a weight, and the rule for them alone; all where that cannot be."""
+    def _playing(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
+        """The rows of concepts with a weight, and the rule for them alone, of a mean length of at least `least` or a
+        quarter of them, whichever is less; all rows where that cannot be."""
         rows = np.flatnonzero(state.weights.any(axis=1))
         smaller = replace(state, dictionary=state.dictionary[rows], weights=state.weights[rows])
         if 0 < len(rows) < len(state.dictionary):
-            rule = state.rule.for_fewer(mean_length(smaller, self.sample, self.workers))
+            length = mean_length(smaller, self.sample, self.workers)
+            rule = state.rule.for_fewer(max(length, min(least, len(rows) / 4)))
             if rule is not None:
-                return rows, rule
+                return rows, rule.recalibrated(self.sample, smaller.dictionary)
         return np.arange(len(state.dictionary)), state.rule
 
     def _leave(self, rows: np.ndarray, rule: ScoreRule) -> None:

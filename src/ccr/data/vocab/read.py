@@ -14,7 +14,8 @@ from ccr.errors import CCRError, FormatError
 from ccr.progress import Tell, no_progress
 
 LONGEST_CONCEPT = 200
-_TOLD = 32  # names embedded between two reports of progress
+#: Texts embedded between two steps of a progress bar.
+BATCH = 32
 
 
 def read_concepts(path: str | Path) -> list[str]:
@@ -29,20 +30,25 @@ def read_concepts(path: str | Path) -> list[str]:
         A file in UTF-8 of at least one concept, each of at most 200 characters without control characters.
     """
     file = Path(path)
+    lines: dict[str, int] = {}
+    numbered = concept_lines(file)
+    for number, concept in numbered:
+        _check(concept, number, lines, file)
+        lines[concept.casefold()] = number
+    return [concept for _, concept in numbered]
+
+
+def concept_lines(file: Path) -> list[tuple[int, str]]:
+    """The concepts of a text file as they stand, repeated ones too, each with the number of its line, from 1."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError(f"{file} must be a text file in UTF-8, one concept per line: {error}") from error
     except OSError as error:
         raise FormatError(f"the concepts in {file} cannot be read: {error.strerror or error}") from error
-    concepts: list[str] = []
-    lines: dict[str, int] = {}
-    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: only line ends end a line
-        concept = unicodedata.normalize("NFC", line).strip()
-        if concept and not concept.startswith("#"):
-            _check(concept, number, lines, file)
-            lines[concept.casefold()] = number
-            concepts.append(concept)
+    lines = enumerate(text.split("\n"), start=1)  # not splitlines: only line ends end a line
+    stripped = ((number, unicodedata.normalize("NFC", line).strip()) for number, line in lines)
+    concepts = [(number, line) for number, line in stripped if line and not line.startswith("#")]
     if not concepts:
         raise FormatError(f"{file} has no concepts: write one per line, such as 'red skin'")
     return concepts
@@ -70,8 +76,8 @@ def embed_concepts(
         The names with their embeddings (n, d), unit rows.
     """
     rows = []
-    for start in range(0, max(len(names), 1), _TOLD):  # once for no names at all: the encoder knows their shape
-        part = names[start : start + _TOLD]
+    for start in range(0, max(len(names), 1), BATCH):  # once for no names at all: the encoder knows their shape
+        part = names[start : start + BATCH]
         rows.append(encoder.embed_texts(part, template=template))
         tell(start + len(part), len(names), "embedding concepts")
     return Concepts(names, np.concatenate(rows))

@@ -27,14 +27,14 @@ def texts_of(model: ConceptModel) -> Concepts:
 
 def suppress(model: ConceptModel, concept: str) -> ConceptModel:
     """Without the concept: it is neither scored nor shown any more."""
-    row = model.concepts.index(concept)
+    row = model.row(concept)
     return _keep(model, [other for other in range(len(model.concepts)) if other != row])
 
 
 def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
     """All weights of the concept times `factor`."""
     _check_finite("factor", factor)
-    row, coef = model.concepts.index(concept), model.head.coef.copy()
+    row, coef = model.row(concept), model.head.coef.copy()
     coef[:, row] *= factor
     return _with_coef(model, coef)
 
@@ -42,13 +42,13 @@ def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
 def rename(model: ConceptModel, concept: str, to: str) -> ConceptModel:
     """The same concept under another name."""
     names = list(model.names)
-    names[model.concepts.index(concept)] = to
+    names[model.row(concept)] = to
     return _rebuilt(model, names)
 
 
 def pin(model: ConceptModel, concept: str) -> ConceptModel:
     """The concept back where refinement started."""
-    row, refined = model.concepts.index(concept), model.concepts.embeddings.copy()
+    row, refined = model.row(concept), model.concepts.embeddings.copy()
     refined[row] = model.initial.embeddings[row]
     return _rebuilt(model, model.names, refined=refined)
 
@@ -56,7 +56,7 @@ def pin(model: ConceptModel, concept: str) -> ConceptModel:
 def set_weight(model: ConceptModel, concept: str, name: Any, value: float) -> ConceptModel:
     """The weight of the concept for the class `name`."""
     _check_finite("weight", value)
-    row, number = model.concepts.index(concept), position(model.classes.tolist(), name)
+    row, number = model.row(concept), position(model.classes.tolist(), name)
     coef = model.head.coef.copy()
     coef[number, row] = value
     return _with_coef(model, coef)
@@ -86,7 +86,7 @@ def merge(model: ConceptModel, first: str, second: str, name: str | None) -> Con
     The merged code is (s1 + s2) / |d1 + d2|, so weights (w1 + w2) |d1 + d2| / 2 leave logits as they are where both
     concepts have the same code.
     """
-    one, two = model.concepts.index(first), model.concepts.index(second)
+    one, two = model.row(first), model.row(second)
     if one == two:
         raise CCRError(f"merging needs two different concepts, got {first!r} twice")
     dictionaries = {

@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ccr.core.coding import code_size
 from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import plain
-from ccr.core.heads import fit_softmax
 from ccr.core.refine import Training
+from ccr.core.refine.fixed import solve_head
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import changes
@@ -108,7 +107,8 @@ class EditSession:
         return self._do(changes.merge(self._now, first, second, name), "merge", first=first, second=second, name=name)
 
     def refit(self, X: Any, y: Any = None, *, alpha: float | None = None) -> EditSession:
-        """Fit the head alone to (X, y), with the concepts as they are now; weights that were set stay.
+        """Fit the head alone to (X, y), with the concepts as they are now; weights that were set stay, and classes have
+        no more others than when the model was fitted.
 
         `alpha` is the penalty on squared weights for codes of size 1; None is the model's own.
         """
@@ -116,21 +116,22 @@ class EditSession:
         truth = known_labels(labels_of(X, y), codes.shape[0], model.classes)
         numbers = np.searchsorted(model.classes, truth).astype(np.int64)
         own = model.provenance.settings.get("alpha") if alpha is None else alpha
-        strength = Training(alpha=own).penalty(len(numbers))
+        training = Training(alpha=own, weights_per_class=self._weights_per_class())
         fixed = np.zeros(model.head.coef.shape, bool)
         for concept, number in fixed_weights(self._history(), model.classes.tolist()):
-            fixed[number, model.concepts.index(concept)] = True
-        head = fit_softmax(
+            fixed[number, model.row(concept)] = True
+        head = solve_head(
             codes,
             numbers,
             classes=len(model.classes),
-            alpha=strength * code_size(codes) ** 2,
+            training=training,
             sample_weight=self._weights(numbers),
             # The minimum is unique: reached from zero it does not depend on what was edited before.
             start=model.head if fixed.any() else None,
             fixed=fixed if fixed.any() else None,
         )
         images, count = len(numbers), int(fixed.sum())
+        strength = training.penalty(images)
         return self._do(changes.with_head(model, head), "refit", images=images, alpha=strength, fixed=count)
 
     def undo(self, steps: int = 1) -> EditSession:
@@ -177,6 +178,11 @@ class EditSession:
                 f"this model reads embeddings of encoder {ours}, got encoder {theirs}: use the model's encoder"
             )
         return np.asarray(encoder.embed_texts([text]))
+
+    def _weights_per_class(self) -> int | None:
+        """What the model was fitted with; where it was chosen then, as many as its largest class has."""
+        asked = self._now.provenance.settings.get("weights_per_class")
+        return int(np.count_nonzero(self._models[0].head.coef, axis=1).max()) if asked == "auto" else asked
 
     def _weights(self, numbers: np.ndarray) -> np.ndarray | None:
         present, y = np.unique(numbers, return_inverse=True)

@@ -8,7 +8,7 @@ never chosen by.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -111,7 +111,8 @@ class PaperCurves:
 
 
 def paper_curves(bench: Workbench, *, length: float, radius: float, seeds: Sequence[int]) -> PaperCurves:
-    """Training by epoch at this length; ablations and sweeps at the lambda that gives the length before refinement.
+    """Training by epoch at this length; ablations and sweeps at the lambda that gives the length before refinement; all
+    with all weights, unless the bench says otherwise.
 
     Parameters
     ----------
@@ -122,6 +123,7 @@ def paper_curves(bench: Workbench, *, length: float, radius: float, seeds: Seque
     seeds : sequence of int
         Seeds of the training curves.
     """
+    bench = replace(bench, options={"weights_per_class": None, **bench.options})
     threshold = bench.threshold(length)
     return PaperCurves(
         threshold,

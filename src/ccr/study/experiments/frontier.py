@@ -10,6 +10,7 @@ from typing import Any
 
 from ccr.core.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.models.bound import DEFAULT_FIDELITY
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.rivals import random_unit_concepts
 from ccr.progress import Tell, no_progress
@@ -18,7 +19,7 @@ from ccr.study.experiments.compare import Task, methods_named, run_comparison
 from ccr.study.experiments.part import Part
 from ccr.study.experiments.probe import probe_accuracy
 
-REVISION = 1
+REVISION = 2
 #: Bounds of the grid; 1 is the baseline.
 FIDELITIES = (0.8, 0.9, 0.96, 1.0)
 #: Weights per class of the grid; None: all.
@@ -100,10 +101,9 @@ class Grid:
 
     @property
     def shown(self) -> float:
-        """The classifier's own fidelity; where it has none, the middle one of those that allow refinement."""
-        own = self.options.get("fidelity", ConceptClassifier().fidelity)
-        refining = sorted(bound for bound in self.fidelities if bound < 1) or [1.0]
-        return float(refining[len(refining) // 2] if own is None else own)
+        """The classifier's own fidelity: of the options, or its default."""
+        own = self.options.get("fidelity")
+        return DEFAULT_FIDELITY if own is None else float(own)
 
     def settings(self) -> list[dict[str, Any]]:
         """Parameters of the grid's points, the baseline always among them."""

@@ -28,9 +28,8 @@ PENALTIES = (0.3, 1.0, 3.0, 10.0)
 class Gain:
     """Test accuracies in [0, 1], one for each seed, and the two models of the first seed.
 
-    `baseline` is the same with concepts that stay, trained as long; `refitted` is that baseline with its head solved to
-    convergence by L-BFGS on the frozen codes, with all weights, its penalty chosen by cross-validation; `refined` is
-    CCR.
+    `baseline` is the same with concepts that stay, trained as long; `refitted` is a head of all weights on the codes of
+    all concepts, which stay, solved to convergence by L-BFGS, its penalty chosen by cross-validation; `refined` is CCR.
     """
 
     seeds: tuple[int, ...]
@@ -82,8 +81,9 @@ def refinement_gain(
         waiting = [pool.submit(fit, seed, chosen) for seed in seeds for chosen in settings]
         fitted = [future.result() for future in _finished(waiting, tell)]
         baselines, refined = fitted[::2], fitted[1::2]
-        # Frozen codes are the same for every seed, and the solved head has no seed.
-        refitted = (refitted_accuracy(baselines[0], train, test),) * len(seeds)
+        # Codes of all concepts, where they stay, are the same for every seed, and the solved head has no seed.
+        whole = fit(seeds[0], {**unrefined(options), "weights_per_class": None, "max_iter": 1})
+        refitted = (refitted_accuracy(whole, train, test),) * len(seeds)
     scores = [tuple(float(model.score(test.X, test.y)) for model in models) for models in (baselines, refined)]
     return Gain(tuple(seeds), scores[0], refitted, scores[1], baselines[0], refined[0])
 

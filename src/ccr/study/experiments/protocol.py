@@ -17,6 +17,7 @@ from ccr.core.concepts import Concepts
 from ccr.core.metrics import deviation, retention
 from ccr.core.refine import Epoch
 from ccr.errors import CCRError
+from ccr.models.bound import PAPER_RADIUS, unrefined
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.paper_settings import PAPER_THRESHOLDS
 from ccr.progress import Tell, no_progress
@@ -24,7 +25,7 @@ from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerpr
 from ccr.study.experiments.curves import Curve
 from ccr.study.experiments.part import Part
 
-REVISION = 1
+REVISION = 2
 #: Lengths at which CLIP-IP-OMP is run.
 PURSUIT_LENGTHS = (5, 10, 20, 30, 50)
 
@@ -204,14 +205,16 @@ def _pursuits(concepts: Concepts, train: Part, test: Part, lengths: Sequence[int
 
 
 def settings(dataset: str, concepts: Concepts) -> dict[str, ConceptClassifier]:
-    """The released settings and ours, each with its baseline; ours at the length that the paper reports."""
+    """The released settings and ours, each with its baseline; ours in the paper's ball, with all weights, at the length
+    that the paper reports."""
     length = min(REPORTED[dataset].length, float(len(concepts)))
-    ours = {"coder": HardThreshold(length=length)}
+    coder = HardThreshold(length=length, sign="both")
+    ours: dict[str, Any] = {"coder": coder, "radius": PAPER_RADIUS, "weights_per_class": None}
     return {
         "CCR, released": ConceptClassifier.paper(dataset, concepts),
         "baseline, released": ConceptClassifier.paper(dataset, concepts, radius=0.0),
         "CCR, ours": ConceptClassifier(concepts, **ours),
-        "baseline, ours": ConceptClassifier(concepts, radius=0.0, **ours),
+        "baseline, ours": ConceptClassifier(concepts, **unrefined(ours)),
     }
 
 
@@ -232,9 +235,8 @@ def _train(
 
 
 def _pursue(concepts: Concepts, k: int, train: Part, test: Part) -> dict[str, Any]:
-    model = ConceptClassifier(
-        concepts, coder=IPOMP(length=k), radius=0.0, center=None, dispersion=None, validation_fraction=0.0
-    )
+    fixed: dict[str, Any] = {"radius": 0.0, "weights_per_class": None, "center": None, "dispersion": None}
+    model = ConceptClassifier(concepts, coder=IPOMP(length=k), validation_fraction=0.0, **fixed)
     kernels.warm_up_before_timing("pursuit", "coding")
     start = time.perf_counter()
     model.fit(train.X, train.y)

@@ -99,7 +99,7 @@ class Setting:
 
     def arguments(self) -> list[str]:
         """The setting as arguments of `ccr fit`."""
-        names = [name for name in AXES if name != "center" and getattr(self, name) not in (None, "all")]
+        names = [name for name in AXES if name != "center" and getattr(self, name) is not None]
         words = [word for name in names for word in (f"--{name}", self.value(name))]
         return [*words, "--center" if self.center == "data" else "--no-center"]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ccr.core.coding import HardThreshold
 from ccr.core.concepts import Concepts
 from ccr.core.geometry import fidelity_radius, project_to_cap, unit_rows
 from ccr.core.space import ImageMetric
@@ -68,7 +69,8 @@ def _fit_differences(d: int, rng: np.random.Generator) -> tuple[float, ...]:
     y = (X @ rng.standard_normal((d, 3))).argmax(axis=1)
     y[:30] = np.arange(30) % 3  # every class is there, whatever was drawn
     texts = Concepts([f"concept {row}" for row in range(CONCEPTS)], rng.standard_normal((CONCEPTS, d)))
-    shared: dict[str, Any] = {"weights_per_class": None, "dispersion": None, "engine": "dense", "device": "cpu"}
+    shared: dict[str, Any] = {"coder": HardThreshold(length=CONCEPTS, sign="both"), "weights_per_class": None}
+    shared |= {"dispersion": None, "engine": "dense", "device": "cpu"}
     shared |= {"max_iter": 3, "batch_size": 64, "random_state": int(rng.integers(2**31))}
     model = ConceptClassifier(texts, fidelity=least, **shared).fit(X, y)
     radius = fidelity_radius(least)

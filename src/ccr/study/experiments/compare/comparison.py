@@ -17,7 +17,7 @@ from ccr.study.experiments.compare.run import KEPT, Run, run_method
 from ccr.study.experiments.compare.task import Task
 
 #: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
-REVISION = 3
+REVISION = 4
 
 
 @dataclass(frozen=True)

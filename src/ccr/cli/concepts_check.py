@@ -1,0 +1,189 @@
+"""`ccr concepts check`: a verdict on every concept of a list, and on the list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, bar, console, fitting, note, print_json
+from ccr.cli.common_data import split_of, store_encoder
+from ccr.errors import CCRError
+from ccr.files import write_text
+
+if TYPE_CHECKING:
+    from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab.check_seen import Seen
+    from ccr.data.vocab.check_texts import Problem
+    from ccr.study.lists import Worth
+
+
+class _OnPhotos(NamedTuple):
+    """What photos said: the part of the store that was looked at, the finding by concept name, and the list's worth."""
+
+    rows: EmbeddingStore
+    names: list[str]
+    seen: Seen
+    worth: Worth | None
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="Text file with one concept per line; # begins a comment.")],
+    store: Annotated[Path | None, typer.Option(help="Store with labels, to see the concepts in its photos.")] = None,
+    classes: Annotated[
+        Path | None, typer.Option(help="Without a store: text file of class names that must not be given away.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML page of all concepts with the photos that show them.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    worth: Annotated[bool, typer.Option(help="Also measure the list without refinement, beside random words.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Say of every concept whether it is good, doubtful or bad, why, and what to do about it.
+
+    By its words: repeated, negated, abstract, unknown, or a class name. With a store also by its training photos: never
+    or always active, not to be told from another, hardly seen; and for the list, which classes no concept
+    distinguishes, the accuracy to expect without refinement, and how much of it random words would have.
+
+    Example: `ccr concepts check concepts.txt --store photos-store --out concepts.html`
+    """
+    from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab.read import concept_lines
+
+    opened = None if store is None else EmbeddingStore.open(store)
+    names = [concept for _, concept in concept_lines(file)]
+    problems = _by_words(names, opened, classes, silent=as_json)
+    photos = None
+    if opened is not None:
+        photos = _on_photos(opened, _usable(names), encoder, worth=worth, silent=as_json)
+        row = {name: number for number, name in enumerate(photos.names)}
+        problems = [
+            found
+            + (photos.seen.problems[row[name]] if name in row and not any(p.kind == "repeated" for p in found) else [])
+            for name, found in zip(names, problems, strict=True)
+        ]
+    if out is not None:
+        _write_page(out, file, names, problems, photos)
+    if as_json:
+        _print_json(names, problems, photos)
+    else:
+        _show(names, problems, photos, out)
+
+
+def _usable(names: list[str]) -> list[str]:
+    """Each concept once, without those that no model would take."""
+    from ccr.data.vocab.read import LONGEST_CONCEPT
+
+    first = {name.casefold(): name for name in reversed(names) if len(name) <= LONGEST_CONCEPT}
+    return [name for name in dict.fromkeys(names) if first.get(name.casefold()) == name]
+
+
+def _by_words(
+    names: list[str], store: EmbeddingStore | None, classes: Path | None, *, silent: bool
+) -> list[list[Problem]]:
+    from ccr.data.vocab.check_texts import check_texts
+    from ccr.data.vocab.classes import read_classes
+    from ccr.data.vocab.propose import WordNet, label_texts, wordnet_proposals
+
+    known = list(store.classes) if store is not None else [] if classes is None else read_classes(classes).names
+    try:
+        wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
+    except CCRError as error:
+        note(f"note: unknown and abstract words are not looked for: {error}", silent=silent)
+        return check_texts(names, leaking=label_texts(known, {}))
+    senses = wordnet_proposals(known, wordnet).senses
+    return check_texts(names, leaking=label_texts(known, senses), wordnet=wordnet)
+
+
+def _on_photos(store: EmbeddingStore, names: list[str], spec: str | None, *, worth: bool, silent: bool) -> _OnPhotos:
+    from ccr.data.vocab import embed_concepts, random_words
+    from ccr.data.vocab.check_seen import check_seen
+    from ccr.data.vocab.classes import training_part
+    from ccr.study.experiments import Part
+    from ccr.study.lists import list_worth
+
+    used, train = store_encoder(store, spec, silent=silent), training_part(store)
+    words = random_words(max(len(names), 2), seed=0, exclude=[*names, *store.classes])
+    with bar(silent=silent) as tell:
+        concepts, control = embed_concepts(names, used, tell=tell), embed_concepts(words, used, tell=tell)
+        seen = check_seen(concepts, train, train.y, control=control.embeddings, tell=tell)
+    split, test = split_of(store, None)
+    if not worth or split == "all":
+        return _OnPhotos(train, names, seen, None)
+    with fitting(silent=silent) as tell:
+        measured = list_worth(concepts, control, train=Part.of(train), test=Part.of(test), tell=tell)
+    return _OnPhotos(train, names, seen, measured)
+
+
+def _verdict(problems: list[Problem]) -> str:
+    return "bad" if any(problem.bad for problem in problems) else "doubtful" if problems else "good"
+
+
+def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tuple[str, str]]:
+    """What there is to say about the list, in words."""
+    verdicts = [_verdict(found) for found in problems]
+    facts = [(kind, str(verdicts.count(kind))) for kind in ("good", "doubtful", "bad")]
+    if photos is None:
+        return facts
+    uncovered = photos.seen.uncovered
+    pairs = [f"{name} (nearest: {other})" for name, other in uncovered.items()]
+    shown = ", ".join(pairs[:10]) + (f" and {len(pairs) - 10} others" if len(pairs) > 10 else "")
+    facts.append(("classes that no concept distinguishes", shown or "none"))
+    facts.append(("mean coherence of the concepts", f"{photos.seen.coherence:.2f}"))
+    if photos.worth is not None:
+        facts.append(("accuracy to expect without refinement", f"{photos.worth.accuracy:.1%}"))
+        words = f"{100 * photos.worth.meaning_gap:+.1f} points over {photos.worth.random_words:.1%} of random words"
+        facts.append(("meaning gap", words))
+    return facts
+
+
+def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None, out: Path | None) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("concept", "verdict", "why", "remedy"):
+        table.add_column(heading)
+    for name, found in zip(names, problems, strict=True):
+        for problem in found:
+            table.add_row(
+                escape(name[:40]), "bad" if problem.bad else "doubtful", escape(problem.reason), problem.remedy
+            )
+    if table.row_count:
+        console.print(table)
+    for what, value in _facts(problems, photos):
+        console.print(f"{what}: {escape(value)}")
+    if out is not None:
+        console.print(f"The page is {escape(str(out.resolve()))}")
+
+
+def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None) -> None:
+    from dataclasses import asdict
+
+    share = {} if photos is None else dict(zip(photos.names, photos.seen.share.tolist(), strict=True))
+    concepts = [
+        {"concept": name, "verdict": _verdict(found), "problems": [asdict(p) for p in found], "active": share.get(name)}
+        for name, found in zip(names, problems, strict=True)
+    ]
+    content: dict[str, Any] = {"concepts": concepts}
+    if photos is not None:
+        content["uncovered_classes"] = photos.seen.uncovered
+        content["coherence"] = photos.seen.coherence
+        content["worth"] = None if photos.worth is None else photos.worth._asdict()
+    print_json(content)
+
+
+def _write_page(
+    out: Path, file: Path, names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None
+) -> None:
+    from ccr.show.concepts_page import Row, concepts_page
+
+    at = {} if photos is None else {name: number for number, name in enumerate(photos.names)}
+    rows = []
+    for name, found in zip(names, problems, strict=True):
+        share, top = None, []
+        if photos is not None and name in at:
+            share, top = float(photos.seen.share[at[name]]), photos.seen.top[at[name]].tolist()
+        rows.append(Row(name, _verdict(found), [f"{p.reason}: {p.remedy}" for p in found], share, top))
+    store = None if photos is None else photos.rows
+    write_text(out, concepts_page(f"Concepts of {file.name}", _facts(problems, photos), rows, store))

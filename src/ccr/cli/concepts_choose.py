@@ -1,0 +1,51 @@
+"""`ccr concepts choose`: of many candidates the few that serve best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ccr.cli.common import Json, bar, console, print_json
+from ccr.cli.common_data import store_encoder
+
+
+def choose(
+    file: Annotated[Path, typer.Argument(help="Text file of candidates, one per line.")],
+    store: Annotated[Path, typer.Option(help="Store with labels; only its training images are looked at.")],
+    out: Annotated[Path, typer.Option(help="Text file of the chosen ones, the most useful first.")],
+    size: Annotated[int | None, typer.Option(min=1, help="How many concepts.")] = None,
+    per_class: Annotated[int | None, typer.Option(min=1, help="Instead: how many for each class. Default: 5.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose the concepts that cover every class, tell confusable classes apart and do not repeat each other.
+
+    Greedy, with a guarantee: at least 63 % of the value that the best list of that size has (docs/concepts.md).
+    Concepts that the encoder hardly sees come last, and of near-duplicates one stays.
+
+    Example: `ccr concepts choose candidates.txt --store photos-store --out concepts.txt --size 128`
+    """
+    from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab import embed_concepts, read_concepts
+    from ccr.data.vocab.automatic import PER_CLASS, choose_on
+    from ccr.data.vocab.propose import Origin, Proposal, Proposals, read_origins
+
+    if size is not None and per_class is not None:
+        raise typer.BadParameter("give --size or --per-class, not both")
+    names, origins, opened = read_concepts(file), read_origins(file), EmbeddingStore.open(store)
+    wanted = size or (per_class or PER_CLASS) * len(opened.classes)
+    used = store_encoder(opened, encoder, silent=as_json)
+    with bar(silent=as_json) as tell:
+        rows = choose_on(opened, embed_concepts(names, used, tell=tell), used, size=wanted, tell=tell)
+    unknown = (Origin(None, "hand", "", str(file)),)
+    chosen = Proposals(tuple(Proposal(names[row], origins.get(names[row], unknown)) for row in rows))
+    chosen.write(out)
+    if as_json:
+        print_json({"out": str(out), "candidates": len(names), "asked": wanted, "concepts": chosen.names})
+        return
+    fewer = f" (of {wanted} asked for: the others repeat them)" if len(rows) < wanted else ""
+    console.print(f"{len(rows)} of {len(names)} concepts{fewer} in {escape(str(out))}; the first: ", end="")
+    console.print(escape(", ".join(chosen.names[:8])))

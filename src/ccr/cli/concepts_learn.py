@@ -1,0 +1,44 @@
+"""`ccr concepts learn`: a concept from photos that show it and photos that do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ccr.cli.common import Json, console, note, print_json
+from ccr.cli.common_data import store_encoder
+
+
+def learn(
+    name: Annotated[str, typer.Argument(help="What the concept is called, such as 'worn edge'.")],
+    store: Annotated[Path, typer.Option(help="Store of photos of the same kind: their spread is the measure.")],
+    shows: Annotated[list[Path], typer.Option(help="A photo, or a folder of photos, that show it; several times.")],
+    lacks: Annotated[list[Path], typer.Option(help="A photo, or a folder of photos, that do not; several times.")],
+    out: Annotated[Path, typer.Option(help="JSON file of the concept, for `ccr fit --learned FILE`.")],
+    text: Annotated[bool, typer.Option(help="Draw it toward the text that is its name, when photos are few.")] = True,
+    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a concept from a few photos that show it and a few that do not: for what words or the encoder cannot say.
+
+    The direction that tells them apart in the images' metric; the leave-one-out error says how often a photo that was
+    left out would have fallen on the wrong side. At least two photos of each kind; ten are better.
+
+    Example: `ccr concepts learn "worn edge" --store parts-store --shows worn/ --lacks intact/ --out worn.json`
+    """
+    from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab.examples import learn_concept
+
+    opened = EmbeddingStore.open(store)
+    used = store_encoder(opened, encoder, silent=as_json)
+    learned = learn_concept(name, shows, lacks, opened, used, text=text)
+    learned.write(out)
+    if as_json:
+        print_json({"out": str(out), "name": name, "leave_one_out_error": learned.error, "wrong": list(learned.wrong)})
+        return
+    console.print(f"{escape(name)}: leave-one-out error {learned.error:.0%}; use it with --learned {escape(str(out))}")
+    for photo in learned.wrong[:10]:
+        note(f"on the wrong side when left out: {photo}")

@@ -1,0 +1,187 @@
+"""`ccr concepts propose`: from class names to candidate concepts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from ccr.cli.common import Json, bar, console, note, print_json
+from ccr.cli.common_data import store_encoder
+from ccr.errors import CCRError, MissingExtraError
+
+if TYPE_CHECKING:
+    from ccr.data.vocab.classes import Classes
+    from ccr.data.vocab.propose import Proposal
+    from ccr.data.vocab.propose.llm import Endpoint
+    from ccr.data.vocab.propose.senses import EmbedTexts
+
+SOURCES = ("wordnet", "generic", "llm")
+
+
+def propose(
+    classes: Annotated[Path, typer.Argument(help="Text file with one class name per line, or a store with labels.")],
+    out: Annotated[Path, typer.Option(help="Text file of concepts; beside it FILE.origins.json says whence.")],
+    sources: Annotated[
+        str, typer.Option(help="Where from, joined by commas: wordnet (offline), generic (fits any photo), llm.")
+    ] = "wordnet,generic",
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="What chooses the sense of a name. Default: the store's own, or bundled; none: the first."),
+    ] = None,
+    llm_url: Annotated[
+        str | None, typer.Option(help="OpenAI-compatible endpoint, such as http://localhost:11434/v1.")
+    ] = None,
+    llm_model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    llm_rate: Annotated[
+        float | None, typer.Option(min=0.01, help="Most requests per minute. Default: no limit.")
+    ] = None,
+    llm_price: Annotated[
+        str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option(help="Say what a language model would be asked and cost; ask nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Propose concepts for classes: parts, colours, shapes, kinds, surroundings.
+
+    `wordnet` reads an installed WordNet or fetches one; the sense of a name is the one that fits the class's photos (of
+    a store) or the other names. `llm` asks a language model, its key in the environment as CCR_LLM_KEY or
+    OPENAI_API_KEY; answers are kept, so that a second run asks only what is missing. Class names and their synonyms are
+    left out: they would give the label away.
+
+    Example: `ccr concepts propose photos-store --out candidates.txt`, then `ccr concepts choose`
+
+    With a local model: `--sources wordnet,llm --llm-url http://localhost:11434/v1 --llm-model llama3.2`
+    """
+    from ccr.data.vocab.propose import together
+
+    wanted = _checked_sources(sources)
+    endpoint = _endpoint(llm_url, llm_model, llm_rate) if "llm" in wanted else None
+    found, embed = _classes(classes, encoder, silent=as_json)
+    if dry_run:
+        _show_cost(found, endpoint, llm_price, as_json=as_json)
+        return
+    proposals: list[list[Proposal]] = []
+    unknown, leaking = _from_wordnet(found, embed, proposals, wanted, silent=as_json)
+    failed = _from_model(found, endpoint, proposals, silent=as_json) if endpoint else {}
+    if "generic" in wanted:
+        from ccr.data.vocab.propose import generic_proposals
+
+        proposals.append(generic_proposals())
+    result = together(proposals, leaking=leaking, unknown=unknown)
+    if not result.items:
+        raise CCRError(f"nothing was proposed for {len(found.names)} classes: add generic to --sources")
+    beside = result.write(out)
+    facts = {
+        "concepts": len(result.items),
+        "leaks": len(result.leaks),
+        "unknown_classes": unknown,
+        "failed": failed,
+    }
+    if as_json:
+        print_json({"out": str(out), "origins": str(beside), "classes": len(found.names), **facts})
+        return
+    _notes(unknown, failed, len(found.names))
+    console.print(
+        f"{len(result.items)} concepts for {len(found.names)} classes in {escape(str(out))}; "
+        f"{len(result.leaks)} that give a label away were left out\n"
+        f"Where each comes from is in {escape(str(beside))}"
+    )
+
+
+def _checked_sources(text: str) -> list[str]:
+    wanted = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [part for part in wanted if part not in SOURCES]
+    if unknown or not wanted:
+        raise typer.BadParameter(f"--sources are of {', '.join(SOURCES)}, joined by commas, got {text!r}")
+    return wanted
+
+
+def _endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoint:
+    from ccr.data.vocab.propose.llm import Endpoint
+
+    if url is None or model is None:
+        raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
+    return Endpoint(url, model, per_minute=rate)
+
+
+def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, EmbedTexts | None]:
+    """The classes of a file or a store, and what embeds texts to choose senses by."""
+    from ccr.data.encoders import load_encoder
+    from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab.classes import read_classes, store_classes
+
+    if path.is_dir():
+        store = EmbeddingStore.open(path)
+        found = store_classes(store)
+        return found, None if spec == "none" else store_encoder(store, spec, silent=silent).embed_texts
+    found = read_classes(path)
+    if spec == "none":
+        return found, None
+    try:
+        return found, load_encoder(spec or "bundled", log=lambda line: note(line, silent=silent)).embed_texts
+    except MissingExtraError as error:
+        note(f"note: the most frequent sense of each name is taken, because {error}", silent=silent)
+        return found, None
+
+
+def _from_wordnet(
+    found: Classes, embed: EmbedTexts | None, proposals: list[list[Proposal]], wanted: list[str], *, silent: bool
+) -> tuple[list[str], set[str]]:
+    """Adds WordNet's proposals; the classes it does not know, and the texts that would give a label away."""
+    from ccr.data.vocab.propose import WordNet, label_texts, wordnet_proposals
+
+    if "wordnet" not in wanted:
+        return [], label_texts(found.names, {})
+    wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
+    with bar(silent=silent) as tell:
+        known = wordnet_proposals(found.names, wordnet, embed=embed, photos=found.photos, tell=tell)
+    proposals.append(known.proposals)
+    return known.unknown, label_texts(found.names, known.senses)
+
+
+def _from_model(found: Classes, endpoint: Endpoint, proposals: list[list[Proposal]], *, silent: bool) -> dict[str, str]:
+    """Adds a language model's proposals; why it failed for the classes that it failed for."""
+    from ccr.data.assets import cache_folder
+    from ccr.data.vocab.propose.llm import ask
+
+    with bar(silent=silent) as tell:
+        answered = ask(found.names, endpoint, cache_folder() / "llm", tell=tell)
+    proposals.append(answered.proposals)
+    return answered.failed
+
+
+def _show_cost(found: Classes, endpoint: Endpoint | None, prices: str | None, *, as_json: bool) -> None:
+    from ccr.data.assets import cache_folder
+    from ccr.data.vocab.propose.llm import estimate
+
+    if endpoint is None:
+        raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
+    cost = estimate(found.names, endpoint, cache_folder() / "llm")
+    try:
+        first, second = (float(part) for part in (prices or "0,0").split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--llm-price is two numbers such as 0.15,0.60, got {prices!r}") from None
+    price = cost.price(first, second) if prices else None
+    if as_json:
+        print_json({**cost._asdict(), "price_at_most": price})
+        return
+    money = f", at most {price:.4f} by --llm-price" if price is not None else ""
+    console.print(
+        f"{cost.requests} requests to {escape(endpoint.url)} ({cost.cached} classes are answered already): about "
+        f"{cost.prompt_tokens} tokens sent, at most {cost.answer_tokens} answered{money}"
+    )
+
+
+def _notes(unknown: list[str], failed: dict[str, str], total: int) -> None:
+    if unknown:
+        shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
+        note(f"note: WordNet does not know {len(unknown)} of {total} classes, which get none of their own: {shown}")
+    for name, reason in list(failed.items())[:5]:
+        note(f"note: the language model failed for {name!r}: it {reason}")
+    if failed:
+        note(f"note: {len(failed)} classes failed in all; run the same command again, answers so far are kept")

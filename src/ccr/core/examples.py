@@ -1,0 +1,102 @@
+"""A concept from photos that show it and photos that do not: a discriminant direction, and how far it can be trusted.
+
+In the images' metric (The images' metric, docs/method.md) the direction between the means of the two kinds is Fisher's
+discriminant. It is drawn toward the concept's text, where there is one, the more the fewer the photos.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ccr.core.geometry import unit_rows
+from ccr.errors import CCRError
+
+#: How many photos of each kind the text counts for, and the shrinkage of the images' covariance.
+TEXT_PHOTOS, SHRINKAGE = 4.0, 0.5
+
+
+class Learned(NamedTuple):
+    """`direction` (d,), a unit vector whose product with an image is its score; the `threshold` between the two kinds;
+    `error`, the share of photos on the wrong side when each is left out of learning in turn; and that for each photo,
+    those that show it first."""
+
+    direction: np.ndarray
+    threshold: float
+    error: float
+    wrong: np.ndarray
+
+
+def learn_direction(
+    shows: Any,
+    lacks: Any,
+    *,
+    text: np.ndarray | None = None,
+    mean: np.ndarray | None = None,
+    covariance: np.ndarray | None = None,
+) -> Learned:
+    """The direction that tells photos that show something from photos that do not.
+
+    Parameters
+    ----------
+    shows, lacks : (p, d) and (q, d), embeddings of at least two photos each.
+    text : (d,), the concept's text as images meet it: a direction from the mean of texts. None: photos alone.
+    mean, covariance : (d,) and (d, d), of many images of the same kind as the photos. None: the photos' own mean, and
+        the same spread in all directions.
+    """
+    rows, p = _checked(shows, lacks)
+    if mean is not None:
+        rows = rows - mean
+    whiten, color = _metric(covariance, rows.shape[1])
+    own = None if text is None else unit_rows((np.asarray(text, np.float64) @ color)[None])[0]
+    rows = rows @ whiten
+    kinds = np.arange(len(rows)) < p
+    wrong = np.array([_is_wrong(rows, kinds, own, at) for at in range(len(rows))])
+    direction, threshold = _direction(rows, kinds, own)
+    back = direction @ whiten
+    size = np.linalg.norm(back)
+    return Learned(back / size, float(threshold / size), float(wrong.mean()), wrong)
+
+
+def _checked(shows: Any, lacks: Any) -> tuple[np.ndarray, int]:
+    kinds = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in (shows, lacks)]
+    for name, rows in zip(("shows", "lacks"), kinds, strict=True):
+        if rows.ndim != 2 or len(rows) < 2:
+            raise CCRError(f"a concept is learned from at least 2 photos that it {name}, got {len(rows)}: add some")
+        if not np.isfinite(rows).all() or not rows.any(axis=1).all():
+            raise CCRError(f"embeddings of {name} must be finite and not zero: embed those photos again")
+    if kinds[0].shape[1] != kinds[1].shape[1]:
+        raise CCRError(f"photos must have the same dimensions, got {kinds[0].shape[1]} and {kinds[1].shape[1]}")
+    return unit_rows(np.concatenate(kinds)), len(kinds[0])
+
+
+def _metric(covariance: np.ndarray | None, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """S^(-1/2) and S^(1/2) of the shrunk covariance; both symmetric."""
+    if covariance is None:
+        return np.eye(d), np.eye(d)
+    values, vectors = np.linalg.eigh(covariance)
+    values = (1.0 - SHRINKAGE) * np.maximum(values, 0.0) + SHRINKAGE * max(values.mean(), 1e-12)
+    whiten, color = ((vectors * values**power) @ vectors.T for power in (-0.5, 0.5))
+    return whiten, color
+
+
+def _direction(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None) -> tuple[np.ndarray, float]:
+    """The unit direction in the metric, and the threshold halfway between the two means on it."""
+    shown, lacking = rows[kinds].mean(axis=0), rows[~kinds].mean(axis=0)
+    direction = shown - lacking
+    if not np.linalg.norm(direction) > 1e-9:
+        raise CCRError("the photos that show it and those that do not have the same mean: give other photos")
+    direction = direction / np.linalg.norm(direction)
+    if text is not None:
+        photos = 2.0 / (1.0 / kinds.sum() + 1.0 / (~kinds).sum())
+        share = TEXT_PHOTOS / (TEXT_PHOTOS + photos)
+        direction = unit_rows(((1.0 - share) * direction + share * text)[None])[0]
+    return direction, float(direction @ (shown + lacking) / 2.0)
+
+
+def _is_wrong(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None, left_out: int) -> bool:
+    """Whether a photo falls on the wrong side of what the other photos teach."""
+    others = np.arange(len(rows)) != left_out
+    direction, threshold = _direction(rows[others], kinds[others], text)
+    return bool((rows[left_out] @ direction > threshold) != kinds[left_out])

@@ -1,0 +1,84 @@
+"""A list for a store that has none: proposed, cleared and chosen without a person or a service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ccr.core.concepts import Concepts
+from ccr.data.assets import Log
+from ccr.data.encoders import Encoder
+from ccr.data.store import EmbeddingStore
+from ccr.data.vocab.choose import choose
+from ccr.data.vocab.classes import store_classes, training_part
+from ccr.data.vocab.propose import Proposals, WordNet, generic_proposals, label_texts, together, wordnet_proposals
+from ccr.data.vocab.read import embed_concepts
+from ccr.data.vocab.statistics import class_statistics
+from ccr.data.vocab.words import random_words
+from ccr.errors import CCRError
+from ccr.progress import Tell, no_progress
+
+#: Concepts per class, and the smallest and largest list, where nobody says how many.
+PER_CLASS, SMALLEST, LARGEST = 5, 64, 1024
+#: Random words whose scores show how far those of words spread that have nothing to do with the images.
+CONTROL_WORDS = 64
+
+
+class Automatic(NamedTuple):
+    """The chosen concepts, where they come from, and what was proposed."""
+
+    concepts: Concepts
+    chosen: Proposals
+    proposed: Proposals
+
+
+def automatic_concepts(
+    store: EmbeddingStore,
+    encoder: Encoder,
+    *,
+    size: int | None = None,
+    log: Log | None = None,
+    tell: Tell = no_progress,
+) -> Automatic:
+    """Concepts for the classes of a labelled store: WordNet and the generic list, chosen on training images.
+
+    Parameters
+    ----------
+    encoder : the store's own.
+    size : how many, from 1. None: five per class, from 64 to 1,024.
+    """
+    classes = store_classes(store)
+    known = wordnet_proposals(
+        classes.names, WordNet.open(log=log), embed=encoder.embed_texts, photos=classes.photos, tell=tell
+    )
+    leaking = label_texts(classes.names, known.senses)
+    proposed = together([known.proposals, generic_proposals()], leaking=leaking, unknown=known.unknown)
+    candidates = embed_concepts(proposed.names, encoder, tell=tell)
+    wanted = size or min(LARGEST, max(SMALLEST, PER_CLASS * len(classes.names)))
+    rows = choose_on(store, candidates, encoder, size=wanted, tell=tell)
+    chosen = Proposals(tuple(proposed.items[row] for row in rows), proposed.leaks, proposed.unknown)
+    return Automatic(candidates.subset(rows), chosen, proposed)
+
+
+def choose_on(
+    store: EmbeddingStore, candidates: Concepts, encoder: Encoder, *, size: int, tell: Tell = no_progress
+) -> np.ndarray:
+    """Rows of the `size` candidates that serve best on the training images of a labelled store, in order of choice."""
+    train = training_part(store)
+    if train.shape[1] != candidates.dimension:
+        raise CCRError(
+            f"{store.path} has {train.shape[1]} dimensions and the concepts {candidates.dimension}: embed both with "
+            "the same encoder"
+        )
+    found = class_statistics(train, train.y)
+    if len(found.classes) < 2:
+        raise CCRError(f"concepts are chosen to tell classes apart, but {store.path} has only {found.classes[0]!r}")
+    words = random_words(CONTROL_WORDS, seed=0, exclude=_texts(candidates.names, found.classes))
+    control = encoder.embed_texts(words)
+    return choose(found, candidates.embeddings, size=size, control=control, tell=tell).rows
+
+
+def _texts(*groups: Sequence[str] | np.ndarray) -> list[str]:
+    return [str(text) for group in groups for text in group]

@@ -1,0 +1,117 @@
+"""What is wrong with a concept's words, before any photo is looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ccr.data.vocab.propose import WordNet
+from ccr.data.vocab.propose.glosses import hidden, look
+from ccr.data.vocab.propose.proposals import leaks_label
+from ccr.data.vocab.propose.wordnet import PERSON, PHENOMENON
+from ccr.data.vocab.read import LONGEST_CONCEPT
+
+MOST_WORDS = 8
+NEGATIONS = {"not", "no", "without", "never", "non", "isn't", "lacks", "lacking", "absence"}
+FUNCTION_WORDS = {
+    *("a", "an", "the", "of", "in", "on", "at", "with", "and", "or", "to", "is", "it", "its", "this", "that", "for"),
+    *("by", "from", "as", "be", "are", "has", "have", "very", "some", "any"),
+}
+#: What other senses than sight tell, and judgements.
+UNSEEN_WORDS = {
+    *("taste", "tasty", "flavor", "flavour", "smell", "scent", "odor", "odour", "aroma", "sound", "noise", "loud"),
+    *("sweet", "sour", "bitter", "salty", "delicious", "healthy", "expensive", "cheap", "popular", "famous", "vitamin"),
+    *("useful", "dangerous", "friendly", "intelligent", "native", "nutritious", "origin", "calories", "history"),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: what kind, why, what to do, and whether the concept is useless as it is (`bad`)."""
+
+    kind: str
+    reason: str
+    remedy: str
+    bad: bool = True
+
+
+def check_texts(
+    names: Sequence[str], *, leaking: Iterable[str] = (), wordnet: WordNet | None = None
+) -> list[list[Problem]]:
+    """The problems of each concept by its words alone.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The concepts as they stand in a file, repeated ones too.
+    leaking : iterable of str
+        Texts that give a label away; see `label_texts`.
+    wordnet : WordNet, optional
+        Knows words that nobody uses and things that nobody sees. None: these are not looked for.
+    """
+    texts = {text.casefold() for text in leaking}
+    longest = max((len(text.split()) for text in texts), default=0)
+    first: dict[str, str] = {}
+    problems = []
+    for name in names:
+        words = re.findall(r"[^\W_]+(?:'\w+)?", name.casefold())
+        key = " ".join(_bare(words, wordnet)) or name.casefold()
+        found = [*_repeated(name, first.get(key)), *_worded(name, words)]
+        if leaks_label(name.casefold(), texts, longest):
+            found.append(Problem("label", "it names a class, so that it gives the label away", "say what one sees"))
+        if wordnet is not None and not found:
+            found += _known(words, wordnet)
+        first.setdefault(key, name)
+        problems.append(found)
+    return problems
+
+
+def _repeated(name: str, before: str | None) -> list[Problem]:
+    if before is None:
+        return []
+    same = "it is there already" if before.casefold() == name.casefold() else f"it says the same as {before!r}"
+    return [Problem("repeated", same, "drop one")]
+
+
+def _worded(name: str, words: Sequence[str]) -> list[Problem]:
+    if len(name) > LONGEST_CONCEPT:
+        return [Problem("long", f"it has {len(name)} characters", "use a few words")]
+    if not set(words) - FUNCTION_WORDS:
+        return [Problem("empty", "it names nothing", "name something that one sees, such as 'red skin'")]
+    if negated := NEGATIONS & set(words):
+        return [Problem("negation", f"encoders do not read {min(negated)!r}", "say what is there instead")]
+    if unseen := UNSEEN_WORDS & set(words):
+        return [Problem("unseen", f"no photo shows {min(unseen)!r}", "say how it looks")]
+    if len(words) > MOST_WORDS:
+        return [Problem("long", f"it has {len(words)} words, which blur into each other", "split it", bad=False)]
+    return []
+
+
+def _known(words: Sequence[str], wordnet: WordNet) -> list[Problem]:
+    """Words that nobody knows, and phrases in which nothing can be seen. Other scripts than WordNet's are let be."""
+    content = [word for word in words if word not in FUNCTION_WORDS and word.isascii() and not word.isdigit()]
+    strange = [word for word in content if not wordnet.knows(word)]
+    if strange:
+        reason = f"{strange[0]!r} is in no dictionary"
+        return [
+            Problem("unknown", reason, "check the spelling, or use a common word", bad=len(strange) == len(content))
+        ]
+    if content and not any(_can_be_seen(word, wordnet) for word in content):
+        reason = "it names nothing that a photo can show"
+        return [Problem("abstract", reason, "name a part, a colour, a shape, a material, a place", bad=False)]
+    return []
+
+
+def _can_be_seen(word: str, wordnet: WordNet) -> bool:
+    if look(word, wordnet):
+        return True
+    senses = wordnet.senses(wordnet.base(word) or "")[:3]
+    first = bool(senses) and senses[0].file in (PERSON, PHENOMENON)
+    return first or any(sense.visible and not hidden(sense, wordnet) for sense in senses)
+
+
+def _bare(words: Sequence[str], wordnet: WordNet | None) -> list[str]:
+    """The words that matter, singular: "a photo of apples" and "apple" are the same."""
+    kept = [word for word in words if word not in FUNCTION_WORDS | {"photo", "picture", "image", "kind", "type"}]
+    return [(wordnet.base(word) or word) if wordnet is not None else word for word in kept]

@@ -1,0 +1,47 @@
+"""Class names to propose concepts for: of a text file, or of a store with its photos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ccr.core.geometry import unit_rows
+from ccr.data.store import EmbeddingStore
+from ccr.data.vocab.read import read_concepts
+from ccr.data.vocab.statistics import class_statistics
+from ccr.errors import CCRError
+
+
+class Classes(NamedTuple):
+    """Names, and where there is a store the mean of each class's photos measured from the mean of all, unit rows."""
+
+    names: list[str]
+    photos: dict[str, np.ndarray] | None
+
+
+def read_classes(path: Path) -> Classes:
+    """The classes of a text file, one per line."""
+    return Classes(read_concepts(path), None)
+
+
+def store_classes(store: EmbeddingStore) -> Classes:
+    """The classes of a store, with their training photos."""
+    train = training_part(store)
+    found = class_statistics(train, train.y)
+    rows = unit_rows(found.means - found.mean)
+    return Classes([str(name) for name in found.classes], dict(zip(map(str, found.classes), rows, strict=True)))
+
+
+def training_part(store: EmbeddingStore) -> EmbeddingStore:
+    """The split `train`, or everything but `test`, or everything: what choices may be made on; every row labelled."""
+    labels = store.labels
+    if all(label is None for label in labels):
+        raise CCRError(
+            f"{store.path} has no labels, so that there are no classes to find concepts for: embed a folder with one "
+            "folder per class, or give a text file of class names"
+        )
+    splits = store.splits
+    chosen = splits == "train" if (splits == "train").any() else splits != "test"
+    return store.select(rows=np.flatnonzero(chosen & (labels != None)))  # noqa: E711 (elementwise)

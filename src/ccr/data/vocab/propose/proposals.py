@@ -1,0 +1,114 @@
+"""Proposals: concepts with where each came from, put together, cleared of class names, written beside the list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ccr.data.vocab.read import LONGEST_CONCEPT
+from ccr.errors import FormatError
+from ccr.files import write_json, write_text
+
+#: Things that are colours as well.
+COLOUR_NAMES = {"orange", "violet", "rose", "olive", "lilac", "lavender", "peach", "salmon", "cherry", "lime", "lemon"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a concept came from: the class it was proposed for (None: any), the source, what kind of thing it is, and
+    the sentence that says so."""
+
+    class_name: str | None
+    source: str
+    kind: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A concept and everything that speaks for it."""
+
+    concept: str
+    origins: tuple[Origin, ...]
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """What was proposed, what was left out because it would give the label away, and which classes nobody knows."""
+
+    items: tuple[Proposal, ...]
+    leaks: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        return [item.concept for item in self.items]
+
+    def by_class(self) -> dict[str, list[str]]:
+        """Concepts proposed for each class."""
+        found: dict[str, list[str]] = {}
+        for item in self.items:
+            for name in dict.fromkeys(origin.class_name for origin in item.origins if origin.class_name is not None):
+                found.setdefault(name, []).append(item.concept)
+        return found
+
+    def write(self, path: Path) -> Path:
+        """Write the list, and beside it a JSON file with the origin of every concept; that file's path."""
+        beside = origins_path(path)
+        write_text(path, "\n".join(self.names) + "\n")
+        concepts = [asdict(item) for item in self.items]
+        content = {"format": 1, "concepts": concepts, "leaks": list(self.leaks), "unknown_classes": list(self.unknown)}
+        write_json(beside, content)
+        return beside
+
+
+def origins_path(path: Path) -> Path:
+    """The file beside a list that says where its concepts come from."""
+    return path.with_name(path.name.removesuffix(".txt") + ".origins.json")
+
+
+def read_origins(path: Path) -> dict[str, tuple[Origin, ...]]:
+    """Of every concept of a proposed list, where it came from; empty for a list that was written by hand."""
+    beside = origins_path(path)
+    if not beside.is_file():
+        return {}
+    try:
+        content: Any = json.loads(beside.read_bytes())
+        return {item["concept"]: tuple(Origin(**origin) for origin in item["origins"]) for item in content["concepts"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{beside} is not what `ccr concepts propose` wrote: remove it or propose again") from error
+
+
+def together(sources: Iterable[Iterable[Proposal]], *, leaking: Iterable[str], unknown: Sequence[str]) -> Proposals:
+    """Proposals of all sources, each concept once with all its origins; texts in `leaking` are left out.
+
+    A concept leaks when it is one of these texts, or one of them with words around it: "apple", "picture of an apple".
+    """
+    origins: dict[str, list[Origin]] = {}
+    spelling: dict[str, str] = {}
+    for proposal in (item for source in sources for item in source):
+        key = proposal.concept.casefold()
+        if 0 < len(key) <= LONGEST_CONCEPT:
+            spelling.setdefault(key, proposal.concept)
+            known = origins.setdefault(key, [])
+            known += [origin for origin in proposal.origins if origin not in known]
+    texts = {text.casefold() for text in leaking}
+    longest = max((len(text.split()) for text in texts), default=0)
+    leaks = [spelling[key] for key in origins if leaks_label(key, texts, longest)]
+    kept = [Proposal(spelling[key], tuple(known)) for key, known in origins.items() if spelling[key] not in set(leaks)]
+    return Proposals(tuple(kept), tuple(leaks), tuple(unknown))
+
+
+def leaks_label(concept: str, texts: set[str], longest: int) -> bool:
+    """Whether any run of up to `longest` words of a casefolded concept is one of these casefolded texts; those that are
+    colours too only if they stand alone: "orange skin" is no orange."""
+    words = concept.replace("-", " ").split()
+    runs = (
+        " ".join(words[start:stop])
+        for start in range(len(words))
+        for stop in range(start + 1, min(len(words), start + longest) + 1)
+    )
+    return any(run in texts and (run not in COLOUR_NAMES or len(words) == 1) for run in runs)

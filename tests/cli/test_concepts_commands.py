@@ -1,0 +1,141 @@
+"""`ccr concepts ...` and `ccr fit` without a list, as a user types them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ccr import ConceptClassifier
+from ccr.data.vocab import read_concepts
+from ccr.data.vocab.examples import LearnedConcept
+from ccr.data.vocab.propose import WordNet, read_origins
+from ccr.errors import CCRError
+from tests.cli.test_commands import as_json, run, workspace  # noqa: F401 (fixture)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _with_wordnet() -> None:
+    try:
+        WordNet.open()
+    except CCRError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Path:
+    (tmp_path / "classes.txt").write_text("banana\nfrog\nxqzzt\n苹果\n", encoding="utf-8")
+    return tmp_path / "classes.txt"
+
+
+def test_propose_from_names(names: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c.txt"
+    found = as_json("concepts", "propose", names, "--out", out, "--encoder", "none")
+    assert found["unknown_classes"] == ["xqzzt", "苹果"]
+    listed = read_concepts(out)
+    assert found["concepts"] == len(listed) > 200
+    assert {"long hind limb", "yellow"} <= set(listed)
+    assert "frog" not in listed
+    origins = read_origins(out)
+    assert origins["long hind limb"][0].class_name == "frog"
+    assert "tailless" in origins["long hind limb"][0].sentence
+    said = run("concepts", "propose", names, "--out", out, "--encoder", "none", "--sources", "generic")
+    assert said.exit_code == 0  # type: ignore[attr-defined]
+    assert "4 classes" in said.stdout  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--sources", "nothing"], ["--sources", "llm"], ["--dry-run"], ["--sources", "llm", "--llm-url", "http://x/v1"]],
+)
+def test_propose_says_what_it_needs(names: Path, tmp_path: Path, options: list[str]) -> None:
+    done = run("concepts", "propose", names, "--out", tmp_path / "c.txt", "--encoder", "none", *options)
+    assert done.exit_code == 2  # type: ignore[attr-defined]
+    assert not (tmp_path / "c.txt").exists()
+
+
+def test_a_dry_run_shows_the_cost_and_asks_nothing(names: Path, tmp_path: Path) -> None:
+    llm = [
+        "--sources",
+        "llm",
+        "--llm-url",
+        "http://127.0.0.1:9/v1",
+        "--llm-model",
+        "m",
+        "--dry-run",
+        "--llm-price",
+        "1,2",
+    ]
+    found = as_json("concepts", "propose", names, "--out", tmp_path / "c.txt", "--encoder", "none", *llm)
+    assert found["requests"] == 4
+    assert found["price_at_most"] == pytest.approx((found["prompt_tokens"] + 2 * found["answer_tokens"]) / 1e6)  # type: ignore[operator]
+    assert not (tmp_path / "c.txt").exists()
+
+
+def test_propose_choose_check_on_a_store(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    candidates, chosen, page = tmp_path / "candidates.txt", tmp_path / "chosen.txt", tmp_path / "page.html"
+    as_json("concepts", "propose", workspace / "store", "--out", candidates)
+    found = as_json("concepts", "choose", candidates, "--store", workspace / "store", "--out", chosen, "--size", 20)
+    assert read_concepts(chosen) == found["concepts"]
+    few = len(found["concepts"])  # type: ignore[arg-type]
+    assert 6 <= few <= 20  # blobs of colour show little that is not a near-duplicate
+    assert read_origins(chosen).keys() == set(found["concepts"])  # type: ignore[arg-type]
+    checked = as_json("concepts", "check", chosen, "--store", workspace / "store", "--out", page, "--no-worth")
+    assert len(checked["concepts"]) == few  # type: ignore[arg-type]
+    assert checked["worth"] is None  # the tiny CLIP embeds most words alike
+    html = page.read_text(encoding="utf-8")
+    assert html.count("data:image/jpeg") == few * 5
+    done = run("concepts", "choose", candidates, "--store", workspace / "store", "--out", chosen, "--per-class", 2)
+    assert len(read_concepts(chosen)) == 6
+    assert "6 of" in done.stdout  # type: ignore[attr-defined]
+
+
+def test_check_reports_all_at_once_and_texts_stay_texts(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    file, page = tmp_path / "c.txt", tmp_path / "page.html"
+    lines = ["red skin", "RED skin", "xqzzt", "the", "not red", "<script>alert(1)</script>", "red fruit", "[b]xqz[/b]"]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    found = as_json("concepts", "check", file, "--store", workspace / "store", "--no-worth", "--out", page)
+    verdicts = {item["concept"]: item["verdict"] for item in found["concepts"]}  # type: ignore[union-attr]
+    bad = {name for name, verdict in verdicts.items() if verdict == "bad"}
+    assert {"RED skin", "xqzzt", "the", "not red", "red fruit"} <= bad
+    assert "<script>" not in page.read_text(encoding="utf-8")
+    done = run("concepts", "check", file)
+    assert done.exit_code == 0  # type: ignore[attr-defined]
+    assert "[b]xqz[/b]" in done.stdout  # type: ignore[attr-defined]
+
+
+def test_a_store_without_labels_is_explained(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    store = tmp_path / "bare"
+    (store / "img_emb").mkdir(parents=True)
+    np.save(store / "img_emb" / "img_emb_0.npy", np.eye(8, dtype=np.float32))
+    with pytest.raises(CCRError, match="has no labels"):
+        run("concepts", "propose", store, "--out", tmp_path / "c.txt")
+    assert not (tmp_path / "c.txt").exists()
+
+
+def test_fit_without_a_list_writes_the_one_it_made(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    found = as_json("fit", workspace / "store", "--out", tmp_path / "model", "--epochs", 2, "--length", 4)
+    assert found["results"]
+    listed = read_concepts(tmp_path / "model-concepts.txt")
+    assert 2 <= len(listed) <= 64
+    assert not {"red fruit", "green fruit"} & set(listed)
+
+
+def test_learn_and_fit_with_what_was_learned(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    out, photos = tmp_path / "reddish.json", workspace / "photos"
+    shows = [photos / "red fruit" / f"{number}.png" for number in range(4)]
+    arguments = ["concepts", "learn", "reddish", "--store", workspace / "store", "--out", out]
+    arguments += [part for path in shows for part in ("--shows", path)]
+    found = as_json(*arguments, "--lacks", photos / "green fruit", "--no-text")
+    assert found["leave_one_out_error"] < 0.3  # type: ignore[operator]
+    assert LearnedConcept.read(out).name == "reddish"
+    model = tmp_path / "model"
+    concepts = workspace / "concepts.txt"
+    as_json("fit", workspace / "store", "--concepts", concepts, "--learned", out, "--out", model, "--epochs", 2)
+    assert "reddish" in ConceptClassifier.load(model).concepts_.names
+    with pytest.raises(CCRError, match="both show"):
+        run(*arguments, "--lacks", shows[0], "--lacks", shows[1])
+    out.write_text("{}")
+    with pytest.raises(CCRError, match="learn it again"):
+        run("fit", workspace / "store", "--concepts", concepts, "--learned", out, "--out", model)

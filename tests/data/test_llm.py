@@ -1,0 +1,205 @@
+"""Asking a language model: against a real local server that answers well, badly, slowly, partly or with malice."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from ccr.data.vocab.propose.llm import LONGEST_ANSWER, MOST_PER_KIND, Endpoint, ask, estimate, parse_answer
+from ccr.errors import CCRError
+
+GOOD = {
+    "parts": ["long tail", "whiskers"],
+    "colours": ["grey"],
+    "shapes": [],
+    "textures": ["soft fur"],
+    "surroundings": [],
+}
+
+
+def completion(content):
+    return 200, {}, json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+
+
+class Server:
+    """Answers requests one after the other from `answers`, then with the last of them for ever."""
+
+    def __init__(self):
+        self.answers, self.requests, self.keys, self.times = [], [], [], []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                outer.times.append(time.monotonic())
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append(body)
+                outer.keys.append(self.headers.get("Authorization"))
+                answer = outer.answers[min(len(outer.requests), len(outer.answers)) - 1]
+                status, headers, data = answer(body) if callable(answer) else answer
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                if "Content-Length" not in headers:
+                    self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def endpoint(self, **options):
+        return Endpoint(self.url, "tiny", **{"pause": 0.01, "timeout": 5.0, **options})
+
+    def stop(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for name in ("CCR_LLM_KEY", "OPENAI_API_KEY", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    started = Server()
+    yield started
+    started.stop()
+
+
+def test_a_good_answer_becomes_proposals_with_their_origin(server, tmp_path):
+    server.answers = [completion(f"```json\n{json.dumps(GOOD)}\n```")]
+    found = ask(["cat", "dog"], server.endpoint(), tmp_path)
+    assert [item.concept for item in found.proposals[:4]] == ["long tail", "whiskers", "grey", "soft fur"]
+    origin = found.proposals[0].origins[0]
+    assert (origin.class_name, origin.source, origin.kind) == ("cat", "llm", "parts")
+    assert not found.failed
+    assert server.requests[0]["model"] == "tiny"
+    assert '"cat"' in server.requests[0]["messages"][0]["content"]
+    assert server.keys == [None, None]
+
+
+def test_nothing_is_asked_twice_and_a_broken_run_goes_on(server, tmp_path):
+    server.answers = [completion(json.dumps(GOOD)), (500, {}, b"")]
+    first = ask(["cat", "dog"], server.endpoint(attempts=2), tmp_path)
+    assert set(first.failed) == {"dog"}
+    assert "status 500" in first.failed["dog"]
+    assert estimate(["cat", "dog"], server.endpoint(), tmp_path)[:2] == (1, 1)
+    server.answers = [completion(json.dumps(GOOD))]
+    before = len(server.requests)
+    second = ask(["cat", "dog"], server.endpoint(), tmp_path)
+    assert not second.failed
+    assert len(server.requests) == before + 1
+    cost = estimate(["cat", "dog"], server.endpoint(), tmp_path)
+    assert cost == (0, 2, 0, 0)
+    assert cost.price(1, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (completion("I cannot help with that."), "no JSON object"),
+        (completion(json.dumps(GOOD)[:-20]), "no JSON object"),
+        (completion('["a", "b"]'), "without any of"),
+        (completion('{"parts": "long tail"}'), "no list of texts"),
+        (completion('{"parts": [["nested"]]}'), "no list of texts"),
+        (completion('{"parts": []}'), "empty lists"),
+        (completion("[" * 100_000), "no JSON object"),
+        (completion(None), "empty message"),
+        ((200, {}, b"<html>"), "no chat completion"),
+        ((200, {}, b""), "no chat completion"),
+        ((200, {}, b'{"choices": []}'), "no chat completion"),
+        ((200, {}, b" " * (LONGEST_ANSWER + 2)), "more than"),
+        ((200, {"Content-Length": "999"}, b'{"choices"'), ""),
+        ((302, {"Location": "http://127.0.0.1:9/steal"}, b""), "status 302"),
+        ((503, {"Retry-After": "soon"}, b""), "status 503"),
+    ],
+)
+def test_bad_answers_are_tried_again_then_named_and_the_rest_goes_on(server, tmp_path, answer, reason):
+    server.answers = [answer, answer, completion(json.dumps(GOOD))]
+    found = ask(["cat", "dog"], server.endpoint(attempts=2, timeout=0.5), tmp_path)
+    assert set(found.failed) == {"cat"}
+    assert reason in found.failed["cat"]
+    assert {item.origins[0].class_name for item in found.proposals} == {"dog"}
+    assert len(list(tmp_path.glob("*.json"))) == 1
+
+
+def test_one_bad_answer_costs_one_attempt_only(server, tmp_path):
+    server.answers = [completion("sorry"), completion(json.dumps(GOOD))]
+    assert not ask(["cat"], server.endpoint(), tmp_path).failed
+
+
+def test_a_slow_server_is_given_up(server, tmp_path):
+    def slow(_):
+        time.sleep(0.5)
+        return completion(json.dumps(GOOD))
+
+    server.answers = [slow]
+    found = ask(["cat"], server.endpoint(attempts=1, timeout=0.1), tmp_path)
+    assert "could not be reached" in found.failed["cat"]
+
+
+def test_a_server_says_how_long_to_wait_and_rates_are_kept(server, tmp_path):
+    server.answers = [(429, {"Retry-After": "0.3"}, b""), completion(json.dumps(GOOD))]
+    ask(["cat"], server.endpoint(), tmp_path)
+    assert server.times[1] - server.times[0] >= 0.3
+    server.times.clear()
+    ask(["dog", "frog", "bird"], server.endpoint(per_minute=600), tmp_path)
+    assert all(later - earlier >= 0.09 for earlier, later in zip(server.times, server.times[1:], strict=False))
+
+
+def test_hostile_texts_do_not_get_through(server, tmp_path):
+    hostile = [
+        "<script>alert(1)</script>",
+        "\x1b[31mred",
+        "\u202egnol",
+        "a very long sentence that goes on and on",
+        "x" * 100,
+        "../../etc/passwd",
+        "  - fine  tail. ",
+        "fine tail",
+        "",
+    ]
+    many = {"parts": hostile, "colours": [f"colour {number}" for number in range(1000)]}
+    server.answers = [completion(json.dumps(many))]
+    names = [item.concept for item in ask(["cat"], server.endpoint(), tmp_path).proposals]
+    assert names == ["fine tail", *(f"colour {number}" for number in range(MOST_PER_KIND))]
+
+
+def test_the_key_comes_from_the_environment_and_a_refusal_stops_at_once(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("CCR_LLM_KEY", "secret")
+    server.answers = [(401, {}, b"")]
+    with pytest.raises(CCRError, match="CCR_LLM_KEY") as caught:
+        ask(["cat", "dog"], server.endpoint(), tmp_path)
+    assert "secret" not in str(caught.value)
+    assert server.keys == ["Bearer secret"]
+    assert not any(b"secret" in file.read_bytes() for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "localhost:11434", "", "http://", "ftp://x/v1"])
+def test_only_web_addresses_are_asked(url):
+    with pytest.raises(CCRError, match="--llm-url is an address"):
+        Endpoint(url, "tiny")
+
+
+def test_keys_in_addresses_are_refused():
+    with pytest.raises(CCRError, match="never from the address"):
+        Endpoint("http://me:secret@localhost/v1", "tiny")
+
+
+def test_nobody_there(tmp_path):
+    found = ask(["cat"], Endpoint("http://127.0.0.1:9/v1", "tiny", attempts=1), tmp_path)
+    assert "could not be reached" in found.failed["cat"]
+
+
+def test_a_damaged_cache_is_asked_again(server, tmp_path):
+    server.answers = [completion(json.dumps(GOOD))]
+    ask(["cat"], server.endpoint(), tmp_path)
+    for file in tmp_path.iterdir():
+        file.write_text("{")
+    assert not ask(["cat"], server.endpoint(), tmp_path).failed
+    assert len(server.requests) == 2
+    assert parse_answer(next(tmp_path.iterdir()).read_text())["parts"] == GOOD["parts"]

@@ -1,0 +1,19 @@
+"""What a list is worth: real names against random directions, on real images."""
+
+import pytest
+
+from ccr.models.rivals import random_unit_concepts
+from ccr.study.experiments import Part
+from ccr.study.lists import list_worth
+
+
+def test_names_of_things_are_worth_more_than_random_directions(clip):
+    parts = {"train": Part(clip.X[:1500], clip.y[:1500]), "test": Part(clip.X_test[:1000], clip.y_test[:1000])}
+    steps = []
+    worth = list_worth(
+        clip.concepts, random_unit_concepts(clip.concepts, seed=0), **parts, tell=lambda *step: steps.append(step)
+    )
+    assert worth.accuracy > 0.7
+    assert worth.meaning_gap == pytest.approx(worth.accuracy - worth.random_words)
+    assert worth.meaning_gap > 0
+    assert [step[:2] for step in steps] == [(0, 2), (1, 2)]
