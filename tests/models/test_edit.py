@@ -87,7 +87,7 @@ def random_edits(session: EditSession, seed: int, count: int = 6) -> EditSession
 
 def assert_additive(model: ConceptClassifier, X: np.ndarray) -> None:
     """Every explanation sums to the model's own logits, to 1e-5 of the size of its terms."""
-    for x, logits in zip(X, model.decision_function(X), strict=True):
+    for x, logits in zip(X, model.model_.logits(X), strict=True):
         e = model.explain(x)
         for place, name in enumerate(e.classes):
             terms = e.contributions_to(name)
