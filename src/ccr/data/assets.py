@@ -16,6 +16,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -154,8 +155,18 @@ def _fetch(assets: tuple[Asset, ...], log: Log | None) -> Path:
 
 
 def _is_cached(path: Path, asset: Asset) -> bool:
-    """Is the cached file the pinned one? Its hash tells, in a fifth of a second; size and time could lie."""
-    return path.is_file() and path.stat().st_size == asset.size and file_sha256(path) == asset.sha256
+    """Is the cached file the pinned one? Its hash tells, in a fifth of a second, once per process."""
+    if not path.is_file():
+        return False
+    found = path.stat()
+    # The time of the last change of any kind, which nobody can set: what it was hashed at is what is there.
+    state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return found.st_size == asset.size and _sha256_at(path, state) == asset.sha256
+
+
+@lru_cache(maxsize=64)
+def _sha256_at(path: Path, state: tuple[int, ...]) -> str:
+    return file_sha256(path)
 
 
 def _download(asset: Asset, scratch: Path) -> Path:
