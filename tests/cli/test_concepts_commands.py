@@ -132,7 +132,8 @@ def test_learn_and_fit_with_what_was_learned(workspace: Path, tmp_path: Path) ->
     assert LearnedConcept.read(out).name == "reddish"
     model = tmp_path / "model"
     concepts = workspace / "concepts.txt"
-    as_json("fit", workspace / "store", "--concepts", concepts, "--learned", out, "--out", model, "--epochs", 2)
+    fitted = ["--learned", out, "--out", model, "--epochs", 2, "--weights", "all"]
+    as_json("fit", workspace / "store", "--concepts", concepts, *fitted)
     assert "reddish" in ConceptClassifier.load(model).concepts_.names
     with pytest.raises(CCRError, match="both show"):
         run(*arguments, "--lacks", shows[0], "--lacks", shows[1])

@@ -24,6 +24,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("models") / "made")
 
 
+@pytest.fixture(scope="module")
+def in_ball(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "in_ball", radius=0.1)
+
+
 def changed(
     made: Path, folder: Path, config: dict[str, Any] | None = None, change: Callable[[Tensors], Any] = id
 ) -> Path:
@@ -43,10 +48,16 @@ def test_an_unchanged_copy_loads(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["image_mean", "concept_mean", "dispersion_matrix", "concepts", "initial", "refined", "coef", "fidelity"]
-)
+    "name",
+    [
+        "image_mean", "concept_mean", "dispersion_matrix", "metric_whiten", "metric_color", "concepts", "initial",
+        "refined", "coef", "fidelity",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("how", ["short", "long", "flat", "nan", "half", "gone"])
-def test_tensors_must_have_their_shape_and_type_and_be_finite(made: Path, tmp_path: Path, name: str, how: str) -> None:
+def test_tensors_must_have_their_shape_and_type_and_be_finite(
+    made: Path, in_ball: Path, tmp_path: Path, name: str, how: str
+) -> None:
     def change(tensors: Tensors) -> None:
         array = tensors.pop(name)
         ways = {"short": array[:1], "long": np.concatenate([array, array]), "flat": array.reshape(1, -1, 1)}
@@ -55,7 +66,7 @@ def test_tensors_must_have_their_shape_and_type_and_be_finite(made: Path, tmp_pa
 
     if how == "gone" and name in ("image_mean", "concept_mean", "dispersion_matrix", "fidelity"):
         return  # a model may have none
-    folder = changed(made, tmp_path / "m", change=change)
+    folder = changed(in_ball if name == "dispersion_matrix" else made, tmp_path / "m", change=change)
     with pytest.raises(FormatError, match=str(folder)):
         ConceptClassifier.load(folder)
 

@@ -34,7 +34,7 @@ def test_predictions_and_codes_are_the_same(name: str, answers: dict[str, np.nda
     assert np.array_equal(codes.indices, answers[f"{name}.indices"])
     found = {
         "codes": codes.data,
-        "logits": model.decision_function(rows),
+        "logits": model.model_.logits(rows),
         "probabilities": model.predict_proba(rows),
         "contributions": np.array([term.contribution for term in model.explain(rows[0]).contributions]),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -53,11 +54,18 @@ def make_store(photos: Path, folder: Path) -> Path:
     return folder
 
 
-def make_model(folder: Path) -> Path:
-    """A model with means, dispersion, fidelity and a history: every tensor that there is but a metric's."""
+def make_model(folder: Path, **settings: Any) -> Path:
+    """A model with means, metric, fidelity and a history; with a `radius`, dispersion instead of the metric."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, DIMENSION)), np.repeat(["left", "right"], 30)
     X[y == "left"] += 0.5
     concepts = Concepts([f"concept {number}" for number in range(8)], rng.standard_normal((8, DIMENSION)))
-    ConceptClassifier(concepts, coder=HardThreshold(length=3), max_iter=1, random_state=0).fit(X, y).save(folder)
+    options: dict[str, Any] = {
+        "coder": HardThreshold(length=3),
+        "weights_per_class": None,
+        "max_iter": 1,
+        "random_state": 0,
+        **settings,
+    }
+    ConceptClassifier(concepts, **options).fit(X, y).save(folder)
     return folder

@@ -168,6 +168,8 @@ def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], d
     elif "dispersion_matrix" in tensors:
         dispersion = torch.from_numpy(tensor(tensors, "dispersion_matrix", square))
     whiten, color = (optional(tensors, f"metric_{name}", square) for name in ("whiten", "color"))
+    if (whiten is None) != (color is None):
+        raise FormatError("the model has one of metric_whiten and metric_color, not both: save it again")
     metric = None if whiten is None or color is None else ImageMetric(whiten, color)
     image_mean, concept_mean = (optional(tensors, name, line) for name in ("image_mean", "concept_mean"))
     return Space(image_mean, concept_mean, dispersion, metric)
