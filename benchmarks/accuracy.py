@@ -73,7 +73,7 @@ def _dense(X, y, validation, concepts, released):  # type: ignore[no-untyped-def
     )
     D = space.texts(concepts.embeddings)
     rows, held_out = (space.images(part).make_resident() for part in (X, validation[0]))
-    coder = HardThreshold(threshold=0.15, sign="positive") if released else HardThreshold(length=LENGTH)
+    coder = HardThreshold(threshold=0.15, sign="positive") if released else HardThreshold(length=LENGTH, sign="both")
     rule = coder.rule(rows, D)
     loop = DenseLoop(torch.from_numpy(D), 10, rule.threshold, one_sided=released)
     tensor, labels = rows.span(0, len(rows)), torch.from_numpy(y)
@@ -91,7 +91,8 @@ class _Reached(Exception):
 
 
 def _ours(X, y, validation, concepts, target) -> float:  # type: ignore[no-untyped-def]
-    model = ConceptClassifier(concepts, coder=HardThreshold(length=LENGTH), random_state=0)
+    coder = HardThreshold(length=LENGTH, sign="both")
+    model = ConceptClassifier(concepts, coder=coder, radius=0.1, weights_per_class=None, random_state=0)
     start = time.perf_counter()
 
     def check(epoch, epochs) -> None:  # type: ignore[no-untyped-def]

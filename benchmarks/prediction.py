@@ -20,7 +20,8 @@ def _measure(name: str, n: int, classes: int, length: int, rows: int, rounds: in
     rng = np.random.default_rng(0)
     X = unit_rows(rng.standard_normal((rows, 512), dtype=np.float32))
     concepts = Concepts([str(number) for number in range(n)], rng.standard_normal((n, 512), dtype=np.float32))
-    model = ConceptClassifier(concepts, coder=HardThreshold(length=length), radius=0.0, max_iter=1, random_state=0)
+    coder = HardThreshold(length=length, sign="both")
+    model = ConceptClassifier(concepts, coder=coder, radius=0.0, weights_per_class=None, max_iter=1, random_state=0)
     model.fit(X[: 2 * classes], np.arange(2 * classes) % classes)
     works = {"predict": lambda: model.predict(X), "transform": lambda: model.transform(X)}
     works |= bare_products(torch.from_numpy(X), torch.tensor(model.concepts_.embeddings))

@@ -119,7 +119,7 @@ def report(data: str, results: dict[str, list[tuple[float, float]]], default: st
 
 
 def timed(task: Task, training: Training) -> tuple[float, Refinement]:
-    coder = HardThreshold(length=LENGTHS[task.name])
+    coder = HardThreshold(length=LENGTHS[task.name], sign="both")
     start = time.perf_counter()
     model = refine(
         task.dictionary, *task.train, coder=coder, radius=RADIUS, validation=task.validation, training=training

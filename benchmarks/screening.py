@@ -63,7 +63,7 @@ def _cases(shared: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
 
 
 def _measure(X: np.ndarray, dictionary: np.ndarray, length: int) -> str:
-    rule = HardThreshold(length=length).rule(Embeddings.ready(torch.from_numpy(X)), dictionary)
+    rule = HardThreshold(length=length, sign="both").rule(Embeddings.ready(torch.from_numpy(X)), dictionary)
     selection = rule.selection()
     bytes_first = Panels(dictionary, selection, looked=0.0)
     floats = Panels(dictionary, selection, looked=float(len(dictionary)))

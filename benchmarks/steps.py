@@ -59,7 +59,7 @@ def _measure(shape: Shape) -> list[Line]:
     labels = torch.from_numpy(y)
     data = Labelled(Embeddings.ready(X), np.arange(len(X)), y, np.ones(len(X), np.float32))
     batch = Training().batch(shape.images)
-    coder = HardThreshold(length=shape.length)
+    coder = HardThreshold(length=shape.length, sign="both")
     threads = torch.get_num_threads()
     tiers = sorted({"plain", kernels.TIER})
     with Workers() as workers:
