@@ -60,7 +60,7 @@ def _measure(X, y, validation, concepts, rounds, *, released) -> Line:  # type: 
     other = f"plain dense loop, {kind}, {EPOCHS} epochs, length {length:.1f}: {best:.2f} s"
     work = f"time to {target:.1%} validation accuracy, CIFAR-10 photos"
     ratio = at_least(best / reached, 20.0) if released else (f"{best / reached:.1f} times faster", "", None)
-    return Line(work, f"{reached:.2f} s, all of `fit`, defaults, length {LENGTH:g}", other, *ratio)
+    return Line(work, f"{reached:.2f} s, all of `fit`, in the ball, both signs, length {LENGTH:g}", other, *ratio)
 
 
 def _dense(X, y, validation, concepts, released):  # type: ignore[no-untyped-def]
