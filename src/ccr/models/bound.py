@@ -36,9 +36,9 @@ def chosen_fidelity(radius: float | None, fidelity: float | None) -> float | Non
 
 def chosen_radius(radius: float | None, fidelity: float | None) -> float:
     """The chord within which concepts stay of the centres of their balls, in the space of `Bound`."""
-    chosen = chosen_fidelity(radius, fidelity)
-    if radius is None or chosen is not None:
-        return fidelity_radius(DEFAULT_FIDELITY if chosen is None else chosen)
+    chosen_fidelity(radius, fidelity)  # refuses both
+    if radius is None:
+        return fidelity_radius(DEFAULT_FIDELITY if fidelity is None else fidelity)
     check_radius(radius)
     return radius
 

@@ -115,12 +115,13 @@ class Trainer:
         the end. Then concepts without any leave, if the codes of the others do not depend on them, and the mean length
         of what is left is held from there on; if few are left, so that images would show none of them, as many as a
         class has weights."""
-        keep = self.training.kept_weights(len(self.problem.dictionary), number, epochs)
-        if keep is not None:
+        n, weights = len(self.problem.dictionary), self.training.weights_per_class
+        keep, before = (self.training.kept_weights(n, at, epochs) for at in (number, number - 1))
+        final = weights is None or (keep or math.inf) <= weights
+        if keep is not None and (number == 1 or keep != before):
             self.engine.restrict(strongest_weights(self.engine.state(), self.sample, keep, self.workers))
-        final = self.training.weights_per_class is None or (keep or math.inf) <= self.training.weights_per_class
-        if final and keep is not None:
-            self._leave(*self._playing(self.engine.state(), least=keep))
+            if final:  # once: what is kept from here on has these rows
+                self._leave(*self._playing(self.engine.state(), least=keep))
         return final
 
     def _playing(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
