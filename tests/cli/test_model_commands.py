@@ -51,6 +51,16 @@ def test_edits_make_a_new_model_with_a_log(model: Path, workspace: Path, tmp_pat
     assert again["edits"] == found["edits"]
 
 
+def test_texts_that_the_encoder_gives_otherwise_now_are_said(model: Path, workspace: Path, tmp_path: Path) -> None:
+    add = ["--add", "a new thing"]
+    same = run("edit", model, "--out", tmp_path / "a", *add)
+    assert "not those" not in same.stdout + same.stderr  # type: ignore[attr-defined]
+    concepts = ["--concepts", workspace / "concepts.txt", "--epochs", 1, "--weights", "all"]
+    run("fit", workspace / "store", *concepts, "--template", "far away from {}", "--out", tmp_path / "other")
+    done = run("edit", tmp_path / "other", "--out", tmp_path / "b", *add)
+    assert "not those that the model was fitted with" in " ".join((done.stdout + done.stderr).split())  # type: ignore[attr-defined]
+
+
 def test_a_concept_is_added_by_text_and_the_head_refitted(model: Path, workspace: Path, tmp_path: Path) -> None:
     done = run("edit", model, "--out", tmp_path / "new", "--add", "a=new:thing+", "--store", workspace / "store")
     assert done.exit_code == 0  # type: ignore[attr-defined]

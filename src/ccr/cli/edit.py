@@ -16,11 +16,14 @@ from ccr.cli.edit_options import read_number, read_pair, read_weight
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
+    from ccr.data.encoders import Encoder
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.concept_model import ConceptModel
     from ccr.models.edit import EditEffect, EditSession
 
 Many = list[str] | None
+#: How many of a model's own texts are embedded again before one is added, and the cosine below which they are others.
+KNOWN, ALIKE = 3, 0.99
 
 
 def edit(
@@ -64,6 +67,7 @@ def edit(
     session = loaded.edit()
     if add:
         text_encoder = model_encoder(loaded, encoder, silent=as_json)
+        _warn_of_other_texts(loaded, text_encoder, silent=as_json)
         for text in add:
             session.add(text, encoder=text_encoder)
     _apply(session, {key: value or [] for key, value in edits.items()}, loaded)
@@ -75,6 +79,19 @@ def edit(
         edited.save(out)
     idle = bool(add) and refit is None and not weight
     _show(edited, effect, out, log=log, idle=idle, everything=everything, as_json=as_json)
+
+
+def _warn_of_other_texts(model: ConceptClassifier, encoder: Encoder, *, silent: bool) -> None:
+    """Images may be embedded as they were and texts not: by another template, or by another version of the encoder."""
+    texts = model.model_.provenance.texts
+    names = list(texts.names[:KNOWN])
+    cosines = (encoder.embed_texts(names) * texts.embeddings[:KNOWN]).sum(axis=1)
+    if cosines.max() < ALIKE:  # all of them: one may have been renamed
+        note(
+            f"the encoder's texts are not those that the model was fitted with (cosine {cosines.max():.2f} for its own "
+            f"'{names[int(cosines.argmax())]}'): what is added may not fit the rest; fit again to be sure",
+            silent=silent,
+        )
 
 
 def _check(model: Path, out: Path | None, *, asked: bool, log: bool) -> None:
