@@ -19,6 +19,7 @@ from ccr.core.kernels.plain import elastic
 from ccr.errors import CCRError
 
 PACKAGE = Path(ccr.__file__).parent
+x86_only = pytest.mark.skipif(kernels.TIER != "x86", reason="the x86 kernels cannot be had here")
 FIT = """
 import numpy as np
 from ccr import ConceptClassifier, Concepts, HardThreshold
@@ -77,7 +78,7 @@ def test_the_environment_chooses(wish: str) -> None:
 
 
 def test_what_cannot_be_chosen_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(CCRError, match="CCR_KERNELS must be plain or x86, got 'fast'"):
+    with pytest.raises(CCRError, match=r"CCR_KERNELS must be one of plain, x86, avx2, .*, got 'fast'"):
         choice.choose_tier("fast")
 
     def changed(name: str) -> None:
@@ -90,6 +91,34 @@ def test_what_cannot_be_chosen_is_said(monkeypatch: pytest.MonkeyPatch, caplog: 
         assert choice.choose_tier("").NAME == "plain"
     assert "slower kernels are used (plain): llvmlite is another" in caplog.text
     assert choice.choose_tier("plain").NAME == "plain"
+
+
+@x86_only
+def test_fewer_instructions_are_used_where_they_are_wished_for() -> None:
+    from ccr.core.kernels.x86.variants import FEATURES, VARIANTS, runnable
+
+    program = (
+        "from ccr.core import kernels; from ccr.core.kernels.x86.tiles import TILE; print(kernels.VARIANT, TILE.lanes)"
+    )
+    assert {variant.name for variant in VARIANTS} == set(choice.WISHES) - {"plain", "x86"}
+    for variant in runnable(FEATURES):
+        assert run(program, CCR_KERNELS=variant.name) == [variant.name, str(variant.lanes)]
+    assert run(program, CCR_KERNELS="x86")[0] == runnable(FEATURES)[0].name
+
+
+@x86_only
+def test_instructions_that_the_cpu_lacks_are_refused_in_words() -> None:
+    from ccr.core.kernels.x86.variants import choose
+
+    old, newer = {"avx2": True, "fma": True}, {"avx2": True, "fma": True, "avxvnni": True}
+    assert [choose(wish, old).name for wish in ("", "x86", "avx2")] == ["avx2"] * 3
+    assert choose("", newer).name == "avx2vnni"
+    with pytest.raises(ImportError, match=r"no avx512f, .*, avx512vnni, and can run avx2vnni, avx2"):
+        choose("avx512vnni", newer)
+    with pytest.raises(ImportError, match="no avxvnni or avx512vnni"):
+        choose("avx2vnni", old)
+    with pytest.raises(ImportError, match="no AVX2"):
+        choose("", {"sse2": True})
 
 
 def test_for_another_cpu_the_plain_kernels_are_used() -> None:

@@ -13,7 +13,7 @@ from scipy.special import softmax
 from ccr.core import kernels
 from ccr.core.coding import Panels, ThresholdRule, TopRule
 from ccr.core.geometry import project_to_cap, unit_rows
-from ccr.core.kernels import FAR_BELOW, LANES
+from ccr.core.kernels import FAR_BELOW, PADDING
 from ccr.core.kernels.plain.arguments import Criterion, Dropout, Entries, Parameters, StepSettings
 from ccr.core.kernels.plain.moving import cap_row
 from ccr.core.kernels.plain.select import mixed_bits, select_active
@@ -92,8 +92,8 @@ def test_dropout_is_the_dense_engines() -> None:
 
 
 def padded(array: np.ndarray, value: float = 0.0) -> np.ndarray:
-    """With zeros, or another value, to the next multiple of LANES columns."""
-    beyond = [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % LANES)]
+    """With zeros, or another value, to the next multiple of PADDING columns."""
+    beyond = [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % PADDING)]
     return np.pad(array, beyond, constant_values=value).astype(np.float32)
 
 
@@ -118,7 +118,7 @@ def a_head(weights: np.ndarray, bias: np.ndarray) -> Parameters:
     line = np.zeros(len(weights), np.float32)
     return Parameters(
         weights, weights, weights, line, padded(weights), padded(weights), line, padded(bias, FAR_BELOW), bias,
-        np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros((0, LANES), np.float32),
+        np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros((0, PADDING), np.float32),
     )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_head_slopes_are_the_derivatives(tier: str, classes: int, active: int) -
 @pytest.mark.parametrize("bad", [[np.inf] * 3, [-np.inf] * 3, [np.nan] * 3, [1, np.nan, 2], [np.inf, 1, 2]])
 def test_the_loss_of_a_head_that_diverged_is_not_a_number(tier: str, bad: list[float]) -> None:
     head = a_head(np.array([bad], np.float32), np.zeros(3, np.float32))
-    one, out, y = np.ones(1, np.float32), np.empty((1, LANES), np.float32), np.zeros(1, np.int64)
+    one, out, y = np.ones(1, np.float32), np.empty((1, PADDING), np.float32), np.zeros(1, np.int64)
     entries = Entries(np.array([0, 1], np.int32), np.zeros(1, np.int32), one.copy())
     loss = module(tier, "step").head_slopes(entries, y, one, head, SETTINGS, out, np.zeros_like(head.bias), one.copy())
     assert not np.isfinite(loss)

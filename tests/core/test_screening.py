@@ -19,7 +19,8 @@ from tests.core.kernel_tiers import TIERS, bytes_only, module, using
 
 if kernels.TIER == "x86":
     from ccr.core.kernels.x86.rounding import (
-        BLOCK_LENGTH,
+        BLOCK,
+        LONGEST_BYTES,
         ROW_MOST,
         SPREAD,
         largest_scale,
@@ -28,7 +29,7 @@ if kernels.TIER == "x86":
         padded_row,
         round_row,
     )
-    from ccr.core.kernels.x86.tiles import BLOCK_QUADS, ROW_SHIFT
+    from ccr.core.kernels.x86.tiles import SHIFT, TILE
 
 KINDS = ("normal", "heavy", "axes", "equal", "two sizes", "few bits")
 
@@ -59,7 +60,7 @@ def bytes_of(row: np.ndarray, own: np.ndarray, weights: np.ndarray, out: np.ndar
     """A row of a batch as bytes; its scale, and its product with the weights."""
     start = padded_row(row, len(own), np.zeros(len(own), np.float32))
     scale = largest_scale(start, len(own), ROW_MOST, np.empty(3, np.float32))
-    return scale, round_row(start, len(own), scale, own, weights, np.int64(ROW_SHIFT), out)
+    return scale, round_row(start, len(own), scale, own, weights, np.int64(SHIFT), out)
 
 
 @njit
@@ -69,12 +70,13 @@ def round_numbers(row: np.ndarray, own: np.ndarray, weights: np.ndarray, out: np
     return round_row(start, len(own), np.float32(1.0), own, weights, np.int64(0), out)
 
 
-def half_blocks(values: np.ndarray) -> np.ndarray:
-    """The sums over halves of blocks, two numbers of each quad."""
-    d = 4 * BLOCK_QUADS
-    full = np.zeros((*values.shape[:-1], -(-values.shape[-1] // d) * d), values.dtype)
+def sums_together(values: np.ndarray) -> np.ndarray:
+    """The sums over what an integer of the tile adds up: whole rows, or halves of blocks, two numbers of each quad."""
+    if TILE.dots:
+        return values.sum(axis=-1)[..., None, None]
+    full = np.zeros((*values.shape[:-1], -(-values.shape[-1] // BLOCK) * BLOCK), values.dtype)
     full[..., : values.shape[-1]] = values
-    return full.reshape(*values.shape[:-1], -1, BLOCK_QUADS, 2, 2).sum(axis=(-3, -1))
+    return full.reshape(*values.shape[:-1], -1, BLOCK // 4, 2, 2).sum(axis=(-3, -1))
 
 
 @bytes_only
@@ -93,9 +95,10 @@ def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
     assert np.allclose(found[:n, :d], moved, atol=0.5001)
     assert not found[n:].any()
     assert not found[:, d:].any()
-    assert np.sqrt(half_blocks(found**2).max()) <= BLOCK_LENGTH
-    starts = screen.starts.transpose(0, 2, 1).copy().view(np.int16).reshape(len(found), -1, 2)
-    assert np.array_equal(starts, (-ROW_SHIFT * half_blocks(found)).astype(np.int16))
+    assert np.sqrt(sums_together(found**2).max()) <= LONGEST_BYTES
+    kind = np.int32 if TILE.dots else np.int16
+    starts = screen.starts.transpose(0, 2, 1).copy().view(kind).reshape(len(found), -1, 1 if TILE.dots else 2)
+    assert np.array_equal(starts, (-SHIFT * sums_together(found)).astype(kind))
     assert np.allclose(screen.offsets.ravel(), -found @ screen.row_noise, atol=1e-3)
 
 
@@ -108,11 +111,11 @@ def test_bytes_of_rows(kind: str, d: int) -> None:
     for row in rows_of(kind, 20, d, rng) * np.float32(rng.choice([1e-6, 1.0, 50.0])):
         out = np.zeros(padded(d) // 4, np.int32)
         scale, product = bytes_of(row, own, weights, out)
-        found = out.view(np.uint8).astype(np.int64) - ROW_SHIFT
+        found = out.view(np.uint8).astype(np.int64) - SHIFT
         assert np.allclose(found[:d], row * np.float64(scale) + own[:d], atol=0.5001)
         assert not found[d:].any()
         assert np.abs(found).max() <= ROW_MOST
-        assert np.sqrt(half_blocks(found**2).max()) <= BLOCK_LENGTH
+        assert np.sqrt(sums_together(found**2).max()) <= LONGEST_BYTES
         assert product == pytest.approx(float(found @ weights), abs=1e-3)
 
 
@@ -142,7 +145,7 @@ def test_errors_of_products_are_as_small_as_the_bound_says(left: str, right: str
     for place, row in enumerate(x):
         out = np.zeros(d // 4, np.int32)
         scales[place], _ = bytes_of(row, own, other, out)
-        rounded[place] = out.view(np.uint8).astype(np.float64) - ROW_SHIFT - own
+        rounded[place] = out.view(np.uint8).astype(np.float64) - SHIFT - own
     screen = Panels(dictionary, ThresholdRule(0.1).selection(), looked=0.0, seed=0).packed.panels.screen
     bytes_ = screen.quads.transpose(0, 2, 1).copy().view(np.int8).reshape(-1, d)[: len(dictionary)]
     concept_scales = np.repeat(screen.scales, screen.offsets.shape[1])[: len(dictionary)]

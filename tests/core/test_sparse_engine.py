@@ -157,6 +157,35 @@ def test_a_wide_head_is_trained_a_few_classes_at_a_time(
         assert len(sparse._training.workspace.logits) > 0
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("radius", [0.0, 0.3])
+def test_a_head_of_few_weights_is_trained_as_the_masked_one(
+    tier: str, radius: float, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when weights are taken away on the way, and when a run goes on from its state."""
+    for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
+        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+    if tier == "x86":
+        monkeypatch.setattr("ccr.core.kernels.x86.workspace.FEW_WEIGHTS", 0.5)
+    settings, rng = options(radius=radius, dropout=0.2, sparse_head=True), np.random.default_rng(1)
+    dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
+    with Workers(threads) as workers:
+        sparse = SparseEngine(start(RULES["held length"]), settings, workers)
+        for part in (0.9, 0.4, 0.05):
+            allowed = rng.random((N, CLASSES)) < part
+            allowed[3] = False
+            for engine in (dense, sparse):
+                engine.restrict(allowed)
+            assert_same_path(dense, sparse, steps=5, seed=6)
+            assert not sparse.state().weights[~allowed].any()
+            if tier == "x86":
+                assert (len(sparse._training.workspace.sparse.starts) > 0) == (part < 0.5)
+        again = SparseEngine(start(RULES["held length"]), settings, workers)
+        again.load_state_dict(sparse.state_dict())
+        again.rule = sparse.rule
+        assert_same_path(dense, again, steps=3, seed=7)
+
+
 @pytest.mark.parametrize("wide", [0, 10**9])
 @pytest.mark.parametrize("rule", ["held length", "top"])
 def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +244,7 @@ def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pyt
         seen = np.isin(np.arange(700), np.concatenate(windows))
         assert np.array_equal(about[:, module("x86", "arguments").SCALE] > 0, seen)
         # Bytes of zeros: now no score of a unit row could be active.
-        quads.view(np.uint8)[:] = module("x86", "tiles").ROW_SHIFT
+        quads.view(np.uint8)[:] = module("x86", "tiles").SHIFT
         rows = windows[0][windows[0] != 5]
         assert engine.steps(Window(x, rows, y[rows], ones[rows], True), 96, rates).lengths.max() < 0.5
         assert engine.steps(Window(x.clone(), rows, y[rows], ones[rows], True), 96, rates).lengths.min() > 0.5

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import torch
 
 from ccr.core import kernels
 from ccr.core.coding.entries import ActiveEntries, Selection
@@ -36,6 +39,10 @@ class Panels:
     def entries(self, x: np.ndarray, selection: Selection) -> ActiveEntries:
         """The active entries of rows x (b, d)."""
         return self.examined(x, selection)[0]
+
+    def encoder(self, selection: Selection) -> Callable[[torch.Tensor], ActiveEntries]:
+        """The function from embeddings (b, d) to their codes under the selection."""
+        return lambda x: self.entries(x.contiguous().numpy(), selection)
 
     def examined(self, x: np.ndarray, selection: Selection) -> tuple[ActiveEntries, int]:
         """The active entries of rows x (b, d), and how many scores were computed in floats to find them."""

@@ -1,12 +1,13 @@
 """Compiled CPU kernels (numba), in two tiers: `plain` is numba alone, the reference and what works on every CPU; `x86`
-is written for LLVM and AVX2, and faster. The environment variable CCR_KERNELS chooses one of them; otherwise it is the
-faster one that works here. Each kernel assumes valid input and works on contiguous float32 arrays, without the GIL, on
-the rows or concepts that it is given: who calls it decides about threads (`ccr.core.threads.Workers`)."""
+is written for LLVM and the instructions that the CPU has, AVX2 at least, and faster. The environment variable
+CCR_KERNELS chooses a tier, or fewer instructions; otherwise it is the fastest that works here. Each kernel assumes
+valid input and works on contiguous float32 arrays, without the GIL, on the rows or concepts that it is given: who calls
+it decides about threads (`ccr.core.threads.Workers`)."""
 
 from ccr.core.kernels.choice import tier
 from ccr.core.kernels.plain.arguments import (
     FAR_BELOW,
-    LANES,
+    PADDING,
     SIZE_DECAY,
     SIZE_FLOOR,
     BatchPlan,
@@ -23,9 +24,11 @@ from ccr.core.kernels.plain.rows import NOT_FINITE, prepare_rows
 from ccr.core.kernels.plain.select import ONE_SIDED, TOP, TWO_SIDED
 from ccr.core.kernels.warm import warm_up, warm_up_before_timing
 
-#: The tier in use, "plain" or "x86", and what it has: whether it can compute scores in bytes first, a dictionary made
-#: ready for `code_rows` and for `Training`, and products of codes with the head.
+#: The tier in use, "plain" or "x86", and the instructions it is made of ("plain", "avx2", ...); then what it has:
+#: whether it can compute scores in bytes first, a dictionary made ready for `code_rows` and for `Training`, and
+#: products of codes with the head.
 TIER: str = tier.NAME
+VARIANT: str = tier.VARIANT
 SCREENS: bool = tier.SCREENS
 PackedConcepts = tier.PackedConcepts
 Training = tier.Training
@@ -34,15 +37,16 @@ logits = tier.logits
 
 __all__ = [
     "FAR_BELOW",
-    "LANES",
     "NOT_FINITE",
     "ONE_SIDED",
+    "PADDING",
     "SCREENS",
     "SIZE_DECAY",
     "SIZE_FLOOR",
     "TIER",
     "TOP",
     "TWO_SIDED",
+    "VARIANT",
     "BatchPlan",
     "Criterion",
     "Entries",

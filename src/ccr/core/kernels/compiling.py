@@ -60,13 +60,14 @@ def cache_folder() -> Path | None:
 CACHE = cache_folder()
 
 
-def _compiled(*relaxed: str, inline: str = "never") -> Callable[[Any], Any]:
+def decorator(*relaxed: str, inline: str = "never", folder: str = "") -> Callable[[Any], Any]:
+    """What compiles a function; the result is kept in this folder of `CACHE`, itself or one inside."""
     options = {"nogil": True, "error_model": "numpy", "fastmath": set(relaxed) or False, "inline": inline}
 
     def decorate(function: Any) -> Any:
         # Numba asks for CACHE_DIR when it decorates. A numba that asked later would keep kernels where it always does,
         # without our key: `test_kernels_are_kept_under_the_key_of_their_sources` would fail.
-        before, config.CACHE_DIR = config.CACHE_DIR, str(CACHE or "")
+        before, config.CACHE_DIR = config.CACHE_DIR, str(CACHE / folder if CACHE else "")
         try:
             return njit(cache=CACHE is not None, **options)(function)
         finally:
@@ -76,12 +77,12 @@ def _compiled(*relaxed: str, inline: str = "never") -> Callable[[Any], Any]:
 
 
 #: Arithmetic as written. The first call compiles for a second or so, and keeps the result on disk.
-compiled = _compiled()
+compiled = decorator()
 #: A part of one kernel, written apart: compiled with it, not before.
-part = _compiled(inline="always")
+part = decorator(inline="always")
 #: Products and sums may fuse, and sums be taken in another, fixed order: what it takes to use vector registers.
 #: NaN and infinity stay what they are, so that a training that diverges is seen.
-fused = _compiled("contract")
-summing = _compiled("contract", "reassoc", "nsz")
+fused = decorator("contract")
+summing = decorator("contract", "reassoc", "nsz")
 #: Maxima may assume that there is no NaN.
-comparing = _compiled("reassoc", "nsz", "nnan")
+comparing = decorator("reassoc", "nsz", "nnan")

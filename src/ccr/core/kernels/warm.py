@@ -15,7 +15,7 @@ import numpy as np
 from ccr.core.kernels.choice import tier
 from ccr.core.kernels.compiling import CACHE
 from ccr.core.kernels.plain import elastic, lasso, pursuit, rows
-from ccr.core.kernels.plain.arguments import LANES, BatchPlan, Criterion, Entries, Parameters, StepSettings
+from ccr.core.kernels.plain.arguments import PADDING, BatchPlan, Criterion, Entries, Parameters, StepSettings
 from ccr.core.kernels.plain.select import TWO_SIDED
 from ccr.core.threads import Workers
 from ccr.isolated import isolated_python
@@ -86,7 +86,7 @@ def _call_training() -> None:
     """Call every kernel of a training on two rows, with the types that the engine uses."""
     _call_coding()
     line, square = np.ones(2, np.float32), np.eye(2, dtype=np.float32)
-    head, bias = np.zeros((2, LANES), np.float32), np.zeros(LANES, np.float32)
+    head, bias = np.zeros((2, PADDING), np.float32), np.zeros(PADDING, np.float32)
     parameters = Parameters(
         square.copy(), square, square.copy(), line.copy(), head, head.copy(), line.copy(), bias, bias.copy(),
         np.zeros(1), np.full(1, 0.5), np.zeros(1, np.int64), head.copy(),

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ccr.core.inputs import Embeddings
+from ccr.core.team import own
 from ccr.errors import CCRError
 
 #: Rows are shuffled in runs of so many neighbours, which a disk reads as fast as it can, and then singly among at least
@@ -17,9 +18,19 @@ from ccr.errors import CCRError
 RUN, WINDOW = 8, 16_384
 
 
+class OwnBatch(NamedTuple):
+    """This process's rows x (b, d) of a batch of `size`, their classes and weights, and their positions in it."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    positions: np.ndarray
+    size: int
+
+
 class Window(NamedTuple):
     """Rows in the order of training: row i is x[rows[i]], of class y[i], and counts weight[i] times; no row is there
-    twice. `lasting`: x is the same for every window."""
+    twice. `lasting`: x is the same for every window. A row that another process of the team reads has number -1."""
 
     x: torch.Tensor
     rows: np.ndarray
@@ -33,6 +44,14 @@ class Window(NamedTuple):
             part = slice(start, start + size)
             rows, y, weight = (torch.from_numpy(array[part]) for array in (self.rows, self.y, self.weight))
             yield self.x.index_select(0, rows), y, weight
+
+    def own_batches(self, size: int) -> Iterator[OwnBatch]:
+        """What this process has of each batch of `size`; that may be nothing."""
+        for start in range(0, len(self.rows), size):
+            rows = self.rows[start : start + size]
+            mine = np.flatnonzero(rows >= 0)
+            x = self.x.index_select(0, torch.from_numpy(rows[mine])).contiguous().numpy()
+            yield OwnBatch(x, self.y[start + mine], self.weight[start + mine], mine, len(rows))
 
 
 class Labelled(NamedTuple):
@@ -56,8 +75,10 @@ class Labelled(NamedTuple):
             x, rows = self.X.prepared, self.rows[chosen]
             lasting = x is not None
             if x is None:
-                rows, position = np.unique(rows, return_inverse=True)  # read in the file's order
-                x, rows = self.X.take(rows), position
+                mine = own(self.X.team, len(self.X), rows)
+                wanted, position = np.unique(rows[mine], return_inverse=True)  # read in the file's order
+                rows = np.full(len(rows), -1)
+                x, rows[mine] = self.X.take(wanted), position
             yield Window(x, rows, self.y[chosen], self.weight[chosen], lasting)
 
 
@@ -72,19 +93,24 @@ def _windows(rng: np.random.Generator, m: int, size: int) -> Iterator[np.ndarray
 
 
 def split(
-    X: Embeddings, y: np.ndarray, weight: np.ndarray | None, validation: np.ndarray | tuple[Any, Any] | None
+    X: Embeddings,
+    y: np.ndarray,
+    weight: np.ndarray | None,
+    validation: np.ndarray | tuple[Any, Any] | None,
+    left_out: np.ndarray | None = None,
 ) -> tuple[Labelled, Labelled | None]:
-    """What is trained on and what is held out: rows of X, another (X, y), or nothing."""
+    """What is trained on and what is held out: rows of X, another (X, y), or nothing; rows left out are in neither."""
     if len(y) != len(X):
         raise CCRError(f"there must be one label for each row of X, got {len(y)} labels and {len(X)} rows")
     weights = np.ones(len(y), np.float32) if weight is None else np.asarray(weight, np.float32)
-    everything = np.arange(len(y))
+    everything = np.arange(len(y)) if left_out is None else np.setdiff1d(np.arange(len(y)), left_out)
     if isinstance(validation, tuple):
         other, labels = validation
         other = other if isinstance(other, Embeddings) else Embeddings(other, mean=X.mean)
         ones = np.ones(len(labels), np.float32)
-        return Labelled(X, everything, y, weights), Labelled(other, np.arange(len(labels)), np.asarray(labels), ones)
+        train = Labelled(X, everything, y[everything], weights[everything])
+        return train, Labelled(other, np.arange(len(labels)), np.asarray(labels), ones)
     if validation is None or len(validation) == 0:
-        return Labelled(X, everything, y, weights), None
+        return Labelled(X, everything, y[everything], weights[everything]), None
     rest = np.setdiff1d(everything, validation)
     return Labelled(X, rest, y[rest], weights[rest]), Labelled(X, validation, y[validation], weights[validation])

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ccr.core.coding import Panels
 from ccr.core.geometry import cap
 from ccr.core.refine.data import Window
 from ccr.core.refine.engine import SIZE_DECAY, SIZE_FLOOR, Report, State, StepConfig
@@ -105,6 +106,12 @@ class DenseEngine:
     def state(self) -> State:
         dictionary, weights, bias = (t.cpu().numpy().copy() for t in (self.dictionary, self.weights, self.bias))
         return State(dictionary, weights, bias, self.rule)
+
+    def view(self) -> State:
+        return self.state()
+
+    def panels(self) -> Panels:
+        return Panels(self.state().dictionary, self.rule.selection())
 
     def state_dict(self) -> dict[str, np.ndarray]:
         tensors = {name: tensor.cpu().numpy().copy() for name, tensor in self._tensors().items()}

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ccr.core.coding import Rule, ScoreRule
+from ccr.core.coding import Panels, Rule, ScoreRule
 from ccr.core.kernels import SIZE_DECAY as SIZE_DECAY
 from ccr.core.kernels import SIZE_FLOOR as SIZE_FLOOR
 from ccr.core.refine.data import Window
@@ -84,6 +84,15 @@ class Engine(Protocol):
 
     def state(self) -> State:
         """A copy of what a prediction needs now."""
+        ...
+
+    def view(self) -> State:
+        """What a prediction needs now, to be read before the next step. The head may have classes beyond the last, of
+        which no logit is the largest."""
+        ...
+
+    def panels(self) -> Panels:
+        """The dictionary as it is now, packed for the kernels."""
         ...
 
     def state_dict(self) -> dict[str, np.ndarray]:

@@ -16,8 +16,10 @@ from ccr.core.refine.dense import DenseEngine
 from ccr.core.refine.fixed import fit_head
 from ccr.core.refine.options import Training
 from ccr.core.refine.progress import Checkpoint, Refinement
+from ccr.core.refine.shared import SharedEngine
 from ccr.core.refine.sparse import SparseEngine
 from ccr.core.refine.trainer import Callback, Problem, Trainer
+from ccr.core.team import ALONE
 from ccr.core.threads import Workers, threads_for
 from ccr.errors import CCRError
 
@@ -33,6 +35,7 @@ def refine(
     classes: int | None = None,
     sample_weight: np.ndarray | None = None,
     validation: np.ndarray | tuple[Any, Any] | None = None,
+    left_out: np.ndarray | None = None,
     training: Training | None = None,
     engine: EngineName = "auto",
     callback: Callback | None = None,
@@ -52,6 +55,7 @@ def refine(
     classes : how many there are; by default one more than the largest number in `y`.
     sample_weight : how much each row counts (m,), of mean 1.
     validation : rows of X to hold out, or another (X, y), or None: then the last epoch is kept.
+    left_out : rows of X that are not looked at, for whoever wants to measure on them later.
     engine : "sparse" (CPU, compiled), "dense" (torch, any device), "auto": sparse on a CPU; both take the same steps.
     callback : called with the epoch and the number of epochs after each.
     checkpoint : where a run that was interrupted continues, to the bit as if it had not been.
@@ -60,7 +64,7 @@ def refine(
     rows = np.array(getattr(dictionary, "embeddings", dictionary), dtype=np.float32)
     X = X if isinstance(X, Embeddings) else Embeddings(X)
     X.check_dimension(rows.shape[1])
-    train, held_out = split(X, np.asarray(y, np.int64), sample_weight, validation)
+    train, held_out = split(X, np.asarray(y, np.int64), sample_weight, validation, left_out)
     classes, training = classes or int(train.y.max()) + 1, training or Training()
     if is_differentiable(coder):
         first = None if start is None else project_to_cap(np.asarray(start, np.float32), rows, radius)
@@ -77,6 +81,11 @@ def refine(
 def _train(
     problem: Problem, name: Literal["dense", "sparse"], callback: Callback | None, checkpoint: Checkpoint | None
 ) -> Refinement:
+    team = problem.train.X.team
+    if team is not ALONE:
+        with Workers() as workers:
+            trainer = Trainer(problem, name, lambda start, config: SharedEngine(start, config, workers, team), workers)
+            return trainer.run(callback, checkpoint)
     if name == "sparse":
         with Workers() as workers:
             trainer = Trainer(problem, name, lambda start, config: SparseEngine(start, config, workers), workers)

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from scipy.special import logsumexp
 
-from ccr.core.coding import ActiveEntries, Rule, map_codes, root_mean_square
+from ccr.core.coding import (
+    ActiveEntries,
+    Encode,
+    Panels,
+    Rule,
+    ScoreRule,
+    Selection,
+    map_codes,
+    root_mean_square,
+)
 from ccr.core.heads import entry_logits
 from ccr.core.inputs import Embeddings
+from ccr.core.metrics import Deviation, distances
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.engine import Parameters
+from ccr.core.team import own
 from ccr.core.threads import Workers
+
+Result = TypeVar("Result")
+#: Rows of the sample that a thread takes at once.
+SPAN = 256
 
 
 class Validation(NamedTuple):
@@ -23,20 +38,67 @@ class Validation(NamedTuple):
     accuracy: float
 
 
-def validate(state: Parameters, held_out: Labelled | None, workers: Workers | None = None) -> Validation:
-    """Loss and accuracy on the held-out rows."""
+def validate(
+    state: Parameters, held_out: Labelled | None, workers: Workers | None = None, encode: Encode | None = None
+) -> Validation:
+    """Loss and accuracy on the held-out rows; `encode` is the state's encoder, if there is one already."""
     if held_out is None:
         return Validation(math.nan, math.nan)
-    data = held_out
+    mine = own(held_out.X.team, len(held_out.X), held_out.rows)
+    data = held_out._replace(rows=held_out.rows[mine], y=held_out.y[mine], weight=held_out.weight[mine])
 
     def use(part: slice, codes: ActiveEntries) -> tuple[float, int]:
         logits, y = entry_logits(codes, state.weights, state.bias), data.y[part]
-        losses = logsumexp(logits, axis=1) - logits[np.arange(len(y)), y]
-        return float(losses @ data.weight[part]), int((logits.argmax(axis=1) == y).sum())
+        right, top = logits.argmax(axis=1), logits.max(axis=1)
+        true = logits[np.arange(len(y)), y].astype(np.float64)
+        logits -= top[:, None]
+        losses = np.log(np.exp(logits, out=logits).sum(axis=1, dtype=np.float64)) + top - true
+        return float(losses @ data.weight[part]), int((right == y).sum())
 
-    measured = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers)
-    loss, right = (sum(column) for column in zip(*measured, strict=True))
-    return Validation(loss / len(data.y), right / len(data.y))
+    measured = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers, encode=encode)
+    sums = np.array([(loss, right) for loss, right in measured], np.float64).reshape(-1, 2).sum(axis=0)
+    loss, right = (float(value) for value in held_out.X.team.sum(sums))
+    return Validation(loss / len(held_out.y), right / len(held_out.y))
+
+
+def settle(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None) -> tuple[ScoreRule, float]:
+    """The rule fitted again to a dictionary that moved, if it is held to a length, and its mean number of active
+    concepts: both by one pass over the sample."""
+    if rule.held is not None:
+        found = _with_panels(panels, rule.nearby(), sample, workers, lambda codes: codes.data)
+        settled = rule.settled(np.concatenate(found), len(sample))
+        if settled is not None:
+            return settled
+        rule = rule.recalibrated(sample, panels.dictionary)
+    return rule, length_of(rule, panels, sample, workers)
+
+
+def length_of(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None) -> float:
+    """Mean number of active concepts, by a dictionary that is packed already."""
+    counts = _with_panels(panels, rule.selection(), sample, workers, lambda codes: len(codes.data))
+    return sum(counts) / len(sample)
+
+
+def _with_panels(
+    panels: Panels,
+    selection: Selection,
+    sample: Embeddings,
+    workers: Workers | None,
+    use: Callable[[ActiveEntries], Result],
+) -> list[Result]:
+    if workers is None:
+        with Workers() as threads:
+            return _with_panels(panels, selection, sample, threads, use)
+    spans = [slice(start, start + SPAN) for start in range(0, len(sample), SPAN)]
+    return workers.map(lambda part: use(panels.encoder(selection)(sample.span(part.start, part.stop))), spans)
+
+
+def moved_by(dictionary: np.ndarray, center: np.ndarray, workers: Workers | None) -> Deviation:
+    """`deviation` of the dictionary from its centres, by all threads."""
+    spans = [slice(start, start + SPAN) for start in range(0, len(center), SPAN)]
+    found = (workers or Workers(1)).map(lambda part: distances(dictionary[part], center[part]), spans)
+    every = np.concatenate(found)
+    return Deviation(float(every.mean()), float(every.max()))
 
 
 def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None = None) -> float:

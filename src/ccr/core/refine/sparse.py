@@ -10,7 +10,7 @@ import numpy as np
 
 from ccr.core import kernels
 from ccr.core.coding import NUDGE, Panels, Selection, screens
-from ccr.core.kernels import FAR_BELOW, LANES, BatchPlan, Parameters, StepSettings, line_zeros
+from ccr.core.kernels import FAR_BELOW, PADDING, BatchPlan, Parameters, StepSettings, line_zeros
 from ccr.core.refine.data import Window
 from ccr.core.refine.engine import Report, State, StepConfig
 from ccr.core.threads import Workers
@@ -34,7 +34,7 @@ class SparseEngine:
         self.config = config
         self.workers = workers
         n, self.classes = start.weights.shape
-        d, width = start.dictionary.shape[1], -(-self.classes // LANES) * LANES
+        d, width = start.dictionary.shape[1], -(-self.classes // PADDING) * PADDING
         dictionary, center, moment = (line_zeros(n, d) for _ in range(3))
         dictionary[:] = start.dictionary
         center[:] = start.dictionary if config.center is None else config.center
@@ -77,11 +77,19 @@ class SparseEngine:
         parameters.allowed[:, : self.classes] = allowed
         for array in (parameters.weights, parameters.weight_moment):
             array *= parameters.allowed
+        self._training.restricted(self.classes)
 
     def state(self) -> State:
         now = self.parameters
         weights, bias = now.weights[:, : self.classes].copy(), now.bias[: self.classes].copy()
         return State(now.dictionary.copy(), weights, bias, self.rule)
+
+    def view(self) -> State:
+        now = self.parameters
+        return State(now.dictionary, now.weights, now.bias, self.rule)
+
+    def panels(self) -> Panels:
+        return self._packed(self.rule.selection())
 
     def state_dict(self) -> dict[str, np.ndarray]:
         arrays = {name: getattr(self.parameters, name).copy() for name in REMEMBERED}
@@ -92,6 +100,7 @@ class SparseEngine:
             getattr(self.parameters, name)[:] = state[name]
         self._looked[:] = state["looked"]
         self._panels = None
+        self._training.restricted(self.classes)
 
     def _settings(self, selection: Selection) -> StepSettings:
         config = self.config

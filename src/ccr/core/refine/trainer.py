@@ -11,10 +11,17 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ccr.core.coding import ScoreCoder, ScoreRule
-from ccr.core.metrics import deviation
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.engine import Engine, State, StepConfig
-from ccr.core.refine.measure import mean_length, sample_code_size, strongest_weights, validate
+from ccr.core.refine.measure import (
+    length_of,
+    mean_length,
+    moved_by,
+    sample_code_size,
+    settle,
+    strongest_weights,
+    validate,
+)
 from ccr.core.refine.options import Training
 from ccr.core.refine.progress import (
     BestEpoch,
@@ -33,7 +40,7 @@ from ccr.errors import CCRError
 Callback = Callable[[Epoch, int], None]
 
 #: Of an engine's `state_dict`: a checkpoint of another one is not continued.
-REVISION = 5
+REVISION = 6
 #: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
 SAMPLE_ROWS = 4096
 
@@ -68,6 +75,7 @@ class Trainer:
     ) -> None:
         self.problem, self.name, self.make_engine, self.workers = problem, name, make_engine, workers
         self.rows = np.arange(len(problem.dictionary))  # of the concepts that are left
+        self.center = problem.dictionary  # their rows of it
         self.training, self.m = problem.training, len(problem.train.y)
         self.sample = problem.train.sample(SAMPLE_ROWS)
         first = problem.dictionary if problem.start is None else problem.start
@@ -98,12 +106,9 @@ class Trainer:
             now.number += 1
             final = self._restrict(now.number, epochs)
             loss = self._epoch(now.number, epochs)
-            if self.problem.radius > 0:
-                self.engine.rule = self.engine.rule.recalibrated(self.sample, self.engine.state().dictionary)
-            state = self.engine.state()
-            now.history.append(self._measure(now.number, loss, state))
+            now.history.append(self._measure(now.number, loss))
             if now.best.offer(now.number, now.history[-1].validation_accuracy, final=final):
-                now.kept = state
+                now.kept = self.engine.state()
             if checkpoint is not None:
                 checkpoint.save(run, now.number, pack(now, self.rows, self.engine.state_dict(), self.engine.rule))
             if callback is not None:
@@ -148,7 +153,8 @@ class Trainer:
     def _remake(self, arrays: dict[str, np.ndarray]) -> None:
         """An engine for the rows that are left, in this state."""
         start = replace(self.start, dictionary=self.start.dictionary[self.rows], weights=self.start.weights[self.rows])
-        self.engine = self.make_engine(start, replace(self.config, center=self.problem.dictionary[self.rows]))
+        self.center = self.problem.dictionary[self.rows]
+        self.engine = self.make_engine(start, replace(self.config, center=self.center))
         self.engine.load_state_dict(arrays)
 
     def _result(self, now: Progress, stopped: Stop) -> Refinement:
@@ -201,10 +207,16 @@ class Trainer:
             raise CCRError(f"training diverged in epoch {number}: lower head_rate or dictionary_rate")
         return total / m
 
-    def _measure(self, number: int, loss: float, state: State) -> Epoch:
-        moved = deviation(state.dictionary, self.problem.dictionary[self.rows])
-        length = mean_length(state, self.sample, self.workers)
-        measured = validate(state, self.problem.held_out, self.workers)
+    def _measure(self, number: int, loss: float) -> Epoch:
+        """Where the epoch ended, its threshold set anew; no more is computed than once, and nothing is copied."""
+        engine, panels = self.engine, self.engine.panels()
+        if self.problem.radius > 0:
+            engine.rule, length = settle(engine.rule, panels, self.sample, self.workers)
+        else:
+            length = length_of(engine.rule, panels, self.sample, self.workers)
+        state = engine.view()
+        moved = moved_by(state.dictionary, self.center, self.workers)
+        measured = validate(state, self.problem.held_out, self.workers, panels.encoder(engine.rule.selection()))
         return Epoch(
-            number, loss, measured.loss, measured.accuracy, length, moved.mean, moved.max, state.rule.threshold
+            number, loss, measured.loss, measured.accuracy, length, moved.mean, moved.max, engine.rule.threshold
         )

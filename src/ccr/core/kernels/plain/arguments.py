@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Rows of the head are as wide as the next multiple of this, the numbers of 32 bits in a vector register.
-LANES = 8
+#: Rows of the head are as wide as the next multiple of this, the numbers of 32 bits in the widest vector register.
+PADDING = 16
 #: Bytes of a cache line.
 LINE = 64
 #: The bias beyond the last class: no class has such a logit.
@@ -54,7 +54,7 @@ class SortedEntries(NamedTuple):
 
 class Parameters(NamedTuple):
     """What training moves and what it remembers of it. Numbers that change are arrays of one. Rows of the head and the
-    bias are as wide as the next multiple of LANES; beyond the classes weights are zero and the bias is FAR_BELOW.
+    bias are as wide as the next multiple of PADDING; beyond the classes weights are zero and the bias is FAR_BELOW.
     `allowed`, if it has rows, is 1 for weights that may move and 0 for those that stay zero."""
 
     dictionary: np.ndarray

@@ -5,10 +5,10 @@ from ccr.core.kernels.plain.select import select_active
 from ccr.core.kernels.plain.step import logits, move_concepts
 from ccr.core.kernels.plain.training import Training
 
-NAME = "plain"
+NAME = VARIANT = "plain"
 #: Whether scores can be computed in bytes first.
 SCREENS = False
 #: The kernel of each group that is compiled last.
 LAST = {"coding": select_active, "training": move_concepts}
 
-__all__ = ["LAST", "NAME", "SCREENS", "PackedConcepts", "Training", "code_rows", "logits"]
+__all__ = ["LAST", "NAME", "SCREENS", "VARIANT", "PackedConcepts", "Training", "code_rows", "logits"]

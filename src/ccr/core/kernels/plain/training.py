@@ -44,6 +44,9 @@ class Training:
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
 
+    def restricted(self, classes: int) -> None:
+        """Take note that other weights, of so many classes, may move now: nothing to do."""
+
     def take(
         self, plan: BatchPlan, settings: StepSettings, packed: PackedConcepts, workers: Workers, *, lasting: bool
     ) -> np.ndarray:

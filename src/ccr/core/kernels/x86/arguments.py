@@ -51,11 +51,23 @@ class Panels(NamedTuple):
     floats: np.ndarray
 
 
+class SparseHead(NamedTuple):
+    """A head of which few weights may move, those of concept j at starts[j]:starts[j + 1]: their classes (`columns`),
+    the weights (`values`) and their momentum; `slopes` (chunks, weights) are what each chunk adds to their gradient.
+    Without starts the head is not sparse."""
+
+    starts: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    moments: np.ndarray
+    slopes: np.ndarray
+
+
 class Workspace(NamedTuple):
     """Memory of a step: by chunk its codes, with the derivative by the score in `through`, its sums of what is
     reported, and its counts by concept; all entries sorted by concept. `logits` (items, rows, CLASSES) has no items if
-    the head is small. `reports` (steps, 3) gets each step's loss, and means per row: active scores, scores computed in
-    floats."""
+    the head is small, `slopes` (rows, W) no rows if it is `sparse`. `reports` (steps, 3) gets each step's loss, and
+    means per row: active scores, scores computed in floats."""
 
     panels: Panels
     rounded: RoundedRows
@@ -70,3 +82,4 @@ class Workspace(NamedTuple):
     counts: np.ndarray
     entries: SortedEntries
     logits: np.ndarray
+    sparse: SparseHead

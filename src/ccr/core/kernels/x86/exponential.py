@@ -8,10 +8,10 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from ccr.core.kernels.plain.arguments import LANES
 from ccr.core.kernels.x86.llvm import (
     FLOAT,
     INT,
+    LANES,
     LONG,
     called,
     constant,

@@ -6,16 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding, ir
-from numba import config
 
-from ccr.core.kernels.plain.arguments import LANES
+from ccr.core.kernels.x86.variants import VARIANT
 
-# Whoever has numba compile for another CPU gets what every CPU has.
-if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
-    raise ImportError("numba compiles for another CPU (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)")
-if not binding.get_host_cpu_features().get("avx2"):
-    raise ImportError("this CPU has no AVX2")
-
+#: Numbers of 32 bits in a vector register.
+LANES = VARIANT.lanes
 BYTE, SHORT, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 POINTER = ir.PointerType()
 
@@ -32,10 +27,10 @@ def shuffled(builder: Any, left: Any, right: Any, places: list[int]) -> Any:
     return builder.shuffle_vector(left, right, ir.Constant(vector(INT, len(places)), places))
 
 
-def splat(builder: Any, value: Any) -> Any:
+def splat(builder: Any, value: Any, lanes: int = LANES) -> Any:
     """A vector of one value."""
-    nothing = ir.Constant(vector(value.type), ir.Undefined)
-    return shuffled(builder, builder.insert_element(nothing, value, INT(0)), nothing, [0] * LANES)
+    nothing = ir.Constant(vector(value.type, lanes), ir.Undefined)
+    return shuffled(builder, builder.insert_element(nothing, value, INT(0)), nothing, [0] * lanes)
 
 
 def at(builder: Any, pointer: Any, kind: Any, place: Any) -> Any:
@@ -64,6 +59,19 @@ def called(builder: Any, name: str, result: Any, arguments: list[Any], fastmath:
     if function is None:
         function = ir.Function(builder.module, ir.FunctionType(result, [value.type for value in arguments]), name)
     return builder.call(function, arguments, fastmath=fastmath)
+
+
+def multiplied_bytes(builder: Any, sums: Any, positive: Any, signed: Any) -> Any:
+    """sums + products of bytes, four of them together, all given as 32-bit integers (vpdpbusd)."""
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * sums.type.count}"
+    return called(builder, name, sums.type, [sums, positive, signed])
+
+
+def multiplied_pairs(builder: Any, positive: Any, signed: Any) -> Any:
+    """Sums of products of neighbours, of bytes, as 16-bit integers, into which they fit (vpmaddubsw)."""
+    pairs = positive.type.count // 2
+    name = "llvm.x86.avx2.pmadd.ub.sw" if pairs == 16 else "llvm.x86.avx512.pmaddubs.w.512"
+    return called(builder, name, vector(SHORT, pairs), [positive, signed])
 
 
 def counted(
@@ -136,8 +144,12 @@ def _check() -> None:
 
     for place, total in enumerate(totals(builder, counted(builder, LONG(0), count, [constant(FLOAT, 0.0)] * 4, body))):
         store(builder, total, pointer, LONG(place))
-    shorts = called(builder, "llvm.x86.avx2.pmadd.ub.sw", vector(SHORT, 16), [constant(BYTE, 1, 32)] * 2)
-    store(builder, builder.bitcast(builder.sext(shorts, vector(INT, 16)), vector(BYTE, 64)), pointer, LONG(1))
+    if VARIANT.dots:
+        sums = multiplied_bytes(builder, *[constant(INT, 1)] * 3)
+    else:
+        bytes_ = [constant(BYTE, 1, 4 * LANES)] * 2
+        sums = builder.bitcast(multiplied_pairs(builder, *bytes_), vector(INT))
+    store(builder, builder.bitcast(sums, vector(BYTE, 4 * LANES)), pointer, LONG(1))
     builder.atomic_rmw("add", at(builder, pointer, LONG, LONG(2)), count, "seq_cst")
     builder.load_atomic(pointer, "seq_cst", 8, typ=LONG)
     builder.ret_void()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from ccr.core.kernels.compiling import compiled
-from ccr.core.kernels.plain.arguments import LANES, line_zeros
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from ccr.core.kernels.plain.arguments import line_zeros
 from ccr.core.kernels.x86.arguments import Panels, RoundedRows, Screen
+from ccr.core.kernels.x86.compiling import compiled
+from ccr.core.kernels.x86.llvm import INT, LANES, LONG, at, counted, load, shuffled, store, vector
+from ccr.core.kernels.x86.memory import address
 from ccr.core.kernels.x86.rounding import CONCEPT_MOST, largest_scale, noise, padded, padded_row, round_row
-from ccr.core.kernels.x86.tiles import BLOCK_QUADS, PANEL, address, block_starts, transpose
+from ccr.core.kernels.x86.tiles import PANEL, TILE, block_starts
 
 
 class PackedConcepts:
@@ -21,7 +27,7 @@ class PackedConcepts:
         in_bytes, in_floats = (count, 0) if screened else (0, count)
         screen = Screen(
             quads=line_zeros(in_bytes, width // 4, PANEL, kind=np.int32),
-            starts=line_zeros(in_bytes, -(-width // (4 * BLOCK_QUADS)), PANEL, kind=np.int32),
+            starts=line_zeros(in_bytes, TILE.blocks(width // 4), PANEL, kind=np.int32),
             offsets=line_zeros(in_bytes, PANEL), scales=line_zeros(in_bytes),
             row_noise=row_noise, concept_noise=concept_noise,
         )  # fmt: skip
@@ -66,6 +72,39 @@ def _pack_bytes(rows, panel, screen):  # type: ignore[no-untyped-def]
     _into_columns(quads[: len(rows)], screen.quads[panel])
     block_starts(address(screen.quads[panel]), width // 4, address(screen.starts[panel]))
     screen.scales[panel] = scale
+
+
+@intrinsic
+def transpose(context, rows, stride, blocks, out):  # type: ignore[no-untyped-def]
+    """The columns of LANES rows, each `stride` elements of 32 bits after the one before, LANES * blocks columns: column
+    c into the LANES elements at out + c * PANEL."""
+    signature = types.void(types.voidptr, types.int64, types.int64, types.voidptr)
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        rows, stride, blocks, out = arguments
+        starts = [at(builder, rows, INT, builder.mul(stride, LONG(row))) for row in range(LANES)]
+
+        def block(place: Any, nothing: list[Any]) -> list[Any]:
+            lines = [load(builder, start, vector(INT), place) for start in starts]
+            run = 1
+            while run < LANES:  # exchange blocks of run x run elements across the diagonal
+                for row in range(LANES):
+                    if row & run:
+                        continue
+                    one, two = lines[row], lines[row + run]
+                    upper = [lane - run + LANES if lane & run else lane for lane in range(LANES)]
+                    lower = [lane + LANES if lane & run else lane + run for lane in range(LANES)]
+                    lines[row], lines[row + run] = (shuffled(builder, one, two, p) for p in (upper, lower))
+                run *= 2
+            first = builder.mul(place, LONG(PANEL * LANES))
+            for column, line in enumerate(lines):
+                store(builder, line, at(builder, out, INT, builder.add(first, LONG(PANEL * column))), LONG(0))
+            return nothing
+
+        counted(builder, LONG(0), blocks, [], block)
+        return context.get_dummy_value()
+
+    return signature, emit
 
 
 @compiled

@@ -44,13 +44,13 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from ccr.core.kernels.compiling import compiled
-from ccr.core.kernels.plain.arguments import LANES
 from ccr.core.kernels.plain.vectors import copy_into
+from ccr.core.kernels.x86.compiling import compiled
 from ccr.core.kernels.x86.llvm import (
     BYTE,
     FLOAT,
     INT,
+    LANES,
     LONG,
     called,
     constant,
@@ -62,7 +62,8 @@ from ccr.core.kernels.x86.llvm import (
     totals,
     vector,
 )
-from ccr.core.kernels.x86.tiles import BLOCK_QUADS, ROW_SHIFT, address
+from ccr.core.kernels.x86.memory import address
+from ccr.core.kernels.x86.tiles import SHIFT, TILE
 
 #: Standard deviations (sigma above) within which the error of a product is taken to be.
 SPREAD = 7.5
@@ -70,13 +71,14 @@ SPREAD = 7.5
 NOISE = 20250206
 #: Numbers that are rounded at once: rows of bytes are a multiple as wide.
 STEP = 4 * LANES
-#: Largest bytes of rows and of concepts, the first so that `ROW_SHIFT` makes them positive.
-ROW_MOST, CONCEPT_MOST = np.float32(ROW_SHIFT - 1), np.float32(127.0)
-#: Half the numbers of a block (two of each quad) as bytes have at most this length: then their sum of products with
-#: those of another row fits into 16 bits, by Cauchy and Schwarz.
-BLOCK_LENGTH = np.float32(181.0)
-#: How much longer rounding and noise can make them: by 1 each.
-BLOCK_ROUNDING = np.float32(np.sqrt(2.0 * BLOCK_QUADS))
+#: Largest bytes of rows and of concepts, the first so that `SHIFT` makes them positive.
+ROW_MOST, CONCEPT_MOST = np.float32(SHIFT - 1), np.float32(127.0)
+DOTS = TILE.dots
+#: Numbers of a block that is summed up in 16 bits.
+BLOCK = 128 if TILE.dots else 4 * TILE.block_quads
+#: Bytes whose products are summed up together, half a block (two of each quad) in 16 bits or a row in 32, have at most
+#: this length: then the sum fits, by Cauchy and Schwarz.
+LONGEST_BYTES = np.float32(46_340.0 if TILE.dots else 181.0)
 
 
 def noise(d: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -100,8 +102,9 @@ def _larger(builder: Any, one: Any, two: Any) -> Any:
 
 def _halves(builder: Any, sums: Any) -> Any:
     """Each lane's half of the sums of a block: lanes 0 and 1 of each four are one half, 2 and 3 the other."""
-    for run in (1, 4):
-        sums = builder.fadd(sums, shuffled(builder, sums, sums, [lane ^ run for lane in range(LANES)]))
+    for run in (1, 4, 8):
+        if run < LANES:
+            sums = builder.fadd(sums, shuffled(builder, sums, sums, [lane ^ run for lane in range(LANES)]))
     return sums
 
 
@@ -119,7 +122,7 @@ def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         values, count, out = arguments
         zero, kind = constant(FLOAT, 0.0), vector(FLOAT)
-        per_block = 4 * BLOCK_QUADS // LANES
+        per_block = BLOCK // LANES
         vectors = builder.sdiv(count, LONG(LANES))
 
         def block(number: Any, held: list[Any]) -> list[Any]:
@@ -210,10 +213,12 @@ def padded_row(row, width, room):  # type: ignore[no-untyped-def]
 
 @compiled
 def largest_scale(start, width, most, out):  # type: ignore[no-untyped-def]
-    """The largest scale with which no byte of the row exceeds `most`, nor half a block BLOCK_LENGTH; infinite for
-    zeros. `out` (3,) is written over, its last number with the row's square sum."""
+    """The largest scale with which no byte of the row exceeds `most`, nor bytes summed up together LONGEST_BYTES;
+    infinite for zeros. `out` (3,) is written over, its last number with the row's square sum."""
     _extents(start, width, address(out))
-    return min((most - np.float32(1.0)) / out[0], (BLOCK_LENGTH - BLOCK_ROUNDING) / np.sqrt(out[1]))
+    together, square = (np.float32(width), out[2]) if DOTS else (np.float32(BLOCK // 2), out[1])
+    # Rounding and noise make each number larger by at most 1.
+    return min((most - np.float32(1.0)) / out[0], (LONGEST_BYTES - np.sqrt(together)) / np.sqrt(square))
 
 
 @compiled

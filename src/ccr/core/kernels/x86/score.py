@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.core.kernels.compiling import compiled, part
-from ccr.core.kernels.plain.arguments import LANES, Criterion, Dropout, Entries
+from ccr.core.kernels.plain.arguments import Criterion, Dropout, Entries
 from ccr.core.kernels.plain.select import ONE_SIDED, TWO_SIDED, mixed_bits, select_active
 from ccr.core.kernels.plain.vectors import copy_into, dot
 from ccr.core.kernels.x86.arguments import NORM, PRODUCT, SCALE, RoundedRows, RowBlock
+from ccr.core.kernels.x86.compiling import compiled, part
+from ccr.core.kernels.x86.llvm import LANES
+from ccr.core.kernels.x86.memory import address, fetch_array, lowest_bit
 from ccr.core.kernels.x86.packing import PackedConcepts
 from ccr.core.kernels.x86.rounding import ROW_MOST, SPREAD, largest_scale, padded_row, round_row
 from ccr.core.kernels.x86.tiles import (
     PANEL,
-    ROW_SHIFT,
     ROWS,
+    SHIFT,
     TilePanel,
     TileRows,
-    address,
     byte_tile,
-    fetch_array,
     float_tile,
-    lowest_bit,
 )
 from ccr.core.kernels.x86.vectors import dot_rows
 
@@ -51,7 +50,7 @@ def _round_row(row, screen, padding, out, about):  # type: ignore[no-untyped-def
     about[NORM] = np.sqrt(about[NORM])
     if about[NORM] > SHORTEST and about[NORM] < LONGEST:
         about[PRODUCT] = round_row(
-            start, width, about[SCALE], screen.row_noise, screen.concept_noise, np.int64(ROW_SHIFT), out
+            start, width, about[SCALE], screen.row_noise, screen.concept_noise, np.int64(SHIFT), out
         )
     else:
         out[:] = 0

@@ -4,9 +4,11 @@ from ccr.core.kernels.x86.packing import PackedConcepts
 from ccr.core.kernels.x86.score import code_panels, code_rows
 from ccr.core.kernels.x86.step import logits
 from ccr.core.kernels.x86.training import Training, train
+from ccr.core.kernels.x86.variants import VARIANT as _VARIANT
 
 NAME = "x86"
+VARIANT = _VARIANT.name
 SCREENS = True
 LAST = {"coding": code_panels, "training": train}
 
-__all__ = ["LAST", "NAME", "SCREENS", "PackedConcepts", "Training", "code_rows", "logits"]
+__all__ = ["LAST", "NAME", "SCREENS", "VARIANT", "PackedConcepts", "Training", "code_rows", "logits"]

@@ -1,4 +1,5 @@
-"""Products of a few rows with a panel of columns, summed in registers: what a matrix product is made of."""
+"""Products of a few rows with a panel of columns, summed in registers: what a matrix product is made of. Written once,
+for registers of any width and for both ways to multiply bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +10,6 @@ from numba import types
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
-from ccr.core.kernels.compiling import compiled
-from ccr.core.kernels.plain.arguments import LANES, LINE
 from ccr.core.kernels.x86.llvm import (
     BYTE,
     FLOAT,
@@ -22,114 +21,20 @@ from ccr.core.kernels.x86.llvm import (
     constant,
     counted,
     load,
+    multiplied_bytes,
+    multiplied_pairs,
     multiply_add,
     shuffled,
     splat,
     store,
     vector,
 )
-
-#: A tile is ROWS rows by PANEL columns, two registers a row.
-ROWS, PANEL = 6, 2 * LANES
-#: Quads of bytes whose products are summed up in 16 bits before they are in 32.
-BLOCK_QUADS = 32
-#: What is added to the bytes of a row so that they are positive, as the instruction wants them.
-ROW_SHIFT = 64
-
-
-def _shorts_added(builder: Any, values: Any) -> Any:
-    """Sums of neighbours, of 16-bit integers, in 32 bits. Compilers know it as one instruction (vpmaddwd with ones)."""
-    wide = builder.sext(values, vector(INT, 2 * LANES))
-    even, odd = (shuffled(builder, wide, wide, list(range(first, 2 * LANES, 2))) for first in (0, 1))
-    return builder.add(even, odd)
-
-
-def _byte_products(builder: Any, positive: Any, signed: Any) -> Any:
-    """Sums of products of neighbours, of bytes, as 16-bit integers, into which they fit (vpmaddubsw)."""
-    return called(builder, "llvm.x86.avx2.pmadd.ub.sw", vector(SHORT, 2 * LANES), [positive, signed])
-
-
-def _row_starts(builder: Any, rows: Any, stride: Any, element: Any) -> list[Any]:
-    return [at(builder, rows, element, builder.mul(stride, LONG(row))) for row in range(ROWS)]
-
-
-def _columns(builder: Any, panel: Any, kind: Any, place: Any) -> list[Any]:
-    first = builder.mul(place, LONG(2))
-    return [load(builder, panel, kind, builder.add(first, LONG(half))) for half in (0, 1)]
-
-
-def _blocks(builder: Any, depth: Any) -> Any:
-    return builder.sdiv(builder.add(depth, LONG(BLOCK_QUADS - 1)), LONG(BLOCK_QUADS))
-
-
-def _block_turns(builder: Any, block: Any, depth: Any) -> tuple[Any, Any]:
-    """The pairs of quads that make a block."""
-    begin = builder.mul(block, LONG(BLOCK_QUADS // 2))
-    end, last = builder.add(begin, LONG(BLOCK_QUADS // 2)), builder.sdiv(depth, LONG(2))
-    return begin, builder.select(builder.icmp_signed("<", end, last), end, last)
-
-
-def _byte_sums(builder: Any, rows: Any, stride: Any, panel: Any, depth: Any, starts: Any) -> list[Any]:
-    """The products of ROWS rows of quads, each `stride` quads after the one before, with a panel (depth, PANEL), as
-    vectors of 32-bit integers; `starts` are those of `block_starts`, and `depth` is even."""
-    lines, kind = _row_starts(builder, rows, stride, INT), vector(BYTE, 4 * LANES)
-
-    def add(place: Any, sums: list[Any]) -> list[Any]:
-        columns, new = _columns(builder, panel, kind, place), []
-        for row, line in enumerate(lines):
-            many = builder.bitcast(splat(builder, load(builder, line, INT, place)), kind)
-            new += [builder.add(sums[2 * row + half], _byte_products(builder, many, columns[half])) for half in (0, 1)]
-        return new
-
-    def twice(turn: Any, sums: list[Any]) -> list[Any]:
-        first = builder.mul(turn, LONG(2))
-        return add(builder.add(first, LONG(1)), add(first, sums))
-
-    def block(number: Any, totals: list[Any]) -> list[Any]:
-        begin, end = _block_turns(builder, number, depth)
-        fresh = _columns(builder, starts, vector(SHORT, 2 * LANES), number)
-        sums = counted(builder, begin, end, fresh * ROWS, twice)
-        return [builder.add(total, _shorts_added(builder, own)) for total, own in zip(totals, sums, strict=True)]
-
-    return counted(builder, LONG(0), _blocks(builder, depth), [constant(INT, 0)] * (2 * ROWS), block)
-
-
-@intrinsic
-def block_starts(context, panel, depth, out):  # type: ignore[no-untyped-def]
-    """What the sums of each block of a panel (depth, PANEL) of quads begin with, so that ROW_SHIFT in the bytes of
-    rows does not count: -ROW_SHIFT times the sum of the concept's bytes. 16-bit integers, two for a concept."""
-    signature = types.void(types.voidptr, types.int64, types.voidptr)
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        panel, depth, out = arguments
-        shift = constant(BYTE, ROW_SHIFT, 4 * LANES)
-
-        def block(number: Any, nothing: list[Any]) -> list[Any]:
-            def subtract(turn: Any, sums: list[Any]) -> list[Any]:
-                for quad in (0, 1):
-                    place = builder.add(builder.mul(turn, LONG(2)), LONG(quad))
-                    columns = _columns(builder, panel, vector(BYTE, 4 * LANES), place)
-                    sums = [
-                        builder.sub(own, _byte_products(builder, shift, column))
-                        for own, column in zip(sums, columns, strict=True)
-                    ]
-                return sums
-
-            begin, end = _block_turns(builder, number, depth)
-            sums = counted(builder, begin, end, [constant(SHORT, 0, 2 * LANES)] * 2, subtract)
-            for half, own in enumerate(sums):
-                store(builder, own, out, builder.add(builder.mul(number, LONG(2)), LONG(half)))
-            return nothing
-
-        counted(builder, LONG(0), _blocks(builder, depth), [], block)
-        return context.get_dummy_value()
-
-    return signature, emit
+from ccr.core.kernels.x86.variants import VARIANT, Variant
 
 
 class TileRows(NamedTuple):
-    """ROWS rows of a tile: where their quads begin, each `stride` quads after the one before, and for each row its
-    shift, reach and spread (LANES numbers to read); marks go to the bytes at marks + row * marks_stride."""
+    """The rows of a tile: where their quads begin, each `stride` quads after the one before, and for each row its
+    shift, reach and spread (a register of numbers to read); marks go to the bytes at marks + row * marks_stride."""
 
     quads: Any
     stride: int
@@ -141,7 +46,7 @@ class TileRows(NamedTuple):
 
 
 class TilePanel(NamedTuple):
-    """A panel of a tile: where its quads (depth, PANEL) begin, the starts of its blocks and the offsets of its columns,
+    """A panel of a tile: where its quads (depth, panel) begin, the starts of its blocks and the offsets of its columns,
     its scale and spread."""
 
     quads: Any
@@ -152,137 +57,202 @@ class TilePanel(NamedTuple):
     spread: float
 
 
-@intrinsic
-def byte_tile(context, rows, panel, two_sided):  # type: ignore[no-untyped-def]
-    """Which of ROWS x PANEL products of bytes could be large: product + shift of the row + offset of the column (its
-    absolute value, if `two_sided`) >= reach of the row * scale - sqrt(spread of the row + spread), as bits of the row's
-    marks, the first column lowest."""
-    signature = types.void(rows, panel, types.boolean)
+class Tile:
+    """`rows` rows by `panel` columns, two registers a row: as many as there are registers for, 16, or 32 wide ones.
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        rows, stride, shifts, reaches, spreads, marks, marks_stride = unpack_tuple(builder, arguments[0])
-        panel, depth, starts, offsets, scale, spread = unpack_tuple(builder, arguments[1])
-        two_sided = arguments[2]
-        sums, kind = _byte_sums(builder, rows, stride, panel, depth, starts), vector(FLOAT)
-        shift, reach, own_spread = (load(builder, values, kind, LONG(0)) for values in (shifts, reaches, spreads))
-        root = called(builder, f"llvm.sqrt.v{LANES}f32", kind, [builder.fadd(own_spread, splat(builder, spread))])
-        bounds = builder.fsub(builder.fmul(reach, splat(builder, scale)), root)
-        columns = _columns(builder, offsets, kind, LONG(0))
-        flip = splat(builder, two_sided)
-        for row in range(ROWS):
-            own_shift, bound = (shuffled(builder, values, values, [row] * LANES) for values in (shift, bounds))
-            line = at(builder, marks, BYTE, builder.mul(marks_stride, LONG(row)))
-            for half in (0, 1):
-                total = builder.sitofp(sums[2 * row + half], kind)
-                total = builder.fadd(total, builder.fadd(columns[half], own_shift))
-                size = builder.select(flip, called(builder, f"llvm.fabs.v{LANES}f32", kind, [total]), total)
-                bits = builder.bitcast(builder.fcmp_unordered(">=", size, bound), ir.IntType(LANES))
-                store(builder, bits, line, LONG(half), align=1)
-        return context.get_dummy_value()
+    Bytes of rows are positive, as the instructions want them, by `shift` that is added to them, and those of columns
+    have a sign. An instruction that adds four products up in 32 bits (`dots`) needs nothing else. Without it two
+    products are added up in 16 bits, and `block_quads` quads of them before they are in 32.
+    """
 
-    return signature, emit
+    def __init__(self, variant: Variant) -> None:
+        self.lanes, self.dots = variant.lanes, variant.dots
+        self.rows, self.panel = (8 if self.lanes == 16 else 6), 2 * self.lanes
+        self.shift = 128 if self.dots else 64
+        self.block_quads = 2**40 if self.dots else 32
 
+    def blocks(self, depth: int) -> int:
+        """How many blocks so many quads make."""
+        return -(-depth // self.block_quads)
 
-@intrinsic
-def float_tile(context, rows, stride, panel, depth, out, out_stride, first):  # type: ignore[no-untyped-def]
-    """ROWS x PANEL products of floats, row r into the floats at out + r * out_stride + first."""
-    pointer, number = types.voidptr, types.int64
-    signature = types.void(pointer, number, pointer, number, pointer, number, number)
+    def _bytes(self) -> Any:
+        return vector(BYTE, 4 * self.lanes)
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        rows, stride, panel, depth, out, out_stride, first = arguments
-        lines, kind = _row_starts(builder, rows, stride, FLOAT), vector(FLOAT)
+    def _zero(self) -> Any:
+        """What sums of products begin with."""
+        return constant(INT, 0, self.lanes) if self.dots else constant(SHORT, 0, 2 * self.lanes)
+
+    def _multiplied(self, builder: Any, sums: Any, positive: Any, signed: Any) -> Any:
+        """sums + products of bytes, neighbours added up: four in 32 bits, or two in 16, into which they fit."""
+        if self.dots:
+            operands = (builder.bitcast(value, sums.type) for value in (positive, signed))
+            return multiplied_bytes(builder, sums, *operands)
+        return builder.add(sums, multiplied_pairs(builder, positive, signed))
+
+    def _wide(self, builder: Any, sums: Any) -> Any:
+        """Sums of a block in 32 bits. Compilers know the sum of neighbours as one instruction (vpmaddwd with ones)."""
+        if self.dots:
+            return sums
+        wide = builder.sext(sums, vector(INT, 2 * self.lanes))
+        even, odd = (shuffled(builder, wide, wide, list(range(first, 2 * self.lanes, 2))) for first in (0, 1))
+        return builder.add(even, odd)
+
+    def _row_starts(self, builder: Any, rows: Any, stride: Any, element: Any) -> list[Any]:
+        return [at(builder, rows, element, builder.mul(stride, LONG(row))) for row in range(self.rows)]
+
+    def _by_block(self, builder: Any, depth: Any, values: list[Any], body: Any) -> list[Any]:
+        """values = body(block, first pair of quads, last pair, values) for each block of `depth` quads."""
+        pairs, last = LONG(self.block_quads // 2), builder.sdiv(depth, LONG(2))
+
+        def block(number: Any, held: list[Any]) -> list[Any]:
+            begin = builder.mul(number, pairs)
+            end = builder.add(begin, pairs)
+            end = builder.select(builder.icmp_signed("<", end, last), end, last)
+            return body(number, begin, end, held)
+
+        if self.dots:
+            return body(LONG(0), LONG(0), last, values)
+        count = builder.sdiv(builder.add(last, builder.sub(pairs, LONG(1))), pairs)
+        return counted(builder, LONG(0), count, values, block)
+
+    def byte_sums(self, builder: Any, rows: TileRows, panel: TilePanel) -> list[Any]:
+        """The products of the rows' bytes with the panel's, as vectors of 32-bit integers; the depth is even."""
+        lines, kind = self._row_starts(builder, rows.quads, rows.stride, INT), self._bytes()
 
         def add(place: Any, sums: list[Any]) -> list[Any]:
-            columns, new = _columns(builder, panel, kind, place), []
+            columns, new = columns_at(builder, panel.quads, kind, place), []
             for row, line in enumerate(lines):
-                many = splat(builder, load(builder, line, FLOAT, place))
-                new += [multiply_add(builder, sums[2 * row + half], many, columns[half]) for half in (0, 1)]
+                many = builder.bitcast(splat(builder, load(builder, line, INT, place), self.lanes), kind)
+                new += [self._multiplied(builder, sums[2 * row + half], many, columns[half]) for half in (0, 1)]
             return new
 
-        sums = counted(builder, LONG(0), depth, [constant(FLOAT, 0.0)] * (2 * ROWS), add)
-        for row in range(ROWS):
-            line = at(builder, out, FLOAT, builder.add(first, builder.mul(out_stride, LONG(row))))
-            for half in (0, 1):
-                store(builder, sums[2 * row + half], line, LONG(half))
-        return context.get_dummy_value()
+        def twice(turn: Any, sums: list[Any]) -> list[Any]:
+            first = builder.mul(turn, LONG(2))
+            return add(builder.add(first, LONG(1)), add(first, sums))
 
-    return signature, emit
+        def block(number: Any, begin: Any, end: Any, totals: list[Any]) -> list[Any]:
+            fresh = columns_at(builder, panel.starts, self._zero().type, number)
+            sums = [self._wide(builder, one) for one in counted(builder, begin, end, fresh * self.rows, twice)]
+            if self.dots:  # the only block
+                return sums
+            return [builder.add(total, own) for total, own in zip(totals, sums, strict=True)]
 
+        return self._by_block(builder, panel.depth, [constant(INT, 0, self.lanes)] * (2 * self.rows), block)
 
-@intrinsic
-def transpose(context, rows, stride, blocks, out):  # type: ignore[no-untyped-def]
-    """The columns of LANES rows, each `stride` elements of 32 bits after the one before, LANES * blocks columns: column
-    c into the LANES elements at out + c * PANEL."""
-    signature = types.void(types.voidptr, types.int64, types.int64, types.voidptr)
+    def store_starts(self, builder: Any, panel: Any, depth: Any, out: Any) -> None:
+        """What `block_starts` writes."""
+        shift = constant(BYTE, self.shift - 256 if self.shift > 127 else self.shift, 4 * self.lanes)
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        rows, stride, blocks, out = arguments
-        starts = [at(builder, rows, INT, builder.mul(stride, LONG(row))) for row in range(LANES)]
+        def block(number: Any, begin: Any, end: Any, nothing: list[Any]) -> list[Any]:
+            def add(turn: Any, sums: list[Any]) -> list[Any]:
+                for quad in (0, 1):
+                    place = builder.add(builder.mul(turn, LONG(2)), LONG(quad))
+                    columns = columns_at(builder, panel, self._bytes(), place)
+                    sums = [
+                        self._multiplied(builder, own, shift, column) for own, column in zip(sums, columns, strict=True)
+                    ]
+                return sums
 
-        def block(place: Any, nothing: list[Any]) -> list[Any]:
-            lines = [load(builder, start, vector(INT), place) for start in starts]
-            run = 1
-            while run < LANES:  # exchange blocks of run x run elements across the diagonal
-                for row in range(LANES):
-                    if row & run:
-                        continue
-                    one, two = lines[row], lines[row + run]
-                    upper = [lane - run + LANES if lane & run else lane for lane in range(LANES)]
-                    lower = [lane + LANES if lane & run else lane + run for lane in range(LANES)]
-                    lines[row], lines[row + run] = (shuffled(builder, one, two, p) for p in (upper, lower))
-                run *= 2
-            first = builder.mul(place, LONG(PANEL * LANES))
-            for column, line in enumerate(lines):
-                store(builder, line, at(builder, out, INT, builder.add(first, LONG(PANEL * column))), LONG(0))
+            for half, own in enumerate(counted(builder, begin, end, [self._zero()] * 2, add)):
+                place = builder.add(builder.mul(number, LONG(2)), LONG(half))
+                store(builder, builder.sub(self._zero(), own), out, place)
             return nothing
 
-        counted(builder, LONG(0), blocks, [], block)
-        return context.get_dummy_value()
-
-    return signature, emit
+        self._by_block(builder, depth, [], block)
 
 
-@intrinsic
-def address(context, array):  # type: ignore[no-untyped-def]
-    """Where the elements of an array begin."""
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return at(builder, data, BYTE, LONG(0))
-
-    return types.voidptr(array), emit
+def columns_at(builder: Any, panel: Any, kind: Any, place: Any) -> list[Any]:
+    """The two registers of a panel's columns at a place of its depth."""
+    first = builder.mul(place, LONG(2))
+    return [load(builder, panel, kind, builder.add(first, LONG(half))) for half in (0, 1)]
 
 
-@intrinsic
-def lowest_bit(context, word):  # type: ignore[no-untyped-def]
-    """Which bit of a word that is not zero is the lowest set one."""
+def block_starts_of(tile: Tile) -> Any:
+    @intrinsic
+    def block_starts(context, panel, depth, out):  # type: ignore[no-untyped-def]
+        """What the sums of each block of a panel (depth, PANEL) of quads begin with, so that SHIFT in the bytes of rows
+        does not count: -SHIFT times the sum of the concept's bytes. An integer of 32 bits for a concept, or two of
+        16."""
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            tile.store_starts(builder, *arguments)
+            return context.get_dummy_value()
 
-    return types.int64(types.int64), emit
+        return types.void(types.voidptr, types.int64, types.voidptr), emit
 
-
-@intrinsic
-def fetch_ahead(context, start, lines):  # type: ignore[no-untyped-def]
-    """Ask for memory that is needed soon, so many lines."""
-
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        start, lines = arguments
-
-        def ask(line: Any, nothing: list[Any]) -> list[Any]:
-            place = at(builder, start, BYTE, builder.mul(line, LONG(LINE)))
-            called(builder, "llvm.prefetch.p0", ir.VoidType(), [place, INT(0), INT(3), INT(1)])
-            return nothing
-
-        counted(builder, LONG(0), lines, [], ask)
-        return context.get_dummy_value()
-
-    return types.void(types.voidptr, types.int64), emit
+    return block_starts
 
 
-@compiled
-def fetch_array(array):  # type: ignore[no-untyped-def]
-    """Ask for a contiguous array that is needed soon."""
-    fetch_ahead(address(array), (array.size * array.itemsize + LINE - 1) // LINE)
+def byte_tile_of(tile: Tile) -> Any:
+    @intrinsic
+    def byte_tile(context, rows, panel, two_sided):  # type: ignore[no-untyped-def]
+        """Which of ROWS x PANEL products of bytes could be large: product + shift of the row + offset of the column
+        (its absolute value, if `two_sided`) >= reach of the row * scale - sqrt(spread of the row + spread), as bits of
+        the row's marks, the first column lowest."""
+        signature = types.void(rows, panel, types.boolean)
+
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            own, panel = TileRows(*unpack_tuple(builder, arguments[0])), TilePanel(*unpack_tuple(builder, arguments[1]))
+            _mark(tile, builder, own, panel, arguments[2])
+            return context.get_dummy_value()
+
+        return signature, emit
+
+    return byte_tile
+
+
+def _mark(tile: Tile, builder: Any, rows: TileRows, panel: TilePanel, two_sided: Any) -> None:
+    lanes = tile.lanes
+    sums, kind = tile.byte_sums(builder, rows, panel), vector(FLOAT, lanes)
+    shift, reach, spread = (load(builder, each, kind, LONG(0)) for each in (rows.shifts, rows.reaches, rows.spreads))
+    both = builder.fadd(spread, splat(builder, panel.spread, lanes))
+    root = called(builder, f"llvm.sqrt.v{lanes}f32", kind, [both])
+    bounds = builder.fsub(builder.fmul(reach, splat(builder, panel.scale, lanes)), root)
+    columns = columns_at(builder, panel.offsets, kind, LONG(0))
+    flip = splat(builder, two_sided, lanes)
+    for row in range(tile.rows):
+        own_shift, bound = (shuffled(builder, values, values, [row] * lanes) for values in (shift, bounds))
+        line = at(builder, rows.marks, BYTE, builder.mul(rows.marks_stride, LONG(row)))
+        for half in (0, 1):
+            total = builder.sitofp(sums[2 * row + half], kind)
+            total = builder.fadd(total, builder.fadd(columns[half], own_shift))
+            size = builder.select(flip, called(builder, f"llvm.fabs.v{lanes}f32", kind, [total]), total)
+            bits = builder.bitcast(builder.fcmp_unordered(">=", size, bound), ir.IntType(lanes))
+            store(builder, bits, line, LONG(half), align=1)
+
+
+def float_tile_of(tile: Tile) -> Any:
+    @intrinsic
+    def float_tile(context, rows, stride, panel, depth, out, out_stride, first):  # type: ignore[no-untyped-def]
+        """ROWS x PANEL products of floats, row r into the floats at out + r * out_stride + first."""
+        pointer, number = types.voidptr, types.int64
+        signature = types.void(pointer, number, pointer, number, pointer, number, number)
+
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            rows, stride, panel, depth, out, out_stride, first = arguments
+            lines, kind = tile._row_starts(builder, rows, stride, FLOAT), vector(FLOAT, tile.lanes)
+
+            def add(place: Any, sums: list[Any]) -> list[Any]:
+                columns, new = columns_at(builder, panel, kind, place), []
+                for row, line in enumerate(lines):
+                    many = splat(builder, load(builder, line, FLOAT, place), tile.lanes)
+                    new += [multiply_add(builder, sums[2 * row + half], many, columns[half]) for half in (0, 1)]
+                return new
+
+            zeros = [constant(FLOAT, 0.0, tile.lanes)] * (2 * tile.rows)
+            sums = counted(builder, LONG(0), depth, zeros, add)
+            for row in range(tile.rows):
+                line = at(builder, out, FLOAT, builder.add(first, builder.mul(out_stride, LONG(row))))
+                for half in (0, 1):
+                    store(builder, sums[2 * row + half], line, LONG(half))
+            return context.get_dummy_value()
+
+        return signature, emit
+
+    return float_tile
+
+
+TILE = Tile(VARIANT)
+#: A tile is ROWS rows by PANEL columns; SHIFT is added to the bytes of rows.
+ROWS, PANEL, SHIFT = TILE.rows, TILE.panel, TILE.shift
+block_starts, byte_tile, float_tile = (make(TILE) for make in (block_starts_of, byte_tile_of, float_tile_of))

@@ -3,7 +3,8 @@
 All threads call `train` with the same arguments. A step has phases, each cut into items: rows of the batch in chunks
 (codes, loss and slopes), chunks again (their entries sorted by concept), and concepts in panels (gradient, momentum,
 projection). The head of many classes does not fit into the cache: then logits are computed concept by concept for a
-few classes at a time, in a phase of their own before that of the slopes.
+few classes at a time, in a phase of their own before that of the slopes. A head of few weights is gone through weight
+by weight.
 
 A thread takes the next item with a ticket, (phase, item) in one shared word; whoever finishes a phase's last item does
 what must be done once and opens the next phase. Which thread does what changes no number.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.core.kernels.compiling import compiled, part
 from ccr.core.kernels.plain.arguments import (
     LINE,
     BatchPlan,
@@ -27,13 +27,22 @@ from ccr.core.kernels.plain.moving import move_bias, move_threshold, pace_of
 from ccr.core.kernels.plain.select import step_salt
 from ccr.core.kernels.plain.vectors import copy_into
 from ccr.core.kernels.x86.arguments import RoundedRows, RowBlock, Workspace
+from ccr.core.kernels.x86.compiling import compiled, part
+from ccr.core.kernels.x86.memory import address, fetch_ahead
 from ccr.core.kernels.x86.packing import PackedConcepts, pack_concepts, unrounded
 from ccr.core.kernels.x86.score import active_entries
 from ccr.core.kernels.x86.shared import let_others_run, shared_add, shared_read, shared_write
-from ccr.core.kernels.x86.step import by_concept, count_concepts, head_slopes, move_concepts, slope_of
-from ccr.core.kernels.x86.tiles import PANEL, address, fetch_ahead
+from ccr.core.kernels.x86.step import (
+    by_concept,
+    count_concepts,
+    head_slopes,
+    move_concepts,
+    slope_of,
+    sparse_head_slopes,
+)
+from ccr.core.kernels.x86.tiles import PANEL
 from ccr.core.kernels.x86.vectors import spread_row
-from ccr.core.kernels.x86.workspace import CLASSES, new_workspace
+from ccr.core.kernels.x86.workspace import CLASSES, Allowed, allowed_weights, new_workspace
 from ccr.core.threads import Workers
 
 #: Shared words: (phase << 32) + next item, and how many items of the phase are done.
@@ -73,12 +82,17 @@ def _code(chunk, begin, end, parameters, settings, plan, workspace):  # type: ig
     count_concepts(codes.indices, entries, counts)
     if len(workspace.logits) > 0:
         return
-    bias_slope = workspace.bias_slopes[chunk]
+    bias_slope, through = workspace.bias_slopes[chunk], workspace.through[chunk]
     bias_slope[:] = np.float32(0.0)
-    workspace.sums[chunk, 0] = head_slopes(
-        codes, plan.y[begin + first : begin + last], plan.share[begin + first : begin + last], parameters, settings,
-        workspace.slopes[first:last], bias_slope, workspace.through[chunk],
-    )  # fmt: skip
+    y, share = plan.y[begin + first : begin + last], plan.share[begin + first : begin + last]
+    if len(workspace.sparse.starts) > 0:
+        workspace.sums[chunk, 0] = sparse_head_slopes(
+            codes, y, share, parameters.bias, workspace.sparse, np.float32(settings.keep), chunk, bias_slope, through
+        )
+    else:
+        workspace.sums[chunk, 0] = head_slopes(
+            codes, y, share, parameters, settings, workspace.slopes[first:last], bias_slope, through
+        )
 
 
 @part
@@ -156,13 +170,11 @@ def _sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type
 
 
 @part
-def _move(panel, step, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+def _move(panel, step, chunks, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Step the concepts of a panel, and pack them anew."""
     first, last = panel * PANEL, min((panel + 1) * PANEL, len(parameters.dictionary))
-    move_concepts(
-        first, last, workspace.entries, workspace.slopes, plan.x, parameters, settings,
-        pace_of(plan.rates[step], parameters, settings), len(workspace.logits) > 0,
-    )  # fmt: skip
+    pace = pace_of(plan.rates[step], parameters, settings)
+    move_concepts(first, last, chunks, workspace, plan.x, parameters, settings, pace)
     if settings.refine:
         pack_concepts(first, last, workspace.panels)
 
@@ -205,7 +217,11 @@ def train(words, parameters, settings, plan, workspace):  # type: ignore[no-unty
             kind = MOVE
         begin, end = step * size, min((step + 1) * size, len(plan.rows))
         chunks = (end - begin + per_chunk - 1) // per_chunk
-        items = panels if kind == MOVE else len(workspace.logits) if kind == LOGITS else chunks
+        items = chunks
+        if kind == LOGITS:
+            items = len(workspace.logits)
+        elif kind == MOVE:
+            items = panels
         if item >= items:
             _next_phase(words, phase)
             continue
@@ -218,7 +234,7 @@ def train(words, parameters, settings, plan, workspace):  # type: ignore[no-unty
         elif kind == SLOPES:
             _slopes(item, begin, end, parameters, plan, workspace)
         else:
-            _move(item, step, parameters, settings, plan, workspace)
+            _move(item, step, chunks, parameters, settings, plan, workspace)
         if shared_add(words, DONE, 1) + 1 == items:
             if kind == CODE:
                 _give_positions(chunks, workspace)
@@ -235,19 +251,34 @@ class Training:
         self.parameters = parameters
         self.rounded: tuple[np.ndarray, RoundedRows] | None = None
         self.workspace: Workspace | None = None
+        self.allowed: Allowed | None = None
+
+    def restricted(self, classes: int) -> None:
+        """Take note that other weights, of so many classes, may move now."""
+        self.allowed, self.workspace = allowed_weights(self.parameters, classes), None
 
     def take(
         self, plan: BatchPlan, settings: StepSettings, packed: PackedConcepts, workers: Workers, *, lasting: bool
     ) -> np.ndarray:
         """Take all steps of the plan; `lasting` says that the same x comes again. Returns, for each step, its loss and
         the means per row of active scores and of scores computed in floats."""
-        if self.workspace is None or len(self.workspace.slopes) < plan.size:
-            self.workspace = new_workspace(plan.size, self.parameters, packed.panels)
+        if self.workspace is None or len(self.workspace.pointers) * self._chunk_rows() < plan.size:
+            self.workspace = new_workspace(plan.size, self.parameters, packed.panels, self.allowed)
         rounded, reports = self._rounded_rows(plan.x, packed, lasting), np.zeros((len(plan.rates), 3))
         workspace = self.workspace._replace(panels=packed.panels, rounded=rounded, reports=reports)
-        words = np.zeros(16, np.int64)
+        words, sparse, now = np.zeros(16, np.int64), workspace.sparse, self.parameters
+        pairs = ((sparse.values, now.weights), (sparse.moments, now.weight_moment))
+        if self.allowed is not None:
+            for few, every in pairs:
+                few[:] = every[self.allowed]
         workers.map(lambda _: train(words, self.parameters, settings, plan, workspace), range(workers.threads))
+        if self.allowed is not None:
+            for few, every in pairs:
+                every[self.allowed] = few
         return reports
+
+    def _chunk_rows(self) -> int:
+        return 0 if self.workspace is None else self.workspace.pointers.shape[1] - 1
 
     def _rounded_rows(self, x: np.ndarray, packed: PackedConcepts, lasting: bool) -> RoundedRows:
         """Where rows that come again in every epoch keep their bytes, a quarter of what they take themselves."""

@@ -7,11 +7,11 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from ccr.core.kernels.compiling import compiled
-from ccr.core.kernels.plain.arguments import LANES
+from ccr.core.kernels.x86.compiling import compiled
 from ccr.core.kernels.x86.llvm import (
     FLOAT,
     INT,
+    LANES,
     LONG,
     at,
     constant,
@@ -23,7 +23,7 @@ from ccr.core.kernels.x86.llvm import (
     totals,
     vector,
 )
-from ccr.core.kernels.x86.tiles import address
+from ccr.core.kernels.x86.memory import address
 
 #: Rows that `dot_rows` multiplies at once: so many sums keep the multipliers busy.
 GROUP = 8
@@ -37,10 +37,10 @@ def _row(builder: Any, matrix: Any, stride: Any, rows: Any, entry: Any) -> Any:
     return at(builder, matrix, FLOAT, builder.mul(row, stride))
 
 
-def _adding(vectors: int) -> Any:
+def _adding(vectors: int, lanes: int = LANES) -> Any:
     @intrinsic
     def add(context, total, factors, matrix, stride, rows, start, stop):  # type: ignore[no-untyped-def]
-        """total[:w] += sum over e in start:stop of factors[e] * matrix[rows[e], :w], w = vectors * LANES."""
+        """total[:w] += sum over e in start:stop of factors[e] * matrix[rows[e], :w], w = vectors * lanes."""
         pointer, number = types.voidptr, types.int64
         signature = types.void(pointer, pointer, pointer, number, pointer, number, number)
 
@@ -49,14 +49,14 @@ def _adding(vectors: int) -> Any:
             places = [LONG(number) for number in range(vectors)]
 
             def body(entry: Any, sums: list[Any]) -> list[Any]:
-                factor = splat(builder, load(builder, factors, FLOAT, entry))
+                factor = splat(builder, load(builder, factors, FLOAT, entry), lanes)
                 row = _row(builder, matrix, stride, rows, entry)
                 return [
-                    multiply_add(builder, held, factor, load(builder, row, vector(FLOAT), place))
+                    multiply_add(builder, held, factor, load(builder, row, vector(FLOAT, lanes), place))
                     for held, place in zip(sums, places, strict=True)
                 ]
 
-            before = [load(builder, total, vector(FLOAT), place) for place in places]
+            before = [load(builder, total, vector(FLOAT, lanes), place) for place in places]
             for place, value in zip(places, counted(builder, start, stop, before, body), strict=True):
                 store(builder, value, total, place)
             return context.get_dummy_value()
@@ -184,7 +184,7 @@ def _dotting_and_adding(count: int) -> Any:
     return both
 
 
-_add_8, _add_2, _add_1 = _adding(8), _adding(2), _adding(1)
+_add_8, _add_2, _add_1, _add_half = _adding(8), _adding(2), _adding(1), _adding(1, LANES // 2)
 _add_whole_8 = _adding_whole(8)
 _spread_4, _spread_1 = _spreading(4), _spreading(1)
 _both_4, _both_1 = _dotting_and_adding(4), _dotting_and_adding(1)
@@ -215,6 +215,11 @@ def add_rows(total, factors, matrix, rows, start, stop):  # type: ignore[no-unty
             address(total[column:]), address(factors), address(matrix[0, column:]), stride, address(rows), start, stop
         )
         column += LANES
+    if column + LANES // 2 <= width:
+        _add_half(
+            address(total[column:]), address(factors), address(matrix[0, column:]), stride, address(rows), start, stop
+        )
+        column += LANES // 2
     for rest in range(column, width):
         for entry in range(start, stop):
             total[rest] += factors[entry] * matrix[rows[entry], rest]
