@@ -98,6 +98,13 @@ class ImageMetric(NamedTuple):
         return cls(whiten.astype(np.float32), color.astype(np.float32))
 
 
+class Readouts(NamedTuple):
+    """Linear functions of one embedding x (d,) as its encoder gives it: `directions` (n, d) @ x + `constants` (n,)."""
+
+    directions: np.ndarray
+    constants: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class Space:
     """Where images and texts are put before they meet.
@@ -143,6 +150,22 @@ class Space:
     def images(self, X: Any) -> Embeddings:
         """Images X (m, d) in this space: unit rows, measured from the mean, in the metric; nothing is read yet."""
         return Embeddings(X, mean=self.image_mean, metric=None if self.metric is None else self.metric.whiten)
+
+    def readouts(self, embedding: np.ndarray, rows: np.ndarray) -> Readouts:
+        """The products of `rows` (n, d) with the image in this space as linear functions of its `embedding` (d,), of
+        any norm: the two norms that images are divided by are those of this image, and what the mean takes away is
+        the constant."""
+        x, weights = np.asarray(embedding, np.float64), np.asarray(rows, np.float64)
+        norm = float(np.linalg.norm(x))
+        if not norm > 0.0:
+            raise CCRError("an embedding must point somewhere, got only zeros: embed the image again")
+        mean = np.zeros_like(x) if self.image_mean is None else self.image_mean.astype(np.float64)
+        placed = x / norm - mean
+        if self.metric is not None:
+            whiten = self.metric.whiten.astype(np.float64)
+            placed, weights = placed @ whiten, weights @ whiten.T
+        directions = weights / float(np.linalg.norm(placed))
+        return Readouts(directions / norm, -(directions @ mean))
 
     def texts(self, texts: Any) -> np.ndarray:
         """Where concepts with these text embeddings (n, d) start: centred, dispersed, unit, float32."""

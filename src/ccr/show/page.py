@@ -12,7 +12,7 @@ from PIL import Image
 
 from ccr.core.explain import Contrast, Contribution, Explanation
 from ccr.show.style import AGAINST, FOR, INK, NEUTRAL
-from ccr.show.sums import SumRow, sum_rows
+from ccr.show.sums import row_hint, sum_rows
 
 #: A page may show what is in it, and do nothing else.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -184,13 +184,7 @@ def verdict(explanation: Explanation, truth: Any | None) -> str:
 
 def terms(bias: float, contributions: Sequence[Contribution], top: int) -> str:
     """A sum as bars: bias, the largest contributions, the others."""
-    return bars([(row.name, row.value, _hint(row)) for row in sum_rows(bias, contributions, top)])
-
-
-def _hint(row: SumRow) -> str:
-    if row.term is None:
-        return "the same for every image" if row.name == "bias" else "summed"
-    return f"code {row.term.code:.3f} x weight {row.term.weight:.3f}"
+    return bars([(row.name, row.value, row_hint(row)) for row in sum_rows(bias, contributions, top)])
 
 
 def bars(rows: Sequence[tuple[str, float, str]], *, scale: float = 0.0) -> str:

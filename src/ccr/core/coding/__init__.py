@@ -20,8 +20,9 @@ from ccr.core.coding.codes import apply_rule, code_chunks, code_size, map_codes,
 from ccr.core.coding.entries import ActiveEntries, Selection
 from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
+from ccr.core.coding.readouts import active_rows
 from ccr.core.coding.registry import CODERS, RULES, rule_from_dict, rule_to_dict, score_rule
-from ccr.core.coding.rules import CALIBRATION_ROWS, NUDGE, Rule, ScoreRule, ThresholdRule, TopRule, calibrate
+from ccr.core.coding.rules import CALIBRATION_ROWS, NUDGE, Encode, Rule, ScoreRule, ThresholdRule, TopRule, calibrate
 from ccr.core.coding.scoring import Panels, screens
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "RULES",
     "ActiveEntries",
     "Coder",
+    "Encode",
     "HardThreshold",
     "LassoRule",
     "NonNegativeLasso",
@@ -46,6 +48,7 @@ __all__ = [
     "ThresholdRule",
     "TopK",
     "TopRule",
+    "active_rows",
     "apply_rule",
     "calibrate",
     "check_length",

@@ -185,9 +185,14 @@ class NonNegativeLasso(_FittedToX, BaseEstimator):
         return LassoRule(calibrate_alpha(X, dictionary, length=float(self.length)), float(self.length))
 
 
+def usual_length(n: int) -> int:
+    """Concepts per image where nobody says how many: twelve, or half of a short list of n."""
+    return max(1, min(12, n // 2))
+
+
 def check_length(length: float, n: int) -> None:
     if not (is_number(length) and 1 <= length <= n):
         raise CCRError(
             f"length must be between 1 and the number of concepts, {n}, got {length!r}: it is how many concepts "
-            "explain an image on average; try 12"
+            f"explain an image on average; try {usual_length(n)}"
         )

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from ccr.core.coding.entries import ActiveEntries
-from ccr.core.coding.rules import Rule
+from ccr.core.coding.rules import Encode, Rule
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.threads import Workers
 
@@ -35,7 +35,7 @@ def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> sparse.csr_
 def code_chunks(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> Iterator[sparse.csr_matrix]:
     """Codes of some rows of X after the other, in order."""
     with Workers():
-        work = _coding(rule, X, dictionary, None, lambda rows, codes: codes)
+        work = _coding(rule.encoder(dictionary), X, None, lambda rows, codes: codes)
     spans = _spans(len(X), dictionary)
     for start in range(0, len(spans), AHEAD):
         with Workers() as workers:
@@ -53,16 +53,18 @@ def map_codes(
     *,
     rows: np.ndarray | None = None,
     workers: Workers | None = None,
+    encode: Encode | None = None,
 ) -> list[Result]:
     """`use(part, codes)` of the codes of X, or of these `rows` of it, part by part in order.
 
-    `workers` are those of a surrounding `with`; otherwise there are some for this call.
+    `workers` are those of a surrounding `with`; otherwise there are some for this call. `encode` is the rule's encoder
+    of the dictionary, if there is one already.
     """
     if workers is None:
         with Workers() as own:
-            return map_codes(rule, X, dictionary, use, rows=rows, workers=own)
+            return map_codes(rule, X, dictionary, use, rows=rows, workers=own, encode=encode)
     spans = _spans(len(X) if rows is None else len(rows), dictionary)
-    return workers.map(_coding(rule, X, dictionary, rows, use), spans)
+    return workers.map(_coding(encode or rule.encoder(dictionary), X, rows, use), spans)
 
 
 def code_size(codes: sparse.csr_matrix) -> float:
@@ -82,14 +84,8 @@ def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
 
 
 def _coding(
-    rule: Rule,
-    X: Embeddings,
-    dictionary: np.ndarray,
-    rows: np.ndarray | None,
-    use: Callable[[slice, ActiveEntries], Result],
+    encode: Encode, X: Embeddings, rows: np.ndarray | None, use: Callable[[slice, ActiveEntries], Result]
 ) -> Callable[[slice], Result]:
-    encode = rule.encoder(dictionary)
-
     def work(part: slice) -> Result:
         x = X.span(part.start, part.stop) if rows is None else X.take(rows[part])
         return use(part, encode(x))

@@ -18,6 +18,7 @@ import torch
 
 from ccr.core import kernels
 from ccr.core.coding.entries import ActiveEntries, Selection
+from ccr.core.coding.masks import threshold_mask, top_mask
 from ccr.core.coding.scoring import Panels
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.errors import CCRWarning
@@ -28,8 +29,8 @@ log = logging.getLogger("ccr")
 CALIBRATION_ROWS = 16_384
 #: How strongly a batch's length corrects the threshold; see `ThresholdRule.nudged`.
 NUDGE = 0.05
-#: A new threshold is looked for above this part of the one before.
-NEAR = 0.9
+#: A new threshold is looked for above this part of the one before, and first, by the kernels, above that.
+NEAR, NEARER = 0.9, 0.97
 
 #: From embeddings (b, d) to their codes.
 Encode = Callable[[torch.Tensor], ActiveEntries]
@@ -82,6 +83,15 @@ class ScoreRule(Rule, Protocol):
         others' scores."""
         ...
 
+    def settled(self, scores: np.ndarray, rows: int) -> tuple[ScoreRule, float] | None:
+        """The rule fitted again to the scores of some rows, all that are active a little below its threshold
+        (`nearby`), and the mean length that they have then; None if these do not decide it."""
+        ...
+
+    def nearby(self) -> Selection:
+        """What is active a little below the threshold."""
+        ...
+
     def nudged(self, mean_length: float) -> ScoreRule:
         """The rule after a batch of this mean length was seen, kept on its requested length."""
         ...
@@ -94,7 +104,7 @@ def encode_selected(rule: ScoreRule, dictionary: np.ndarray) -> Encode:
     kernels.warm_up(log.info, group="coding")
     selection = rule.selection()
     panels = Panels(np.ascontiguousarray(dictionary, np.float32), selection)
-    return lambda x: panels.entries(x.contiguous().numpy(), selection)
+    return panels.encoder(selection)
 
 
 @dataclass(frozen=True)
@@ -117,9 +127,7 @@ class ThresholdRule:
         return self.length
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        if self.positive:
-            return scores > self.threshold
-        return (scores.abs() >= self.threshold) & (scores != 0)
+        return threshold_mask(scores, self.threshold, self.positive)
 
     def selection(self) -> Selection:
         kind = kernels.ONE_SIDED if self.positive else kernels.TWO_SIDED
@@ -133,6 +141,20 @@ class ThresholdRule:
 
     def for_fewer(self, mean_length: float) -> ThresholdRule:
         return self if self.length is None else replace(self, length=mean_length)
+
+    def settled(self, scores: np.ndarray, rows: int) -> tuple[ThresholdRule, float] | None:
+        wanted = len(scores) if self.length is None else round(rows * self.length)
+        if self.length is None or not 0 < wanted < len(scores):
+            return None
+        sizes = scores if self.positive else np.abs(scores)
+        place = len(sizes) - wanted
+        next_, last = np.partition(sizes, (place - 1, place))[place - 1 : place + 1]
+        rule = replace(self, threshold=(float(next_) + float(last)) / 2)
+        bound = np.float32(rule.threshold)  # as the kernels compare
+        return rule, float(np.count_nonzero(sizes > bound if self.positive else sizes >= bound)) / rows
+
+    def nearby(self) -> Selection:
+        return self.selection()._replace(bound=NEARER * self.threshold)
 
     def nudged(self, mean_length: float) -> ThresholdRule:
         if self.length is None:
@@ -167,12 +189,7 @@ class TopRule:
         return None
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        size = scores.abs()
-        bound = size.topk(self.length, dim=1).values[:, -1:]
-        above, equal = size > bound, size == bound
-        # Of equals the first ones, as the kernels take them; topk takes any.
-        fits = equal & (equal.cumsum(dim=1) <= self.length - above.sum(dim=1, keepdim=True))
-        return (above | fits) & (scores != 0)
+        return top_mask(scores, self.length)
 
     def selection(self) -> Selection:
         return Selection(kernels.TOP, 0.0, self.length, self.length)
@@ -185,6 +202,12 @@ class TopRule:
 
     def for_fewer(self, mean_length: float) -> None:
         return None
+
+    def settled(self, scores: np.ndarray, rows: int) -> None:
+        return None
+
+    def nearby(self) -> Selection:
+        return self.selection()
 
     def nudged(self, mean_length: float) -> TopRule:
         return self

@@ -16,8 +16,10 @@ from ccr.core.explain.comparison import Comparison, compare
 from ccr.core.explain.counterfactual import CodeChange, Counterfactual, fewest_removals, shifts, smallest_change
 from ccr.core.explain.intervention import Intervention
 from ccr.core.explain.mistake import Mistake, missing_concepts, spoken
+from ccr.core.explain.picture import picture
 from ccr.core.explain.terms import Contrast, Contribution, contributions, plain, position
 from ccr.core.explain.views import ModelView
+from ccr.core.explain.where import Where
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
 
@@ -28,6 +30,8 @@ class Explanation:
 
     `contributions` holds every active concept with a weight for the predicted class, largest effect first. `head` has
     the active concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
+    `where` says which parts of the picture the contributions come from, if the explanation was made from a picture.
+    `thumbnail` is the image as a `data:` address, where it is known. A notebook shows an explanation as a picture.
     """
 
     prediction: Any
@@ -44,6 +48,8 @@ class Explanation:
     columns: np.ndarray = field(repr=False)
     concepts: Sequence[str] = field(repr=False)
     full_head: LinearHead = field(repr=False)
+    where: Where | None = field(default=None, repr=False)
+    thumbnail: str | None = field(default=None, repr=False)
 
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
@@ -133,6 +139,9 @@ class Explanation:
             "contributions": [vars(term).copy() for term in self.contributions],
             "probabilities": {str(name): float(p) for name, p in zip(self.classes, self.probabilities, strict=True)},
         }
+
+    def _repr_html_(self) -> str:
+        return picture(self)
 
     @property
     def _winner(self) -> int:

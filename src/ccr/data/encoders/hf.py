@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -15,6 +15,8 @@ import torch
 from PIL import Image
 
 from ccr.core.devices import resolve_device
+from ccr.core.explain import Frame, PatchTerms
+from ccr.data.encoders import hf_patches
 from ccr.data.encoders.progress_bars import no_bars
 from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit
 from ccr.data.encoders.torch_common import TorchEncoder, features_of, weights_digest
@@ -71,6 +73,17 @@ class HFEncoder(TorchEncoder):
     @cached_property
     def fingerprint(self) -> str:
         return digest_of(kind="hf", weights=weights_digest(self._model), preprocessing=self.preprocessing)
+
+    def frame(self, image: Image.Image) -> Frame:
+        return hf_patches.frame(self.preprocessing, *image.size)
+
+    def why_no_patches(self) -> str | None:
+        return hf_patches.why_not(self._model)
+
+    def patch_terms(self, image: Image.Image, *, way: Literal["exact", "values"] = "exact") -> PatchTerms:
+        inputs = self._processor([image.convert("RGB")], return_tensors="pt")
+        given = {name: tensor.to(self.device) for name, tensor in inputs.items()}
+        return hf_patches.terms(self._model, self._model_type, given, self.frame(image), way)
 
     def _embed_images(self, images: list[Image.Image]) -> np.ndarray:
         inputs = self._processor([image.convert("RGB") for image in images], return_tensors="pt")

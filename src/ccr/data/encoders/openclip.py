@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from PIL import Image
 
 from ccr.core.devices import resolve_device
+from ccr.core.explain import Frame, PatchTerms
+from ccr.data.encoders import openclip_patches
 from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit
 from ccr.data.encoders.torch_common import TorchEncoder, weights_digest
 from ccr.errors import CCRError, MissingExtraError
@@ -57,6 +59,16 @@ class OpenClipEncoder(TorchEncoder):
             activation=activation,
             preprocessing=self.preprocessing,
         )
+
+    def frame(self, image: Image.Image) -> Frame:
+        return openclip_patches.frame(self._transform, *image.size)
+
+    def why_no_patches(self) -> str | None:
+        return openclip_patches.why_not(self._model)
+
+    def patch_terms(self, image: Image.Image, *, way: Literal["exact", "values"] = "exact") -> PatchTerms:
+        pixels = self._transform(image.convert("RGB"))[None].to(self.device)
+        return openclip_patches.terms(self._model, pixels, self.frame(image), way)
 
     def _embed_images(self, images: list[Image.Image]) -> np.ndarray:
         pixels = torch.stack([self._transform(image.convert("RGB")) for image in images]).to(self.device)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ccr.core.explain import Frame
+
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
@@ -31,6 +33,10 @@ class ClipPreprocess:
         left, top = (width - self.size) // 2, (height - self.size) // 2
         return image.crop((left, top, left + self.size, top + self.size))
 
+    def frame(self, image: Image.Image) -> Frame:
+        """Which part of the image `crop` cuts out."""
+        return centre_frame(*image.size, short_side=self.size, crop=(self.size, self.size))
+
     def __call__(self, image: Image.Image) -> np.ndarray:
         """(1, 3, size, size) float32."""
         pixels = np.asarray(self.crop(image), dtype=np.float32) / np.float32(255)
@@ -45,3 +51,11 @@ class ClipPreprocess:
             "mean": list(self.mean),
             "std": list(self.std),
         }
+
+
+def centre_frame(width: int, height: int, *, short_side: int, crop: tuple[int, int]) -> Frame:
+    """The part of a picture that is left when its short side is brought to so many pixels and `crop` (width, height) is
+    cut out of its centre."""
+    scale = short_side / min(width, height)
+    across, down = crop[0] / max(width * scale, 1.0), crop[1] / max(height * scale, 1.0)
+    return Frame((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)

@@ -6,12 +6,15 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from PIL import Image
 
 from ccr.errors import CCRError
+
+if TYPE_CHECKING:
+    from ccr.core.explain import Frame, PatchTerms
 
 Item = TypeVar("Item")
 Crop = Callable[[Image.Image], Image.Image]
@@ -72,6 +75,36 @@ class Encoder(Protocol):
             Words or sentences.
         template : str, optional
             What each is put into first, with {} once where the text goes. None: the encoder's own.
+        """
+
+
+def sentence_embedder(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
+    """The encoder's quickest way from sentences to unit rows (n, d): what its concepts are read by, unless it has
+    another for long texts."""
+    quick: Callable[[Sequence[str]], np.ndarray] = getattr(encoder, "embed_sentences", encoder.embed_texts)
+    return quick
+
+
+@runtime_checkable
+class PatchEncoder(Protocol):
+    """An encoder that can say what each patch of a picture adds to its embedding."""
+
+    def frame(self, image: Image.Image) -> Frame:
+        """The part of the image that the encoder looks at."""
+
+    def why_no_patches(self) -> str | None:
+        """Why these weights cannot be taken apart after all; None: they can."""
+
+    def patch_terms(self, image: Image.Image, *, way: Literal["exact", "values"] = "exact") -> PatchTerms:
+        """The embedding of one RGB image as a sum over its patches and a rest (docs/where.md).
+
+        Parameters
+        ----------
+        image : Image
+            RGB, of any size.
+        way : str
+            "exact": what the last layer's attention carries from each patch into the embedding. "values": the last
+            layer's values, as MaskCLIP takes them, which is no split of the embedding.
         """
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ccr.core.explain import Counterfactual, Explanation, Mistake, ModelView
-from ccr.show import page
+from ccr.errors import CCRError
+from ccr.show import page, where_pictures
 from ccr.show.report.headline import Measured
 from ccr.show.report.pictures import Pictures
 from ccr.show.style import signed_name
 
 #: Concepts of a card.
 TOP = 8
+#: Concepts of a card that are drawn on the picture.
+DRAWN = 4
+#: From a picture to its explanation with `where`.
+Locate = Callable[[Any], Explanation]
 
 
 def gallery_rows(
@@ -46,10 +51,15 @@ def cards(
     view: ModelView,
     pictures: Pictures,
     baseline: Measured | None,
+    locate: Locate | None = None,
+    located: int = 0,
 ) -> Iterator[str]:
-    """One card per explained row: the sum, what would change it, and for mistakes why not the true class."""
-    for row, explanation in explained.items():
+    """One card per explained row: the sum, what would change it, and for mistakes why not the true class; on the first
+    `located` of them, where in the picture."""
+    for number, (row, explanation) in enumerate(explained.items()):
         more = [counterfactual(explanation.counterfactual())]
+        if locate is not None and number < located:
+            more.append(_where(rows, row, locate))
         if str(explanation.prediction) != str(truth[row]):
             more.append(_mistake(explanation.mistake(truth[row], view=view, top=5)))
         if baseline is not None:
@@ -58,6 +68,16 @@ def cards(
         yield page.explanation_card(
             explanation, pictures.of(row), truth=truth[row], caption=caption, more=more, top=TOP
         )
+
+
+def _where(rows: Any, row: int, locate: Locate) -> str:
+    """Maps on the picture, to unfold; nothing where the picture cannot be read."""
+    try:
+        image = rows.image(row)
+    except (CCRError, OSError, AttributeError):
+        return ""
+    where = locate(image).where
+    return "" if where is None else page.details("Where in the picture", where_pictures.strip(where, image, top=DRAWN))
 
 
 def counterfactual(change: Counterfactual | None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ def report_page(
     title: str = "Report",
     notes: Sequence[str] = (),
     facts: Sequence[tuple[str, str]] = (),
+    locate: gallery.Locate | None = None,
+    located: int = 6,
     tell: Tell = no_progress,
 ) -> str:
     """A model on the labelled `rows` (an embedding store, or a part of one) as one static page.
@@ -61,13 +64,16 @@ def report_page(
         Sentences at the top of the page.
     facts : sequence of (name, value)
         Joined to the settings at the end.
+    locate : callable, optional
+        From a picture to its explanation with `where`, which the first `located` explained predictions then show.
     """
     tell(0, len(SECTIONS), "measuring")
     ours = Measured.on(model, rows)
     theirs = None if baseline is None else Measured.on(baseline, rows)
     pictures, view = Pictures(rows), ours.model.view(rows)
     parts = {"numbers": headline(ours, theirs, probe, rows.y)}
-    parts |= _explained(ours, theirs, rows, view, pictures, images, tell, mistakes_first=mistakes_first)
+    cards = partial(gallery.cards, view=view, pictures=pictures, baseline=theirs, locate=locate, located=located)
+    parts |= _explained(ours, theirs, rows, view, pictures, images, tell, cards, mistakes_first=mistakes_first)
     parts |= _concepts(ours, rows, view, pictures, tell)
     parts["settings"] = [page.table(("what", ""), [*facts, *_settings(ours.model, rows)], texts=(1,))]
     tell(len(SECTIONS), len(SECTIONS), "done")
@@ -82,6 +88,7 @@ def _explained(
     pictures: Pictures,
     images: int,
     tell: Tell,
+    cards: Callable[..., Iterable[str]],
     *,
     mistakes_first: bool,
 ) -> dict[str, list[str]]:
@@ -91,7 +98,7 @@ def _explained(
     right = np.asarray(ours.predictions == truth)
     chosen = gallery.gallery_rows(truth, right, confidence, count=images, mistakes=mistakes_first)
     explained = {row: ours.model.explain(rows[row]) for row in chosen}
-    shown = gallery.cards(rows, truth, explained, view=view, pictures=pictures, baseline=theirs)
+    shown = cards(rows, truth, explained)
     signed = any(term.code < 0 for explanation in explained.values() for term in explanation.contributions)
     how = _how_chosen(len(chosen), right, mistakes_first, signed=signed)
     predictions = [how, f'<div class="cards">{"".join(shown)}</div>']

@@ -1,0 +1,121 @@
+"""The last attention of torch image towers: caught on the way, taken apart by `last_layer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ccr.data.encoders.last_layer import Affine, Attended, Gate, LastLayer, Norm, gate_of
+
+
+class Caught(NamedTuple):
+    """What went into a module, tokens (t, D) of one image, and what the model gave in the end (d,)."""
+
+    tokens: torch.Tensor
+    embedding: np.ndarray
+
+
+def catch(module: torch.nn.Module, run: Callable[[], torch.Tensor], *, tokens_first: bool = False) -> Caught:
+    """Run the model on one image, and keep what goes into one of its modules."""
+    seen: list[torch.Tensor] = []
+
+    def keep(_: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        seen.append(given[0] if given else next(iter(named.values())))
+
+    handle = module.register_forward_pre_hook(keep, with_kwargs=True)
+    try:
+        with torch.inference_mode():
+            embedding = run()
+    finally:
+        handle.remove()
+    tokens = seen[-1].transpose(0, 1) if tokens_first else seen[-1]
+    return Caught(tokens[0].float(), numbers(embedding.reshape(-1)))
+
+
+def attended(
+    query: torch.Tensor,
+    tokens: torch.Tensor,
+    weights: Sequence[Affine],
+    heads: int,
+    *,
+    residual: torch.Tensor | None,
+    embedding: np.ndarray,
+) -> Attended:
+    """One query (D,) attending to tokens (t, D); `weights` make queries, keys and values."""
+    asked, keys, values = (
+        _heads(numbers(rows) @ part.weight.T + part.bias, heads)
+        for rows, part in zip((query[None], tokens, tokens), weights, strict=True)
+    )
+    scores = (asked @ keys.transpose(0, 2, 1))[:, 0] / np.sqrt(asked.shape[2])
+    attention = np.exp(scores - scores.max(axis=1, keepdims=True))
+    attention /= attention.sum(axis=1, keepdims=True)
+    return Attended(None if residual is None else numbers(residual), attention, values, embedding)
+
+
+def layer_of(
+    out: Affine,
+    norm: Any,
+    up: Any,
+    down: Any,
+    activation: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    final_norm: Any = None,
+    projection: torch.Tensor | None = None,
+    scale: torch.Tensor | None = None,
+) -> LastLayer:
+    """The last layer of a model made of torch's modules; `scale` (D,) multiplies what its MLP gives."""
+    lowered = affine(down.weight, down.bias)
+    if scale is not None:
+        lowered = Affine(lowered.weight * numbers(scale)[:, None], lowered.bias * numbers(scale))
+    return LastLayer(
+        out=out,
+        norm=_norm(norm),
+        up=affine(up.weight, up.bias),
+        down=lowered,
+        gate=_gate(activation),
+        final_norm=None if final_norm is None else _norm(final_norm),
+        projection=None if projection is None else numbers(projection),
+    )
+
+
+def in_projection(attention: torch.nn.MultiheadAttention) -> tuple[Affine, Affine, Affine]:
+    """The maps to queries, keys and values of torch's own attention."""
+    if attention.in_proj_weight is None:
+        raise NotImplementedError("queries, keys and values of different widths")
+    biases = attention.in_proj_bias
+    parts = [(weight, None if biases is None else biases.chunk(3)[part]) for part, weight in _thirds(attention)]
+    query, key, value = (affine(weight, bias) for weight, bias in parts)
+    return query, key, value
+
+
+def affine(weight: torch.Tensor, bias: torch.Tensor | None) -> Affine:
+    return Affine(numbers(weight), np.zeros(len(weight), np.float64) if bias is None else numbers(bias))
+
+
+def numbers(tensor: torch.Tensor) -> np.ndarray:
+    """float64, so that what is rounded is the encoder's own arithmetic."""
+    return np.asarray(tensor.detach().to("cpu", torch.float64).numpy())
+
+
+def _thirds(attention: torch.nn.MultiheadAttention) -> list[tuple[int, torch.Tensor]]:
+    return list(enumerate(attention.in_proj_weight.chunk(3)))
+
+
+def _norm(norm: Any) -> Norm:
+    return Norm(numbers(norm.weight), numbers(norm.bias), float(norm.eps))
+
+
+def _gate(activation: Callable[[torch.Tensor], torch.Tensor]) -> Gate:
+    def activate(hidden: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return numbers(activation(torch.from_numpy(hidden)))
+
+    return gate_of(activate)
+
+
+def _heads(rows: np.ndarray, heads: int) -> np.ndarray:
+    """(heads, rows, width) of (rows, heads x width)."""
+    return np.asarray(rows.reshape(len(rows), heads, -1).transpose(1, 0, 2))

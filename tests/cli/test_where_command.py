@@ -1,0 +1,87 @@
+"""`ccr explain --where`, `--box` and the report's maps, as a user types them, with a tiny real CLIP."""
+
+# ruff: noqa: F811 - fixtures are imported
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccr.core.explain import Frame
+from ccr.show.style import AGAINST, FOR
+from ccr.show.where_pictures import common_scale, framed, overlay, rgb
+from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
+
+
+@pytest.fixture
+def photo(workspace: Path) -> Path:
+    return sorted(path for path in (workspace / "photos").rglob("*") if path.suffix in (".png", ".jpg"))[0]
+
+
+def test_every_contribution_has_a_map_that_adds_up(model: Path, photo: Path) -> None:
+    (plain,) = as_json("explain", model, photo)["explanations"]  # type: ignore[misc]
+    (found,) = as_json("explain", model, photo, "--where", "--box", "0,0,0.5,1")["explanations"]  # type: ignore[misc]
+    assert "where" not in plain
+    for mine, theirs in zip(found["contributions"], plain["contributions"], strict=True):
+        assert mine["concept"] == theirs["concept"]
+        assert mine["contribution"] == pytest.approx(theirs["contribution"], rel=1e-4)
+    where = found["where"]
+    assert where["way"] == "exact"
+    assert [item["name"] for item in where["contributions"]] == [term["concept"] for term in found["contributions"]]
+    for item, term in zip(where["contributions"], found["contributions"], strict=True):
+        assert np.shape(item["map"]) == (where["rows"], where["columns"])
+        together = np.sum(item["map"]) + sum(item["rest"].values())
+        assert together == pytest.approx(term["contribution"], rel=1e-4, abs=1e-4)
+    assert where["class"]["total"] == pytest.approx(found["logit"], abs=1e-4)
+    assert where["box"]["box"] == [0, 0, 0.5, 1]
+
+
+@pytest.mark.parametrize("ending", [".html", ".png", ".json"])
+def test_it_is_drawn_and_written(model: Path, photo: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"why{ending}"
+    done = run("explain", model, photo, "--where", "--box", "0,0,1,1", "--top", 2, "--out", out)
+    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    assert "in patches" in done.stdout  # type: ignore[attr-defined]
+    assert "in the box" in done.stdout  # type: ignore[attr-defined]
+    if ending == ".png":
+        assert Image.open(out).width > 400
+    elif ending == ".html":
+        assert "of the logit per patch, the same in all pictures" in out.read_text(encoding="utf-8")
+    else:
+        assert json.loads(out.read_text(encoding="utf-8"))[0]["where"]["rows"] > 1
+
+
+@pytest.mark.parametrize("box", ["left", "0,0,1", "0,0,2,1", "0.5,0,0.5,1"])
+def test_a_wrong_box_is_refused(model: Path, photo: Path, box: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exit_code(["explain", str(model), str(photo), "--box", box], monkeypatch) == 1
+
+
+def test_a_wrong_way_is_refused(model: Path, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exit_code(["explain", str(model), str(photo), "--where", "--way", "magic"], monkeypatch) == 1
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_the_reports_first_photos_show_where(model: Path, workspace: Path, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "report.html"
+    options = ["--no-baseline", "--no-probe", "--images", 4, "--where", number]
+    assert run("report", model, workspace / "store", "--out", out, *options).exit_code == 0  # type: ignore[attr-defined]
+    assert out.read_text(encoding="utf-8").count("<summary>Where in the picture</summary>") == number
+
+
+def test_blue_speaks_for_and_orange_against() -> None:
+    picture = Image.new("RGB", (40, 40), "grey")
+    drawn = np.asarray(overlay(picture, np.array([[1.0, -1.0], [0.0, 0.0]]), 1.0), np.float32)
+    left, right, below = drawn[2, 2], drawn[2, -3], drawn[-3, 2]
+    assert np.abs(left - rgb(FOR)).sum() < np.abs(left - rgb(AGAINST)).sum()
+    assert np.abs(right - rgb(AGAINST)).sum() < np.abs(right - rgb(FOR)).sum()
+    assert np.ptp(below) < 2, "nothing there: the picture alone"
+
+
+def test_the_frame_is_what_is_drawn() -> None:
+    picture = Image.new("RGB", (100, 200), "white")
+    assert framed(picture, Frame(0.0, 0.25, 1.0, 0.75), 50).size == (50, 50)
+    assert framed(picture, Frame(), 50).size == (25, 50)
+    assert common_scale([]) == 1.0

@@ -1,0 +1,67 @@
+"""The pictures of docs/where.md: `python -m tools.where_figures STORE MODEL --out docs/figures/where [--photos 20]`.
+
+Test photos, evenly over the store, four to a sheet; of each the photo, the class's map and those of the three largest
+contributions, on one colour scale per photo.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from ccr import ConceptModel
+from ccr.data.encoders import load_encoder
+from ccr.data.store import EmbeddingStore
+from ccr.files import write_bytes
+from ccr.models.photos.where import explain_image
+from ccr.show.where_pictures import common_scale, framed, overlay, shown_maps
+
+SIZE, WORDS, A_SHEET = 190, 28, 4
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("docs/figures/where"))
+    parser.add_argument("--photos", type=int, default=20)
+    given = parser.parse_args()
+    test, model = EmbeddingStore.open(given.store).select("test"), ConceptModel.load(given.model)
+    encoder = load_encoder(str(test.encoder))
+    rows = np.linspace(7, len(test) - 8, given.photos).astype(int)
+    lines = []
+    for number, row in enumerate(rows):
+        image, found = test.image(int(row)), None
+        found = explain_image(model, encoder, image)
+        assert found.where is not None
+        maps = shown_maps(found.where, top=3)
+        scale, photo = common_scale([item for _, item in maps]), framed(image, found.where.frame, SIZE)
+        right = "right" if str(found.prediction) == str(test.y[row]) else f"it is {test.y[row]}"
+        cells = [(f"{number + 1}: {found.prediction}, {right}", photo)]
+        cells += [
+            (f"{name} {item.in_patches:+.2f}/{item.total:+.2f}", overlay(photo, item.map, scale)) for name, item in maps
+        ]
+        lines.append(cells)
+    for sheet in range(0, len(lines), A_SHEET):
+        buffer = BytesIO()
+        _drawn(lines[sheet : sheet + A_SHEET]).save(buffer, "JPEG", quality=82)
+        write_bytes(given.out / f"photos-{sheet // A_SHEET + 1}.jpg", buffer.getvalue())
+
+
+def _drawn(lines: list[list[tuple[str, Image.Image]]]) -> Image.Image:
+    sheet = Image.new("RGB", (5 * (SIZE + 6), len(lines) * (SIZE + WORDS)), "white")
+    pen = ImageDraw.Draw(sheet)
+    for line, cells in enumerate(lines):
+        for column, (heading, picture) in enumerate(cells):
+            left, top = column * (SIZE + 6), line * (SIZE + WORDS)
+            pen.text((left + 2, top + 8), heading[:36], fill="black")
+            sheet.paste(picture, (left, top + WORDS - 4))
+    return sheet
+
+
+if __name__ == "__main__":
+    main()
