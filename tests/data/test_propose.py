@@ -7,6 +7,7 @@ import pytest
 
 from ccr.data.assets import WORDNET, fetch_group
 from ccr.data.encoders import load_encoder
+from ccr.data.encoders.protocol import sentence_embedder
 from ccr.data.vocab import read_concepts
 from ccr.data.vocab.propose import (
     Origin,
@@ -19,8 +20,8 @@ from ccr.data.vocab.propose import (
     wordnet_proposals,
 )
 from ccr.data.vocab.propose.glosses import compound, phrases
+from ccr.data.vocab.propose.names import look_up, plain_name
 from ccr.data.vocab.propose.proposals import origins_path
-from ccr.data.vocab.propose.senses import look_up, plain_name
 from ccr.errors import CCRError, FormatError
 
 
@@ -37,6 +38,7 @@ def wordnet():
     [
         ("elongated crescent-shaped yellow fruit with soft sweet flesh", {"crescent shape", "yellow", "soft flesh"}),
         ("fruit with red or yellow or green skin and sweet to tart crisp whitish flesh", {"red skin", "green skin"}),
+        ("black-throated warbler with a black-billed male", {"black throat", "black bill"}),
         ("large web-footed birds of the southern hemisphere having long narrow wings", {"web foot", "long wing"}),
         ("crested thick-billed North American finch having bright red plumage in the male", {"bright red plumage"}),
     ],
@@ -52,6 +54,8 @@ def test_glosses_say_what_one_sees(wordnet, definition, said):
         ("feline mammal usually having thick soft fur and no ability to roar", "ability"),
         ("warm-blooded egg-laying vertebrates characterized by feathers", "warm blood"),
         ("seabird having a large brain and stomach", "brain"),
+        ("round yellow to orange fruit of any of several citrus trees", "yellow"),
+        ("round yellow to orange fruit of any of several citrus trees", "tree"),
     ],
 )
 def test_glosses_do_not_say_what_is_not_there_or_not_seen(wordnet, definition, unsaid):
@@ -106,18 +110,62 @@ def test_names_nobody_knows_are_named_and_nothing_is_lost(wordnet):
 def test_senses_follow_the_other_classes_and_the_photos(wordnet):
     """A kiwi is a fruit among fruits, a bird among birds; and what its photos say counts."""
     try:
-        encoder = load_encoder("bundled")
-        encoder.embed_texts(["a text"])
+        embed = sentence_embedder(load_encoder("bundled"))
+        embed(["a text"])
     except CCRError as error:
         pytest.skip(str(error))
     for company, word in ((["banana", "lemon", "papaya"], "fruit"), (["ostrich", "emu", "penguin"], "flightless")):
-        senses = wordnet_proposals(["kiwi", *company], wordnet, embed=encoder.embed_texts).senses
+        senses = wordnet_proposals(["kiwi", *company], wordnet, embed=embed).senses
         assert word in senses["kiwi"].definition
-    texts = encoder.embed_texts(["a large wading bird with long legs", "a machine that lifts heavy objects"])
+    texts = embed(["a large wading bird with long legs", "a machine that lifts heavy objects"])
     for text, word in zip(texts - texts.mean(axis=0), ("bird", "heavy objects"), strict=True):
         photos = {"crane": text, "mouse": -text}
-        senses = wordnet_proposals(["crane", "mouse"], wordnet, embed=encoder.embed_texts, photos=photos).senses
+        senses = wordnet_proposals(["crane", "mouse"], wordnet, embed=embed, photos=photos).senses
         assert word in senses["crane"].definition
+
+
+FRUITS = ["Golden-Delicious", "Granny-Smith", "Anjou", "Honeydew-Melon", "Orange", "Satsumas"]
+
+
+def test_a_stranger_among_many_of_a_kind_is_unknown_but_its_name_is_read(wordnet):
+    """The only Pink Lady that WordNet has is a cocktail."""
+    found = wordnet_proposals([*FRUITS, "Pink-Lady"], wordnet)
+    assert found.unknown == ["Pink-Lady"]
+    own = [item.concept for item in found.proposals if item.origins[0].class_name == "Pink-Lady"]
+    assert own == ["pink"]
+    # A word that everybody uses is believed, and so is the cocktail where classes have nothing in common.
+    assert "automobile" in wordnet_proposals([*FRUITS, "automobile"], wordnet).senses
+    assert "Pink-Lady" in wordnet_proposals(["Pink-Lady", "hammer", "horse", "castle"], wordnet).senses
+
+
+def test_company_decides_where_there_is_no_encoder(wordnet):
+    cats = ["Abyssinian", "Persian cat", "Burmese cat", "tabby", "Siamese"]
+    assert "cat" in wordnet_proposals(cats, wordnet).senses["Siamese"].definition  # not the pipe, its first sense
+
+
+def test_colours_of_all_apples_are_not_those_of_one(wordnet):
+    texts = {item.concept for item in wordnet_proposals(["Granny-Smith"], wordnet).proposals}
+    assert {"whitish flesh", "green skin"} <= texts
+    assert not {"red skin", "yellow skin"} & texts
+    assert {"red skin", "green skin"} <= {item.concept for item in wordnet_proposals(["apple"], wordnet).proposals}
+
+
+def test_what_several_kinds_have_is_said_of_the_class(wordnet):
+    said = [p for p in wordnet_proposals(["dog"], wordnet).proposals if p.origins[0].sentence.startswith("said of")]
+    texts = {proposal.concept for proposal in said}
+    assert {"silky coat", "smooth coat"} <= texts
+    assert not any(text.startswith(("small ", "large ")) for text in texts)  # said of a kind as a whole
+
+
+@pytest.mark.parametrize(
+    ("noun", "familiar"),
+    [
+        *((noun, True) for noun in ("wing", "antler", "fuselage", "running board", "landing gear")),
+        *((noun, False) for noun in ("radome", "uropygium", "wale", "bilge keel", "xqzzt")),
+    ],
+)
+def test_familiar_words_are_those_that_explanations_use(wordnet, noun, familiar):
+    assert wordnet.is_familiar(noun) == familiar
 
 
 def test_twenty_thousand_classes(wordnet):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
-from ccr.data.vocab.propose.glosses import compound, hidden, look, phrases
-from ccr.data.vocab.propose.senses import Named
+from ccr.data.vocab.propose.glosses import Phrase, compound, hidden, look, phrases
+from ccr.data.vocab.propose.names import Named, plain_name
 from ccr.data.vocab.propose.wordnet import Synset, WordNet
 
 #: Kinds that say too little to be seen; what lies above them is left out too.
@@ -37,13 +38,14 @@ LEARNED = {
         "dactyl",
         "digit",
         "organ",
+        "forelimb",
+        "compartment",
     ),
 }
 #: How many kinds above a class its own parts and glosses are still taken from.
-LEVELS = 4
-#: More parts than this are a specialist's list: a ship's has ratlines and davits.
-MANY_PARTS = 12
-GLOSS_LEVELS = 2
+LEVELS, GLOSS_LEVELS = 4, 2
+#: How many kinds below a class must say the same for it to be said of the class, how far down, and how much is taken.
+AGREEING, KIND_LEVELS, MOST_AGREED = 2, 4, 12
 
 
 class Feature(NamedTuple):
@@ -66,33 +68,79 @@ def features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Feature]
             yield feature
 
 
+def name_features(name: str, wordnet: WordNet) -> Iterator[Feature]:
+    """ "red wing" of "Red winged Blackbird", "gray" of "Gray Catbird": whether or not WordNet knows the whole."""
+    words = plain_name(name).split()
+    sentence = f"the name {name}"
+    for word, following in pairwise([*words, ""]):
+        if phrase := compound((word, following), wordnet):
+            yield Feature(phrase.text, phrase.kind, sentence)
+        elif len(words) > 1 and look(word, wordnet) == "colour" and not following.endswith("ed"):
+            yield Feature(word, "colour", sentence)
+
+
 def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
-    kinds = list(_kinds(sense, wordnet))
+    kinds = [kind for kind in _kinds(sense, wordnet) if not UNSEEN_KINDS & set(kind.lemmas)]
     glosses = " ".join(kind.definition for kind in (sense, *kinds[:GLOSS_LEVELS]))
     missing = {word[:-4] for word in glosses.replace(",", " ").split() if word.endswith("less")}
-    yield from _of_the_name(named, wordnet)
+    yield from name_features(named.name, wordnet)
     for level, kind in enumerate((sense, *kinds[:LEVELS])):
         if level <= GLOSS_LEVELS:
-            for phrase in phrases(kind.definition, wordnet):
+            for phrase in _said(kind, wordnet, inherited=level > 0):
                 yield Feature(phrase.text, phrase.kind, f"{kind.lemmas[0]}: {kind.definition}")
         for text in _parts(kind, wordnet):
             if text not in missing:
                 yield Feature(text, "part", f"part of {kind.lemmas[0]}")
-    if not named.complete:
+    if named.complete:
+        yield from _of_its_kinds(sense, wordnet)
+    else:
         yield Feature(named.head, "kind", f"{named.name} is a kind of {named.head}")
     for kind in kinds[:LEVELS]:
         called = _usual_name(kind, wordnet)
-        if called and not UNSEEN_KINDS & set(kind.lemmas):
+        if called and wordnet.is_familiar(called):
             yield Feature(called, "kind", f"{sense.lemmas[0]} is a kind of {called}")
 
 
+def _said(kind: Synset, wordnet: WordNet, *, inherited: bool) -> list[Phrase]:
+    """What a gloss says. Where that of a kind above the class names several colours ("red or yellow or green skin"),
+    nobody knows which of them the class has."""
+    said = phrases(kind.definition, wordnet)
+    coloured = [phrase for phrase in said if any(look(word, wordnet) == "colour" for word in phrase.text.split())]
+    return [phrase for phrase in said if phrase not in coloured] if inherited and len(coloured) > 1 else said
+
+
+def _of_its_kinds(sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
+    """What several kinds of a class have by their glosses: birds have a long tail, or a hooked beak. What is said of a
+    kind as a whole is left out: it would be a "small terrier" for dogs."""
+    said: dict[str, list[str]] = {}
+    kinds_of: dict[str, str] = {}
+    for kind in _below(sense, wordnet):
+        for phrase in phrases(kind.definition, wordnet):
+            if phrase.kind not in ("look", "colour"):
+                said.setdefault(phrase.text, []).append(kind.lemmas[0])
+                kinds_of.setdefault(phrase.text, phrase.kind)
+    for text in sorted(said, key=lambda text: -len(said[text]))[:MOST_AGREED]:
+        if len(said[text]) >= AGREEING:
+            named = ", ".join(said[text][:3])
+            yield Feature(
+                text, kinds_of[text], f"said of {len(said[text])} kinds of {sense.lemmas[0]}, such as {named}"
+            )
+
+
+def _below(sense: Synset, wordnet: WordNet) -> list[Synset]:
+    """The kinds of a class, and the kinds of those; each once."""
+    level, found = [sense], dict[int, Synset]()
+    for _ in range(KIND_LEVELS):
+        level = [kind for above in level for kind in wordnet.pointed(above, "~") if kind.place not in found]
+        found |= {kind.place: kind for kind in level}
+    return list(found.values())
+
+
 def _parts(kind: Synset, wordnet: WordNet) -> Iterator[str]:
-    """Parts that a photo can show; where there are very many, those that people have words for."""
-    parts = wordnet.pointed(kind, "%p", "%s")
-    for part in parts:
+    """Parts that a photo can show and that people have words for."""
+    for part in wordnet.pointed(kind, "%p", "%s"):
         text = _usual_name(part, wordnet)
-        seen = part.visible and not hidden(part, wordnet)
-        if text and seen and (len(parts) <= MANY_PARTS or wordnet.is_common(text)):
+        if text and part.visible and not hidden(part, wordnet) and wordnet.is_familiar(text):
             yield text
 
 
@@ -101,18 +149,6 @@ def _kinds(sense: Synset, wordnet: WordNet) -> Iterator[Synset]:
         if GENERAL & set(kind.lemmas):
             return
         yield kind
-
-
-def _of_the_name(named: Named, wordnet: WordNet) -> Iterator[Feature]:
-    """ "red wing" of "Red winged Blackbird", "gray" of "Gray Catbird": whether or not WordNet knows the whole."""
-    words = [*named.modifiers, *named.head.split()]
-    sentence = f"the name {named.name}"
-    for at, word in enumerate(words[:-1]):
-        following = words[at + 1]
-        if phrase := compound((word, following), wordnet):
-            yield Feature(phrase.text, phrase.kind, sentence)
-        elif look(word, wordnet) == "colour" and not following.endswith("ed"):
-            yield Feature(word, "colour", sentence)
 
 
 def _usual_name(sense: Synset, wordnet: WordNet) -> str | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ccr.data.vocab.propose.wordnet import BODY, FOOD, OBJECT, PLANT, SHAPE, SUBSTANCE, Synset, WordNet
+from ccr.data.vocab.propose.wordnet import ANIMAL, BODY, FOOD, OBJECT, PLANT, SHAPE, SUBSTANCE, Synset, WordNet
 
 
 class Phrase(NamedTuple):
@@ -70,6 +70,7 @@ EMPTY = {
     *("common", "usually", "often", "very", "more", "less", "most", "other", "some", "both", "all", "each", "half"),
     *("who", "has", "have", "was", "be", "can", "may", "piece", "pair", "set", "place", "point", "line", "way", "so"),
     *("vertebrate", "animal", "organism", "plant", "mammal", "head", "area", "section", "edge", "base", "old", "new"),
+    *("region", "build", "drop", "vegetable", "food", "nut", "ground", "shape", "surface", "tissue", "central"),
 }
 #: Spared by the rule above when an adjective stands before them: "red head" says something, "head" alone little.
 WITH_ADJECTIVE = {"head", "back", "body", "side", "top", "edge", "base", "animal", "plant"}
@@ -87,10 +88,15 @@ HIDDEN = {
         "gearshift",
         "restraint",
         "apparatus",
+        "cargo",
         "serving",
         "horsemeat",
     ),
 }
+#: Adjectives in those clusters that say nothing of the looks of a thing.
+NOT_LOOKS = {"intelligent", "distributed", "handsome", "perennial", "loose", "hard", "firm", "watery", "far"}
+#: Nouns whose adjectives are not those of what they are full of: "a large group of small songbirds".
+MANY = {"group", "number", "family", "genus", "variety", "species", "order"}
 #: Words before a verb.
 BEFORE_VERBS = {"that", "which", "can", "may", "does", "to"}
 #: Words after which a noun phrase is over.
@@ -118,7 +124,10 @@ def compound(words: Sequence[str], wordnet: WordNet) -> Phrase | None:
         kind = "shape" if stem == "shap" else "colour"
         return Phrase(f"{words[0]} {kind}", kind)
     forms = (stem, f"{stem}e", f"{stem[:-1]}y" if stem.endswith("i") else stem, stem[:-1])
-    noun = next((form for form in forms if len(form) > 2 and seen(form, wordnet)), None)
+    # Nobody is called yellow-billed or red-throated for what is not seen, whatever else a bill and a throat are.
+    worn = look(words[0], wordnet) == "colour"
+    known = (form for form in forms if len(form) > 2 and (seen(form, wordnet) or (worn and _of_animals(form, wordnet))))
+    noun = next(known, None)
     if noun is None or not (wordnet.is_adjective(words[0]) or wordnet.base(words[0])):
         return None
     return Phrase(f"{words[0]} {noun}", "part")
@@ -126,7 +135,9 @@ def compound(words: Sequence[str], wordnet: WordNet) -> Phrase | None:
 
 def look(word: str, wordnet: WordNet) -> str | None:
     """ "colour" or "look" for an adjective that a photo can show, judged by its first two senses."""
-    for sense in wordnet.senses(word, "a")[:2]:
+    if word in ("black", "white"):  # which are no members of the cluster of colours
+        return "colour"
+    for sense in wordnet.senses(word, "a")[:2] if word not in NOT_LOOKS else ():
         heads = {lemma for head in (sense, *wordnet.pointed(sense, "&")) for lemma in head.lemmas}
         if heads & COLOURS:
             return "colour"
@@ -140,6 +151,10 @@ def seen(noun: str, wordnet: WordNet) -> Synset | None:
     senses = wordnet.senses(noun)
     usual = [sense for sense in senses[:1] if sense.visible] or [s for s in senses[:4] if s.file in (BODY, PLANT)]
     return usual[0] if usual and not hidden(usual[0], wordnet) else None
+
+
+def _of_animals(noun: str, wordnet: WordNet) -> bool:
+    return any(sense.file in (ANIMAL, BODY) for sense in wordnet.senses(noun))
 
 
 def hidden(sense: Synset, wordnet: WordNet) -> bool:
@@ -163,7 +178,7 @@ class _Clause:
             before = words[at - 1].lower() if at else ""
             pair = f"{word} {following}"
             at += 1
-            if skipping or word in ELSEWHERE:
+            if skipping or word in ELSEWHERE or (word == "any" and at > 2):  # "fruit of any of several trees"
                 skipping = word != ","
                 self._waiting = self._waiting if word == "," else []
             elif "-" in word and (said := compound(word.split("-"), self._wordnet)):
@@ -171,6 +186,10 @@ class _Clause:
             elif following not in _FUNCTION and words[at].islower() and self._wordnet.base(pair):
                 yield from self._noun(pair)
                 at += 1
+            elif following == "to" and look(word, self._wordnet) == "colour":
+                continue  # "yellow to orange": nearer to the second
+            elif word in MANY:
+                self._waiting = []
             elif (kind := look(word, self._wordnet)) and not (self._waiting and self._ends(word, following)):
                 self._wait(word, kind)
             elif word.isalpha() and words[at - 1].islower() and word not in EMPTY - WITH_ADJECTIVE:

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ccr.data.vocab.propose.features import features
+from ccr.data.vocab.propose.company import Company
+from ccr.data.vocab.propose.features import Feature, features, name_features
+from ccr.data.vocab.propose.names import look_up, plain_name
 from ccr.data.vocab.propose.proposals import Origin, Proposal
-from ccr.data.vocab.propose.senses import EmbedTexts, choose_senses, in_company, look_up, plain_name
+from ccr.data.vocab.propose.senses import EmbedTexts, choose_senses
 from ccr.data.vocab.propose.wordnet import Synset, WordNet
 from ccr.progress import Tell, no_progress
 
@@ -41,20 +43,20 @@ def wordnet_proposals(
     photos : mapping of class to array (d,), optional
         Mean of each class's photos measured from the mean of all; see `choose_senses`.
     """
-    found = (look_up(name, wordnet) for name in dict.fromkeys(classes))
-    named = in_company([item for item in found if item is not None])
-    if embed is None:
-        senses = {item.name: item.senses[0] for item in named}
-    else:
-        senses = choose_senses(named, embed, photos=photos, tell=tell)
-    proposals = []
-    for number, item in enumerate(named):
-        tell(number, len(named), "reading WordNet")
-        proposals += [
-            Proposal(feature.text, (Origin(item.name, "wordnet", feature.kind, feature.sentence),))
-            for feature in features(item, senses[item.name], wordnet)
-        ]
-    return FromWordNet(proposals, senses, [name for name in dict.fromkeys(classes) if name not in senses])
+    different = list(dict.fromkeys(classes))
+    found = [item for item in (look_up(name, wordnet) for name in different) if item is not None]
+    named = Company(found, wordnet).known()
+    senses = choose_senses(named, Company(named, wordnet), embed, photos=photos, tell=tell)
+    known, proposals = {item.name: item for item in named}, []
+    for number, name in enumerate(different):
+        tell(number, len(different), "reading WordNet")
+        said = features(known[name], senses[name], wordnet) if name in known else name_features(name, wordnet)
+        proposals += [_proposal(name, feature) for feature in said]
+    return FromWordNet(proposals, senses, [name for name in different if name not in senses])
+
+
+def _proposal(name: str, feature: Feature) -> Proposal:
+    return Proposal(feature.text, (Origin(name, "wordnet", feature.kind, feature.sentence),))
 
 
 def label_texts(classes: Sequence[str], senses: Mapping[str, Synset]) -> set[str]:

@@ -2,92 +2,31 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ccr.core.geometry import unit_rows
-from ccr.data.vocab.propose.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
+from ccr.data.vocab.propose.company import FEW, Company
+from ccr.data.vocab.propose.names import Named
+from ccr.data.vocab.propose.wordnet import FOOD, Synset
 from ccr.data.vocab.read import BATCH
 from ccr.progress import Tell, no_progress
 
-#: Senses of a name that are considered, the most frequent ones.
-MOST_SENSES = 6
 #: What one place further down WordNet's order costs, in standard deviations of the fit over all senses.
 RANK_COST = 0.75
-#: What it brings, in the same unit, when the first sense of all classes is of the same kind (an animal, an artifact, a
-#: plant or food): "bird" among animals is no dish.
+#: What it brings, in the same unit, when all other classes are of a kind with it: "bird" among animals is no dish.
 COMPANY_GAIN = 4.0
 #: What it brings a sense that is food when all classes have one: a fruit, not its tree.
 EATEN_GAIN = 2.0
-#: Where a name is known by its last words alone and less than this share of the classes has a sense of its kind, it is
-#: taken as unknown: "Russian Blue" among cats and dogs is no sky.
-LEAST_COMPANY = 0.1
 
 EmbedTexts = Callable[[Sequence[str]], np.ndarray]
 
 
-@dataclass(frozen=True)
-class Named:
-    """A class name in WordNet: the longest part of it that has senses (`head`), the words before it, the senses."""
-
-    name: str
-    head: str
-    modifiers: tuple[str, ...]
-    senses: tuple[Synset, ...]
-
-    @property
-    def complete(self) -> bool:
-        """Whether the whole name is known, not its last words alone."""
-        return not self.modifiers
-
-
-def plain_name(name: str) -> str:
-    """A class name as words: "012.Golden-Delicious" and "ice_cream" as "golden delicious" and "ice cream"."""
-    text = unicodedata.normalize("NFKC", name)
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
-    return " ".join(re.sub(r"[^\w']|_|\d", " ", spaced).split()).casefold()
-
-
-def look_up(name: str, wordnet: WordNet) -> Named | None:
-    """The senses of a class name that a photo can show, or None where nobody knows it.
-
-    "Red-winged Blackbird" is known as a whole; of "Brewer Blackbird" the last word is.
-    """
-    words = plain_name(name).split()
-    for start in range(len(words)):
-        for head in _spellings(words[start:]):
-            base = wordnet.base(head)
-            # Classes are kinds of things, so that the one constellation called Crane is none.
-            known = [sense for sense in wordnet.senses(base or "") if not wordnet.pointed(sense, "@i")]
-            # People are photographed too, but a "frog" is one only where nothing else bears the name.
-            senses = [s for s in known if s.visible] or [s for s in known if s.file == PERSON]
-            if senses:
-                return Named(name, " ".join(words[start:]), tuple(words[:start]), tuple(senses[:MOST_SENSES]))
-    return None
-
-
-def in_company(named: Sequence[Named]) -> list[Named]:
-    """Those whose last words alone are known, and those that name people, only if other classes have a sense of the
-    same kind."""
-    share = _company(named)
-
-    def sure(item: Named) -> bool:
-        return item.complete and item.senses[0].file != PERSON
-
-    def known(item: Named) -> bool:
-        return max(share.get(_kind(sense), 0.0) for sense in item.senses) >= LEAST_COMPANY
-
-    return [item for item in named if sure(item) or known(item)]
-
-
 def choose_senses(
     named: Sequence[Named],
-    embed: EmbedTexts,
+    company: Company,
+    embed: EmbedTexts | None,
     *,
     photos: Mapping[str, np.ndarray] | None = None,
     tell: Tell = no_progress,
@@ -98,8 +37,10 @@ def choose_senses(
     ----------
     named : sequence of Named
         Classes with at least one sense each.
-    embed : callable
-        Texts to unit rows, in the space of the photos.
+    company : Company
+        Of all classes: senses that are of a kind with the others are preferred.
+    embed : callable, optional
+        Texts to unit rows, in the space of the photos. None: company and frequency alone decide.
     photos : mapping of name to array (d,), optional
         Mean of each class's own photos, measured from the mean of all. None: a sense is held against the other
         classes' names instead: "kiwi" among fruits is no bird.
@@ -108,39 +49,17 @@ def choose_senses(
     chosen = {item.name: item.senses[0] for item in named}
     if not open_ones:
         return chosen
-    texts = [_text(sense) for item in open_ones for sense in item.senses]
-    names = [] if photos is not None else [item.head for item in named]
-    rows = _embedded([*texts, *names], embed, tell)
-    glosses = unit_rows(rows[: len(texts)] - rows[: len(texts)].mean(axis=0))
-    fits = _fits(open_ones, glosses, photos, None if photos is not None else rows[len(texts) :], named)
-    spread, share, start = float(np.std(fits)) or 1.0, _company(named), 0
-    eaten = np.mean([any(sense.file == FOOD for sense in item.senses) for item in named])
+    none = np.zeros(sum(len(item.senses) for item in open_ones))
+    fits = none if embed is None else _fits(open_ones, named, embed, photos, tell)
+    spread, start = float(np.std(fits)) or 1.0, 0
+    eaten = sum(any(sense.file == FOOD for sense in item.senses) for item in named) / (len(named) + FEW)
     for item in open_ones:
         fit = fits[start : start + len(item.senses)] / spread - RANK_COST * np.arange(len(item.senses))
         fit += EATEN_GAIN * eaten * np.array([sense.file == FOOD for sense in item.senses])
-        fit += COMPANY_GAIN * np.array([share.get(_kind(sense), 0.0) for sense in item.senses])
+        fit += COMPANY_GAIN * np.array([company.share(item, sense) for sense in item.senses])
         chosen[item.name] = item.senses[int(fit.argmax())]
         start += len(item.senses)
     return chosen
-
-
-def _company(named: Sequence[Named]) -> dict[int, float]:
-    """Of every kind of thing, the share of the classes whose most frequent sense is one."""
-    counts = Counter(_kind(item.senses[0]) for item in named)
-    return {kind: count / len(named) for kind, count in counts.items()}
-
-
-def _kind(sense: Synset) -> int:
-    """WordNet's lexicographer file, with plants and what is eaten of them as one."""
-    return PLANT if sense.file == FOOD else sense.file
-
-
-def _spellings(words: Sequence[str]) -> list[str]:
-    """A name as it stands, run together, and with one gap closed by a hyphen: "black-footed albatross"."""
-    hyphened = [
-        " ".join([*words[:at], f"{words[at]}-{words[at + 1]}", *words[at + 2 :]]) for at in range(len(words) - 1)
-    ]
-    return [" ".join(words), *hyphened, *(["".join(words)] if len(words) == 2 else [])]
 
 
 def _text(sense: Synset) -> str:
@@ -160,19 +79,23 @@ def _embedded(texts: Sequence[str], embed: EmbedTexts, tell: Tell) -> np.ndarray
 
 def _fits(
     open_ones: Sequence[Named],
-    glosses: np.ndarray,
-    photos: Mapping[str, np.ndarray] | None,
-    names: np.ndarray | None,
     named: Sequence[Named],
+    embed: EmbedTexts,
+    photos: Mapping[str, np.ndarray] | None,
+    tell: Tell,
 ) -> np.ndarray:
     """How well each sense's text fits its class's photos, or the names of the other classes."""
+    texts = [_text(sense) for item in open_ones for sense in item.senses]
+    names = [] if photos is not None else [item.head for item in named]
+    rows = _embedded([*texts, *names], embed, tell)
+    glosses = unit_rows(rows[: len(texts)] - rows[: len(texts)].mean(axis=0))
     owners = [item.name for item in open_ones for _ in item.senses]
     if photos is not None:
         nothing = np.zeros(glosses.shape[1])
         targets = np.stack([photos.get(owner, nothing) for owner in owners])
     else:
-        assert names is not None
-        total, at = names.sum(axis=0), {item.name: number for number, item in enumerate(named)}
-        targets = np.stack([total - names[at[owner]] for owner in owners])
         # What all classes have in common is the point here, so that only the texts' own mean is taken off.
+        others = rows[len(texts) :]
+        total, at = others.sum(axis=0), {item.name: number for number, item in enumerate(named)}
+        targets = np.stack([total - others[at[owner]] for owner in owners])
     return np.einsum("sd,sd->s", glosses, unit_rows(targets))

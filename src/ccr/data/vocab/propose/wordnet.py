@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ VISIBLE = frozenset({ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PLANT, SHAPE, SUBSTAN
 
 #: So many senses has only a word that people use.
 COMMON_SENSES = 3
+#: So many glosses use only words that everybody knows.
+KNOWN_USES = 4
 
 _ENDINGS = (("ies", "y"), ("ves", "f"), ("ses", "s"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"))
 _PLURALS = (*_ENDINGS, ("men", "man"), ("s", ""))
@@ -69,6 +72,7 @@ class WordNet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.synset = lru_cache(maxsize=None)(self._synset)
+        self.is_familiar = lru_cache(maxsize=None)(self._is_familiar)
         self._data = lru_cache(maxsize=None)(lambda kind: (folder / f"data.{kind}").read_bytes())
         self._index = lru_cache(maxsize=None)(lambda pos: _read_index(folder / f"index.{_FILES[pos]}"))
 
@@ -89,6 +93,27 @@ class WordNet:
         """Whether people use a noun: it occurs in the texts that WordNet counted, or has several senses."""
         entry = self._index("n").get(_key(noun))
         return entry is not None and (entry.counted > 0 or len(entry.places) >= COMMON_SENSES)
+
+    def _is_familiar(self, noun: str) -> bool:
+        """Whether those who look at photos would know a noun, by how often WordNet itself explains with it: "wing" and
+        "antler", not "radome". Of several words each must be known, and they must be used together."""
+        entry, words = self._index("n").get(_key(noun)), noun.split()
+        if entry is not None and entry.counted > 0:
+            return True
+        if len(words) > 1:
+            each = all(map(self.explains, words))
+            return each and f" {noun}".encode() in self._data("noun")
+        return self.explains(noun)
+
+    def explains(self, word: str) -> bool:
+        """Whether WordNet explains others by this word, and often."""
+        return sum(self._uses[form] for form in (word, f"{word}s", f"{word}es")) >= KNOWN_USES
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        """How often glosses of nouns use each word; names do not count, so that "Wales" are no planks."""
+        glosses = b"\n".join(re.findall(rb"\|(.*)", self._data("noun")))
+        return Counter(word.decode() for word in re.findall(rb"(?<![A-Za-z'-])[a-z]{3,}", glosses))
 
     def base(self, word: str) -> str | None:
         """The singular under which a noun is listed, or None."""
