@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import math
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -147,3 +149,32 @@ def test_bad_coders_are_refused(coder: HardThreshold | TopK, message: str) -> No
     X, D = data(10, 5, 4, 0)
     with pytest.raises(CCRError, match=message):
         coder.encode(X, D)
+
+
+@given(SHAPES, st.floats(0.5, 6.0), st.booleans(), st.floats(0.5, 1.5))
+def test_a_rule_is_settled_by_the_scores_near_its_threshold_as_by_all(
+    shape: tuple[int, int, int, int], length: float, positive: bool, away: float
+) -> None:
+    """The same threshold as from all scores, and the length that it gives; None where they are too few to tell."""
+    X, D = data(*shape)
+    assume(round(len(X) * length) > 0)  # so few rows have no threshold for it
+    scores = X @ D.T
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CCRWarning)
+        exact = calibrate(Embeddings(X), D, length=length, positive=positive)
+    rule = ThresholdRule(exact * away, positive, length)
+    near = ThresholdRule(rule.nearby().bound, positive)
+    found = scores[near.mask(torch.from_numpy(scores)).numpy()]
+    settled = rule.settled(found, len(X))
+    if settled is None:
+        assert len(found) <= round(len(X) * length)
+        return
+    again, mean = settled
+    assert again == replace(rule, threshold=pytest.approx(exact, rel=1e-5, abs=1e-6))
+    active = again.mask(torch.from_numpy(scores)).numpy().sum()
+    assert mean == pytest.approx(active / len(X))
+
+
+def test_a_rule_without_a_length_is_not_settled() -> None:
+    assert ThresholdRule(0.2).settled(np.ones(9, np.float32), 3) is None
+    assert TopRule(2).settled(np.ones(9, np.float32), 3) is None

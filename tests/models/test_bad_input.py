@@ -155,3 +155,14 @@ def test_another_encoder_is_refused(digits: Data) -> None:
     model.predict(digits.X_test)
     with pytest.raises(CCRError, match="embeddings of encoder encoder-a, got a store of encoder encoder-b"):
         model.predict(digits.X_test.view(OtherStore))
+
+
+def test_a_short_list_has_a_length_that_fits_it() -> None:
+    """Twelve concepts per image would be refused where there are six."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 8)), np.repeat(["a", "b"], 30)
+    concepts = Concepts([f"concept {row}" for row in range(6)], rng.normal(size=(6, 8)))
+    model = ConceptClassifier(concepts, max_iter=2, random_state=0).fit(X + 3 * (y == "a")[:, None], y)
+    assert model.transform(X).shape == (60, len(model.model_.names))
+    with pytest.raises(CCRError, match="try 3"):
+        ConceptClassifier(concepts, coder=HardThreshold(length=12)).fit(X, y)

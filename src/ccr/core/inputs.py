@@ -12,6 +12,7 @@ from scipy import sparse
 
 from ccr.core import kernels
 from ccr.core.geometry import unit_rows
+from ccr.core.team import ALONE, Team, part_of
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
 
@@ -38,7 +39,8 @@ class Moments(NamedTuple):
 
 class Embeddings:
     """X (m, d) read as finite float32 unit rows, optionally as directions from a mean, optionally in a metric:
-    multiplied by a (d, d) matrix and made unit again.
+    multiplied by a (d, d) matrix and made unit again. Means and moments of an X that is `shared_by` a team of processes
+    (`ccr.core.team`) are found together, each reading its part.
 
     `normalize=False` reads the rows as they are, zeros included. The source is never
     copied whole, unless `make_resident` finds it small and in memory (then `prepared` holds it); a memmap stays a
@@ -63,6 +65,7 @@ class Embeddings:
             raise CCRError(f"X must have at least one row and one column, got shape {shape}")
         _check_numeric(self.source)
         self.prepared: torch.Tensor | None = None
+        self.team: Team = X.shared_by if hasattr(type(X), "shared_by") else ALONE
         self._read_bytes = 0
 
     @property
@@ -120,7 +123,7 @@ class Embeddings:
 
         with Workers() as workers:
             workers.map(add, range(len(parts)))
-        return (sums.sum(dim=0) / len(self)).float().numpy()
+        return (self.team.sum(sums.sum(dim=0).numpy()) / len(self)).astype(np.float32)
 
     def moments(self) -> Moments:
         """Mean (d,) and covariance (d, d) of the prepared rows, float64, read in chunks."""
@@ -136,8 +139,8 @@ class Embeddings:
                 for first, second in workers.map(products, parts[start : start + MOMENT_PARTS]):
                     total += first
                     square += second
-        mean = total / len(self)
-        return Moments(mean.numpy(), (square / len(self) - torch.outer(mean, mean)).numpy())
+        mean = self.team.sum(total.numpy()) / len(self)
+        return Moments(mean, self.team.sum(square.numpy()) / len(self) - np.outer(mean, mean))
 
     def sample(self, most: int) -> Embeddings:
         """At most this many of the rows, evenly spaced, prepared and in memory."""
@@ -162,8 +165,8 @@ class Embeddings:
         return embeddings
 
     def _parts(self) -> list[slice]:
-        size = max(1, CHUNK_VALUES // (4 * self.shape[1]))
-        return [slice(start, min(start + size, len(self))) for start in range(0, len(self), size)]
+        size, own = max(1, CHUNK_VALUES // (4 * self.shape[1])), part_of(self.team, len(self))
+        return [slice(start, min(start + size, own.stop)) for start in range(own.start, own.stop, size)]
 
     def _read(self, index: Any, numbers: np.ndarray) -> torch.Tensor:
         prepared = self._prepare(self.source[index], numbers)

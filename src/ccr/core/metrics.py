@@ -131,8 +131,13 @@ def sparsity_ratio(codes: Any) -> float:
 
 def deviation(dictionary: Any, initial: Any) -> Deviation:
     """Mean (ACED) and max distance of the dictionary's rows (n, d) from where they started."""
-    distance = np.linalg.norm(_rows(dictionary) - _rows(initial), axis=1)
+    distance = distances(dictionary, initial)
     return Deviation(float(distance.mean()), float(distance.max()))
+
+
+def distances(dictionary: Any, initial: Any) -> np.ndarray:
+    """Distance of each of the dictionary's rows (n, d) from where it started."""
+    return np.asarray(np.linalg.norm(_rows(dictionary) - _rows(initial), axis=1))
 
 
 def retention(dictionary: Any, initial: Any) -> float:

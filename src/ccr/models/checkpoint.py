@@ -31,6 +31,10 @@ class CheckpointFolder:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
+    def part(self, name: str) -> CheckpointFolder:
+        """That of a part of the run, in a folder below."""
+        return CheckpointFolder(self.folder / name)
+
     def save(self, run: str, number: int, saved: Saved) -> None:
         """Keep the state after epoch `number` in place of the one before."""
         blob = save({name: np.ascontiguousarray(array) for name, array in saved.arrays.items()})

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ccr.core.coding import Coder, HardThreshold
+from ccr.core.coding.coders import usual_length
 from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
@@ -19,11 +20,13 @@ from ccr.core.refine.options import Optimizer, Schedule
 from ccr.core.space import Center, Dispersion
 from ccr.errors import CCRError
 from ccr.models.bound import Bound
+from ccr.models.calibrating import hold_out
 from ccr.models.checkpoint import CheckpointFolder
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
 from ccr.models.estimator import FromModel, ModelEstimator, answered_by
-from ccr.models.fewest import refine_with
+from ccr.models.fewest import PartedCheckpoint, refine_with
+from ccr.models.hub import OnHub
 from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, seed_of, training_weights
 from ccr.models.model_format import kept_concepts, stored_concepts
 from ccr.models.paper_settings import paper_settings
@@ -36,7 +39,7 @@ BOUND = ("radius", "fidelity", "center", "dispersion", "shrinkage")
 TRAINING = tuple(name for name in Training.__dataclass_fields__ if name not in ("seed", "weights_per_class"))
 
 
-class ConceptClassifier(ModelEstimator):
+class ConceptClassifier(ModelEstimator, OnHub):
     """A classifier whose every prediction is a short exact sum of named concepts.
 
     An image's code holds its scores on few `concepts`; a linear head on it predicts; and the concepts are refined by
@@ -46,7 +49,8 @@ class ConceptClassifier(ModelEstimator):
     Parameters
     ----------
     concepts : names and embeddings (n, d), from the same encoder as the images.
-    coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts.
+    coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts, or
+        half of a list of fewer than 24.
     fidelity : least correlation in [0, 1] of a concept's scores with those of its own text; concepts are refined in the
         images' metric. 1 trains the head alone (the baseline). Default, where no radius is given: 0.875.
     radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline, 0.1 the paper's.
@@ -59,6 +63,8 @@ class ConceptClassifier(ModelEstimator):
     class_weight : None, "balanced" or {class: weight}.
     max_iter : passes over the training data; None is enough for about 1,000 steps.
     validation_fraction : share of the training data in [0, 1) held out to choose the epoch; 0 keeps the last one.
+    coverage : also calibrate: a share in (0, 1) of prediction sets that hold the true class. A temperature is fitted
+        on the images that choose the epoch, the sets on others: half of `validation`, or a fifth of the training data.
     optimizer, batch_size, head_rate, dictionary_rate, momentum, dropout, alpha, schedule, n_iter_no_change, tol :
         how it is trained, see `ccr.core.refine.Training`.
     engine : "sparse" (compiled, CPU), "dense" (torch, any device); "auto" is sparse on a CPU. Both take the same steps.
@@ -69,7 +75,8 @@ class ConceptClassifier(ModelEstimator):
     (classes, n), `intercept_`, `head_`, `classes_`, `space_`, `rule_`, `threshold_`, `history_`, `best_epoch_`,
     `n_iter_` (epochs), `engine_`, `stopped_` (why training ended), `encoder_` and `encoder_fingerprint_` (of the store
     that it was fitted on), `metrics_`, `edits_` (what was changed by hand since `fit`), `fidelity_` (n,), the
-    correlation of each concept's scores with those of its own text on the training images.
+    correlation of each concept's scores with those of its own text on the training images, `calibration_` (with
+    `coverage`: temperature, and how probable a class must be to be in a set).
     """
 
     model_kind = ConceptModel
@@ -86,6 +93,7 @@ class ConceptClassifier(ModelEstimator):
     stopped_ = FromModel("provenance.stopped")
     edits_ = FromModel("provenance.edits")
     fidelity_ = FromModel("provenance.fidelity")
+    calibration_ = FromModel("calibration")
 
     evaluate = answered_by(ConceptModel.evaluate)
     view = answered_by(ConceptModel.view)
@@ -94,7 +102,15 @@ class ConceptClassifier(ModelEstimator):
     audit = answered_by(ConceptModel.audit)
     intervention_curve = answered_by(ConceptModel.intervention_curve)
     history_table = answered_by(ConceptModel.history_table)
+    predict_images = answered_by(ConceptModel.predict_images)
+    explain_image = answered_by(ConceptModel.explain_image)
+    explain_images = answered_by(ConceptModel.explain_images)
+    to_onnx = answered_by(ConceptModel.to_onnx)
+    to_torch = answered_by(ConceptModel.to_torch)
     edit = answered_by(EditSession)
+    predict_set = answered_by(ConceptModel.predict_set)
+    evaluate_sets = answered_by(ConceptModel.evaluate_sets)
+    question = answered_by(ConceptModel.question)
 
     def __init__(
         self,
@@ -118,6 +134,7 @@ class ConceptClassifier(ModelEstimator):
         alpha: float | None = None,
         schedule: Schedule = "cosine",
         validation_fraction: float = 0.1,
+        coverage: float | None = None,
         n_iter_no_change: int | None = None,
         tol: float | None = None,
         engine: EngineName = "auto",
@@ -143,6 +160,7 @@ class ConceptClassifier(ModelEstimator):
         self.alpha = alpha
         self.schedule = schedule
         self.validation_fraction = validation_fraction
+        self.coverage = coverage
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
         self.engine = engine
@@ -162,7 +180,7 @@ class ConceptClassifier(ModelEstimator):
         *,
         validation: tuple[Any, Any] | None = None,
         callback: Callback | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | PartedCheckpoint | None = None,
     ) -> ConceptClassifier:
         """Refine the concepts and train the head on X (m, d) and labels y (m,).
 
@@ -181,17 +199,20 @@ class ConceptClassifier(ModelEstimator):
         watched = held_out(
             validation, labels, space=space, dimension=texts.dimension, fraction=self.validation_fraction, seed=seed
         )
+        parts = None if self.coverage is None else hold_out(images, labels, watched, coverage=self.coverage, seed=seed)
+        watched = watched if parts is None else parts.watched
         run = partial(
             refine,
             initial,
             images,
             labels.y,
-            coder=HardThreshold(length=12) if self.coder is None else self.coder,
+            coder=HardThreshold(length=usual_length(len(texts))) if self.coder is None else self.coder,
             radius=bound.radius,
             start=bound.start,
             classes=len(labels.classes),
             sample_weight=training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight),
             validation=watched,
+            left_out=None if parts is None else parts.left_out,
             engine=self.engine,
         )
         result = refine_with(
@@ -200,7 +221,7 @@ class ConceptClassifier(ModelEstimator):
             watched,
             training=self._training(seed, bound),
             callback=callback,
-            checkpoint=None if checkpoint is None else CheckpointFolder(checkpoint),
+            checkpoint=CheckpointFolder(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint,
         )
         (texts, left_out), (initial, _) = (kept_concepts(given, result.kept) for given in (texts, initial))
         own = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, space.own_texts(texts.embeddings))
@@ -214,7 +235,14 @@ class ConceptClassifier(ModelEstimator):
             classes=labels.classes,
             provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts, left_out=left_out),
         )
+        if parts is not None:
+            self.model_ = parts.calibrated(self.model_)
         return self
+
+    def shared_model(self) -> ConceptModel:
+        """What a card is about: the fitted model."""
+        model: ConceptModel = self.fitted()
+        return model
 
     def _checked_concepts(self) -> Concepts:
         if not isinstance(self.concepts, Concepts):

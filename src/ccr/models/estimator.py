@@ -9,8 +9,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
+from sklearn.utils._set_output import _get_output_config  # the one place that knows what set_output was told
 
 from ccr.core.explain import Explanation
+from ccr.core.frames import coded_frame
 from ccr.errors import CCRError, FormatError
 from ccr.models.labels import as_labels, labels_of
 from ccr.models.linear_model import LinearModel
@@ -86,8 +88,11 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
             raise NotFittedError(f"this {name} is not fitted yet: call fit(X, y), or load a saved one") from None
 
     def transform(self, X: Any) -> Any:
-        """Codes (m, n) of the embeddings X (m, d)."""
-        return self.fitted().encode(X)
+        """Codes (m, n) of the embeddings X (m, d): CSR, or the data frame that `set_output` asks for, with a column
+        for each concept; one of pandas is sparse."""
+        codes = self.fitted().encode(X)
+        wanted = _get_output_config("transform", self)["dense"]
+        return codes if wanted == "default" else coded_frame(codes, self.get_feature_names_out(), wanted, X)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits (m, classes): intercept plus the sum of contributions. Of two classes, as scikit-learn wants it, how
@@ -100,6 +105,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         predicted = self.predict(X)
         right = predicted == as_labels(labels_of(X, y), len(predicted))
         return float(np.average(right, weights=sample_weight))
+
+    explain_many = answered_by(LinearModel.explain_many)
 
     def explain(self, x: Any) -> Explanation:
         """Why the embedding x (d,) is predicted as it is."""

@@ -6,19 +6,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
-from ccr.core.refine import Callback, Epoch, Refinement, Training
+from ccr.core.refine import Callback, Checkpoint, Epoch, Refinement, Training
 from ccr.errors import CCRError
-from ccr.models.checkpoint import CheckpointFolder
 
 #: Weights per class that are tried; None is all of them.
 TRIED: tuple[int | None, ...] = (1, 2, 3, 5, 8, 12, None)
+
+
+class PartedCheckpoint(Checkpoint, Protocol):
+    """A checkpoint that has others below it."""
+
+    def part(self, name: str) -> PartedCheckpoint:
+        """That of a part of the run."""
+        ...
 
 
 class Run(Protocol):
     """One refinement, with everything but these settled."""
 
     def __call__(
-        self, *, training: Training, callback: Callback | None, checkpoint: CheckpointFolder | None
+        self, *, training: Training, callback: Callback | None, checkpoint: PartedCheckpoint | None
     ) -> Refinement: ...
 
 
@@ -29,7 +36,7 @@ def refine_with(
     *,
     training: Training,
     callback: Callback | None,
-    checkpoint: CheckpointFolder | None,
+    checkpoint: PartedCheckpoint | None,
 ) -> Refinement:
     """A run with so many weights per class; for "auto", of the runs with each of `TRIED` the one with the fewest whose
     accuracy on the images held out (see `refine`) is within a standard error of the best."""
@@ -43,7 +50,7 @@ def refine_with(
         )
     done: list[Refinement] = []
     for number, tried in enumerate(TRIED):
-        own = None if checkpoint is None else CheckpointFolder(checkpoint.folder / f"weights-{tried or 'all'}")
+        own = None if checkpoint is None else checkpoint.part(f"weights-{tried or 'all'}")
         settings = replace(training, weights_per_class=tried)
         done.append(run(training=settings, callback=_part(callback, number), checkpoint=own))
     accuracies = [result.history[result.best_epoch - 1].validation_accuracy for result in done]

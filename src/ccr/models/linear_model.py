@@ -11,13 +11,21 @@ import numpy as np
 from scipy import sparse
 from scipy.special import softmax
 
-from ccr.core.explain import Explanation, explain
+from ccr.core.explain import Explanation, Explanations, explain
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
 from ccr.core.space import Space
 from ccr.errors import CCRError
 from ccr.models.labels import as_labels, labels_of, store_part
 from ccr.models.provenance import Provenance
+
+
+def one_row(x: Any) -> np.ndarray:
+    """One embedding x (d,) as rows (1, d)."""
+    rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
+    if len(rows) != 1:
+        raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
+    return rows
 
 
 class LinearModel(ABC):
@@ -65,10 +73,15 @@ class LinearModel(ABC):
 
     def explain(self, x: Any) -> Explanation:
         """Why the embedding x (d,) is predicted as it is."""
-        rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
-        if len(rows) != 1:
-            raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
-        return explain(self._explained_code(rows), self.head, concepts=self.names, classes=self.classes.tolist())
+        return explain(self._explained_code(one_row(x)), self.head, concepts=self.names, classes=self.classes.tolist())
+
+    def explain_many(self, X: Any) -> Explanations:
+        """Why each row of the embeddings X (m, d) is predicted as it is; `to_frame` makes a table of it."""
+        codes, classes = sparse.csr_matrix(self._explained_code(X)), self.classes.tolist()
+        return Explanations(
+            [explain(codes[row], self.head, concepts=self.names, classes=classes) for row in range(codes.shape[0])],
+            list(X.index) if hasattr(X, "index") and hasattr(X, "columns") else None,
+        )
 
     @abstractmethod
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -91,8 +104,8 @@ class LinearModel(ABC):
         embeddings.check_dimension(self.dimension)
         return embeddings
 
-    def _explained_code(self, rows: np.ndarray) -> sparse.csr_matrix:
-        """What the explanation of one row (1, d) is made of."""
+    def _explained_code(self, rows: Any) -> sparse.csr_matrix:
+        """What the explanations of rows (m, d) are made of."""
         return sparse.csr_matrix(self.encode(rows))
 
     def _placed(self, X: Any) -> Embeddings:

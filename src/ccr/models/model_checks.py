@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ccr.core.coding import Rule
 from ccr.errors import FormatError
 from ccr.texts import check_name
+
+if TYPE_CHECKING:
+    from ccr.core.coding import Rule
 
 _LARGEST = float(np.finfo(np.float32).max)
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -79,4 +81,12 @@ def positive(config: Mapping[str, Any], name: str) -> float:
     value = float(config[name])
     if not (math.isfinite(value) and value > 0):
         raise FormatError(f"the model's {name} must be a number above 0, got {value}: save it again")
+    return value
+
+
+def share(config: Mapping[str, Any], name: str) -> float:
+    """A number of the configuration from 0 to 1."""
+    value = config[name]
+    if not isinstance(value, float) or not 0 <= value <= 1:
+        raise FormatError(f"the model's {name} must be a number from 0 to 1, got {value!r}: save it again")
     return value

@@ -18,6 +18,7 @@ from ccr.core.heads import LinearHead
 from ccr.core.refine import Epoch
 from ccr.core.space import Angular, ImageMetric, Space, Symmetric
 from ccr.errors import FormatError
+from ccr.models.calibration import pack_calibration, unpack_calibration
 from ccr.models.model_checks import check_rule, known_classes, optional, positive, tensor, text_or_none
 from ccr.models.persist import ModelFolder
 from ccr.models.provenance import Provenance
@@ -25,7 +26,7 @@ from ccr.models.provenance import Provenance
 #: A user's choices that a configuration can name.
 CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
 #: Of models that were made before these could be chosen.
-OLDER_SETTINGS = {"fidelity": None, "weights_per_class": None}
+OLDER_SETTINGS = {"fidelity": None, "weights_per_class": None, "coverage": None}
 #: What the configuration of a `ConceptModel` calls it.
 KIND = "ConceptClassifier"
 
@@ -33,8 +34,10 @@ KIND = "ConceptClassifier"
 def pack(model: Any) -> ModelFolder:
     """The folder of a `ConceptModel`."""
     origin: Provenance = model.provenance
+    certainty, typical = pack_calibration(model.calibration)
     config = {
         **pack_common(model, KIND),
+        **certainty,
         "concepts": list(model.concepts.names),
         "rule": rule_to_dict(model.rule),
         "dispersion_factor": getattr(model.space.dispersion, "factor", None),
@@ -53,6 +56,7 @@ def pack(model: Any) -> ModelFolder:
         "coef": model.head.coef,
         "intercept": model.head.intercept,
         **pack_space(model.space),
+        **typical,
     }
     if origin.fidelity is not None:
         tensors["fidelity"] = origin.fidelity
@@ -88,6 +92,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
         "rule": rule,
         **unpack_head(config, tensors, len(names)),
         "provenance": provenance,
+        "calibration": unpack_calibration(config, tensors, len(names)),
     }
 
 

@@ -15,6 +15,7 @@ from safetensors.numpy import save as save_tensors
 
 from ccr.errors import CCRError, FormatError
 from ccr.files import check_writable, recover_folder, replace_folder, write_bytes, write_text
+from ccr.places import AnyPath, Place, as_place
 from ccr.reading import read_object, understood
 
 FORMAT = "ccr-model"
@@ -29,12 +30,12 @@ class ModelFolder(NamedTuple):
     tensors: dict[str, np.ndarray]
 
 
-def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
+def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> AnyPath:
     """Write the folder `path` whole or not at all: a crash leaves the old model or none.
 
     An existing model is replaced; any other folder that is not empty is refused.
     """
-    target = Path(path)
+    target = as_place(path)
     check_target(target)
     blob = save_tensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
     header = {
@@ -54,7 +55,7 @@ def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
 
 def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
     """Read a folder written by `save_folder`; damaged, foreign or newer ones are refused with the reason."""
-    folder = Path(path)
+    folder = as_place(path)
     recover_folder(folder)
     config = _read_config(folder)
     try:
@@ -85,13 +86,13 @@ def read_folder(path: str | os.PathLike[str], reader: Callable[[ModelFolder], An
 def is_model_folder(path: str | os.PathLike[str]) -> bool:
     """Whether `path` holds a model of any version."""
     try:
-        _read_config(Path(path), check_version=False)
+        _read_config(as_place(path), check_version=False)
     except FormatError:
         return False
     return True
 
 
-def _read_config(folder: Path, *, check_version: bool = True) -> dict[str, Any]:
+def _read_config(folder: AnyPath, *, check_version: bool = True) -> dict[str, Any]:
     if not folder.is_dir():
         raise FormatError(f"{folder} is not a model: there is no such folder; `ccr fit ... --out {folder}` makes one")
     config = read_object(folder / CONFIG, "be the JSON of a model", "copy or save it again")
@@ -106,11 +107,12 @@ def _read_config(folder: Path, *, check_version: bool = True) -> dict[str, Any]:
     return config
 
 
-def check_target(target: Path) -> None:
+def check_target(target: AnyPath) -> None:
     """An error when a model could not be saved at `target`: better before the work than after it."""
+    target = as_place(target)
     recover_folder(target)
     if target.exists() and not target.is_dir():
         raise CCRError(f"a model is a folder, but {target} is a file: choose another name")
     if target.is_dir() and any(target.iterdir()) and not is_model_folder(target):
         raise CCRError(f"{target} is not empty and not a ccr model, so it is left alone: choose another folder")
-    check_writable(target.absolute().parent)
+    check_writable(target if isinstance(target, Place) else target.absolute().parent)

@@ -29,6 +29,8 @@ def fixed_weights(edits: Iterable[Mapping[str, Any]], classes: Sequence[Any]) ->
             fixed.add((edit["concept"], position(classes, edit["class"])))
         elif edit["action"] == "rename":
             fixed = {(edit["to"] if name == edit["concept"] else name, number) for name, number in fixed}
+        elif edit["action"] == "fit":
+            fixed = set()  # all weights were learned anew
         elif edit["action"] in ("suppress", "merge"):
             gone = {edit.get("concept"), edit.get("first"), edit.get("second")}
             fixed = {weight for weight in fixed if weight[0] not in gone}

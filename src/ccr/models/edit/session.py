@@ -163,7 +163,8 @@ class EditSession:
         logged = {key: plain(value) for key, value in arguments.items() if value is not None}
         # Concepts are known without the spaces around their names.
         logged |= {key: logged[key].strip() for key in CONCEPT_NAMES & logged.keys()}
-        self._models.append(model)
+        # Sets were calibrated for the model as it was.
+        self._models.append(replace(model, calibration=None))
         self._log.append(Edit(action, logged))
         return self
 

@@ -1,0 +1,116 @@
+"""`ccr predict`: photos to a file of predictions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, bar, console, print_json
+from ccr.cli.common_data import model_encoder, split_of
+from ccr.errors import CCRError
+
+if TYPE_CHECKING:
+    from ccr.data.store import EmbeddingStore
+    from ccr.models.photos.run import PredictSummary
+
+#: More photos than this that could not be read are only in the file and the JSON.
+MOST_LISTED = 20
+MOST_CLASSES = 10
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    photos: Annotated[
+        list[str],
+        typer.Argument(
+            help="Image files, folders, patterns in quotes such as 'photos/**/*.jpg', a CSV or Parquet manifest with a "
+            "column path, a store made by `ccr embed`, or `-`: paths on standard input, one per line."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The file of predictions: .csv, .parquet or .jsonl.")],
+    explain: Annotated[
+        int, typer.Option(min=0, help="Concepts that are named per photo, with their contributions; 0: none.")
+    ] = 5,
+    split: Annotated[str | None, typer.Option(help="Of a store: only this split, such as test.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read and decode ahead of the encoder.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")] = 32,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Photos of more pixels count as unreadable.")] = 89_478_485,
+    max_mb: Annotated[int, typer.Option(min=1, help="Files of more megabytes count as unreadable.")] = 256,
+    outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Predict photos: class, probability, runner-up, and the concepts that contribute most, one row per photo.
+
+    Stopped at any moment, the same command goes on where it was, and the file is the same to the byte. What is done is
+    kept in FILE.progress until the file is there. Unreadable photos are listed, with the reason in the column error.
+
+    Example: `ccr predict photos-model new-photos/ --out predictions.csv`
+
+    Example: `find . -name '*.jpg' | ccr predict photos-model - --out predictions.parquet --explain 3`
+    """
+    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.photos.run import predict_photos, predict_store
+    from ccr.models.photos.tables import table_ending
+
+    table_ending(out)
+    loaded = ConceptClassifier.load(model)
+    store = _store(photos, split)
+    options: dict[str, Any] = {"explain": explain}
+    if store is not None:
+        with bar(silent=as_json) as tell:
+            summary = predict_store(loaded.model_, store, out, **options, tell=tell)
+    else:
+        from ccr.data.datasets import open_photos
+
+        samples = open_photos(photos, stream=sys.stdin, allow_outside=outside)
+        options |= {"workers": workers, "batch_size": batch_size}
+        options |= {"max_pixels": max_pixels, "max_bytes": max_mb << 20}
+        reads = model_encoder(loaded, encoder, silent=as_json)
+        with bar(silent=as_json) as tell:
+            summary = predict_photos(loaded.model_, samples, reads, out, **options, tell=tell)
+    if as_json:
+        print_json({"model": str(model), **summary.to_dict()})
+    else:
+        _show(summary)
+
+
+def _store(photos: list[str], split: str | None) -> EmbeddingStore | None:
+    """The store, if that is what was given."""
+    from ccr.data.store import EmbeddingStore
+
+    stores = [given for given in photos if (Path(given) / "img_emb").is_dir()]
+    if not stores:
+        if split is not None:
+            raise typer.BadParameter("--split chooses rows of a store; photos have no splits")
+        return None
+    if len(photos) > 1:
+        raise CCRError(f"a store is predicted alone, got {stores[0]} among {len(photos)} sources: one command for each")
+    store = EmbeddingStore.open(stores[0])
+    return store if split is None else split_of(store, split)[1]
+
+
+def _show(summary: PredictSummary) -> None:
+    table = Table(title=f"Predictions in {escape(summary.out)}", title_justify="left", show_header=False)
+    rows = [("photos", summary.photos), ("done by an earlier run", summary.resumed)]
+    rows += [("unreadable", len(summary.unreadable))]
+    for name, count in rows:
+        table.add_row(name, f"{count:,}")
+    table.add_row("photos per second", f"{summary.photos_per_second:.1f}")
+    largest = sorted(summary.classes.items(), key=lambda item: (-item[1], item[0]))
+    for name, count in largest[:MOST_CLASSES]:
+        table.add_row(f"predicted {escape(name)}", f"{count:,}")
+    if len(largest) > MOST_CLASSES:
+        table.add_row(f"{len(largest) - MOST_CLASSES} other classes", f"{sum(c for _, c in largest[MOST_CLASSES:]):,}")
+    console.print(table)
+    for item in summary.unreadable[:MOST_LISTED]:
+        console.print(f"unreadable: {escape(repr(item.path))}: {escape(item.reason)}", highlight=False)
+    if len(summary.unreadable) > MOST_LISTED:
+        console.print(f"... and {len(summary.unreadable) - MOST_LISTED} more, in the column error")

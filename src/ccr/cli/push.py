@@ -1,0 +1,93 @@
+"""`ccr push`: a model and its card to a hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from ccr.cli.common import Json, bar, console, note, print_json
+from ccr.cli.common_data import split_of
+
+if TYPE_CHECKING:
+    from ccr.models.classifier import ConceptClassifier
+
+
+def push(
+    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    repository: Annotated[str, typer.Argument(help="OWNER/NAME on the hub; made if there is none.")],
+    store: Annotated[
+        Path | None, typer.Option(help="Store whose test photos are explained in pictures on the card.")
+    ] = None,
+    pictures: Annotated[int, typer.Option(min=0, max=50, help="How many pictures, with --store.")] = 4,
+    license_name: Annotated[
+        str | None, typer.Option("--license", help="Of the model, as hubs write it, such as apache-2.0.")
+    ] = None,
+    private: Annotated[bool, typer.Option(help="Make a new repository visible to its owners alone.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch to push to. Default: main.")] = None,
+    message: Annotated[str, typer.Option(help="What the change is called.")] = "Push model using ccr",
+    token: Annotated[
+        str | None, typer.Option(envvar="HF_TOKEN", help="Default: that of `hf auth login`.", show_envvar=True)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write what would be pushed into this folder, and push nothing.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Share a model: its two files and a card made of what is known about it.
+
+    The card says what the model tells apart and by which concepts, what was measured, when it does not answer, and how
+    to load it; with --store it shows predictions of test photos as pictures. The hub is the one that HF_ENDPOINT names,
+    or the usual one.
+
+    Example: `ccr push photos-model me/photos --store photos-store --license apache-2.0`
+    """
+    from ccr.models.classifier import ConceptClassifier
+
+    loaded = ConceptClassifier.load(model)
+    drawn = {} if store is None else _pictures(loaded, store, pictures, silent=as_json)
+    if out is not None:
+        loaded.save_pretrained(out, repo_id=repository, license=license_name, pictures=drawn)
+        done, words = {"folder": str(out)}, f"Written to {out}"
+    else:
+        note(f"pushing to {repository}", silent=as_json)
+        address = loaded.push_to_hub(
+            repository,
+            token=token,
+            private=private or None,
+            revision=revision,
+            commit_message=message,
+            license=license_name,
+            pictures=drawn,
+        )
+        done, words = {"url": address}, f"{model} is at {address}"
+    if as_json:
+        print_json({"model": str(model), "repository": repository, "pictures": list(drawn), **done})
+    else:
+        console.print(escape(words), highlight=False, soft_wrap=True)
+
+
+def _pictures(model: ConceptClassifier, path: Path, count: int, *, silent: bool) -> dict[str, tuple[str, bytes]]:
+    """Explanations of photos of the store, spread over it, as pictures for the card."""
+    import numpy as np
+
+    from ccr.data.store import EmbeddingStore
+    from ccr.errors import CCRError
+    from ccr.show import plots
+
+    _, rows = split_of(EmbeddingStore.open(path), None)
+    drawn: dict[str, tuple[str, bytes]] = {}
+    with bar(silent=silent) as tell:
+        for number, row in enumerate(np.linspace(0, len(rows) - 1, count).astype(int).tolist(), start=1):
+            tell(number - 1, count, "drawing explanations")
+            explained, truth = model.explain(rows.X[row]), rows.y[row]
+            try:
+                photo = rows.image(row)
+            except CCRError as error:
+                note(f"photo {row} cannot be shown: {error}", silent=silent)
+                continue
+            words = f"predicted {explained.prediction}, {explained.probability:.0%}; it is {truth}"
+            drawn[f"explained-{number}.png"] = (words, plots.png(plots.explanation(explained, photo, truth=truth)))
+    return drawn

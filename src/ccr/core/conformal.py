@@ -1,0 +1,143 @@
+"""Knowing when not to answer (docs/uncertainty.md): temperature, split conformal sets, and how well they hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp, softmax
+
+from ccr.core.checks import is_number
+from ccr.core.metrics import Interval, finite, wilson_interval
+from ccr.errors import CCRError
+
+#: Logarithms of temperatures that are tried: from a twentieth to twenty.
+_FAR = math.log(20.0)
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionSets:
+    """For each of m images, which classes it may be: `members` (m, classes), booleans, and their `probabilities`.
+
+    An image is answered if its set holds exactly one class. A set of several says that they cannot be told apart as
+    surely as was asked; an empty one, that not even the most probable class is probable enough.
+    """
+
+    members: np.ndarray
+    probabilities: np.ndarray
+    classes: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Classes in each set (m,)."""
+        return np.asarray(self.members.sum(axis=1))
+
+    @property
+    def abstains(self) -> np.ndarray:
+        """Where the set is not exactly one class (m,)."""
+        return np.asarray(self.sizes != 1)
+
+    @property
+    def labels(self) -> list[list[Any]]:
+        """The classes of each set, the most probable first."""
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")
+        return [[self.classes[at] for at in places if row[at]] for row, places in zip(self.members, order, strict=True)]
+
+
+@dataclass(frozen=True)
+class SetQuality:
+    """How prediction sets hold on `n` labelled images.
+
+    `covered` is the share of images whose class is in their set, with its interval; `mean_size` the mean number of
+    classes per set; `answered` the share of images with a set of one class; `accuracy_answered` the share of those that
+    are right, NaN where there are none.
+    """
+
+    n: int
+    asked: float
+    covered: float
+    interval: Interval
+    mean_size: float
+    answered: float
+    accuracy_answered: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        fields = {**vars(self), "interval": list(self.interval)}
+        return {name: finite(value) if isinstance(value, float) else value for name, value in fields.items()}
+
+
+def check_coverage(coverage: Any) -> float:
+    """The coverage itself if it can be asked for."""
+    if not (is_number(coverage) and 0 < coverage < 1):
+        raise CCRError(f"coverage must be above 0 and below 1, got {coverage!r}: 0.9 is right nine times out of ten")
+    return float(coverage)
+
+
+def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
+    """The T for which softmax(logits / T) has the least mean cross-entropy with class numbers y (m,).
+
+    Convex in 1 / T. Where every T is as good, or the best is beyond 1/20 to 20, it is the nearest to 1 or the end.
+    """
+    wide = logits.astype(np.float64)
+    own = wide[np.arange(len(y)), y]
+
+    def loss(log_temperature: float) -> float:
+        scale = math.exp(-log_temperature)
+        return float(np.mean(logsumexp(wide * scale, axis=1) - own * scale))
+
+    found = minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
+    return math.exp(found.x) if loss(found.x) < loss(0.0) else 1.0
+
+
+def fewest_images(coverage: float) -> int:
+    """Images below which no set but that of all classes has this coverage."""
+    return math.ceil(coverage / (1 - coverage) - 1e-9)
+
+
+def least_probability(own: np.ndarray, coverage: float) -> float:
+    """How probable a class must be to be in a set: the k-th largest of the probabilities `own` (n,) that calibration
+    images gave their true classes, k = ceil((n + 1) coverage).
+
+    Then a new image's class is in its set with at least this probability, and at most 1 / (n + 1) more where no two
+    are equal, if the image is exchangeable with those (Vovk; Lei et al. 2018; Sadinle et al. 2019).
+    """
+    k = math.ceil((len(own) + 1) * coverage - 1e-9)
+    if k > len(own):
+        raise CCRError(
+            f"a coverage of {coverage:g} needs at least {fewest_images(coverage)} calibration images, got {len(own)}: "
+            "ask for less, or hold out more"
+        )
+    return float(np.sort(own)[::-1][k - 1])
+
+
+def prediction_sets(probabilities: np.ndarray, least: float, classes: tuple[Any, ...]) -> PredictionSets:
+    """The classes that are at least so probable."""
+    return PredictionSets(probabilities >= least, probabilities, classes)
+
+
+def set_quality(sets: PredictionSets, y: np.ndarray, asked: float) -> SetQuality:
+    """How the sets hold for class numbers y (m,)."""
+    hits = sets.members[np.arange(len(y)), y]
+    answered = ~sets.abstains
+    right = float(hits[answered].mean()) if answered.any() else math.nan
+    return SetQuality(
+        n=len(y),
+        asked=asked,
+        covered=float(hits.mean()),
+        interval=wilson_interval(int(hits.sum()), len(y)),
+        mean_size=float(sets.sizes.mean()),
+        answered=float(answered.mean()),
+        accuracy_answered=right,
+    )
+
+
+def shares(logits: np.ndarray) -> np.ndarray:
+    """Probabilities (m, classes), as predictions have them."""
+    return np.asarray(softmax(logits.astype(np.float64), axis=1))

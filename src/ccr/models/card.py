@@ -1,0 +1,209 @@
+"""Card: what is known about a model, as the Markdown page that a hub shows beside its files."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import ccr
+from ccr.core.metrics import Fidelity, weights_per_class
+from ccr.errors import MissingExtraError
+
+#: Concepts per class and classes that a card lists at most; the folder holds all of them.
+MOST_CONCEPTS, MOST_CLASSES = 5, 200
+TAGS = ("interpretability", "concept-bottleneck", "explainable-ai", "clip", "ccr")
+
+
+def model_card(model: Any, *, name: str, license: str | None = None, pictures: Mapping[str, str] | None = None) -> str:
+    """The card of a `ConceptModel`: metadata that hubs read, then data, encoder, measurements, concepts, classes,
+    limits, and how to load it.
+
+    `pictures` are {file beside the card: what it shows}.
+    """
+    sections = [_introduction(model, name), _loading(name), _measured(model), _pictures(pictures or {})]
+    sections += [_certainty(model), _classes(model), _concepts(model), _origin(model), LIMITS]
+    return f"---\n{_metadata(model, name, license)}\n---\n\n" + "\n\n".join(part for part in sections if part) + "\n"
+
+
+def inert(text: object) -> str:
+    """A name from outside as Markdown that shows it and does nothing else."""
+    escaped = html.escape(str(text), quote=False)
+    return re.sub(r"([\\`*_\[\]()|~#!])", lambda found: f"&#{ord(found[0])};", escaped)
+
+
+def _metadata(model: Any, name: str, license: str | None) -> str:
+    """YAML, made and checked by the hub's own library."""
+    try:
+        from huggingface_hub import EvalResult, ModelCardData
+    except ImportError as error:
+        raise MissingExtraError('a model card needs huggingface_hub: pip install "ccr-xai[hub]"') from error
+    results = [
+        EvalResult(
+            task_type="image-classification",
+            dataset_type="custom",
+            dataset_name="the images that the model was made for",
+            dataset_split=split,
+            metric_type=kind,
+            metric_value=float(found[field]),
+        )
+        for split, found in _evaluations(model)
+        for kind, field in (("accuracy", "accuracy"), ("f1", "macro_f1"))
+        if isinstance(found.get(field), (int, float))
+    ]
+    data = ModelCardData(
+        library_name="ccr",
+        license=license,
+        pipeline_tag="image-classification",
+        tags=list(TAGS),
+        metrics=["accuracy"],
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+    return str(data.to_yaml()).strip()
+
+
+def _introduction(model: Any, name: str) -> str:
+    encoder = model.provenance.encoder
+    reads = f"embeddings of {inert(encoder)}" if encoder else "embeddings of an encoder that it does not name"
+    return (
+        f"# {inert(name)}\n\nAn image classifier whose every prediction is a short, exact sum of named concepts, made "
+        f"by ccr {ccr.__version__} (Constrained Concept Refinement). It tells {len(model.classes)} classes apart by "
+        f"{len(model.names)} concepts, {weights_per_class(model.head):.1f} weights per class, and reads {reads}."
+    )
+
+
+def _loading(given: str) -> str:
+    name = given if re.fullmatch(r"[\w./-]+", given) else "OWNER/NAME"
+    return (
+        '## How to use it\n\n```\npip install "ccr-xai[hub,bundled]"\n'
+        f"ccr pull {name} --out model\nccr explain model PHOTO\n```\n\n"
+        f'```python\nfrom ccr import ConceptModel\n\nmodel = ConceptModel.from_pretrained("{name}")\n'
+        "model.predict(X), model.explain(X[0])   # X: embeddings, one row per image\n```\n\n"
+        "Only `config.json` and `model.safetensors` are fetched; nothing is unpickled or executed."
+    )
+
+
+def _evaluations(model: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for split, found in model.provenance.metrics.items():
+        if isinstance(found, Mapping) and isinstance(found.get("accuracy"), (int, float)):
+            yield str(split), found
+
+
+def _measured(model: Any) -> str:
+    rows = [
+        f"| {inert(split)} | {found.get('n', '')} | {_percent(found.get('accuracy'))} | {_interval(found)} | "
+        f"{_number(found.get('in_play'))} | {_number(_inner(found, 'fidelity', 'mean'), 2)} | "
+        f"{_number(_inner(found, 'fidelity', 'min'), 2)} | {_percent(found.get('calibration_error'))} |"
+        for split, found in _evaluations(model)
+    ]
+    if not rows:
+        rows_text = "Nothing was measured on labelled images when the model was made: `ccr evaluate` does."
+    else:
+        head = "| split | images | accuracy | 95 % interval | concepts in play | fidelity | least | calibration error |"
+        rows_text = "\n".join([head, "|---|--:|--:|--:|--:|--:|--:|--:|", *rows])
+    return (
+        f"## Measured\n\n{rows_text}\n\nFidelity is the correlation, over images, of a concept's scores with those of "
+        f"its own text: 1 sees exactly what its text sees.{_training_fidelity(model)}\n\n{_controls(model)}"
+    )
+
+
+def _training_fidelity(model: Any) -> str:
+    if model.provenance.fidelity is None:
+        return ""
+    found = Fidelity.of(np.asarray(model.provenance.fidelity))
+    return f" On the training images it is {found.mean:.2f} on average and {found.min:.2f} at least."
+
+
+def _controls(model: Any) -> str:
+    """Accuracy of random concepts beside the model's own: the gap is what the meaning of the words brings."""
+    found = model.provenance.metrics.get("controls")
+    if not isinstance(found, Mapping) or not found:
+        return (
+            "Controls: none were noted with this model. Random vectors in place of the concepts can classify as well "
+            "as words do, so that accuracy alone does not show meaning; `ccr compare` measures the gap."
+        )
+    rows = [f"| {inert(name)} | {_percent(value)} |" for name, value in found.items()]
+    return "\n".join(["Controls, in place of the concepts:", "", "| concepts | accuracy |", "|---|--:|", *rows])
+
+
+def _certainty(model: Any) -> str:
+    found = model.calibration
+    if found is None:
+        return ""
+    return (
+        f"## When it does not answer\n\nProbabilities are at temperature {found.temperature:.2f}. Prediction sets hold "
+        f"the true class of {found.coverage:.0%} of images like the {found.images} that they were calibrated on; a "
+        f"class is in a set if its probability is at least {found.least_probability:.3f}, and the model abstains where "
+        "that is not exactly one."
+    )
+
+
+def _pictures(pictures: Mapping[str, str]) -> str:
+    if not pictures:
+        return ""
+    shown = "\n\n".join(f"![{inert(words)}]({file})" for file, words in pictures.items())
+    return f"## Predictions, explained\n\n{shown}"
+
+
+def _classes(model: Any) -> str:
+    lines = ["## Classes", "", "| class | concepts that speak for it most, with their weights |", "|---|---|"]
+    for label, weights in list(zip(model.classes.tolist(), model.head.coef, strict=True))[:MOST_CLASSES]:
+        order = np.argsort(-weights, kind="stable")[:MOST_CONCEPTS]
+        shown = ", ".join(f"{inert(model.names[row])} ({weights[row]:+.2f})" for row in order if weights[row] > 0)
+        lines.append(f"| {inert(label)} | {shown or 'none'} |")
+    more = len(model.classes) - MOST_CLASSES
+    return "\n".join(lines) + (f"\n\nand {more} more." if more > 0 else "")
+
+
+def _concepts(model: Any) -> str:
+    listed = ", ".join(inert(name) for name in model.names)
+    gone = model.provenance.left_out
+    left = f"\n\nLeft out, because no class has a weight for them: {', '.join(map(inert, gone))}." if gone else ""
+    return f"## Concepts\n\n{listed}.{left}"
+
+
+def _origin(model: Any) -> str:
+    origin = model.provenance
+    settings = ", ".join(f"{name}={inert(value)}" for name, value in origin.settings.items() if value is not None)
+    edits = ", ".join(inert(edit.get("action", "?")) for edit in origin.edits)
+    print_of = inert(origin.encoder_fingerprint or "not known")
+    lines = [
+        "## Where it comes from",
+        "",
+        f"- Encoder: {inert(origin.encoder or 'not known')}, fingerprint {print_of}.",
+        f"- Training: {origin.epochs} epochs, of which the {origin.best_epoch}. was kept.",
+        f"- Settings: {settings}.",
+        f"- Changed by hand since: {edits or 'nothing'}.",
+    ]
+    return "\n".join(lines)
+
+
+LIMITS = """## Limits
+
+- It knows its own classes alone: a photo of anything else is still given one of them, if surely so only where the
+  model was calibrated to abstain.
+- An explanation is exact about what the model computes. Whether a concept is true of a photo depends on the encoder:
+  look at the fidelity, and at photos.
+- Photos that differ from those it was fitted on, in camera, place or time, are answered worse than measured here."""
+
+
+def _percent(value: Any) -> str:
+    return f"{100 * value:.1f} %" if isinstance(value, (int, float)) else "not known"
+
+
+def _number(value: Any, digits: int = 1) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, (int, float)) else "not known"
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    ends = found.get("interval")
+    return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" if isinstance(ends, list) and len(ends) == 2 else "not known"
+
+
+def _inner(found: Mapping[str, Any], name: str, part: str) -> Any:
+    inner = found.get(name)
+    return inner.get(part) if isinstance(inner, Mapping) else None

@@ -1,0 +1,106 @@
+"""Pillow's bicubic resizing as ONNX nodes, to the bit: two products with matrices of whole numbers.
+
+The tower's 8-bit arithmetic makes much of little: one pixel that differs by 1 moves an embedding to cosine 0.99. ONNX's
+own Resize rounds a few pixels of a photo otherwise than Pillow, so the weights are made here as Pillow makes them
+(`Resample.c`), in float64, in which sums of whole numbers are exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccr.models.export.onnx_parts import Parts
+
+PIXELS = "pixels"
+#: Pillow's weights are whole numbers of 2^-22.
+_PRECISION = 22
+_SUPPORT = 2.0  # of the bicubic filter, with a = -0.5
+
+
+def add_centre_square(parts: Parts, size: int) -> str:
+    """PIXELS (height, width, 3) with the short side at `size`, and of that the centre square (3, size, size)."""
+    for name, value in {"n_0": 0.0, "n_half": 0.5, "n_1": 1.0, "n_2": 2.0, "n_side": size, "n_255": 255.0}.items():
+        parts.constant(name, np.float64(value))
+    parts.constant("n_unit", np.float64(2**_PRECISION))
+    parts.constant("n_carry", np.float64(2 ** (_PRECISION - 1)))
+    sides = _sides(parts)
+    planes = parts.add("Cast", PIXELS, name="pixels_double", to=parts.onnx.TensorProto.DOUBLE)
+    planes = parts.add("Transpose", planes, name="planes", perm=[2, 0, 1])
+    across = parts.add("Transpose", _weights(parts, "width", sides), name="width_weights_t", perm=[1, 0])
+    narrow = _rounded(parts, parts.add("MatMul", planes, across, name="narrow_sums"), "narrow")
+    return _rounded(parts, parts.add("MatMul", _weights(parts, "height", sides), narrow, name="square_sums"), "square")
+
+
+def _sides(parts: Parts) -> str:
+    """The smaller of height and width; both are noted as doubles under their names."""
+    shape = parts.add("Shape", PIXELS, name="shape")
+    for axis, name in enumerate(("height", "width")):
+        whole = parts.add("Gather", shape, parts.constant(f"{name}_axis", np.array(axis)), name=f"{name}_whole", axis=0)
+        parts.add("Cast", whole, name=name, to=parts.onnx.TensorProto.DOUBLE)
+    return parts.add("Min", "height", "width", name="short_side")
+
+
+def _weights(parts: Parts, side: str, short: str) -> str:
+    """The matrix (size, pixels of this side) of whole numbers that makes the pixels of the square."""
+
+    def named(operator: str, *inputs: str, name: str) -> str:
+        return parts.add(operator, *inputs, name=f"{side}_{name}")
+
+    # As ClipPreprocess resizes and crops: rounded as Python rounds, the left of two middles.
+    resized = named("Mul", side, named("Div", "n_side", short, name="factor"), name="exact")
+    resized = named("Max", named("Round", resized, name="round"), "n_side", name="resized")
+    spare = named("Div", named("Sub", resized, "n_side", name="spare"), "n_2", name="half_spare")
+    start = named("Floor", spare, name="start")
+    stop = named("Add", start, "n_side", name="stop")
+    scale = named("Div", side, resized, name="scale")
+    filter_scale = named("Max", scale, "n_1", name="filter_scale")
+    support = named("Mul", filter_scale, "n_2", name="support")
+    out = named("Add", named("Range", start, stop, "n_1", name="range"), "n_half", name="middles")
+    out = named("Mul", out, scale, name="centres_flat")
+    centres = named("Unsqueeze", out, parts.constant(f"{side}_columns", np.array([1])), name="centres")
+    pixels = named("Range", "n_0", side, "n_1", name="numbers")
+    first = named("Add", named("Sub", centres, support, name="left"), "n_half", name="left_half")
+    first = named("Floor", named("Max", first, "n_0", name="left_inside"), name="first")
+    last = named("Add", named("Add", centres, support, name="right"), "n_half", name="right_half")
+    last = named("Floor", named("Min", last, side, name="right_inside"), name="last")
+    inside = named("GreaterOrEqual", pixels, first, name="from_first")
+    inside = named("And", inside, named("Less", pixels, last, name="to_last"), name="inside")
+    away = named("Add", named("Sub", pixels, centres, name="distance"), "n_half", name="away")
+    inverse = named("Div", "n_1", filter_scale, name="inverse")
+    raw = _bicubic(parts, side, named("Mul", away, inverse, name="position"))
+    raw = named("Where", inside, raw, "n_0", name="raw")
+    total = parts.add("ReduceSum", raw, f"{side}_columns", name=f"{side}_total", keepdims=1)
+    return _whole(parts, side, named("Div", raw, total, name="weights"))
+
+
+def _bicubic(parts: Parts, side: str, position: str) -> str:
+    """((a + 2) x - (a + 3)) x x + 1 up to 1, (((x - 5) x + 8) x - 4) a up to 2, with a = -0.5."""
+
+    def step(operator: str, value: str, other: float | str, name: str) -> str:
+        given = other if isinstance(other, str) else parts.constant(f"{side}_{name}_by", np.float64(other))
+        return parts.add(operator, value, given, name=f"{side}_{name}")
+
+    x = parts.add("Abs", position, name=f"{side}_x")
+    near = step("Sub", step("Mul", x, 1.5, "near_1"), 2.5, "near_2")
+    near = step("Add", step("Mul", step("Mul", near, x, "near_3"), x, "near_4"), 1.0, "near")
+    far = step("Add", step("Mul", step("Sub", x, 5.0, "far_1"), x, "far_2"), 8.0, "far_3")
+    far = step("Mul", step("Sub", step("Mul", far, x, "far_4"), 4.0, "far_5"), -0.5, "far")
+    is_far = step("Less", x, _SUPPORT, "is_far")
+    outer = parts.add("Where", is_far, far, "n_0", name=f"{side}_outer")
+    return parts.add("Where", step("Less", x, 1.0, "is_near"), near, outer, name=f"{side}_filter")
+
+
+def _whole(parts: Parts, side: str, weights: str) -> str:
+    """Weights as whole numbers of 2^-22, halves away from zero."""
+    scaled = parts.add("Mul", weights, "n_unit", name=f"{side}_scaled")
+    up = parts.add("Floor", parts.add("Add", scaled, "n_half", name=f"{side}_plus"), name=f"{side}_up")
+    down = parts.add("Ceil", parts.add("Sub", scaled, "n_half", name=f"{side}_minus"), name=f"{side}_down")
+    negative = parts.add("Less", scaled, "n_0", name=f"{side}_negative")
+    return parts.add("Where", negative, down, up, name=f"{side}_whole_weights")
+
+
+def _rounded(parts: Parts, sums: str, name: str) -> str:
+    """Sums of such weights as pixels from 0 to 255, halves up."""
+    carried = parts.add("Add", sums, "n_carry", name=f"{name}_carried")
+    floor = parts.add("Floor", parts.add("Div", carried, "n_unit", name=f"{name}_quotient"), name=f"{name}_floor")
+    return parts.add("Clip", floor, "n_0", "n_255", name=name)

@@ -1,0 +1,150 @@
+"""Calibrated models: sets hold on images never seen, probabilities mean what they say, folders are checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from ccr import ConceptClassifier, ConceptModel, HardThreshold
+from ccr.core.inputs import Embeddings
+from ccr.core.refine.data import split
+from ccr.errors import CCRError, FormatError
+from tests.conftest import Data
+
+
+@pytest.fixture(scope="module")
+def fitted(digits: Data) -> ConceptClassifier:
+    settings = {"coder": HardThreshold(length=8), "max_iter": 25, "random_state": 0}
+    return ConceptClassifier(digits.concepts, coverage=0.9, **settings).fit(digits.X, digits.y)
+
+
+def test_sets_hold_on_new_images(fitted: ConceptClassifier, digits: Data) -> None:
+    quality = fitted.evaluate_sets(digits.X_test, digits.y_test)
+    calibration = fitted.calibration_
+    # What the calibration images leave open, and the test images: both are draws.
+    spread = np.sqrt(0.09 / calibration.images + 0.09 / quality.n)
+    assert abs(quality.covered - 0.9) < 3 * spread
+    assert quality.n == len(digits.X_test)
+    assert 0 < quality.answered <= 1
+    assert quality.accuracy_answered > fitted.score(digits.X_test, digits.y_test)
+
+
+def test_coverage_over_splits_is_what_was_asked(digits: Data) -> None:
+    """One model, calibrated on half of the images that it has not seen, measured on the other, many times."""
+    settings = {"coder": HardThreshold(length=8), "max_iter": 25, "random_state": 0}
+    model = ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y).model_
+    rng, half, hits, rounds = np.random.default_rng(0), len(digits.X_test) // 2, 0, 30
+    for _ in range(rounds):
+        order = rng.permutation(len(digits.X_test))
+        mine, yours = order[:half], order[half:]
+        calibrated = model.calibrated(digits.X_test[mine], digits.y_test[mine], coverage=0.8)
+        hits += calibrated.evaluate_sets(digits.X_test[yours], digits.y_test[yours]).covered
+    low, high = binom.interval(0.999, len(digits.X_test), 0.8)
+    assert low / len(digits.X_test) <= hits / rounds <= high / len(digits.X_test)
+
+
+def test_the_temperature_is_in_the_head_and_nothing_else_changes(fitted: ConceptClassifier, digits: Data) -> None:
+    model = fitted.model_
+    warm = model.calibrated(digits.X_test, digits.y_test, coverage=0.9)
+    assert warm.predict(digits.X).tolist() == model.predict(digits.X).tolist()
+    np.testing.assert_allclose(
+        warm.logits(digits.X) * warm.calibration.temperature, model.logits(digits.X), rtol=1e-4, atol=1e-4
+    )
+    explanation = warm.explain(digits.X[0])
+    assert explanation.probability == pytest.approx(warm.predict_proba(digits.X[:1]).max(), abs=1e-6)
+    assert explanation.bias + sum(term.contribution for term in explanation.contributions) == pytest.approx(
+        explanation.logit
+    )
+
+
+def test_a_temperature_calibrates(digits: Data) -> None:
+    """A model made twenty times too sure is brought back."""
+    settings = {"coder": HardThreshold(length=8), "max_iter": 25, "random_state": 0}
+    model = ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y).model_
+    sure = replace(model, head=type(model.head)(model.head.coef * 20, model.head.intercept * 20))
+    half = len(digits.X_test) // 2
+    held, test = (digits.X_test[:half], digits.y_test[:half]), (digits.X_test[half:], digits.y_test[half:])
+    before, after = sure.evaluate(*test), sure.calibrated(*held).evaluate(*test)
+    assert after.accuracy == before.accuracy
+    assert after.calibration_error < before.calibration_error
+
+
+def test_a_question_settles_an_abstention(fitted: ConceptClassifier, digits: Data) -> None:
+    sets = fitted.predict_set(digits.X_test)
+    asked = 0
+    for row in np.flatnonzero(sets.abstains):
+        question = fitted.question(digits.X_test[row])
+        if question is None:
+            continue
+        after = fitted.explain(digits.X_test[row]).intervene({question.concept: question.confirmed}).after
+        left = after.probabilities >= fitted.calibration_.least_probability
+        assert [after.classes[at] for at in np.flatnonzero(left)] == [question.settles]
+        asked += 1
+    assert asked > 0
+    assert fitted.question(digits.X_test[np.flatnonzero(~sets.abstains)[0]]) is None
+
+
+def test_images_held_out_are_not_trained_on(digits: Data) -> None:
+    train, held_out = split(Embeddings(digits.X), np.zeros(len(digits.X), int), None, np.arange(5), np.arange(5, 9))
+    assert train.rows.tolist() == list(range(9, len(digits.X)))
+    assert held_out is not None
+    assert held_out.rows.tolist() == list(range(5))
+    settings = {"coder": HardThreshold(length=8), "max_iter": 5, "random_state": 0, "coverage": 0.5}
+    half = 200
+    validation = (digits.X_test[:half], digits.y_test[:half])
+    one = ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y, validation=validation)
+    assert one.calibration_.images == pytest.approx(half / 2, abs=10)
+    whole = ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y)
+    assert whole.calibration_.images == pytest.approx(0.2 * 0.9 * len(digits.X), rel=0.1)
+
+
+def test_a_model_that_was_not_calibrated_says_how(digits: Data) -> None:
+    model = ConceptClassifier(digits.concepts, max_iter=2, random_state=0).fit(digits.X, digits.y)
+    assert model.calibration_ is None
+    for call in (model.predict_set, model.question):
+        with pytest.raises(CCRError, match=r"--coverage 0\.9"):
+            call(digits.X[:1])
+
+
+def test_too_few_images_are_refused_before_the_training(digits: Data) -> None:
+    with pytest.raises(CCRError, match=r"coverage of 0\.999 needs at least 999 images"):
+        ConceptClassifier(digits.concepts, coverage=0.999).fit(digits.X, digits.y)
+
+
+def test_an_edited_model_is_not_calibrated_any_more_and_undone_it_is(fitted: ConceptClassifier) -> None:
+    session = fitted.edit()
+    session.suppress(fitted.concepts_.names[0])
+    assert session.model().calibration is None
+    assert session.undo().model().calibration is fitted.calibration_
+
+
+def test_a_calibrated_model_is_saved_to_the_bit(fitted: ConceptClassifier, digits: Data, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    loaded = ConceptModel.load(tmp_path / "model")
+    assert loaded.calibration is not None
+    for name, value in vars(fitted.calibration_).items():
+        np.testing.assert_array_equal(getattr(loaded.calibration, name), value)
+    np.testing.assert_array_equal(loaded.predict_set(digits.X).members, fitted.predict_set(digits.X).members)
+    assert ConceptClassifier.load(tmp_path / "model").coverage == 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 0), ("temperature", -1.0), ("temperature", "hot"), ("temperature", 1e9), ("coverage", 2.0),
+        ("coverage", None), ("least_probability", -0.1), ("images", 0), ("images", True), ("images", 1.5),
+    ],
+)  # fmt: skip
+def test_a_changed_calibration_is_refused(fitted: ConceptClassifier, tmp_path: Path, name: str, value: object) -> None:
+    fitted.save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["calibration"][name] = value
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(FormatError, match="the model's"):
+        ConceptModel.load(tmp_path / "model")

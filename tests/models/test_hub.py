@@ -1,0 +1,159 @@
+"""Models go to a hub and come back to the bit; only the two known files are fetched; cards are valid and inert."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from PIL import Image
+
+from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
+from ccr.errors import CCRError, FormatError
+from ccr.models.card import model_card
+from ccr.models.hub import FILES
+from tests.cli.test_commands import as_json, exit_code
+from tests.conftest import Data
+from tests.data.helpers import encoded
+from tests.models.hub_server import Hub, running_hub
+
+HOSTILE = ["<script>alert(1)</script>", "a | b", "[x](javascript:alert(1))", "`code` **bold**", "---", "![x](http://x)"]
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with running_hub() as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        monkeypatch.setenv("HF_TOKEN", "hf_something")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def fitted(digits: Data) -> ConceptClassifier:
+    settings = {"coder": HardThreshold(length=8), "max_iter": 10, "random_state": 0, "coverage": 0.9}
+    model = ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y)
+    measured = model.evaluate(digits.X_test, digits.y_test).to_dict()
+    return ConceptClassifier.of(model.model_.with_metrics("test", measured))
+
+
+def test_a_model_comes_back_to_the_bit_and_two_files_are_fetched(
+    fitted: ConceptClassifier, digits: Data, hub: Hub, tmp_path: Path
+) -> None:
+    picture = encoded(Image.new("RGB", (4, 4)))
+    address = fitted.push_to_hub("me/digits", token="hf_x", license="apache-2.0", pictures={"1.png": ("one", picture)})
+    assert address == f"{hub.url}/me/digits"
+    assert set(hub.repositories["me/digits"]) == {*FILES, "README.md", "pictures/1.png"}
+    hub.repositories["me/digits"] |= {"modeling.py": b"raise SystemExit", "pytorch_model.bin": b"\x80pickle"}
+    hub.asked.clear()
+    for kind in (ConceptModel, ConceptClassifier):
+        loaded = kind.from_pretrained("me/digits", cache_dir=tmp_path / kind.__name__)
+        np.testing.assert_array_equal(loaded.predict_proba(digits.X_test), fitted.predict_proba(digits.X_test))
+    assert hub.fetched() == set(FILES)
+    again = ConceptModel.from_pretrained("me/digits", cache_dir=tmp_path / "ConceptModel", local_files_only=True)
+    assert again.calibration.coverage == 0.9
+
+
+def test_a_folder_is_read_without_a_hub(fitted: ConceptClassifier, tmp_path: Path, digits: Data) -> None:
+    fitted.save_pretrained(tmp_path / "model")
+    assert (tmp_path / "model" / "README.md").exists()
+    loaded = ConceptClassifier.from_pretrained(tmp_path / "model")
+    assert loaded.predict(digits.X_test).tolist() == fitted.predict(digits.X_test).tolist()
+    fitted.save_pretrained(tmp_path / "model")  # and written over
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("me/nothing", "has no model me/nothing"),
+        ("me/other", r"is not a ccr model: it has no config\.json and model\.safetensors"),
+        ("a/b/c", "is called OWNER/NAME"),
+    ],
+)
+def test_what_is_not_there_is_said_in_words(hub: Hub, name: str, said: str, tmp_path: Path) -> None:
+    hub.repositories["me/other"] = {"weights.bin": b"x"}
+    with pytest.raises(CCRError, match=said):
+        ConceptModel.from_pretrained(name, cache_dir=tmp_path / "cache")
+
+
+def test_what_a_hub_sends_is_read_as_strictly_as_any_folder(
+    fitted: ConceptClassifier, hub: Hub, tmp_path: Path
+) -> None:
+    fitted.push_to_hub("me/digits")
+    good = dict(hub.repositories["me/digits"])
+    bad = {
+        "pickled": {"model.safetensors": b"\x80\x04\x95pickle"},
+        "newer": {"config.json": good["config.json"].replace(b'"format_version": 1', b'"format_version": 99')},
+        "foreign": {"config.json": json.dumps({"architectures": ["ResNet"]}).encode()},
+    }
+    for name, files in bad.items():
+        hub.repositories["me/digits"] = {**good, **files}
+        with pytest.raises(FormatError):
+            ConceptModel.from_pretrained("me/digits", cache_dir=tmp_path / name)
+
+
+def test_without_a_network_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fitted: ConceptClassifier
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(CCRError, match=r"cannot be reached for me/digits.*check the network"):
+        ConceptModel.from_pretrained("me/digits", cache_dir=tmp_path)
+    with pytest.raises(CCRError, match="cannot be reached for me/digits"):
+        fitted.push_to_hub("me/digits", token="hf_x")
+
+
+def test_a_wrong_token_is_said_in_words(hub: Hub, fitted: ConceptClassifier) -> None:
+    hub.token = "hf_right"
+    with pytest.raises(CCRError, match=r"refused.*--token"):
+        fitted.push_to_hub("me/digits", token="hf_wrong")
+    fitted.push_to_hub("me/digits", token="hf_right")
+
+
+def test_the_card_is_valid_and_says_what_is_known(fitted: ConceptClassifier) -> None:
+    text = model_card(fitted.model_, name="me/digits", license="apache-2.0", pictures={"pictures/1.png": "one"})
+    card = ModelCard(text)
+    assert card.data.license == "apache-2.0"
+    assert card.data.library_name == "ccr"
+    (accuracy, _) = card.data.eval_results
+    assert accuracy.metric_value == fitted.metrics_["test"]["accuracy"]
+    for heading in ("How to use it", "Measured", "When it does not answer", "Classes", "Concepts", "Limits"):
+        assert f"## {heading}\n" in text
+    low, high = fitted.metrics_["test"]["interval"]
+    assert f"{100 * low:.1f} to {100 * high:.1f} %" in text
+    assert all(f"| {label} |" in text for label in fitted.classes_)
+    assert "![one](pictures/1.png)" in text
+
+
+def test_names_from_outside_do_nothing_on_a_card(digits: Data) -> None:
+    concepts = Concepts([*HOSTILE, *digits.concepts.names[len(HOSTILE) :]], digits.concepts.embeddings)
+    labels = np.where(digits.y == "digit 1", "<img src=x onerror=alert(1)>", digits.y)
+    model = ConceptClassifier(concepts, max_iter=3, random_state=0, weights_per_class=None).fit(digits.X, labels).model_
+    odd = replace(model, provenance=replace(model.provenance, encoder="hf:a](javascript:x)", left_out=("</div>",)))
+    text = model_card(odd, name="`x`\n---\nlicense: mit")
+    meta, body = text.split("\n---\n", 1)
+    assert yaml.safe_load(meta.removeprefix("---\n"))["library_name"] == "ccr"
+    assert "license" not in yaml.safe_load(meta.removeprefix("---\n"))
+    for harm in ("<script", "<img", "](javascript", "**bold**", "</div>", "![x]"):
+        assert harm not in body
+    for line in (line for line in body.splitlines() if line.startswith("| ")):
+        assert line.count("|") in (3, 9)
+
+
+def test_the_commands_push_and_pull(
+    fitted: ConceptClassifier, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: Data
+) -> None:
+    fitted.save(tmp_path / "model")
+    pushed = as_json("push", tmp_path / "model", "me/digits", "--license", "mit")
+    assert pushed["url"] == f"{hub.url}/me/digits"
+    pulled = as_json("pull", "me/digits", "--out", tmp_path / "back")
+    assert pulled["classes"] == 10
+    assert ConceptModel.load(tmp_path / "back").predict(digits.X).tolist() == fitted.predict(digits.X).tolist()
+    assert exit_code(["pull", "me/none", "--out", tmp_path / "none"], monkeypatch) == 1
+    assert not (tmp_path / "none").exists()
