@@ -1,0 +1,290 @@
+"""Guards: who may ask, from where, and how much; they stand before every request, whatever answers it.
+
+A page of another site that is open in the same browser can send requests to 127.0.0.1, and by DNS rebinding even read
+the answers. So the Host must be one of the server's own names, the Origin, where a browser sends one, the server's own,
+and whoever listens beyond this machine demands a token.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ccr.errors import CCRError
+from ccr.serve.limits import Limits
+from ccr.texts import visible
+
+#: Names by which a server on this machine alone may be called.
+LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
+#: What a page made by this server may load: nothing. The studio, which has pages, brings a policy of its own.
+NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+#: The cookie in which a browser keeps the token, once it came as ?token=...
+COOKIE = "ccr-token"
+FEWEST_CHARACTERS = 16
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask.
+
+    Parameters
+    ----------
+    names : hosts by which the server may be called; empty, with a token: any.
+    token : what must be shown, as `Authorization: Bearer TOKEN` or in the cookie; None: nothing.
+    open_paths : paths that are answered without the token.
+    policy : the Content-Security-Policy of every answer that has none of its own.
+    """
+
+    names: tuple[str, ...] = LOCAL_NAMES
+    token: str | None = None
+    open_paths: tuple[str, ...] = ("/health",)
+    policy: str = NOTHING
+
+
+def is_local(host: str) -> bool:
+    """Does a server that listens on `host` hear this machine alone?"""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def access_for(
+    host: str, token: str | None, *, names: Iterable[str] = (), policy: str = NOTHING, open_paths: Iterable[str] = ()
+) -> Access:
+    """The access to a server that listens on `host`: beyond this machine only with a token.
+
+    `names` are further hosts by which it is called, such as that of a proxy in front of it. On this machine alone it is
+    always called by one of its names; with a token and no names given, by any.
+    """
+    if token is not None and (len(token) < FEWEST_CHARACTERS or not token.isascii() or not token.isprintable()):
+        raise CCRError(
+            f"a token must have at least {FEWEST_CHARACTERS} printable ASCII characters, got {len(token)}: make one "
+            'with `python -c "import secrets; print(secrets.token_urlsafe())"`'
+        )
+    if token is None and not is_local(host):
+        raise CCRError(
+            f"--host {host} lets other machines ask, so a token is demanded: put one into the environment variable "
+            "CCR_TOKEN or give --token; without --host only this machine can ask"
+        )
+    further = tuple(name.strip().lower() for name in names)
+    if not is_local(host):
+        known = (host.lower(), *LOCAL_NAMES, *further) if further else ()
+    else:
+        known = tuple(dict.fromkeys((*LOCAL_NAMES, host.lower(), *further)))
+    return Access(known, token, ("/health", *open_paths), policy)
+
+
+class Guard:
+    """An ASGI application behind its guards: names, origin, token, sizes, time, and headers on every answer."""
+
+    def __init__(self, app: ASGIApp, *, access: Access, limits: Limits) -> None:
+        self.app, self.access, self.limits = app, access, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        guarded = _with_headers(send, self.access.policy)
+        refusal = refuse(scope, self.access)
+        if refusal is not None:
+            await _answer(refusal, scope, receive, guarded)
+        elif scope["type"] == "websocket":
+            await self.app(scope, receive, send)
+        else:
+            await self._answer_in_time(scope, receive, guarded)
+
+    async def _answer_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = _Body(scope, receive, send, self.limits)
+        with anyio.move_on_after(self.limits.seconds) as timer, suppress(_TooLarge):
+            body.timer = timer
+            await self.app(scope, body.receive, body.send)
+        if not body.answered:
+            await body.refusal()(scope, receive, send)
+
+
+def refuse(scope: Scope, access: Access) -> Response | None:
+    """The answer to a request that may not be asked, or None."""
+    headers = Headers(scope=scope)
+    host = _name_of(f"//{headers.get('host', '')}")
+    if access.names and host not in access.names:
+        return problem(
+            421,
+            f"this server is not called {visible(host or '(nothing)')!r}: use one of {', '.join(access.names)}, or "
+            "start it with --allow-host",
+        )
+    foreign = _foreign(headers, scope, access)
+    if foreign is not None:
+        return problem(403, f"a page of {visible(foreign)!r} may not use this server: open it under its own address")
+    if access.token is None or _path(scope) in access.open_paths:
+        return None
+    return _refuse_without_token(scope, headers, access.token)
+
+
+def problem(status: int, message: str, *, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An answer that says what is wrong."""
+    return JSONResponse({"error": visible(message)}, status, headers)
+
+
+def _refuse_without_token(scope: Scope, headers: Headers, token: str) -> Response | None:
+    kind, _, shown = headers.get("authorization", "").partition(" ")
+    if (kind.lower() == "bearer" and _same(shown.strip(), token)) or _same(_cookie(headers), token):
+        return None
+    query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    if scope["type"] == "http" and scope["method"] in _SAFE and _same(dict(query).get("token", ""), token):
+        return _remember(scope, query, token)
+    return problem(
+        401,
+        "this server demands its token: send the header `Authorization: Bearer TOKEN`, or open it once with ?token=...",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def _remember(scope: Scope, query: list[tuple[str, str]], token: str) -> Response:
+    """To the same page without the token in its address, which the browser keeps in a cookie from now on."""
+    rest = urlencode([pair for pair in query if pair[0] != "token"])
+    root = scope.get("root_path", "")
+    path = root + _path(scope)
+    # A path that begins with two slashes would lead to another host.
+    response = RedirectResponse("/" + path.lstrip("/\\") + (f"?{rest}" if rest else ""), 303)
+    response.set_cookie(COOKIE, token, path=root or "/", httponly=True, samesite="strict")
+    return response
+
+
+def _same(shown: str, token: str) -> bool:
+    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), token.encode())
+
+
+def _cookie(headers: Headers) -> str:
+    try:
+        jar = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    return jar[COOKIE].value if COOKIE in jar else ""
+
+
+def _foreign(headers: Headers, scope: Scope, access: Access) -> str | None:
+    """The site of a page that may not use this server; None if there is no such page."""
+    origin = headers.get("origin")
+    if origin is not None:
+        own = urlsplit(origin).netloc.lower() if _splits(origin) else ""
+        called = (headers.get("host", "").lower(), *(name for name in access.names if name not in LOCAL_NAMES))
+        return None if own and (own in called or _name_of(origin) in called[1:]) else origin
+    unsafe = scope["type"] == "websocket" or scope["method"] not in _SAFE
+    site = headers.get("sec-fetch-site")
+    return "another site" if unsafe and site in ("cross-site", "same-site") else None
+
+
+def _splits(address: str) -> bool:
+    try:
+        urlsplit(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _name_of(address: str) -> str:
+    """The host of an address, without its port, in lower case; nothing where there is none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _path(scope: Scope) -> str:
+    """The path below the root at which a proxy shows the server."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+def _with_headers(send: Send, policy: str) -> Send:
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.setdefault("Content-Security-Policy", policy)
+            headers.setdefault("Cache-Control", "no-store")
+            headers["X-Content-Type-Options"] = "nosniff"
+            if "frame-ancestors 'none'" in policy:  # the older header knows no list of those who may
+                headers["X-Frame-Options"] = "DENY"
+            headers["Referrer-Policy"] = "no-referrer"
+            headers["Cross-Origin-Opener-Policy"] = "same-origin"
+            headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        await send(message)
+
+    return guarded
+
+
+async def _answer(refusal: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
+    else:
+        await refusal(scope, receive, send)
+
+
+class _TooLarge(Exception):
+    """The body is larger than the limit."""
+
+
+class _Body:
+    """The body of a request, counted as it comes, and what is answered, held back if the body was too large."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self._receive, self._send, self.limits = receive, send, limits
+        self.timer: anyio.CancelScope | None = None
+        self.answered = False
+        headers = Headers(scope=scope)
+        announced = headers.get("content-length", "")
+        self.complete = not announced and "transfer-encoding" not in headers
+        self.count = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
+        self.announced = self.count > 0
+
+    @property
+    def too_large(self) -> bool:
+        return self.count > self.limits.request_bytes
+
+    async def receive(self) -> Message:
+        if self.too_large:
+            raise _TooLarge
+        message = await self._receive()
+        if message["type"] == "http.request":
+            if not self.announced:  # an announced length is held to by the server itself
+                self.count += len(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
+            if self.too_large:
+                raise _TooLarge
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self.too_large and not self.answered:
+            return  # whatever was made of half a body: the refusal follows
+        self.answered = True
+        if self.timer is not None:
+            self.timer.deadline = math.inf  # what has begun, such as a stream of events, may last
+        await self._send(message)
+
+    def refusal(self) -> Response:
+        close = {"Connection": "close"}
+        if self.too_large:
+            most = self.limits.request_bytes
+            return problem(
+                413, f"a request may have {most:,} bytes, this one has more: send fewer photos", headers=close
+            )
+        seconds = self.limits.seconds
+        if not self.complete:
+            return problem(408, f"the request did not arrive within {seconds:g} seconds", headers=close)
+        return problem(
+            503, f"there was no answer within {seconds:g} seconds: try again, with less", headers={"Retry-After": "5"}
+        )

@@ -1,0 +1,104 @@
+"""Routes: the API's paths, on any service. `ccr serve` and the studio include the same routers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, File, Form, Query, UploadFile
+from fastapi.responses import PlainTextResponse
+from fastapi.security import HTTPBearer
+
+import ccr
+from ccr.serve import answers, schemas
+from ccr.serve.meters import TEXT_FORMAT, Labels, labels
+from ccr.serve.service import Service, Upload
+
+#: Of every path: how it may be refused.
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": schemas.Problem, "description": "The request is not what it says it is."},
+    401: {"model": schemas.Problem, "description": "The token is missing or wrong."},
+    403: {"model": schemas.Problem, "description": "A page of another site asked."},
+    408: {"model": schemas.Problem, "description": "The request did not arrive in time."},
+    413: {"model": schemas.Problem, "description": "The request is too large."},
+    421: {"model": schemas.Problem, "description": "The server is not called by this name."},
+    422: {"model": schemas.Problem, "description": "Something in the request cannot be worked with."},
+    503: {"model": schemas.Problem, "description": "Too much is waiting, or there is no model yet."},
+}
+
+TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+#: For the schema; the guards have looked at it before.
+BEARER = Depends(HTTPBearer(auto_error=False, description="The token that the server was started with, if any."))
+
+Photos = Annotated[list[UploadFile], File(description="One or more photos: JPEG, PNG, WebP, TIFF, ...")]
+Classes = Annotated[schemas.Top, Query(description="How many of the most probable classes to list.")]
+Concepts = Annotated[schemas.Top, Query(description="How many of the largest contributions to list.")]
+
+
+def model_router(service: Service) -> APIRouter:
+    """Predict, embed and explain, by whatever model the service has at the moment."""
+    router = APIRouter(tags=["model"], responses=REFUSALS, dependencies=[BEARER])
+
+    @router.get("/model", operation_id="model_info")
+    async def model_info() -> schemas.ModelInfo:
+        """The model that answers: its classes, concepts, encoder, and what was measured."""
+        served = service.current()
+        return answers.model_info(served.name, served.model, reads_photos=served.encoder is not None)
+
+    @router.post("/predict", operation_id="predict_photos")
+    async def predict(photos: Photos, classes: Classes = 5, concepts: Concepts = 5) -> schemas.PhotoPredictions:
+        """What each photo shows. A photo that cannot be read gets an `error`; if none can, the request does."""
+        return await service.predict_photos(await _uploads(photos), classes=classes, concepts=concepts)
+
+    @router.post("/predict/embeddings", operation_id="predict_embeddings")
+    async def predict_embeddings(
+        body: schemas.Embeddings, classes: Classes = 5, concepts: Concepts = 0
+    ) -> schemas.EmbeddingPredictions:
+        """The same for embeddings by the model's own encoder."""
+        return await service.predict_embeddings(body.embeddings, classes=classes, concepts=concepts)
+
+    @router.post("/embed", operation_id="embed_photos")
+    async def embed(photos: Photos) -> schemas.PhotoEmbeddings:
+        """The photos' embeddings by the model's encoder."""
+        return await service.embed_photos(await _uploads(photos))
+
+    @router.post("/explain", operation_id="explain_photo")
+    async def explain(
+        photo: Annotated[UploadFile, File(description="One photo.")],
+        against: Annotated[schemas.ClassName | None, Form(description="Also say why not this class.")] = None,
+        top: Annotated[schemas.Top, Form(description="How many contributions to list.")] = 10,
+    ) -> schemas.Explanation:
+        """Why the photo is predicted as it is: a sum of concepts, a contrast, and what would change it."""
+        (upload,) = await _uploads([photo])
+        return await service.explain_photo(upload, against=against, top=top)
+
+    @router.post("/explain/embedding", operation_id="explain_embedding")
+    async def explain_embedding(body: schemas.EmbeddingToExplain) -> schemas.Explanation:
+        """The same for an embedding by the model's own encoder."""
+        return await service.explain_embedding(body.embedding, against=body.against, top=body.top)
+
+    return router
+
+
+def operations_router(service: Service) -> APIRouter:
+    """Health, for whoever restarts servers, and metrics, for whoever watches them."""
+    router = APIRouter(tags=["operations"], responses=REFUSALS)
+
+    @router.get("/health", operation_id="health")
+    async def health() -> schemas.Health:
+        """Whether there is a model that answers. It needs no token."""
+        return schemas.Health(status="ok", model=service.current().name, waiting=service.batcher.waiting)
+
+    @router.get("/metrics", operation_id="metrics", response_model=None, responses=TEXT)
+    async def metrics() -> PlainTextResponse:
+        """Counters in Prometheus' text format."""
+        gauges: dict[str, tuple[str, dict[Labels, float]]] = {
+            "ccr_waiting_photos": ("Photos that wait for the encoder.", {(): float(service.batcher.waiting)}),
+            "ccr_info": ("The version.", {labels(version=ccr.__version__): 1.0}),
+        }
+        return PlainTextResponse(service.meters.text(gauges), media_type=TEXT_FORMAT)
+
+    return router
+
+
+async def _uploads(files: list[UploadFile]) -> list[Upload]:
+    return [Upload(file.filename or f"photo {number}", await file.read()) for number, file in enumerate(files, start=1)]

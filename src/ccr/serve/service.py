@@ -1,0 +1,178 @@
+"""Service: from uploads to answers. Decoding, embedding and predicting happen in threads; the event loop only waits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from PIL import Image
+
+from ccr.data.datasets import BadImage, decode
+from ccr.data.encoders import Encoder
+from ccr.errors import CCRError
+from ccr.models.concept_model import ConceptModel
+from ccr.serve import answers, schemas
+from ccr.serve.batching import Batcher
+from ccr.serve.limits import Limits, NotReady
+from ccr.serve.meters import Meters
+from ccr.texts import visible
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What answers at the moment: a model, the name it goes by, and its encoder, if it reads photos."""
+
+    name: str
+    model: ConceptModel
+    encoder: Encoder | None = None
+
+
+#: The model that answers at the moment; it may raise `NotReady`.
+Current = Callable[[], Served]
+
+
+class Upload(NamedTuple):
+    """A file as it was sent."""
+
+    name: str
+    content: bytes
+
+
+class Read(NamedTuple):
+    """A photo as the encoder wants it, or why there is none."""
+
+    name: str
+    image: Image.Image | None
+    error: str | None
+
+
+class Service:
+    """Answers about photos and embeddings by the current model, within limits.
+
+    Parameters
+    ----------
+    current : gives the model that answers; asked once for each request, so that it may change between them.
+    limits : what is refused.
+    meters : what counts.
+    """
+
+    def __init__(self, current: Current, *, limits: Limits | None = None, meters: Meters | None = None) -> None:
+        self.current = current
+        self.limits, self.meters = limits or Limits(), meters or Meters()
+        self.batcher = Batcher(self.limits, self.meters)
+        # Few: each may hold a photo of the largest size.
+        self._decoders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="ccr-decoder")
+        self._predictor = ThreadPoolExecutor(1, thread_name_prefix="ccr-predictor")
+
+    def close(self) -> None:
+        """Let the threads end; what they have not begun is not done."""
+        self.batcher.close()
+        for pool in (self._decoders, self._predictor):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def predict_photos(
+        self, uploads: Sequence[Upload], *, classes: int, concepts: int
+    ) -> schemas.PhotoPredictions:
+        """A prediction for each photo, or why there is none."""
+        served = self.current()
+        photos, rows = await self._embedded(served, uploads)
+        predicted = await self._think(answers.predictions, served.model, rows, classes=classes, concepts=concepts)
+        waiting = iter(predicted)
+        results = [
+            schemas.PhotoPrediction(
+                name=photo.name, prediction=None if photo.image is None else next(waiting), error=photo.error
+            )
+            for photo in photos
+        ]
+        return schemas.PhotoPredictions(model=served.name, results=results)
+
+    async def embed_photos(self, uploads: Sequence[Upload]) -> schemas.PhotoEmbeddings:
+        """An embedding for each photo, or why there is none."""
+        served = self.current()
+        photos, rows = await self._embedded(served, uploads)
+        waiting = iter(rows.tolist())
+        results = [
+            schemas.PhotoEmbedding(
+                name=photo.name, embedding=None if photo.image is None else next(waiting), error=photo.error
+            )
+            for photo in photos
+        ]
+        encoder = _encoder(served)
+        return schemas.PhotoEmbeddings(encoder=encoder.name, fingerprint=encoder.fingerprint, results=results)
+
+    async def explain_photo(self, upload: Upload, *, against: str | None, top: int) -> schemas.Explanation:
+        """The sum behind one photo's prediction."""
+        served = self.current()
+        _, rows = await self._embedded(served, [upload])
+        return await self._think(answers.explanation, served.name, served.model, rows[0], against=against, top=top)
+
+    async def predict_embeddings(
+        self, embeddings: Sequence[Sequence[float]], *, classes: int, concepts: int
+    ) -> schemas.EmbeddingPredictions:
+        """A prediction for each embedding."""
+        served = self.current()
+        if len(embeddings) > self.limits.rows:
+            raise CCRError(f"a request may have {self.limits.rows} embeddings, got {len(embeddings)}: send several")
+        rows = _as_rows(embeddings, served.model.dimension)
+        results = await self._think(answers.predictions, served.model, rows, classes=classes, concepts=concepts)
+        return schemas.EmbeddingPredictions(model=served.name, results=results)
+
+    async def explain_embedding(
+        self, embedding: Sequence[float], *, against: str | None, top: int
+    ) -> schemas.Explanation:
+        """The sum behind the prediction of one embedding."""
+        served = self.current()
+        (row,) = _as_rows([embedding], served.model.dimension)
+        return await self._think(answers.explanation, served.name, served.model, row, against=against, top=top)
+
+    async def _embedded(self, served: Served, uploads: Sequence[Upload]) -> tuple[list[Read], np.ndarray]:
+        """The photos, and the rows of those that could be read; an error if none could."""
+        encoder = _encoder(served)
+        if len(uploads) > self.limits.photos:
+            raise CCRError(f"a request may have {self.limits.photos} photos, got {len(uploads)}: send several")
+        photos = await asyncio.gather(*(self._decode(upload, encoder) for upload in uploads))
+        self.meters.count("ccr_photos_total", "Photos that were sent.", by=len(photos))
+        unread = sum(photo.image is None for photo in photos)
+        self.meters.count("ccr_photos_unreadable_total", "Photos that could not be read.", by=unread)
+        if unread == len(photos):
+            raise BadImage(f"no photo could be read; {photos[0].name}: {photos[0].error}")
+        images = [photo.image for photo in photos if photo.image is not None]
+        return photos, await self.batcher.embed(encoder, images)
+
+    async def _decode(self, upload: Upload, encoder: Encoder) -> Read:
+        work = partial(read_photo, upload, encoder, self.limits)
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
+
+    async def _think(self, function: Callable[..., Answer], *args: Any, **options: Any) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._predictor, partial(function, *args, **options))
+
+
+def read_photo(upload: Upload, encoder: Encoder, limits: Limits) -> Read:
+    """The part of a photo that the encoder looks at, which is small, or the reason why there is none."""
+    name = visible(upload.name)[:200]
+    try:
+        image = decode(upload.content, max_pixels=limits.pixels)
+        return Read(name, image if encoder.crop is None else encoder.crop(image), None)
+    except BadImage as error:
+        return Read(name, None, visible(str(error)))
+
+
+def _encoder(served: Served) -> Encoder:
+    if served.encoder is None:
+        raise NotReady(f"{served.name} was fitted on embeddings without a known encoder: send embeddings, not photos")
+    return served.encoder
+
+
+def _as_rows(embeddings: Sequence[Sequence[float]], dimension: int) -> np.ndarray:
+    wrong = next((row for row in embeddings if len(row) != dimension), None)
+    if wrong is not None:
+        raise CCRError(f"an embedding for this model has {dimension} numbers, got {len(wrong)}: use its encoder")
+    return np.array(embeddings, dtype=np.float64)
