@@ -1,0 +1,1 @@
+"""The studio's typed JSON API: one router for each noun, all over one workbench."""

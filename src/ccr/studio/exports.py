@@ -1,0 +1,60 @@
+"""What leaves the studio: a table of photos, the list of concepts, the log, the report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+
+from ccr.errors import CCRError
+from ccr.models.concept_model import ConceptModel
+from ccr.show.report import report_page
+from ccr.studio.photo import tile
+from ccr.studio.seen import Seen
+from ccr.studio.session import State
+from ccr.texts import visible
+
+COLUMNS = ("row", "name", "path", "split", "truth", "predicted", "confidence", "right")
+#: Signs with which a spreadsheet begins a formula.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def photos_csv(seen: Seen, rows: np.ndarray) -> str:
+    """These photos as CSV, texts as inert as a spreadsheet lets them be."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    paths = seen.photos.store.paths
+    for row in rows.tolist():
+        facts = {**tile(seen, row), "path": "" if paths[row] is None else str(paths[row])}
+        writer.writerow([_cell(facts[column]) for column in COLUMNS])
+    return stream.getvalue()
+
+
+def concepts_text(state: State) -> str:
+    """The list of concepts, one per line, as `ccr fit --concepts` reads it."""
+    return "".join(f"{visible(name)}\n" for name in state.texts.names)
+
+
+def edits_json(model: ConceptModel) -> str:
+    """All edits since the model was fitted."""
+    return json.dumps({"edits": list(model.provenance.edits)}, indent=1, ensure_ascii=True)
+
+
+def report_html(seen: Seen, rows: np.ndarray, scope: str, title: str) -> str:
+    """The static report on some labelled photos."""
+    if not len(rows):
+        raise CCRError(f"there are no labelled {scope} photos to report on")
+    part = seen.photos.store.select(rows=rows)
+    notes = [f"Made by the studio on {len(rows):,} {scope} photos."]
+    return report_page(seen.model, part, title=title, notes=notes)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    text = "" if value is None else visible(str(value))
+    return f"'{text}" if text.startswith(FORMULA) else text

@@ -1,0 +1,21 @@
+"""What the bench shows of how a model was fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccr.core.explain.terms import plain
+from ccr.models.bound import chosen_fidelity
+from ccr.models.concept_model import ConceptModel
+
+
+def settings_of(model: ConceptModel) -> dict[str, Any]:
+    """Length, fidelity or radius, and weights per class, in plain types."""
+    settings, coder = model.provenance.settings, model.provenance.settings.get("coder")
+    radius = settings.get("radius")
+    return {
+        "length": plain(12.0 if coder is None else getattr(coder, "length", None)),
+        "fidelity": plain(chosen_fidelity(radius, settings.get("fidelity"))),
+        "radius": plain(radius),
+        "weights_per_class": plain(settings.get("weights_per_class")),
+    }

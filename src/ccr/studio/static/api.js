@@ -1,0 +1,43 @@
+// The typed JSON API. Addresses are relative: the studio works below any prefix of a proxy.
+
+export class Refused extends Error {}
+
+export function query(values) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
+    else if (value !== undefined && value !== null && value !== "" && value !== false) search.append(name, value);
+  }
+  return search.toString();
+}
+
+async function ask(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(`api/${path}`, { credentials: "same-origin", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused("The studio does not answer. Is it still running?");
+  }
+  if (answer.ok) return answer;
+  let message = `The studio answered ${answer.status}.`;
+  try { message = (await answer.json()).error || message; } catch { /* no words came */ }
+  throw new Refused(message);
+}
+
+export const get = async (path, values = {}, signal) => (await ask(`${path}?${query(values)}`, { signal })).json();
+export const bytes = async (path, values = {}) => (await ask(`${path}?${query(values)}`)).arrayBuffer();
+export const post = async (path, body = {}, signal) => (await ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal })).json();
+export const remove = async (path) => (await ask(path, { method: "DELETE" })).json();
+export const upload = async (file) => (await ask("uploads", { method: "POST", headers: { "Content-Type": "application/octet-stream", "X-File-Name": encodeURIComponent(file.name).slice(0, 1900) }, body: file })).json();
+export const thumbnail = (key, size = 160) => `api/thumbnails/${encodeURIComponent(key)}?size=${size}`;
+export const file = (path, values = {}) => `api/${path}?${query(values)}`;
+
+// The last question counts: an answer that comes late is not shown.
+export function latest() {
+  let controller = null;
+  return {
+    signal() { controller?.abort(); controller = new AbortController(); return controller.signal; },
+    stop() { controller?.abort(); },
+  };
+}

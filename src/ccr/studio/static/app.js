@@ -1,0 +1,124 @@
+// The shell: navigation, the session's state, undo and redo, and which view is shown.
+import { h, fill, icon, percent, spinner, empty, many } from "./dom.js";
+import { get, post, upload, Refused } from "./api.js";
+import { read, write } from "./address.js";
+import { toast } from "./dialogs.js";
+import photos from "./photos.js";
+import photo from "./photo.js";
+import mistakes from "./mistakes.js";
+import map from "./map.js";
+import concepts from "./concepts.js";
+import concept from "./concept.js";
+import bench from "./bench.js";
+import compare from "./compare.js";
+
+const VIEWS = { photos, photo, mistakes, map, concepts, concept, bench, compare };
+const TABS = [["photos", "Photos"], ["mistakes", "Mistakes"], ["map", "Map"], ["concepts", "Concepts"], ["bench", "Bench"], ["compare", "Compare"]];
+const PART_OF = { photo: "photos", concept: "concepts" };
+
+const app = {
+  state: null, current: null, view: null,
+  go(view, values = {}, { replace = false } = {}) {
+    const address = write(view, values);
+    if (replace) { history.replaceState(null, "", address); show(); } else if (location.hash === address) show(); else location.hash = address;
+  },
+  // Another model answers now: what is shown is asked for again.
+  async changed(state) {
+    const before = app.state?.version;
+    app.state = state ?? (await get("state"));
+    draw();
+    if (before !== app.state.version) app.current?.refresh?.();
+  },
+  async change(path, body, words) {
+    try {
+      await app.changed(await post(path, body));
+      if (words) toast(words, app.state.can_undo ? { action: ["Undo", () => app.change("undo", {}, "Undone")] } : {});
+      return true;
+    } catch (error) { app.fail(error); return false; }
+  },
+  fail(error) {
+    if (error.name === "AbortError") return;
+    toast(error instanceof Refused ? error.message : `Something went wrong: ${error.message}`, { bad: true });
+    if (!(error instanceof Refused)) console.error(error);
+  },
+  async open(file) {
+    toast(`Embedding ${file.name} …`, { seconds: 3 });
+    try { app.go("photo", { id: (await upload(file)).id }); } catch (error) { app.fail(error); }
+  },
+};
+
+const main = h("main", { id: "main", tabindex: "-1" });
+const top = h("header", { class: "top" });
+const banner = h("div");
+document.getElementById("app").append(top, banner, main);
+
+function draw() {
+  const { state } = app;
+  const here = PART_OF[app.view] ?? app.view;
+  const tool = (name, label, enabled, path, words) => h("button", { type: "button", class: "ghost icon", title: label, "aria-label": label, disabled: !enabled, onclick: () => app.change(path, {}, words) }, icon(name));
+  fill(top,
+    h("a", { class: "brand", href: "#photos" }, h("img", { src: "static/icon.svg", alt: "" }), h("span", {}, h("b", {}, h("bdi", {}, state.title)), h("small", {}, `${many(state.photos, "photo")}, ${many(state.concepts, "concept")}`))),
+    h("nav", { class: "tabs", "aria-label": "Views" }, TABS.map(([view, label]) => h("a", { href: `#${view}`, "aria-current": view === here ? "page" : null }, icon(view), h("span", {}, label)))),
+    h("div", { class: "tools" },
+      state.accuracy === null ? null : h("a", { class: "score", href: "#bench", title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}` }, h("small", {}, "validation"), h("b", {}, percent(state.accuracy, 1)), h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`)),
+      state.read_only ? null : [tool("undo", "Undo", state.can_undo, "undo", "Undone"), tool("redo", "Redo", state.can_redo, "redo", "Done again")],
+      h("button", { type: "button", class: "ghost icon", title: "Light or dark", "aria-label": "Switch between light and dark", onclick: turn }, icon("sun"))));
+  fill(banner, state.read_only ? h("div", { class: "banner" }, "Read-only: look around; nothing you do changes the model.") : null);
+}
+
+function turn() {
+  const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  try { localStorage.setItem("ccr-theme", document.documentElement.dataset.theme); } catch { /* it is for this page only, then */ }
+  app.current?.themed?.();
+}
+
+async function show() {
+  const { view, values } = read();
+  if (!VIEWS[view]) { location.hash = "#photos"; return; }
+  if (app.view === view && app.current?.update?.(values)) return;
+  app.current?.leave?.();
+  app.view = view;
+  document.title = `${TABS.find(([name]) => name === (PART_OF[view] ?? view))?.[1] ?? "Studio"} · ${app.state.title} · ccr studio`;
+  draw();
+  fill(main, spinner());
+  const root = h("div");
+  app.current = VIEWS[view](root, values, app);
+  fill(main, root);
+  window.scrollTo(0, 0);
+}
+
+async function start() {
+  fill(main, spinner());
+  try { app.state = await get("state"); } catch (error) { fill(main, empty("The studio does not answer.", error.message)); return; }
+  await show();
+  window.addEventListener("hashchange", show);
+  watch();
+}
+
+// Somebody else, or a script, may change the model; and the encoder becomes ready.
+function watch() {
+  setInterval(async () => {
+    if (document.hidden || app.watching) return;
+    try {
+      const state = await get("state");
+      if (state.version !== app.state.version || state.encoder !== app.state.encoder || state.job?.state !== app.state.job?.state) await app.changed(state);
+    } catch { /* shown when something is asked for */ }
+  }, 5000);
+}
+
+document.addEventListener("dragover", (event) => { if (event.dataTransfer?.types.includes("Files")) { event.preventDefault(); document.body.classList.add("dropping"); } });
+document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
+document.addEventListener("drop", (event) => {
+  document.body.classList.remove("dropping");
+  const file = event.dataTransfer?.files[0];
+  if (file) { event.preventDefault(); app.open(file); }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.target.closest("input, textarea, select, dialog") || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || app.state?.read_only) return;
+  event.preventDefault();
+  if (event.shiftKey ? app.state.can_redo : app.state.can_undo) app.change(event.shiftKey ? "redo" : "undo", {}, event.shiftKey ? "Done again" : "Undone");
+});
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+
+start();

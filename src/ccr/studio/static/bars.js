@@ -1,0 +1,34 @@
+// Signed bars on one scale, as the report draws them; the sign is in the number and the hatching, not the colour alone.
+import { h, signed } from "./dom.js";
+import { write } from "./address.js";
+
+export function bars(rows, { scale = 0, link = true } = {}) {
+  const values = rows.map((row) => row.value);
+  const low = Math.min(0, ...values), high = Math.max(0, ...values);
+  const wide = Math.max(high - low, scale) || 1;
+  const zero = (100 * (low < high && high === 0 ? wide : Math.abs(low))) / wide;
+  const box = h("div", { class: "terms", role: "list", style: { "--zero": `${zero}%` } });
+  for (const row of rows) {
+    const width = (100 * Math.abs(row.value)) / wide;
+    const mark = h("span", { class: `mark ${row.value < 0 ? "down" : "up"}`, style: { left: `${row.value < 0 ? zero - width : zero}%`, width: `${width}%` } });
+    const label = link && row.concept ? h("a", { href: write("concept", { name: row.concept }) }, row.name) : row.name;
+    box.append(h("div", { class: "term", role: "listitem", title: row.hint }, h("span", { class: "name" }, label), h("span", { class: "track", "aria-hidden": "true" }, mark), h("span", { class: "sum" }, row.text ?? signed(row.value))));
+  }
+  return box;
+}
+
+export const shown = (term) => (term.code < 0 ? `not: ${term.concept}` : term.concept);
+
+export function sumRows(bias, contributions, top = 12) {
+  const rows = [{ name: "bias", value: bias, hint: "the same for every image" }];
+  for (const term of contributions.slice(0, top)) rows.push({ name: shown(term), concept: term.concept, value: term.contribution, hint: `code ${term.code.toFixed(3)} × weight ${term.weight.toFixed(3)}` });
+  const rest = contributions.slice(top);
+  if (rest.length) rows.push({ name: rest.length > 1 ? `${rest.length} others` : "1 other", value: rest.reduce((sum, term) => sum + term.contribution, 0), hint: "summed" });
+  return rows;
+}
+
+export function sum(explained, options = {}) {
+  const count = explained.contributions.length;
+  return h("div", {}, bars(sumRows(explained.bias, explained.contributions, options.top), options),
+    h("div", { class: "total muted" }, h("span", {}, `bias and ${count} concept${count === 1 ? "" : "s"} add up to`), h("b", { class: "number" }, explained.logit.toFixed(2))));
+}

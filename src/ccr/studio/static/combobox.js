@@ -1,0 +1,39 @@
+// A text field that offers names: arrows choose, Enter takes, Escape leaves.
+import { h, fill } from "./dom.js";
+
+let count = 0;
+
+export function combobox({ label, placeholder, names, note = () => "", value = "", take, hideLabel = false }) {
+  const id = `combo-${(count += 1)}`;
+  const input = h("input", { type: "text", id, placeholder, value, role: "combobox", "aria-expanded": "false", "aria-controls": `${id}-list`, "aria-autocomplete": "list", autocomplete: "off" });
+  const list = h("ul", { id: `${id}-list`, role: "listbox", "aria-label": label, class: "hidden" });
+  let found = [], at = -1;
+
+  const close = () => { list.classList.add("hidden"); input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); at = -1; };
+  const mark = () => {
+    [...list.children].forEach((one, number) => one.setAttribute("aria-selected", String(number === at)));
+    const current = list.children[at];
+    if (current) { input.setAttribute("aria-activedescendant", current.id); current.scrollIntoView({ block: "nearest" }); }
+  };
+  const choose = (name) => { close(); input.value = value; take(name, input); };
+  const open = () => {
+    const words = input.value.trim().toLowerCase();
+    found = names().filter((name) => name.toLowerCase().includes(words)).sort((a, b) => a.toLowerCase().indexOf(words) - b.toLowerCase().indexOf(words) || a.localeCompare(b)).slice(0, 60);
+    fill(list, found.map((name, number) => h("li", { role: "option", id: `${id}-${number}`, "aria-selected": "false", onpointerdown: (event) => { event.preventDefault(); choose(name); } }, h("bdi", {}, name), h("small", {}, note(name)))));
+    list.classList.toggle("hidden", !found.length);
+    input.setAttribute("aria-expanded", String(found.length > 0));
+    at = -1;
+  };
+  input.addEventListener("focus", open);
+  input.addEventListener("input", open);
+  input.addEventListener("blur", close);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      if (list.classList.contains("hidden")) open();
+      at = (at + (event.key === "ArrowDown" ? 1 : -1) + found.length) % Math.max(found.length, 1);
+      mark();
+    } else if (event.key === "Enter" && found.length) { event.preventDefault(); choose(found[Math.max(at, 0)]); } else if (event.key === "Escape") close();
+  });
+  return h("div", { class: "combo" }, h("label", { for: id, class: hideLabel ? "sr" : "muted" }, label), input, list);
+}

@@ -1,0 +1,66 @@
+// Two models on the same photos: where they differ comes first.
+import { h, fill, percent, many, spinner, empty, segments } from "./dom.js";
+import { get, latest } from "./api.js";
+import { first } from "./address.js";
+import { sum } from "./bars.js";
+import { picture, tile } from "./tiles.js";
+
+export default function compare(root, values, app) {
+  let other = first(values, "other"), scope = first(values, "scope", "shown"), group = first(values, "group", "differ"), row = first(values, "row"), models = [], found = null, list = [];
+  const head = h("div", { class: "head" }), left = h("div", { class: "stack" }), right = h("div", { class: "stack" });
+  const asking = latest(), one = latest();
+  root.append(head, h("div", { class: "versus" }, left, right));
+  const go = (changes) => app.go("compare", { other, scope: scope === "shown" ? null : scope, group: group === "differ" ? null : group, row, ...changes });
+
+  async function load() {
+    fill(left, spinner());
+    try {
+      models = (await get("models")).models;
+      const current = app.state.version, known = models.some((item) => item.id === other);
+      if (!known) other = models.find((item) => item.id !== current)?.id ?? models[0].id;
+      found = await get("differences", { other, scope, group, limit: 60 }, asking.signal());
+      list = found.photos;
+    } catch (error) { if (error.name !== "AbortError") fill(left, empty(error.message)); return; }
+    drawHead();
+    const { groups } = found;
+    fill(left, segments("Photos to show", [["differ", "differ", groups.differ], ["first", "now right", groups.first], ["second", "no longer right", groups.second], ["neither", "both wrong", groups.neither], ["both", "both right", groups.both]], group, (value) => go({ group: value === "differ" ? null : value, row: null })), photos());
+    await beside();
+  }
+
+  function photos() {
+    if (!list.length) return empty(group === "differ" ? "The two agree on every photo." : "No photo is among these.", other === app.state.version ? "You compare the model with itself: edit or refit it first, or choose another." : "");
+    const box = h("div", { class: "pair-list" }), button = h("button", { type: "button" }, "More");
+    const draw = () => { fill(box, list.map(pair)); button.classList.toggle("hidden", list.length >= found.total); };
+    button.addEventListener("click", async () => { try { list = [...list, ...(await get("differences", { other, scope, group, offset: list.length, limit: 60 })).photos]; draw(); } catch (error) { app.fail(error); } });
+    draw();
+    return [box, button];
+  }
+
+  function pair(photo) {
+    const card = tile(photo, { size: 320, onclick: (event) => { event.preventDefault(); go({ row: photo.row }); } });
+    card.querySelector(".sub").textContent = photo.other === photo.predicted ? "both" : `other: ${photo.other}, ${percent(photo.other_confidence)}`;
+    if (String(photo.row) === row) card.setAttribute("data-chosen", "");
+    return card;
+  }
+
+  function drawHead() {
+    const words = (id) => models.find((item) => item.id === id)?.words ?? id;
+    fill(head, h("div", { class: "grow" }, h("h1", {}, "Two models"), h("p", { class: "muted" }, `The model as it is now: ${percent(found.accuracy[0], 1)}. The other: ${percent(found.accuracy[1], 1)} of ${many(found.n, "photo")}.`)),
+      h("label", { class: "row" }, h("span", { class: "muted" }, "Other"), h("select", { "aria-label": "Model to compare with", style: { width: "auto", "max-width": "18rem" }, onchange: (event) => go({ other: event.target.value, row: null }) }, models.map((item) => h("option", { value: item.id, selected: item.id === other || null }, item.id === app.state.version ? `${words(item.id)} (now)` : item.words)))),
+      segments("Photos to compare on", [["shown", "all but test"], ["validation", "validation"]], scope, (value) => go({ scope: value === "shown" ? null : value, row: null })));
+  }
+
+  async function beside() {
+    const chosen = row ?? list[0]?.row;
+    if (chosen === undefined) { fill(right); return; }
+    try {
+      const both = await get(`differences/${chosen}`, { other }, one.signal());
+      const truth = both.photo.truth, verdict = (side) => h("p", { class: "verdict" }, h("bdi", {}, side.prediction), `, ${percent(side.probability)} `, truth === null ? null : side.prediction === truth ? h("small", { class: "right" }, "right") : h("small", { class: "wrong" }, "wrong"));
+      fill(right, h("section", { class: "card" }, h("div", { class: "row", style: { "margin-bottom": ".8rem", "align-items": "flex-start" } }, h("a", { href: `#photo?id=${chosen}`, class: "tile", style: { width: "9rem" } }, picture(chosen, 320)), h("div", { class: "grow" }, h("h2", {}, h("bdi", {}, both.photo.name)), h("p", { class: "muted" }, truth === null ? "no label" : ["it is ", h("bdi", {}, truth)], both.overlap === null ? "" : `; ${percent(both.overlap)} of the concepts that count are shared`))),
+        h("div", { class: "sums" }, h("div", {}, h("h3", {}, "The model now"), verdict(both.first), sum(both.first, { top: 9 })), h("div", {}, h("h3", {}, "The other"), verdict(both.second), sum(both.second, { top: 9 })))));
+    } catch (error) { if (error.name !== "AbortError") app.fail(error); }
+  }
+
+  load();
+  return { update(next) { const before = [other, scope, group].join(); other = first(next, "other", other); scope = first(next, "scope", "shown"); group = first(next, "group", "differ"); row = first(next, "row"); if (before !== [other, scope, group].join()) load(); else { left.querySelectorAll(".tile").forEach((card) => card.toggleAttribute("data-chosen", card.dataset.row === row)); beside(); } return true; }, refresh: load, leave() { asking.stop(); one.stop(); } };
+}

@@ -1,0 +1,144 @@
+// One photo: the exact sum, what speaks for another class, what would change it, and sliders that move the code.
+import { h, fill, icon, percent, spinner, empty, debounce } from "./dom.js";
+import { get, post, latest, thumbnail } from "./api.js";
+import { first, write } from "./address.js";
+import { bars, sum, sumRows } from "./bars.js";
+import { strip, picture } from "./tiles.js";
+import { combobox } from "./combobox.js";
+import { overlay } from "./where.js";
+
+export default function photo(root, values, app) {
+  let id = first(values, "id", "0"), from = first(values, "from", "photos"), moved = {}, shown = null;
+  const asking = latest(), moving = latest();
+
+  async function load() {
+    fill(root, spinner());
+    try { shown = await get(`photos/${encodeURIComponent(id)}`, {}, asking.signal()); } catch (error) { if (error.name !== "AbortError") fill(root, h("h1", {}, "Photo"), empty(error.message, h("a", { href: `#${from}` }, "Back to the photos"))); return; }
+    moved = {};
+    draw();
+  }
+
+  function draw() {
+    const place = h("div", { class: "picture" }, h("img", { src: thumbnail(id, 1024), alt: `The photo ${shown.name}` }));
+    place.firstChild.addEventListener("error", () => fill(place, h("p", { class: "empty" }, "The picture cannot be read.")));
+    const verdict = shown.truth === null ? null : shown.truth === shown.prediction ? h("small", { class: "right" }, icon("check"), " right") : h("small", { class: "wrong" }, icon("cross"), " wrong, it is ", h("bdi", {}, shown.truth));
+    const why = h("section", { class: "card", "aria-label": "Why" }, h("p", { class: "verdict" }, h("bdi", {}, shown.prediction), `, ${percent(shown.probability)} `, verdict), h("h3", {}, "The whole sum"), sum(shown, { top: 14 }));
+    fill(root,
+      h("div", { class: "head" }, h("a", { class: "button ghost", href: `#${from}` }, icon("left"), "Back"), h("h1", { class: "grow" }, h("bdi", {}, shown.name)), turning(), choose()),
+      h("div", { class: "photo" },
+        h("div", { class: "stack" }, place, app.state.where ? overlay(place, id, shown, app) : null, probabilities(shown), h("p", { class: "muted" }, [shown.split ? `split ${shown.split}` : "not of the store", `${shown.active.length} concepts shown, ${shown.in_play} in play`].join("; "))),
+        h("div", { class: "stack" }, why, sliders()),
+        h("div", { class: "stack" }, contrast(), counterfactual(), missing(), h("section", { class: "card" }, h("h2", {}, "Training photos most like it"), strip(shown.nearest, { values: { from } })))));
+  }
+
+  function turning() {
+    if (!/^\d+$/.test(id)) return null;
+    const turn = (step) => async () => {
+      const search = new URLSearchParams(from.includes("?") ? from.slice(from.indexOf("?") + 1) : "");
+      try {
+        const at = await locate(search);
+        const answer = await get("photos", { ...grouped(search), offset: Math.max(at + step, 0), limit: 1 });
+        if (at + step >= 0 && answer.photos.length) app.go("photo", { id: answer.photos[0].row, from });
+      } catch (error) { app.fail(error); }
+    };
+    return h("div", { class: "row" }, h("button", { type: "button", class: "icon", "aria-label": "Previous photo", title: "Previous (←)", onclick: turn(-1), "data-turn": "-1" }, icon("left")), h("button", { type: "button", class: "icon", "aria-label": "Next photo", title: "Next (→)", onclick: turn(1), "data-turn": "1" }, icon("right")));
+  }
+
+  const grouped = (search) => { const kept = {}; for (const [key, value] of search) (kept[key] ??= []).push(value); return kept; };
+  async function locate(search) {
+    for (let offset = 0; ; offset += 500) {
+      const answer = await get("photos", { ...grouped(search), offset, limit: 500 });
+      const at = answer.photos.findIndex((one) => String(one.row) === id);
+      if (at >= 0) return offset + at;
+      if (offset + 500 >= answer.total) return -1;
+    }
+  }
+
+  function choose() {
+    const input = h("input", { type: "file", accept: "image/*", class: "sr", tabindex: "-1", "aria-hidden": "true", onchange: () => input.files[0] && app.open(input.files[0]) });
+    return [input, h("button", { type: "button", onclick: () => input.click(), title: "Or drop one anywhere on the page" }, "Try a photo of yours")];
+  }
+
+  function probabilities(explained) {
+    return h("div", { class: "probabilities" }, explained.probabilities.slice(0, 5).map((one, at) => [h("span", {}, h("bdi", {}, one.name)), h("span", { class: `level ${at ? "" : "first"}`, "aria-hidden": "true" }, h("i", { style: { width: `${100 * one.probability}%` } })), h("span", { class: "number" }, percent(one.probability, 1))]));
+  }
+
+  function sliders() {
+    const result = h("div", { class: "what-if", role: "status" }, h("span", { class: "muted" }, "Move a slider: the prediction follows.")), box = h("div", { class: "sliders" }), after = h("div");
+    const reset = h("button", { type: "button", class: "link small hidden", onclick: () => { moved = {}; rebuild(); } }, "reset");
+    const threshold = app.state.threshold ?? 0.1;
+    const limit = Math.max(...shown.active.map((one) => Math.abs(one.code)), threshold) * 2;
+    const starts = Object.fromEntries(shown.active.map((one) => [one.concept, one.code]));
+    const order = [...shown.contributions.map((one) => one.concept)];
+    const apply = debounce(async () => {
+      reset.classList.toggle("hidden", !Object.keys(moved).length);
+      if (!Object.keys(moved).length) { fill(result, h("span", { class: "muted" }, "Move a slider: the prediction follows.")); result.classList.remove("changed"); fill(after); return; }
+      try {
+        const answer = await post(`photos/${encodeURIComponent(id)}/intervene`, { codes: moved }, moving.signal());
+        result.classList.toggle("changed", answer.changed);
+        fill(result, h("b", {}, answer.changed ? "It becomes " : "Still ", h("bdi", {}, answer.prediction), `, ${percent(answer.probability)}`), h("span", { class: "muted" }, ` (was ${shown.prediction}, ${percent(shown.probability)})`));
+        fill(after, h("details", {}, h("summary", { class: "small" }, "The sum as it would be"), bars(sumRows(answer.bias, answer.contributions, 8))));
+      } catch (error) { app.fail(error); }
+    }, 40);
+    const line = (concept) => {
+      const start = starts[concept] ?? 0, field = `slider-${concept}`;
+      const output = h("output", { for: field }, (moved[concept] ?? start).toFixed(2));
+      const range = h("input", { type: "range", id: field, min: 0, max: limit, step: limit / 200, value: moved[concept] ?? start, oninput: () => {
+        const value = Number(range.value);
+        if (Math.abs(value - start) < limit / 250) delete moved[concept]; else moved[concept] = value;
+        output.textContent = value.toFixed(2);
+        range.style.setProperty("--filled", `${(100 * value) / limit}%`);
+        row.classList.toggle("moved", concept in moved);
+        apply();
+      } });
+      range.style.setProperty("--filled", `${(100 * (moved[concept] ?? start)) / limit}%`);
+      const row = h("div", { class: `slider ${concept in moved ? "moved" : ""}` }, h("label", { for: field }, h("bdi", {}, concept)), range, output);
+      return row;
+    };
+    const rebuild = () => { fill(box, [...order, ...Object.keys(moved).filter((one) => !order.includes(one))].map(line)); apply(); };
+    rebuild();
+    return h("section", { class: "card", "aria-label": "What if" }, h("div", { class: "row" }, h("h2", { class: "grow" }, "What if"), reset), result, box,
+      h("div", { style: { "margin-top": ".7rem" } }, combobox({ label: "Bring in a concept that the photo does not show", placeholder: "Bring in a concept …", names: () => [...new Set([...shown.suggested, ...(app.names ?? [])])].filter((one) => !order.includes(one)), take: (concept) => { if (!order.includes(concept)) order.push(concept); moved[concept] = threshold * 1.5; rebuild(); } })), after);
+  }
+
+  function contrast() {
+    const others = app.state.classes.filter((one) => one !== shown.prediction);
+    const start = shown.truth && shown.truth !== shown.prediction ? shown.truth : shown.probabilities[1]?.name;
+    const result = h("div", { class: "loading" });
+    const load = async (other) => {
+      try {
+        const answer = await get(`photos/${encodeURIComponent(id)}/contrast`, { other });
+        fill(result, bars(sumRows(answer.bias, answer.contributions, 9)), h("div", { class: "total muted" }, h("span", {}, "ahead by"), h("b", { class: "number" }, answer.difference.toFixed(2))));
+      } catch (error) { app.fail(error); }
+    };
+    if (!others.length) return null;
+    load(start ?? others[0]);
+    return h("section", { class: "card" }, h("h2", {}, h("bdi", {}, shown.prediction), " rather than"),
+      h("select", { "aria-label": "Class to contrast with", style: { "margin-bottom": ".6rem" }, onchange: (event) => load(event.target.value) }, others.map((one) => h("option", { value: one, selected: one === start || null }, one))), result);
+  }
+
+  function counterfactual() {
+    const change = shown.counterfactual;
+    if (!change) return h("section", { class: "card" }, h("h2", {}, "What would change it"), h("p", {}, "Nothing: without any of its concepts the prediction would be the same."));
+    return h("section", { class: "card" }, h("h2", {}, "What would change it"),
+      h("p", {}, "Without ", change.removed.map((term, at) => [at ? (at === change.removed.length - 1 ? " and " : ", ") : "", h("a", { href: write("concept", { name: term.concept }) }, h("bdi", {}, term.concept))]), " it would be ", h("b", {}, h("bdi", {}, change.becomes)), `, ${percent(change.probability)}.`),
+      h("p", { class: "muted" }, "No smaller set of its concepts would do."));
+  }
+
+  function missing() {
+    if (!shown.mistake) return null;
+    const rows = shown.mistake.missing.map((one) => ({ name: one.concept, concept: one.concept, value: one.contribution, hint: `${percent(one.share)} of the class's photos show it` }));
+    return h("section", { class: "card" }, h("h2", {}, "Why not ", h("bdi", {}, shown.truth), "?"), h("p", { class: "muted" }, `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. Concepts that its photos usually show, and this one does not:`), rows.length ? bars(rows) : h("p", {}, "None is missing."));
+  }
+
+  function keys(event) {
+    if (event.target.closest("input, select, textarea, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = { ArrowLeft: "-1", ArrowRight: "1" }[event.key];
+    if (step) root.querySelector(`[data-turn="${step}"]`)?.click();
+  }
+
+  document.addEventListener("keydown", keys);
+  load();
+  if (!app.names) get("concepts").then((answer) => { app.names = answer.concepts.map((one) => one.name); app.namesOf = answer.version; }).catch(() => {});
+  return { update(next) { id = first(next, "id", "0"); from = first(next, "from", "photos"); load(); window.scrollTo(0, 0); return true; }, refresh: load, leave() { asking.stop(); moving.stop(); document.removeEventListener("keydown", keys); } };
+}

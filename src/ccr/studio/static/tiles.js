@@ -1,0 +1,30 @@
+// A photo as a tile: picture, what was predicted, and whether it is right.
+import { h, icon, percent } from "./dom.js";
+import { thumbnail } from "./api.js";
+import { write } from "./address.js";
+
+export function picture(key, size, alt = "") {
+  const image = h("img", { src: thumbnail(key, size), alt, loading: "lazy", decoding: "async" });
+  const box = h("span", { class: "pic" }, image);
+  box.style.display = "block";
+  image.addEventListener("error", () => box.classList.add("none"));
+  return box;
+}
+
+export function tile(photo, { values = {}, caption, size = 160, extra = null, onclick } = {}) {
+  const state = photo.right === null ? null : h("span", { class: `badge ${photo.right ? "" : "bad"}` }, icon(photo.right ? "check" : "cross"));
+  const words = photo.right === null ? "" : photo.right ? ", right" : `, wrong, it is ${photo.truth}`;
+  const box = picture(photo.row, size);
+  if (state) box.append(state);
+  const number = photo.value === null || photo.value === undefined ? percent(photo.confidence) : photo.value.toFixed(2);
+  const link = h("a", { href: write("photo", { id: photo.row, ...values }), "aria-label": `${photo.name}: ${photo.predicted}, ${percent(photo.confidence)}${words}`, onclick },
+    box, h("span", { class: "cap" }, h("span", { title: photo.predicted }, h("bdi", {}, photo.predicted)), h("span", { class: "number" }, caption ?? number)),
+    photo.right === false ? h("span", { class: "sub" }, "it is ", h("bdi", {}, photo.truth)) : h("span", { class: "sub" }, photo.split ?? ""));
+  link.querySelectorAll(".cap").forEach((one) => { one.style.display = "flex"; });
+  link.querySelectorAll(".sub").forEach((one) => { one.style.display = "block"; });
+  return h("figure", { class: "tile", "data-row": photo.row }, link, extra);
+}
+
+export function strip(photos, options = {}) {
+  return h("div", { class: "strip" }, photos.map((photo) => tile(photo, { ...options, extra: options.extra?.(photo) ?? null })));
+}

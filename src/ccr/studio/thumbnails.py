@@ -1,0 +1,67 @@
+"""Thumbnails: made once of each content, kept on disk, never larger than asked for."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+
+from ccr.data.assets import cache_folder
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError, MissingExtraError, WriteError
+from ccr.files import write_bytes
+
+#: Edges in pixels: a tile of the wall, a tile on a sharp screen, a photo's own page.
+SIZES = (160, 320, 1024)
+#: Photos that are decoded at once: each may take a quarter of a gigabyte.
+AT_ONCE = 4
+
+
+def small_jpeg(image: Image.Image, size: int) -> bytes:
+    """The image within a square of `size` pixels, as JPEG."""
+    small = image.convert("RGB")
+    small.thumbnail((size, size))
+    stream = BytesIO()
+    small.save(stream, "JPEG", quality=82, optimize=True)
+    return stream.getvalue()
+
+
+class Thumbnails:
+    """JPEGs of a store's photos, each kept under the hash of the photo's content."""
+
+    def __init__(self, store: EmbeddingStore, fallback: Path) -> None:
+        self.store = store
+        self._contents = store.contents
+        self._folder = _folder(fallback)
+        self._decoding = threading.Semaphore(AT_ONCE)
+
+    def key(self, row: int) -> str | None:
+        """What the photo's content is known by; None where the store does not say."""
+        content = self._contents[row]
+        return str(content) if content and str(content).isalnum() else None
+
+    def of(self, row: int, size: int) -> bytes:
+        """The JPEG of a row; a CCRError with the reason where its photo cannot be read."""
+        if size not in SIZES:
+            raise CCRError(f"thumbnails have {', '.join(map(str, SIZES))} pixels, got {size}")
+        key = self.key(row)
+        kept = None if key is None else self._folder / key[:2] / f"{key}-{size}.jpg"
+        if kept is not None:
+            with suppress(OSError):
+                return kept.read_bytes()
+        with self._decoding:
+            jpeg = small_jpeg(self.store.image(row), size)
+        if kept is not None:
+            with suppress(WriteError):  # a full or read-only disk: made again next time
+                write_bytes(kept, jpeg)
+        return jpeg
+
+
+def _folder(fallback: Path) -> Path:
+    try:
+        return cache_folder() / "thumbnails"
+    except MissingExtraError:
+        return fallback / "thumbnails"

@@ -1,0 +1,56 @@
+"""Photos that were dropped on the page: embedded, kept in memory, never written anywhere."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccr.data.datasets import content_hash, decode
+from ccr.errors import CCRError
+from ccr.studio.thumbnails import small_jpeg
+from ccr.studio.words import Words
+
+#: Photos that are remembered, pixels that one may have, and pixels of what is shown of it.
+KEPT, MOST_PIXELS, SHOWN = 64, 40_000_000, 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """A dropped photo: its embedding (d,), and what is shown of it."""
+
+    id: str
+    name: str
+    embedding: np.ndarray
+    jpeg: bytes
+
+
+class Uploads:
+    """The photos dropped last."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Upload] = OrderedDict()
+
+    def add(self, content: bytes, name: str) -> Upload:
+        """Decode and embed a photo; the same one again is not embedded again."""
+        key = f"u{content_hash(content)[:16]}"
+        known = self._kept.get(key)
+        if known is not None:
+            return known
+        image = decode(content, max_pixels=MOST_PIXELS)
+        upload = Upload(key, name[:200] or "your photo", self._words.embed_image(image), small_jpeg(image, SHOWN))
+        with self._lock:
+            self._kept[key] = upload
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return upload
+
+    def get(self, key: str) -> Upload:
+        found = self._kept.get(key)
+        if found is None:
+            raise CCRError("that photo is not here any more: drop it on the page again")
+        return found

@@ -1,0 +1,257 @@
+"""Workbench: a store, the model as it is now, and everything that was done to it; what all pages are made from."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError
+from ccr.models.concept_model import ConceptModel
+from ccr.models.persist import is_model_folder
+from ccr.studio import edits
+from ccr.studio.layout import Layout
+from ccr.studio.photos import Photos
+from ccr.studio.refits import Job, Kind, Refits
+from ccr.studio.seen import PlacedPhotos, Seen
+from ccr.studio.selections import Selections
+from ccr.studio.session import Session, State, Step, with_entry
+from ccr.studio.thumbnails import Thumbnails
+from ccr.studio.uploads import Uploads
+from ccr.studio.where import Places
+from ccr.studio.words import Words
+
+#: Models whose columns are kept: the current one, those around it, and what it is compared with.
+KEPT_SEEN = 4
+#: Names of saved models.
+NAME = re.compile(r"[\w][\w .-]{0,79}")
+
+
+class ReadOnly(CCRError):
+    """The studio only shows."""
+
+
+class Workbench:
+    """One person's work on one model. Reading takes `now()` once and never mixes two models; changes take turns.
+
+    Parameters
+    ----------
+    store : the photos.
+    base : the model to begin with; None where the session in `folder` exists already.
+    folder : of the session: it is on disk after every step.
+    models : the folder in which models are saved, and others found to compare with.
+    load_encoder : gives the store's encoder.
+    read_only : refuse every change.
+    fitted_here : the base was fitted by `serving.first_model`.
+    """
+
+    def __init__(
+        self,
+        store: EmbeddingStore,
+        base: ConceptModel | None,
+        *,
+        folder: Path,
+        models: Path,
+        load_encoder: Callable[[], Any],
+        title: str = "",
+        read_only: bool = False,
+        fitted_here: bool = False,
+    ) -> None:
+        self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
+        self.photos = Photos(store)
+        self.session, self.state = Session.open(folder, base, fitted_here=fitted_here)
+        self._placed = PlacedPhotos(self.photos)
+        self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._changing, self._looking = threading.RLock(), threading.Lock()
+        self._now = self._see(self.state.model, self._version())
+        self.words = Words(load_encoder)
+        self.uploads = Uploads(self.words)
+        self.places = Places(self.photos, self.words, self.uploads)
+        self.thumbnails = Thumbnails(store, folder)
+        self.layout = Layout(self.photos, folder.parent)
+        self.selections = Selections(self.photos, None if read_only else folder / "selections")
+        self.refits = Refits(self.photos, folder / "refit")
+        self.lock: IO[bytes] | None = None  # held while this studio may write the session
+
+    def start(self) -> None:
+        """Load in the background what will be needed soon."""
+        self.words.start()
+        if not self.read_only:
+            self.refits.start()
+
+    def close(self) -> None:
+        """End what was started."""
+        self.refits.close()
+        if self.lock is not None:
+            self.lock.close()
+
+    def now(self) -> Seen:
+        """The model as it is now, on all photos."""
+        return self._now
+
+    def snapshot(self) -> tuple[Seen, State, Session]:
+        """What belongs together at one moment."""
+        with self._changing:
+            return self._now, self.state, self.session
+
+    def at(self, version: str) -> Seen:
+        """An earlier step's model, or a saved one (`saved:NAME`), on all photos."""
+        known = self._seen.get(version)
+        if known is not None:
+            return known
+        if version.startswith("saved:"):
+            return self._see(ConceptModel.load(self.saved_path(version[6:])), version)
+        return self._see(self.session.state(self.session.find(version)).model, version)
+
+    def base(self) -> Seen:
+        """The model as it was opened."""
+        return self.at(str(self.session.steps[0].id))
+
+    def edit(self, action: str, arguments: Mapping[str, Any]) -> Seen:
+        """Do one edit; it is on disk when this returns."""
+        return self._change(lambda state: edits.simple_edit(state, action, arguments))
+
+    def add(self, name: str, text: str | None = None) -> Seen:
+        """Add a concept by its words."""
+        return self._change(lambda state: edits.add_words(state, name, text or name, self.words.embed))
+
+    def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> Seen:
+        """Teach a concept by photos; `by_name` draws it toward its name."""
+        text = self.words.embed(name) if by_name else None
+        return self._change(lambda state: edits.teach(state, name, shows, lacks, self.photos, text))
+
+    def undo(self, by: int = -1) -> Seen:
+        """One step back, or forth."""
+        with self._changing:
+            self._check_free()
+            self.session.move(by)
+            self.state = self.session.state()
+            self._now = self._see(self.state.model, self._version())
+            return self._now
+
+    def refit(self, kind: Kind, settings: dict[str, Any]) -> Job:
+        """Begin a refit in the background: of the head alone, or from the concepts' texts on."""
+        with self._changing:
+            self._check_free()
+            if kind == "full":
+                self.state = self._whole_list(self.state)
+            model = self.session.folder / "steps" / f"{self.session.current.id:05d}" / "model"
+            return self.refits.submit(kind, self.state, model, settings, self._adopt)
+
+    def save(self, name: str) -> Path:
+        """Save the model as it is now under a new name."""
+        self.check_writable()
+        path = self.saved_path(name)
+        if path.exists():
+            raise CCRError(f"{path} exists already: choose another name")
+        self.now().model.save(path)
+        return path
+
+    def saved(self) -> list[str]:
+        """Names of the models that lie where models are saved."""
+        try:
+            folders = sorted(path for path in self.models.iterdir() if path.is_dir())
+        except OSError:
+            return []
+        return [path.name for path in folders if NAME.fullmatch(path.name) and is_model_folder(path)]
+
+    def saved_path(self, name: str) -> Path:
+        """Where a model of this name lies; names that could lead elsewhere are refused."""
+        if not NAME.fullmatch(name) or name.endswith("."):
+            raise CCRError(f"a model's name has letters, digits, spaces, dots and dashes, at most 80, got {name!r}")
+        return self.models / name
+
+    def look_at_test(self, what: str) -> int:
+        """Count a look at the test photos."""
+        if self.read_only:
+            return self.session.looks
+        with self._changing:
+            return self.session.look_at_test(what)
+
+    def check_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnly("this studio was started with --read-only: it shows and changes nothing")
+
+    def _check_free(self) -> None:
+        self.check_writable()
+        if self.refits.running:
+            raise CCRError("a refit is running: wait for it, or stop it first")
+
+    def _change(self, change: Callable[[State], edits.Edited]) -> Seen:
+        with self._changing:
+            self._check_free()
+            state, entry = change(self.state)
+            return self._take(state, entry)
+
+    def _take(self, state: State, entry: Mapping[str, Any]) -> Seen:
+        """Make a state the current one: seen first, so that one that cannot be used is no step; then on disk."""
+        version = str(self.session.next)
+        seen = self._see(state.model, version, like=self._now)
+        try:
+            self.session.add(state, edits.plain_entry(entry))
+        except BaseException:
+            self._seen.pop(version, None)  # the number will be another step's
+            raise
+        self.state, self._now = state, seen
+        return seen
+
+    def _adopt(self, job: Job, model: ConceptModel) -> str:
+        """Make a refit's model the current one."""
+        with self._changing:
+            if job.state != "running":
+                raise CCRError("it was stopped")
+            if job.kind == "full":
+                kept = {key: value for key, value in job.settings.items() if value is not None}
+                entry: dict[str, Any] = {"action": "fit", "images": len(self.photos.training), **kept}
+                model = with_entry(model, self.state.model, entry)
+            else:
+                entry = dict(model.provenance.edits[-1])
+            return self._take(replace(self.state, model=model), entry).version
+
+    def _whole_list(self, state: State) -> State:
+        """With the concepts that the model left out when it was fitted, if the encoder can embed them again."""
+        left = [name for name in state.model.provenance.left_out if name not in {*state.texts.names, *state.removed}]
+        if not left or self.words.status not in ("loading", "ready"):
+            return state
+        rows = np.stack([self.words.embed(name) for name in left])
+        texts = type(state.texts)([*state.texts.names, *left], np.concatenate([state.texts.embeddings, rows]))
+        return replace(state, texts=texts)
+
+    def _see(self, model: ConceptModel, version: str, *, like: Seen | None = None) -> Seen:
+        known = self._seen.get(version)
+        if known is not None:
+            return known
+        seen = Seen(model, version, self._placed, like=like)
+        with self._looking:
+            self._seen[version] = seen
+            while len(self._seen) > KEPT_SEEN:
+                self._seen.popitem(last=False)
+        return seen
+
+    def _version(self) -> str:
+        return str(self.session.current.id)
+
+
+def step_words(step: Step) -> str:
+    """A step in a few words, for a menu."""
+    edit = step.edit
+    named = edit.get("concept") or edit.get("name") or edit.get("first") or ""
+    words = {
+        "open": "as it was opened",
+        "fit": f"refitted on {edit.get('images')} photos",
+        "refit": f"head refitted on {edit.get('images')} photos",
+        "rename": f"{named} renamed {edit.get('to')}",
+        "scale": f"{named} scaled by {edit.get('factor')}",
+        "teach": f"{named} taught by {edit.get('shows')} + {edit.get('lacks')} photos",
+        "merge": f"{named} and {edit.get('second')} merged",
+        "set_weight": f"{named} weighs {edit.get('value')} for {edit.get('class')}",
+        "zero_weight": f"{named} weighs nothing for {edit.get('class')}",
+    }
+    return words.get(str(edit["action"]), f"{named}: {edit['action']}")

@@ -1,0 +1,126 @@
+"""The process that refits: it reads jobs as lines of JSON and answers with lines of JSON.
+
+A process of its own, so that pages stay quick while it works, it can be stopped at once, and it ends with the studio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ccr.core import kernels
+from ccr.core.coding import HardThreshold, ThresholdRule
+from ccr.core.metrics import finite
+from ccr.core.refine import Epoch
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError, CCRWarning
+from ccr.models.classifier import ConceptClassifier
+from ccr.models.concept_model import ConceptModel
+from ccr.models.edit import EditSession
+from ccr.models.model_format import stored_concepts
+from ccr.reading import map_array, read_object
+
+#: Up to this many bytes of training images are held in memory.
+IN_MEMORY = 2 << 30
+
+
+def main() -> None:
+    """Work until whoever asks is gone."""
+    warnings.simplefilter("ignore", CCRWarning)
+    out, sys.stdout = sys.stdout, sys.stderr  # nothing but answers goes to the one who asked
+    jobs: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(jobs,), daemon=True).start()
+    kernels.warm_up(lambda line: None, elsewhere=True)
+    _say(out, {"ready": True})
+    while True:
+        job = json.loads(jobs.get())
+        try:
+            _work(job, out)
+            _say(out, {"job": job["id"], "done": True})
+        except CCRError as error:
+            _say(out, {"job": job["id"], "error": str(error)})
+        except Exception as error:
+            _say(out, {"job": job["id"], "error": f"the refit failed ({type(error).__name__}: {error})"})
+
+
+def _read(jobs: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        jobs.put(line)
+    os._exit(0)  # the studio is gone: nobody wants the result
+
+
+def _say(out: TextIO, message: dict[str, Any]) -> None:
+    out.write(json.dumps(message) + "\n")
+    out.flush()
+
+
+def _work(job: dict[str, Any], out: TextIO) -> None:
+    model, folder = ConceptModel.load(job["model"]), Path(job["folder"])
+    parts = {name: _part(job["store"], folder / f"{name}.npy") for name in ("train", "validation")}
+
+    def tell(epoch: Epoch, epochs: int) -> None:
+        values = {key: finite(value) for key, value in asdict(epoch).items()}
+        _say(out, {"job": job["id"], "epoch": values, "of": epochs})
+
+    fitted = _fit(model, job, folder, parts, tell) if job["kind"] == "full" else _head(model, parts["train"])
+    fitted.save(folder / "model")
+
+
+def _part(store: str, rows: Path) -> tuple[Any, np.ndarray]:
+    """Embeddings and labels of the rows that a file names."""
+    numbers = np.array(map_array(rows, "be numbers of rows", "refit again"))
+    chosen = EmbeddingStore.open(store).select(rows=numbers)
+    small = chosen.shape[0] * chosen.shape[1] * 4 <= IN_MEMORY
+    return (np.asarray(chosen, np.float32) if small else chosen), chosen.y
+
+
+def _head(model: ConceptModel, train: tuple[Any, np.ndarray]) -> ConceptModel:
+    return EditSession(model).refit(*train).model()
+
+
+def _fit(
+    model: ConceptModel, job: dict[str, Any], folder: Path, parts: dict[str, tuple[Any, np.ndarray]], tell: Any
+) -> ConceptModel:
+    notes = read_object(folder / "list.json", "be a list of concepts", "refit again")
+    texts = stored_concepts(notes["names"], np.array(map_array(folder / "list.npy", "be embeddings", "refit again")))
+    settings = {**model.provenance.settings, **_asked(model, job["settings"])}
+    estimator = ConceptClassifier(texts, **settings)
+    validation = parts["validation"] if len(parts["validation"][1]) else None
+    fitted = estimator.fit(*parts["train"], validation=validation, callback=tell).model_
+    made, pinned = model.provenance, [name for name in notes["pinned"] if name in fitted.names]
+    origin = replace(fitted.provenance, encoder=made.encoder, encoder_fingerprint=made.encoder_fingerprint)
+    fitted = replace(fitted, provenance=origin)
+    if not pinned:
+        return fitted
+    session = EditSession(fitted)
+    for name in pinned:
+        session.pin(name)
+    refitted = session.refit(*parts["train"]).model()
+    return replace(refitted, provenance=replace(refitted.provenance, edits=()))
+
+
+def _asked(model: ConceptModel, wishes: dict[str, Any]) -> dict[str, Any]:
+    """Settings that were asked for, as the classifier takes them."""
+    settings: dict[str, Any] = {name: wishes[name] for name in ("weights_per_class", "random_state") if name in wishes}
+    if wishes.get("weights_per_class") == "all":
+        settings["weights_per_class"] = None
+    if "fidelity" in wishes:
+        settings |= {"fidelity": wishes["fidelity"], "radius": None, "center": "data"}
+    if "length" in wishes:
+        rule = model.rule
+        sign: Any = "both" if isinstance(rule, ThresholdRule) and not rule.positive else "positive"
+        settings["coder"] = HardThreshold(length=wishes["length"], sign=sign)
+    return settings
+
+
+if __name__ == "__main__":
+    main()

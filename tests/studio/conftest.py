@@ -1,0 +1,45 @@
+"""A store and a model for all tests of the studio, and a client on a fresh session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from ccr.data.store import EmbeddingStore
+from ccr.models.concept_model import ConceptModel
+from ccr.serve.guards import access_for
+from ccr.studio.app import NOBODY, POLICY, studio_app
+from ccr.studio.workbench import Workbench
+from tests.studio.helpers import fit_model, make_bench, make_store
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> EmbeddingStore:
+    return make_store(tmp_path_factory.mktemp("studio"))
+
+
+@pytest.fixture(scope="session")
+def model(store: EmbeddingStore) -> ConceptModel:
+    return fit_model(store)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thumbnails go to a folder of the tests."""
+    monkeypatch.setenv("CCR_CACHE", str(tmp_path_factory.getbasetemp() / "studio-cache"))
+
+
+@pytest.fixture
+def bench(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> Iterator[Workbench]:
+    bench = make_bench(store, model, tmp_path)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def client(bench: Workbench) -> TestClient:
+    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)

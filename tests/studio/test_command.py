@@ -1,0 +1,120 @@
+"""`ccr studio` from the command line, and in a notebook: it starts, answers, goes on where it was, and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from ccr import studio
+from ccr.cli import app
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError
+from ccr.models.concept_model import ConceptModel
+from ccr.studio.serving import own_session, sessions_of
+from tests.studio.helpers import CONCEPTS
+
+
+def start(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    command = [sys.executable, "-m", "ccr.start", "studio", *arguments, "--no-browser", "--json", "--port", "0"]
+    if not (Path(sys.executable).parent / "ccr").exists():
+        pytest.skip("the command ccr is not installed")
+    command[:3] = [str(Path(sys.executable).parent / "ccr")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())
+
+
+def ask(url: str, path: str = "", **headers: str) -> Any:
+    request = urllib.request.Request(url + path, headers=headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read()
+
+
+def test_the_command_serves_and_ctrl_c_ends_all_that_it_started(
+    store: EmbeddingStore, model: ConceptModel, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "model")
+    process, said = start(str(store.path), str(tmp_path / "model"), "--session", str(tmp_path / "sessions"))
+    assert b"ccr studio" in ask(said["url"])
+    state = json.loads(ask(said["url"], "api/state"))
+    assert state["photos"] == len(store)
+    assert "test:pixels" in state["encoder"] or state["encoder"] == "loading"  # no such encoder: the rest works
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children, "the process that refits is not there"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    for _ in range(50):
+        if not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("a process is left behind")
+    assert (Path(said["session"]) / "session.json").is_file()
+
+
+def test_beyond_this_machine_a_token_is_demanded(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    arguments = [str(store.path), str(tmp_path / "model"), "--session", str(tmp_path / "s"), "--host", "0.0.0.0"]
+    refused = CliRunner().invoke(app, ["studio", *arguments, "--no-browser"])
+    assert isinstance(refused.exception, CCRError)
+    assert "token" in str(refused.exception)
+    process, said = start(*arguments, "--read-only", CCR_TOKEN="a-long-enough-token")
+    base = said["url"].partition("?")[0]
+    try:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(base, "api/state")
+        assert json.loads(ask(base, "api/state", Authorization="Bearer a-long-enough-token"))["read_only"]
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_model_and_concepts_are_not_given_both(store: EmbeddingStore, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["studio", str(store.path), "model", "--concepts", "list.txt"])
+    assert done.exit_code == 2
+    assert "not both" in done.output
+
+
+def test_a_notebook_shows_a_frame_and_keeps_the_model(
+    store: EmbeddingStore, model: ConceptModel, tmp_path: Path
+) -> None:
+    running = studio.show(model, store, session=tmp_path / "sessions")
+    for _ in range(100):
+        try:
+            page = ask(running.url)
+            break
+        except OSError:
+            time.sleep(0.05)
+    assert b"ccr studio" in page
+    assert f'<iframe src="{running.url}"' in running._repr_html_()
+    request = urllib.request.Request(
+        running.url + "api/edits",
+        data=json.dumps({"action": "suppress", "concept": model.names[0]}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(request, timeout=60).read()
+    assert model.names[0] not in running.model().names
+    running.close()
+    with pytest.raises(CCRError, match="whole store"):
+        studio.show(model, store.select("val"))
+    again = studio.show(model, store, session=tmp_path / "sessions")
+    assert model.names[0] not in again.model().names  # where it was left
+    again.close()
+
+
+def test_sessions_lie_beside_the_store_and_lists_have_their_own(store: EmbeddingStore) -> None:
+    beside = sessions_of(store)
+    assert beside == store.path.resolve().with_name("store-studio")
+    assert own_session(store, "a") != own_session(store, "\n".join(CONCEPTS))

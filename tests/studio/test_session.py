@@ -1,0 +1,198 @@
+"""The session: every step on disk, undone and done again, and never half a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ccr.core.concepts import Concepts
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError, FormatError, WriteError
+from ccr.models.concept_model import ConceptModel
+from ccr.models.edit import EditSession
+from ccr.studio import session as sessions
+from ccr.studio.photos import Photos
+from ccr.studio.session import MOST_STEPS, Session, State
+from ccr.studio.workbench import Workbench
+from tests.data.helpers import PixelEncoder
+from tests.studio.helpers import finish, make_bench
+
+
+def same(one: ConceptModel, other: ConceptModel) -> bool:
+    pairs = [(one.concepts.embeddings, other.concepts.embeddings), (one.head.coef, other.head.coef)]
+    return one.names == other.names and all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_edits_are_those_of_the_library(bench: Workbench, model: ConceptModel) -> None:
+    first, second, third = model.names[:3]
+    theirs = (
+        EditSession(model).scale(first, 0.5).rename(second, "other").pin(third).zero_weight(first, model.classes[0])
+    )
+    bench.edit("scale", {"concept": first, "factor": 0.5})
+    bench.edit("rename", {"concept": second, "to": "other"})
+    bench.edit("pin", {"concept": third})
+    seen = bench.edit("zero_weight", {"concept": first, "name": str(model.classes[0])})
+    assert same(seen.model, theirs.model())
+    assert [dict(entry) for entry in seen.model.provenance.edits] == [edit.to_dict() for edit in theirs.log]
+    assert seen.version == "4"
+
+
+def test_a_session_goes_on_where_it_was_left(bench: Workbench, store: EmbeddingStore, tmp_path: Path) -> None:
+    bench.edit("suppress", {"concept": bench.now().model.names[0]})
+    bench.edit("scale", {"concept": bench.now().model.names[1], "factor": 2.0})
+    bench.undo()
+    kept, texts = bench.now().model, bench.state.texts.names
+    bench.lock.close()  # as if the process were gone
+    again = make_bench(store, None, tmp_path)
+    assert same(again.now().model, kept)
+    assert again.state.texts.names == texts
+    assert again.session.can_redo
+    assert again.now().version == "1"
+    assert again.undo(1).version == "2"
+    again.close()
+
+
+def test_undo_is_exact_and_a_new_edit_drops_what_was_undone(bench: Workbench, model: ConceptModel) -> None:
+    bench.edit("suppress", {"concept": model.names[0]})
+    assert same(bench.undo().model, model)
+    with pytest.raises(CCRError, match="nothing to undo"):
+        bench.undo()
+    bench.edit("pin", {"concept": model.names[1]})
+    assert bench.now().version == "2"  # never a number again
+    assert not bench.session.can_redo
+    assert sorted(path.name for path in (bench.folder / "steps").iterdir()) == ["00000", "00002"]
+
+
+def test_a_step_that_cannot_be_written_is_none(
+    bench: Workbench, model: ConceptModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise WriteError(28, "the disk is full")
+
+    monkeypatch.setattr(sessions, "write_json", full)
+    with pytest.raises(WriteError):
+        bench.edit("suppress", {"concept": model.names[0]})
+    monkeypatch.undo()
+    assert same(bench.now().model, model)
+    assert bench.now().version == "0"
+    assert len(bench.session.steps) == 1
+    seen = bench.edit("suppress", {"concept": model.names[1]})
+    assert model.names[1] not in seen.model.names
+    assert model.names[0] in seen.model.names
+
+
+def test_old_steps_are_dropped_and_the_first_is_kept(model: ConceptModel, tmp_path: Path) -> None:
+    session, state = Session.open(tmp_path / "session", model)
+    for number in range(MOST_STEPS + 3):
+        session.add(state, {"action": "pin", "concept": str(number)})
+    assert len(session.steps) == MOST_STEPS
+    assert session.steps[0].edit["action"] == "open"
+    assert len(list((tmp_path / "session" / "steps").iterdir())) == MOST_STEPS
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"format": "ccr-studio-session", "format_version": 2}'],
+)
+def test_a_damaged_session_is_refused_in_words(bench: Workbench, content: str) -> None:
+    path = bench.folder / "session.json"
+    good = json.loads(path.read_text())
+    path.write_text(content)
+    with pytest.raises(FormatError, match="session"):
+        Session.open(bench.folder, None)
+    for change in ({"position": 9}, {"next": 0}, {"steps": [{"id": "x"}]}, {"looked": 3}):
+        path.write_text(json.dumps({**good, **change}))
+        with pytest.raises(FormatError, match="session"):
+            Session.open(bench.folder, None)
+
+
+def test_two_studios_do_not_write_one_session(bench: Workbench, store: EmbeddingStore, tmp_path: Path) -> None:
+    with pytest.raises(CCRError, match="another studio"):
+        make_bench(store, None, tmp_path)
+    watching = make_bench(store, None, tmp_path, read_only=True)
+    with pytest.raises(CCRError, match="read-only"):
+        watching.edit("suppress", {"concept": watching.now().model.names[0]})
+    watching.close()
+
+
+def test_a_taught_concept_is_the_librarys(bench: Workbench, store: EmbeddingStore) -> None:
+    name, shows, lacks = "word 3", [0, 1, 2], [20, 21, 40]
+    photos = Photos(store)
+    among = bench.state.texts.subset([row for row, known in enumerate(bench.state.texts.names) if known != name])
+    learned = Concepts.from_examples(
+        name,
+        shows=store[shows],
+        lacks=store[lacks],
+        text=PixelEncoder().embed_texts([name])[0],
+        mean=photos.moments.mean,
+        covariance=photos.moments.covariance,
+        among=among,
+    )
+    seen = bench.teach(name, shows, lacks, by_name=True)
+    texts = seen.model.provenance.texts
+    np.testing.assert_allclose(texts.embeddings[texts.index(name)], learned.embeddings[0], atol=1e-5)
+    assert bench.session.current.edit["action"] == "teach"
+    with pytest.raises(CCRError, match="both show"):
+        bench.teach(name, [0, 1], [1, 2], by_name=False)
+    with pytest.raises(CCRError, match="at least 2"):
+        bench.teach(name, [0], [1, 2], by_name=False)
+
+
+def test_teaching_keeps_the_weights_of_a_known_concept(bench: Workbench, model: ConceptModel) -> None:
+    name = model.names[int(np.abs(model.head.coef).max(axis=0).argmax())]
+    before = model.head.coef[:, model.row(name)]
+    taught = bench.teach(name, [0, 1, 2], [30, 31], by_name=False).model
+    np.testing.assert_allclose(taught.head.coef[:, taught.row(name)], before, rtol=1e-6)
+    assert len(taught.names) == len(model.names)
+
+
+def test_a_refit_starts_from_the_whole_list_and_keeps_what_was_decided(bench: Workbench, model: ConceptModel) -> None:
+    pinned, gone = model.names[0], model.names[1]
+    bench.edit("pin", {"concept": pinned})
+    bench.edit("suppress", {"concept": gone})
+    bench.add("a new word")
+    job = bench.refit("full", {"fidelity": 0.8, "length": 5.0, "weights_per_class": "all"})
+    with pytest.raises(CCRError, match="a refit is running"):
+        bench.edit("pin", {"concept": pinned})
+    finish(bench)
+    assert job.state == "done", job.message
+    fitted, names = bench.now().model, set(bench.state.texts.names)
+    assert {"a new word", *model.provenance.left_out} <= names
+    assert gone not in names
+    assert fitted.provenance.settings["fidelity"] == 0.8
+    row = fitted.row(pinned)
+    assert np.array_equal(fitted.concepts.embeddings[row], fitted.initial.embeddings[row])
+    assert [entry["action"] for entry in fitted.provenance.edits] == ["pin", "suppress", "add", "fit"]
+    assert len(job.curve) == job.epochs > 0
+    assert fitted.provenance.encoder_fingerprint == model.provenance.encoder_fingerprint
+    assert bench.now().version == job.version == "4"
+    # Weights that were set before a fit are learned anew by it, so a refit of the head after it has none to hold.
+    bench.edit("set_weight", {"concept": pinned, "name": str(model.classes[0]), "value": 3.0})
+    bench.refit("head", {})
+    finish(bench)
+    head = bench.now().model
+    assert head.head.coef[0, head.row(pinned)] == pytest.approx(3.0)
+
+
+def test_a_refit_that_is_stopped_changes_nothing(bench: Workbench, model: ConceptModel) -> None:
+    job = bench.refit("full", {})
+    bench.refits.cancel()
+    assert job.state == "cancelled"
+    assert same(bench.now().model, model)
+    with pytest.raises(CCRError, match="no refit"):
+        bench.refits.cancel()
+    bench.refit("head", {})
+    finish(bench)
+    assert bench.refits.job is not None
+    assert bench.refits.job.state == "done", bench.refits.job.message
+
+
+def test_a_model_without_texts_is_refused(model: ConceptModel) -> None:
+    from dataclasses import replace
+
+    bare = replace(model, provenance=replace(model.provenance, texts=None))
+    with pytest.raises(CCRError, match="text embeddings"):
+        State.of(bare)
