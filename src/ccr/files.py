@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import errno
 import glob
+import io
 import json
 import os
 import secrets
 import shutil
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ccr.errors import CCRError, WriteError
+from ccr.places import Place, as_place
 
 ASIDE = ".ccr-aside-"  # begins the names of files and folders being written, or left by a process that was killed
 OLD = ".ccr-old-"  # begins the names of folders that are being replaced in two steps
@@ -33,15 +36,26 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     Parameters
     ----------
     path : str or path-like
-        The file to write.
+        The file to write, or the URL of an object.
     data : bytes
         Its whole content.
     """
-    target = Path(path)
+    write_stream(path, lambda stream: stream.write(data))
+
+
+def write_stream(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
+    """Make `path` a file of what `write` writes into the stream that it is called with, which need not be in memory at
+    once, unless `path` is a URL; otherwise as `write_bytes`."""
+    target = as_place(path)
+    if isinstance(target, Place):
+        whole = io.BytesIO()
+        write(whole)
+        target.write_bytes(whole.getvalue())
+        return
     with _aside(target) as aside:
         with aside.open("xb") as stream:  # x: made anew, so that no link lying there is followed
             _copy_mode(target, aside)
-            stream.write(data)
+            write(stream)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(aside, target)
@@ -74,7 +88,10 @@ def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) 
     write : callable
         Called once with a new, empty folder beside `path`, into which it writes.
     """
-    target = Path(path)
+    target = as_place(path)
+    if isinstance(target, Place):
+        _put_folder(target, write)
+        return
     if target.exists() and not target.is_dir():
         raise CCRError(f"{target} must be a folder to be replaced by one, but it is a file: choose another name")
     recover_folder(target)
@@ -94,7 +111,9 @@ def recover_folder(path: str | os.PathLike[str]) -> None:
 
     A process that still lives needs a moment between the two, for which this waits up to a second.
     """
-    target = Path(path)
+    target = as_place(path)
+    if isinstance(target, Place):
+        return
     for _ in range(100):
         replaced = [] if target.exists() else sorted(target.parent.glob(f"{OLD}*-{glob.escape(target.name)}"))
         if not replaced:
@@ -106,7 +125,10 @@ def recover_folder(path: str | os.PathLike[str]) -> None:
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """A WriteError now if `path`, a file or a folder, could not be written later; nothing stays behind."""
-    target = Path(path)
+    target = as_place(path)
+    if isinstance(target, Place):
+        target.check_writable()
+        return
     with _named(target):
         existing = next(place for place in (target, *target.absolute().parents) if os.path.lexists(place))
         if existing != target and not existing.is_dir():
@@ -123,6 +145,37 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
     """Remove what killed processes left half-written in `folder`, where no other process may be writing."""
     for leftover in Path(folder).glob(f"{ASIDE}*"):
         _remove(leftover)
+
+
+def _put_folder(target: Place, write: Callable[[Path], None]) -> None:
+    """What `write` writes, as objects below a URL. Each is there whole or not at all; JSON comes last, because what
+    describes the others must not be there before them."""
+    with tempfile.TemporaryDirectory(prefix="ccr-put-") as name:
+        write(Path(name))
+        files = sorted(
+            (path for path in Path(name).rglob("*") if path.is_file()), key=lambda path: path.suffix == ".json"
+        )
+        for path in files:
+            (target / path.relative_to(name).as_posix()).write_bytes(path.read_bytes())
+
+
+@contextmanager
+def locked(folder: str | os.PathLike[str], busy: str) -> Iterator[None]:
+    """One process at a time in `folder`; another one gets an error that says `busy`. The lock goes with the process,
+    however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    # Neither emptied nor followed: whoever made the folder may have made it a link to something of worth.
+    handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(handle) as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CCRError(busy) from error
+        yield
 
 
 @contextmanager

@@ -15,9 +15,11 @@ from ccr.texts import visible
 if TYPE_CHECKING:
     import numpy as np
 
+    from ccr.places import AnyPath
+
 
 @contextmanager
-def understood(path: str | os.PathLike[str], must: str, remedy: str) -> Iterator[None]:
+def understood(path: str | os.PathLike[str] | AnyPath, must: str, remedy: str) -> Iterator[None]:
     """Around the parsing of a file: whatever it raises becomes `path` must ..., the reason, the remedy.
 
     A parser that is fed damaged or hostile bytes may raise anything. Errors in words stay.
@@ -31,7 +33,7 @@ def understood(path: str | os.PathLike[str], must: str, remedy: str) -> Iterator
         raise FormatError(f"{path} must {must} ({visible(reason)}): {remedy}") from error
 
 
-def read_object(path: Path, must: str, remedy: str) -> dict[str, Any]:
+def read_object(path: AnyPath, must: str, remedy: str) -> dict[str, Any]:
     """The JSON object in a file."""
     with understood(path, must, remedy):
         content = json.loads(path.read_bytes(), parse_constant=_refuse_constant)

@@ -52,3 +52,26 @@ def test_a_local_checkpoint_embeds(checkpoint):
 def test_wrong_pairs_are_refused(target, message):
     with pytest.raises(CCRError, match=message):
         load_encoder(f"open_clip:{target}", device="cpu")
+
+
+def test_patches_add_up_to_the_embedding(tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    model = open_clip.create_model("ViT-B-32", pretrained=None)
+    for weights in model.visual.parameters():
+        torch.nn.init.normal_(weights, std=0.05)  # biases too, which start at zero
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    encoder = load_encoder(f"open_clip:ViT-B-32/{tmp_path / 'model.safetensors'}", device="cpu")
+    assert encoder.why_no_patches() is None
+    patches = encoder.patch_terms(picture(1, (250, 230)))
+    assert patches.terms.shape[:2] == (7, 7)
+    norm = np.linalg.norm(patches.embedding)
+    assert np.linalg.norm(patches.rest["rounding"]) < 1e-5 * norm
+    assert np.allclose(patches.embedding / norm, encoder.embed_images([picture(1, (250, 230))])[0], atol=1e-5)
+
+
+def test_a_model_without_a_class_token_says_why_not(checkpoint):
+    encoder = load_encoder(f"open_clip:{MODEL}/{checkpoint}", device="cpu")
+    assert "no plain vision transformer" in encoder.why_no_patches()

@@ -3,7 +3,8 @@
 from ccr.data.datasets.arrow import open_demo
 from ccr.data.datasets.base import Dataset, Sample
 from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, content_hash, decode
-from ccr.data.datasets.open import load_image, locate, open_dataset
+from ccr.data.datasets.open import load_image, locate, open_dataset, open_samples
+from ccr.data.datasets.photos import open_photos
 from ccr.data.datasets.published import PUBLISHED, PUBLISHED_SIZES, open_published
 from ccr.data.datasets.splits import split_dataset
 
@@ -21,6 +22,8 @@ __all__ = [
     "locate",
     "open_dataset",
     "open_demo",
+    "open_photos",
     "open_published",
+    "open_samples",
     "split_dataset",
 ]

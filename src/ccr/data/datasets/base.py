@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
+import pyarrow as pa
 from PIL import Image
 
 from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, decode
 from ccr.data.datasets.sources import Source
 from ccr.errors import FormatError
+from ccr.places import AnyPath
 from ccr.texts import check_name
 
 _SPLIT_NAMES = {
@@ -52,6 +55,98 @@ class Sample:
         return decode(self.source.read(max_bytes), max_pixels=max_pixels)
 
 
+class SampleTable(Sequence[Sample]):
+    """Samples as columns, about sixty bytes for each: what tens of millions of them still fit into memory as.
+
+    Parameters
+    ----------
+    files : the shards.
+    make : the source of an image from its shard and two numbers.
+    keys : arrow array of texts (m,).
+    where : (m, 3) int64: the shard's number and the two numbers.
+    labels, splits : coded columns, None where a sample has none.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[AnyPath],
+        make: Callable[[AnyPath, int, int], Source],
+        keys: pa.Array,
+        where: np.ndarray,
+        labels: Coded,
+        splits: Coded,
+    ) -> None:
+        self.files, self.make, self.keys, self.where = tuple(files), make, keys, where
+        self.labels, self.splits = labels, splits
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> SampleTable: ...
+    def __getitem__(self, index: int | slice) -> Sample | SampleTable:
+        if isinstance(index, slice):
+            return self.take(np.arange(*index.indices(len(self))))
+        file, first, second = (int(number) for number in self.where[index])
+        key = self.keys[index if index >= 0 else index + len(self)].as_py()
+        return Sample(key, self.make(self.files[file], first, second), self.labels[index], self.splits[index])
+
+    def take(self, rows: np.ndarray) -> SampleTable:
+        """These samples, in this order."""
+        keys = self.keys.take(pa.array(rows, pa.int64()))
+        return SampleTable(
+            self.files, self.make, keys, self.where[rows], self.labels.take(rows), self.splits.take(rows)
+        )
+
+    def with_splits(self, names: Sequence[str]) -> SampleTable:
+        """The same samples, each in the split named."""
+        return SampleTable(self.files, self.make, self.keys, self.where, self.labels, Coded.of(names))
+
+    def of_split(self, split: str) -> SampleTable:
+        """Those of one split."""
+        return self.take(np.flatnonzero(self.splits.codes == self.splits.code(split)))
+
+    def label_names(self) -> list[str]:
+        """The labels that some sample has, sorted."""
+        return sorted(self.labels.counts())
+
+    def split_counts(self) -> dict[str, int]:
+        """How many samples each split has."""
+        return dict(sorted(self.splits.counts().items()))
+
+
+class Coded:
+    """A column of few different texts: `codes` (m,) are numbers of `names`, -1 is None."""
+
+    def __init__(self, names: Sequence[str], codes: np.ndarray) -> None:
+        self.names, self.codes = tuple(names), codes
+
+    @classmethod
+    def of(cls, values: Sequence[str | None]) -> Coded:
+        """The column of these texts."""
+        names = {name: code for code, name in enumerate(sorted({value for value in values if value is not None}))}
+        codes = np.fromiter((-1 if value is None else names[value] for value in values), np.int32, len(values))
+        return cls(list(names), codes)
+
+    def __getitem__(self, row: int) -> str | None:
+        code = int(self.codes[row])
+        return None if code < 0 else self.names[code]
+
+    def take(self, rows: np.ndarray) -> Coded:
+        return Coded(self.names, self.codes[rows])
+
+    def code(self, name: str) -> int:
+        """The number of a name; -2, which no row has, if it is not there."""
+        return self.names.index(name) if name in self.names else -2
+
+    def counts(self) -> dict[str, int]:
+        """How many rows have each name that any has."""
+        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
+        return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Samples in a fixed order.
@@ -60,14 +155,14 @@ class Dataset:
     ----------
     origin : mapping
         The kind and path of the data set, from which `locate` finds its images again; JSON can hold it.
-    samples : tuple of Sample
-        The images.
+    samples : sequence of Sample
+        The images; of many shards a `SampleTable`, which makes samples as they are asked for.
     classes : tuple of str
         The names of the classes, in the data set's order.
     """
 
     origin: Mapping[str, Any]
-    samples: tuple[Sample, ...]
+    samples: Sequence[Sample]
     classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -79,22 +174,31 @@ class Dataset:
     @property
     def splits(self) -> dict[str, int]:
         """How many samples each split has."""
+        if isinstance(self.samples, SampleTable):
+            return self.samples.split_counts()
         return dict(sorted(Counter(sample.split for sample in self.samples if sample.split).items()))
 
     def select(self, split: str) -> Dataset:
         """The samples of one split, in the same order."""
-        chosen = tuple(sample for sample in self.samples if sample.split == split)
-        if not chosen:
+        chosen: Sequence[Sample]
+        if isinstance(self.samples, SampleTable):
+            chosen = self.samples.of_split(split)
+        else:
+            chosen = tuple(sample for sample in self.samples if sample.split == split)
+        if not len(chosen):
             raise FormatError(f"the data set has no split {split!r}; it has {', '.join(self.splits) or 'none'}")
         return replace(self, samples=chosen)
 
 
 def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: Iterable[str] | None = None) -> Dataset:
     """A checked data set; classes are the sorted labels unless their order is known."""
-    listed = tuple(samples)
-    if not listed:
+    listed: Sequence[Sample] = samples if isinstance(samples, SampleTable) else tuple(samples)
+    if not len(listed):
         raise FormatError(f"there are no images in {origin.get('path')}: give a folder, manifest or arrays with some")
-    names = sorted({sample.label for sample in listed if sample.label is not None})
+    if isinstance(listed, SampleTable):
+        names = listed.label_names()
+    else:
+        names = sorted({sample.label for sample in listed if sample.label is not None})
     known = tuple(names if classes is None else classes)
     for name in {*names, *known}:
         check_name(name, "a class's name")

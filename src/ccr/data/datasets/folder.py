@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from ccr.data.datasets.base import Dataset, Sample, make_dataset, split_name
-from ccr.data.datasets.sources import FileImage
+from ccr.data.datasets.sources import FileImage, ObjectImage, Source
 from ccr.errors import FormatError
+from ccr.places import Place
 
 # fmt: off
 IMAGE_SUFFIXES = frozenset([
@@ -25,11 +26,30 @@ def open_folder(path: Path) -> Dataset:
     the next one is the class.
     """
     root = path.resolve()
-    keys = sorted(_image_keys(root))
+    return _dataset({key: FileImage(root / key) for key in sorted(_image_keys(root))}, str(root))
+
+
+def open_remote_folder(place: Place) -> Dataset:
+    """The images below a URL, as `open_folder`."""
+    sources = {
+        entry.name: ObjectImage(place / entry.name, entry.size)
+        for entry in place.list()
+        if _is_image(entry.name) and not any(part.startswith(".") for part in entry.name.split("/"))
+    }
+    return _dataset(sources, str(place))
+
+
+def _dataset(sources: Mapping[str, Source], path: str) -> Dataset:
+    keys = list(sources)
     tops = {PurePosixPath(key).parts[0] for key in keys if "/" in key}
     has_splits = bool(tops) and all(split_name(top) for top in tops)
-    samples = (_sample(root, key, has_splits) for key in keys)
-    return make_dataset({"kind": "folder", "path": str(root)}, samples)
+    samples = (_sample(key, source, has_splits) for key, source in sources.items())
+    return make_dataset({"kind": "folder", "path": path}, samples)
+
+
+def has_images(root: Path) -> bool:
+    """Is there any image file in the folder or below?"""
+    return next(_image_keys(root), None) is not None
 
 
 def locate_in_folder(root: Path, key: str) -> FileImage:
@@ -48,16 +68,27 @@ def inside(root: Path, name: str) -> Path:
     return Path(path)
 
 
+def below(root: Place, name: str) -> Place:
+    """`root / name` for a relative name that stays below `root`."""
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise FormatError(f"{name!r} lies outside {root}")
+    return root / name
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+
+
 def _image_keys(root: Path) -> Iterator[str]:
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         parent = Path(folder).relative_to(root)
         for name in files:
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+            if not name.startswith(".") and _is_image(name):
                 yield (parent / name).as_posix()
 
 
-def _sample(root: Path, key: str, has_splits: bool) -> Sample:
+def _sample(key: str, source: Source, has_splits: bool) -> Sample:
     folders = list(PurePosixPath(key).parts[:-1])
     split = split_name(folders.pop(0)) if has_splits and folders else None
-    return Sample(key, FileImage(root / key), folders[0] if folders else None, split)
+    return Sample(key, source, folders[0] if folders else None, split)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+import io
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-import pyarrow.parquet as pq
+from typing import IO, Any
 
 from ccr.data.datasets.base import Dataset, Sample, make_dataset, split_name
-from ccr.data.datasets.folder import inside
-from ccr.data.datasets.sources import FileImage
+from ccr.data.datasets.folder import below, inside
+from ccr.data.datasets.sources import FileImage, ObjectImage, Source, open_parquet
 from ccr.errors import CCRError, FormatError
+from ccr.places import AnyPath, Place
 from ccr.reading import understood
 
 _PATH_COLUMNS = ("path", "image_path", "file", "filename", "file_name", "image")
@@ -25,10 +25,27 @@ def open_manifest(path: Path, *, allow_outside: bool = False, label_column: str 
     unless `allow_outside`.
     """
     path = path.resolve()
+    samples = list(_samples(path, lambda name: locate_in_manifest(path, name, allow_outside), label_column))
+    return _dataset(path, samples, allow_outside)
+
+
+def open_remote_manifest(path: Place, *, label_column: str | None = None) -> Dataset:
+    """As `open_manifest`, of an object store: paths are relative to the table and lie below its folder."""
+    sizes = {entry.name: entry.size for entry in path.parent.list()}
+
+    def source(name: str) -> ObjectImage:
+        return ObjectImage(below(path.parent, name), sizes.get(name, 0))
+
+    return _dataset(path, list(_samples(path, source, label_column)), False)
+
+
+def _samples(path: AnyPath, source: Callable[[str], Source], label_column: str | None) -> Iterator[Sample]:
     rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _parquet_rows(path)
-    samples = []
     for number, row in enumerate(rows, start=1):
-        samples.append(_sample(path, number, row, allow_outside, label_column))
+        yield _sample(path, number, row, source, label_column)
+
+
+def _dataset(path: AnyPath, samples: list[Sample], allow_outside: bool) -> Dataset:
     if len({sample.split is None for sample in samples}) > 1:
         number = next(number for number, sample in enumerate(samples, start=1) if sample.split is None)
         raise FormatError(f"either every row of {path.name} has a split or none; row {number} has none: fill it in")
@@ -41,7 +58,9 @@ def locate_in_manifest(path: Path, key: str, allow_outside: bool) -> FileImage:
     return FileImage(path.parent / key if allow_outside else inside(path.parent, key))
 
 
-def _sample(path: Path, number: int, row: Mapping[str, Any], allow_outside: bool, label_column: str | None) -> Sample:
+def _sample(
+    path: AnyPath, number: int, row: Mapping[str, Any], locate: Callable[[str], Source], label_column: str | None
+) -> Sample:
     name = _value(row, _PATH_COLUMNS)
     if name is None:
         columns = ", ".join(map(str, row)) or "no columns"
@@ -51,7 +70,7 @@ def _sample(path: Path, number: int, row: Mapping[str, Any], allow_outside: bool
     label = _value(row, (label_column,) if label_column else _LABEL_COLUMNS)
     split = _value(row, _SPLIT_COLUMNS)
     try:
-        source = locate_in_manifest(path, name, allow_outside)
+        source = locate(name)
     except (CCRError, ValueError) as error:
         raise CCRError(
             f"row {number} of {path.name}: {error}; put the images beside the manifest or allow paths outside it"
@@ -68,9 +87,9 @@ def _value(row: Mapping[str, Any], columns: tuple[str, ...]) -> str | None:
     return None
 
 
-def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
+        with _text(path) as stream:
             for row in csv.DictReader(stream, strict=True):
                 yield {(name or "").strip().lower(): value for name, value in row.items()}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -79,9 +98,15 @@ def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
         ) from error
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _text(path: AnyPath) -> IO[str]:
+    if isinstance(path, Place):
+        return io.TextIOWrapper(path.open(), newline="", encoding="utf-8-sig")
+    return path.open(newline="", encoding="utf-8-sig")
+
+
+def _parquet_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
     with understood(path, "be a Parquet table with the columns path, label, split", "write it again"):
-        table = pq.read_table(path)
+        table = open_parquet(path).read()
         table.validate(full=True)
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():

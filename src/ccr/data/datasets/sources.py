@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,13 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
+from ccr.errors import MissingPlaceError
+from ccr.places import AnyPath, Place, Ranges
 from ccr.reading import map_array
 
 CIFAR_SIDE = 32
+#: Bytes of a shard that are read at once.
+BLOCK = 4 << 20
 
 
 class Source(Protocol):
@@ -23,6 +27,14 @@ class Source(Protocol):
 
     def read(self, max_bytes: int = MAX_BYTES) -> Content:
         """The image's bytes or pixels; BadImage with the reason when they cannot be had or are over `max_bytes`."""
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """A source that knows its bytes without reading them."""
+
+    def size(self) -> int:
+        """How many there are; -1 if that cannot be seen."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,61 @@ class FileImage:
             return self.path.stat().st_size
         except (OSError, ValueError):
             return -1
+
+
+@dataclass(frozen=True)
+class ObjectImage:
+    """An image that is an object of an object store."""
+
+    place: Place
+    length: int
+
+    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
+        check_bytes(self.length, max_bytes)
+        try:
+            return self.place.read_bytes()
+        except MissingPlaceError as error:
+            raise BadImage(str(error)) from None
+
+    def size(self) -> int:
+        """Bytes of the object when it was listed."""
+        return self.length
+
+
+@dataclass(frozen=True)
+class MemberImage:
+    """Some bytes of a file, such as a member of a tar shard."""
+
+    path: AnyPath
+    offset: int
+    length: int
+
+    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
+        check_bytes(self.length, max_bytes)
+        first, last = self.offset // BLOCK, (self.offset + self.length - 1) // BLOCK
+        blocks = b"".join(_block(self.path, number) for number in range(first, last + 1))
+        data = blocks[self.offset - first * BLOCK :][: self.length]
+        if len(data) != self.length:
+            raise BadImage(f"{self.path.name} ends in the middle of it")
+        return data
+
+    def size(self) -> int:
+        """Bytes of the member."""
+        return self.length
+
+
+@dataclass(frozen=True)
+class CellImage:
+    """Row `row` of the image column of row group `group` of a Parquet file: bytes, or a struct of bytes and path."""
+
+    path: AnyPath
+    group: int
+    row: int
+    column: str
+
+    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
+        value = _open_group(self.path, self.group, self.column)[self.row]
+        return _bytes_of(value["bytes"] if isinstance(value, pa.StructScalar) and value.is_valid else value, max_bytes)
 
 
 @dataclass(frozen=True)
@@ -98,6 +165,36 @@ class ArrowImage:
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
         value = open_arrow(self.path).column(self.column)[self.row]
         return _bytes_of(value["bytes"] if isinstance(value, pa.StructScalar) and value.is_valid else value, max_bytes)
+
+
+def open_parquet(path: AnyPath) -> pq.ParquetFile:
+    """A Parquet file of this machine or of an object store."""
+    return pq.ParquetFile(path.open() if isinstance(path, Place) else str(path))
+
+
+@lru_cache(maxsize=4)
+def _block(path: AnyPath, number: int) -> bytes:
+    """A block of a file: neighbours are mostly wanted next."""
+    start = number * BLOCK
+    if isinstance(path, Place):
+        ranges = _ranges(path)
+        return ranges.read(start, min(start + BLOCK, ranges.size()))
+    try:
+        with path.open("rb") as stream:
+            stream.seek(start)
+            return stream.read(BLOCK)
+    except OSError as error:
+        raise BadImage(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+@lru_cache(maxsize=64)
+def _ranges(place: Place) -> Ranges:
+    return place.ranges()
+
+
+@lru_cache(maxsize=2)
+def _open_group(path: AnyPath, group: int, column: str) -> pa.ChunkedArray:
+    return open_parquet(path).read_row_group(group, columns=[column]).column(column)
 
 
 @lru_cache(maxsize=4)

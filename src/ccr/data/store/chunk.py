@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,9 @@ from PIL import Image
 from ccr.data.datasets import Sample
 from ccr.data.encoders import Encoder
 from ccr.data.store.workers import Decoded
+from ccr.errors import UnreachableError
 from ccr.files import write_bytes
+from ccr.places import AnyPath, Place
 
 _COLUMNS = {"image_path", "label", "split", "content"}
 
@@ -40,7 +41,7 @@ class Chunk:
     reused: int
     crossing: int
 
-    def save(self, path: Path) -> None:
+    def save(self, path: AnyPath) -> None:
         facts = {name: getattr(self, name) for name in ("metadata", "skipped", "reused", "crossing")}
         text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
         stream = io.BytesIO()
@@ -48,15 +49,19 @@ class Chunk:
         write_bytes(path, stream.getvalue())
 
 
-def load_chunk(path: Path, dimension: int, dtype: str) -> Chunk | None:
+def load_chunk(path: AnyPath, dimension: int, dtype: str) -> Chunk | None:
     """The chunk that was saved, with embeddings (rows, `dimension`) of this `dtype`; None when there is none, or when
     it is damaged in whatever way: then it is made again."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        if isinstance(path, Place) and not path.is_file():
+            return None
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             facts = json.loads(archive["facts"].tobytes())
             chunk = Chunk(embeddings=archive["embeddings"], **facts)
         whole = chunk.embeddings.shape == (len(chunk.metadata), dimension) and chunk.embeddings.dtype == dtype
         return chunk if whole and np.isfinite(chunk.embeddings).all() and _is_plain(chunk) else None
+    except UnreachableError:
+        raise
     except Exception:
         return None
 

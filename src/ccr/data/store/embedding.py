@@ -7,10 +7,9 @@ alone, so the store is the same, bit for bit, however often it was interrupted.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,13 +23,14 @@ from ccr.data.store.chunk import Chunk, ChunkBuilder, FirstRow, load_chunk
 from ccr.data.store.plan import check_same_plan, describe, make_plan
 from ccr.data.store.shards import remove_progress, write_shards
 from ccr.data.store.workers import Decoded, Decoders, Limits
-from ccr.errors import CCRError, FormatError
-from ccr.files import write_json
+from ccr.errors import CCRError, FormatError, UnreachableError
+from ccr.files import locked, write_json
+from ccr.places import AnyPath, Place, as_place
 from ccr.reading import understood
 
 Progress = Callable[[int, int], None]
-_PLAN = "plan.json"
-_BATCHES_PER_CHUNK = 2  # what a killed run loses at most, in batches
+PLAN = "plan.json"
+BATCHES_PER_CHUNK = 2  # what a killed run loses at most, in batches
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def embed_dataset(
     encoder : Encoder
         What embeds them, into d dimensions; as `load_encoder` gives it.
     out : str or Path
-        The store's folder: a new or empty one, or one that the same call began.
+        The store's folder, or its URL: a new or empty one, or one that the same call began.
     dtype : {"float16", "float32"}
         How embeddings are stored.
     workers : int
@@ -129,20 +129,20 @@ def embed_dataset(
     sizes = {"batch_size": checked_batch_size(batch_size), "shard_size": shard_size, "max_pixels": max_pixels}
     sizes["max_bytes"] = max_bytes
     plan = make_plan(dataset, encoder, dtype=dtype, **sizes)
-    folder = Path(out)
+    folder = as_place(out)
     started = time.perf_counter()
     if (folder / layout.DESCRIPTION).is_file():
         check_same_plan(folder, layout.read_json(folder / layout.DESCRIPTION).get("plan"), plan)
         remove_progress(folder)
-        return _summary(folder, strict, len(dataset), 0, started)
-    with _prepared(folder, plan):
+        return summarise(folder, strict, len(dataset), 0, started)
+    with prepared(folder, plan):
         with Decoders(workers, crop=encoder.crop, limits=Limits(max_pixels, max_bytes)) as decoders:
             run = _EmbeddingRun(folder, plan, dataset, encoder, decoders, strict, progress)
             resumed = run.embed_missing()
         totals = write_shards(folder, run.load_chunks(), shard_size)
         write_json(folder / layout.DESCRIPTION, describe(dataset, encoder, plan, totals))
         remove_progress(folder)
-    return _summary(folder, strict, resumed, len(dataset) - resumed, started)
+    return summarise(folder, strict, resumed, len(dataset) - resumed, started)
 
 
 class _EmbeddingRun:
@@ -150,7 +150,7 @@ class _EmbeddingRun:
 
     def __init__(
         self,
-        folder: Path,
+        folder: AnyPath,
         plan: Mapping[str, Any],
         dataset: Dataset,
         encoder: Encoder,
@@ -165,7 +165,7 @@ class _EmbeddingRun:
         self.decoders = decoders
         self.strict = strict
         self.progress = progress
-        self.size = _BATCHES_PER_CHUNK * int(plan["batch_size"])
+        self.size = BATCHES_PER_CHUNK * int(plan["batch_size"])
         self.chunks = -(-len(dataset) // self.size)
         self._first: dict[str, tuple[int, int]] = {}  # content -> chunk and row that have it first
         self._chunk = lru_cache(maxsize=32)(self._load_chunk)
@@ -212,6 +212,8 @@ class _EmbeddingRun:
         self._remember(number, chunk)
 
     def _refuse_bad(self, sample: Sample, item: Decoded) -> None:
+        if item.failure is not None:
+            raise UnreachableError(item.failure)
         if self.strict and item.reason is not None:
             raise BadImage(f"{sample.key!r} cannot be embedded: {item.reason}")
 
@@ -234,41 +236,30 @@ class _EmbeddingRun:
 
 
 @contextmanager
-def _prepared(folder: Path, plan: Mapping[str, Any]) -> Iterator[None]:
+def prepared(folder: AnyPath, plan: Mapping[str, Any]) -> Iterator[None]:
     """The folder with this plan in it and no other run at work; another plan or foreign files are refused."""
     progress = folder / layout.PROGRESS
     if folder.exists() and not progress.is_dir() and any(folder.iterdir()):
         raise CCRError(f"{folder} exists and is no store begun by ccr: choose a new or empty folder")
-    progress.mkdir(parents=True, exist_ok=True)
-    with _locked(progress):
-        if (progress / _PLAN).is_file():
-            check_same_plan(folder, layout.read_json(progress / _PLAN), plan)
+    if not isinstance(progress, Place):
+        progress.mkdir(parents=True, exist_ok=True)
+    with _one_run(progress):
+        if (progress / PLAN).is_file():
+            check_same_plan(folder, layout.read_json(progress / PLAN), plan)
         else:
-            write_json(progress / _PLAN, plan)
+            write_json(progress / PLAN, plan)
         yield
 
 
-@contextmanager
-def _locked(progress: Path) -> Iterator[None]:
-    """One run at a time in the folder of a store's progress. The lock goes with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    # Neither emptied nor followed: whoever made the folder may have made it a link to something of worth.
-    handle = os.open(progress / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    with os.fdopen(handle) as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CCRError(
-                f"another run is embedding into {progress.parent}: wait for it or choose another folder"
-            ) from error
-        yield
+def _one_run(progress: AnyPath) -> AbstractContextManager[None]:
+    """One run at a time in the folder of a store's progress. An object store has no locks: two runs there do
+    work twice, and write the same."""
+    if isinstance(progress, Place):
+        return nullcontext()
+    return locked(progress, f"another run is embedding into {progress.parent}: wait for it or choose another folder")
 
 
-def _summary(folder: Path, strict: bool, resumed: int, fresh: int, started: float) -> EmbedSummary:
+def summarise(folder: AnyPath, strict: bool, resumed: int, fresh: int, started: float) -> EmbedSummary:
     description = layout.read_json(folder / layout.DESCRIPTION)
     with understood(folder / layout.DESCRIPTION, "say what the store holds", f"delete {folder} and embed again"):
         skipped = tuple(Skipped(str(item["path"]), str(item["reason"])) for item in description["skipped"])

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ccr.places import AnyPath
 from ccr.reading import read_object
 
 FORMAT = "ccr-store"
@@ -25,15 +26,15 @@ _SCHEMA = pa.schema(
 _NUMBER = re.compile(r"_(\d+)\.")
 
 
-def embeddings_path(folder: Path, shard: int) -> Path:
+def embeddings_path(folder: AnyPath, shard: int) -> AnyPath:
     return folder / "img_emb" / f"img_emb_{shard}.npy"
 
 
-def metadata_path(folder: Path, shard: int) -> Path:
+def metadata_path(folder: AnyPath, shard: int) -> AnyPath:
     return folder / "metadata" / f"metadata_{shard}.parquet"
 
 
-def chunk_path(folder: Path, chunk: int) -> Path:
+def chunk_path(folder: AnyPath, chunk: int) -> AnyPath:
     return folder / PROGRESS / f"chunk_{chunk}.npz"
 
 
@@ -43,7 +44,7 @@ def numbered(folder: Path, pattern: str) -> list[Path]:
     return sorted(numbers, key=numbers.__getitem__)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: AnyPath) -> dict[str, Any]:
     """The content of a JSON file of a store."""
     return read_object(path, "be JSON, as ccr writes it", f"copy it again, or delete {path.parent} and embed again")
 

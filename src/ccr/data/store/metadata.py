@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ccr.data.store.layout import DESCRIPTION, FORMAT, FORMAT_VERSION, numbered, read_json
+from ccr.data.store.layout import DESCRIPTION, FORMAT, FORMAT_VERSION, metadata_path, numbered, read_json
 from ccr.errors import FormatError
+from ccr.places import AnyPath, Place
 from ccr.reading import understood
 from ccr.texts import check_name
 
 COLUMNS = ("image_path", "label", "split", "content")
+#: Tables that are read at once.
+READERS = 16
+_REMEDY = "copy the store again or embed again"
 
 
-def read_description(folder: Path, lengths: Sequence[int]) -> dict[str, Any]:
-    """The content of `store.json`, checked against the rows of the shards that are there."""
+def read_description(folder: AnyPath) -> dict[str, Any]:
+    """The content of `store.json`."""
     description = read_json(folder / DESCRIPTION)
     if description.get("format") != FORMAT:
         raise FormatError(f"{folder / DESCRIPTION} must be of format {FORMAT!r}, got {description.get('format')!r}")
@@ -27,17 +31,29 @@ def read_description(folder: Path, lengths: Sequence[int]) -> dict[str, Any]:
         raise FormatError(
             f"{folder} is of store version {description.get('version')!r}, this ccr reads {FORMAT_VERSION}: update ccr"
         )
-    with understood(folder / DESCRIPTION, "describe the store as ccr does", "copy the store again or embed again"):
-        rows = [shard["rows"] for shard in description["shards"]]
+    with understood(folder / DESCRIPTION, "describe the store as ccr does", _REMEDY):
         _check_description(description)
+    return description
+
+
+def described_lengths(description: dict[str, Any]) -> list[int]:
+    """Rows of each shard, as the description has them."""
+    return [shard["rows"] for shard in description["shards"]]
+
+
+def check_lengths(folder: AnyPath, description: dict[str, Any], lengths: Sequence[int]) -> None:
+    """An error when the shards that are there have other rows than the description says."""
+    rows = described_lengths(description)
     if rows != list(lengths):
         raise FormatError(f"{folder} must have shards of {rows} rows, got {list(lengths)}: embed again")
-    return description
 
 
 def _check_description(description: dict[str, Any]) -> None:
     """An error of any kind where an entry that is used has another type than ccr writes."""
     encoder, classes, source = (description[name] for name in ("encoder", "classes", "source"))
+    for rows in described_lengths(description):
+        if not isinstance(rows, int) or rows < 0:
+            raise TypeError(f"a shard has {rows!r} rows")
     for name in ("spec", "fingerprint"):
         if not isinstance(encoder[name], str):
             raise TypeError(f"the encoder's {name} is {encoder[name]!r}")
@@ -49,27 +65,50 @@ def _check_description(description: dict[str, Any]) -> None:
         raise TypeError("the source is not that of a data set")
 
 
-def read_metadata(folder: Path, lengths: Sequence[int]) -> dict[str, np.ndarray]:
-    """Each of COLUMNS as texts (m,) with None where there is none, for shards of these lengths (their sum is m)."""
-    files = numbered(folder / "metadata", "metadata_*.parquet")
+def read_columns(folder: AnyPath, lengths: Sequence[int], columns: Sequence[str]) -> dict[str, np.ndarray]:
+    """These of COLUMNS as texts (m,) with None where there is none, for shards of these lengths (their sum is m).
+
+    A text that many rows have, such as a label, is in memory once for each shard.
+    """
+    files = _files(folder, len(lengths))
     if not files:  # clip-retrieval can be told to write none
-        return {name: np.full(sum(lengths), None, dtype=object) for name in COLUMNS}
+        return {name: np.full(sum(lengths), None, dtype=object) for name in columns}
     if len(files) != len(lengths):
         raise FormatError(f"{folder} has {len(lengths)} shards of embeddings and {len(files)} of metadata: embed again")
-    columns: dict[str, list[str | None]] = {name: [] for name in COLUMNS}
-    for file, length in zip(files, lengths, strict=True):
-        table = _read_table(file, length)
-        for name in COLUMNS:
-            with understood(file, f"have one column {name} of texts", "copy the store again or embed again"):
-                values = table.column(name).to_pylist() if name in table.column_names else [None] * length
-                columns[name] += [value if value is None else str(value) for value in values]
-    return {name: np.array(values, dtype=object) for name, values in columns.items()}
+    with ThreadPoolExecutor(READERS) as pool:
+        parts = list(pool.map(lambda file, length: _read_table(file, length, columns), files, lengths))
+    return {name: np.concatenate([part[name] for part in parts]) for name in columns}
 
 
-def _read_table(file: Path, length: int) -> pa.Table:
-    with understood(file, "be a Parquet table", "copy the store again or embed again"):
-        table = pq.read_table(file)
+def _files(folder: AnyPath, shards: int) -> Sequence[AnyPath]:
+    if isinstance(folder, Place):
+        known = metadata_path(folder, 0).is_file()
+        return [metadata_path(folder, number) for number in range(shards)] if known else []
+    return numbered(folder / "metadata", "metadata_*.parquet")
+
+
+def _read_table(file: AnyPath, length: int, columns: Sequence[str]) -> dict[str, np.ndarray]:
+    with understood(file, "be a Parquet table", _REMEDY):
+        opened = file.open() if isinstance(file, Place) else str(file)
+        source = pq.ParquetFile(opened)
+        present = [name for name in columns if name in source.schema_arrow.names]
+        table = source.read(columns=present)
         table.validate(full=True)
-    if len(table) != length:
-        raise FormatError(f"{file} must have a row for each of {length} embeddings, got {len(table)}: embed again")
-    return table
+        rows = source.metadata.num_rows
+    if rows != length:
+        raise FormatError(f"{file} must have a row for each of {length} embeddings, got {rows}: embed again")
+    found = {name: np.full(length, None, dtype=object) for name in columns}
+    for name in present:
+        with understood(file, f"have one column {name} of texts", _REMEDY):
+            found[name] = _texts(table.column(name))
+    return found
+
+
+def _texts(column: pa.ChunkedArray) -> np.ndarray:
+    """Texts, equal ones the same object, None where there is none."""
+    coded = column.combine_chunks().dictionary_encode() if len(column) else pa.array([]).dictionary_encode()
+    coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+    known = [None if value is None else str(value) for value in coded.dictionary.to_pylist()]
+    values = np.array([*known, None], dtype=object)
+    numbers = coded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return values[numbers]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ccr.data.datasets import MAX_BYTES, Dataset
 from ccr.data.encoders import Encoder
 from ccr.data.store.layout import FORMAT, FORMAT_VERSION
 from ccr.errors import CCRError
+from ccr.places import AnyPath
 
 DTYPES = ("float16", "float32")
 _ENTRIES = {
@@ -46,7 +46,7 @@ def make_plan(
     }
 
 
-def check_same_plan(folder: Path, plan: object, wanted: Mapping[str, Any]) -> None:
+def check_same_plan(folder: AnyPath, plan: object, wanted: Mapping[str, Any]) -> None:
     """An error that names the differences when the store in `folder` was begun with another plan than `wanted`."""
     begun = {"max_bytes": MAX_BYTES, **(plan if isinstance(plan, dict) else {})}  # older plans do not say
     differences = [

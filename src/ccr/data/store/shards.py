@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,33 +13,48 @@ from ccr.data.store import layout
 from ccr.data.store.chunk import Chunk
 from ccr.errors import CCRError
 from ccr.files import remove_leftovers, write_bytes
+from ccr.places import AnyPath, Place
 
 _Rows = tuple[np.ndarray, list[dict[str, Any]]]
 
 
-def write_shards(folder: Path, chunks: Iterator[Chunk], shard_size: int) -> dict[str, Any]:
+def write_shards(folder: AnyPath, chunks: Iterator[Chunk], shard_size: int) -> dict[str, Any]:
     """Write the rows of all chunks as shards of `shard_size` rows; give the totals for `store.json`."""
-    totals = _Totals()
-    shards = []
-    for number, (embeddings, metadata) in enumerate(_regroup(_counted(chunks, totals), shard_size)):
-        files = {"img_emb": layout.array_bytes(embeddings), "metadata": layout.table_bytes(metadata)}
-        write_bytes(layout.embeddings_path(folder, number), files["img_emb"])
-        write_bytes(layout.metadata_path(folder, number), files["metadata"])
-        shards.append({"rows": len(metadata), **{name: layout.sha256(data) for name, data in files.items()}})
+    totals = Totals()
+    shards = [
+        write_shard(folder, number, embeddings, metadata)
+        for number, (embeddings, metadata) in enumerate(_regroup(_counted(chunks, totals), shard_size))
+    ]
     if not shards:
-        remove_progress(folder)  # so that the next run looks at the images again
-        raise CCRError(f"none of the {len(totals.skipped)} images can be read: {totals.skipped[0]['reason']}")
+        refuse_empty(folder, totals)
     return {**totals.to_dict(), "shards": shards}
 
 
-def remove_progress(folder: Path) -> None:
+def write_shard(folder: AnyPath, number: int, embeddings: np.ndarray, metadata: list[dict[str, Any]]) -> dict[str, Any]:
+    """Write one shard; its entry in `store.json`."""
+    files = {"img_emb": layout.array_bytes(embeddings), "metadata": layout.table_bytes(metadata)}
+    write_bytes(layout.embeddings_path(folder, number), files["img_emb"])
+    write_bytes(layout.metadata_path(folder, number), files["metadata"])
+    return {"rows": len(metadata), **{name: layout.sha256(data) for name, data in files.items()}}
+
+
+def refuse_empty(folder: AnyPath, totals: Totals) -> NoReturn:
+    """The error of a store without any row."""
+    remove_progress(folder)  # so that the next run looks at the images again
+    raise CCRError(f"none of the {len(totals.skipped)} images can be read: {totals.skipped[0]['reason']}")
+
+
+def remove_progress(folder: AnyPath) -> None:
     """Remove what only an unfinished store needs, and what killed runs left: no other run may be at work."""
+    if isinstance(folder, Place):
+        (folder / layout.PROGRESS).remove_below()
+        return
     shutil.rmtree(folder / layout.PROGRESS, ignore_errors=True)
-    for parent in (folder, layout.embeddings_path(folder, 0).parent, layout.metadata_path(folder, 0).parent):
+    for parent in (folder, folder / "img_emb", folder / "metadata"):
         remove_leftovers(parent)
 
 
-class _Totals:
+class Totals:
     """Counts that grow as chunks are read."""
 
     def __init__(self) -> None:
@@ -66,7 +80,7 @@ class _Totals:
         }
 
 
-def _counted(chunks: Iterator[Chunk], totals: _Totals) -> Iterator[_Rows]:
+def _counted(chunks: Iterator[Chunk], totals: Totals) -> Iterator[_Rows]:
     for chunk in chunks:
         totals.add(chunk)
         yield chunk.embeddings, chunk.metadata

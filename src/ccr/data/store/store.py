@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,16 @@ from PIL import Image
 
 from ccr.data.assets import file_sha256
 from ccr.data.datasets import BadImage, content_hash, decode, locate
-from ccr.data.store.layout import DESCRIPTION, PROGRESS, embeddings_path, metadata_path, numbered
-from ccr.data.store.matrix import ShardedMatrix
-from ccr.data.store.metadata import read_description, read_metadata
+from ccr.data.store.layout import DESCRIPTION, PROGRESS, embeddings_path, metadata_path, numbered, sha256
+from ccr.data.store.matrix import Form, ShardedMatrix
+from ccr.data.store.metadata import check_lengths, described_lengths, read_columns, read_description
 from ccr.errors import CCRError, CCRWarning, FormatError
+from ccr.places import AnyPath, Place, as_place
+from ccr.reading import understood
+
+#: Up to so many shards of a local store are looked at when it is opened.
+LOOKED_AT = 256
+NAMED = re.compile(r"img_emb_\d+\.npy")
 
 
 class EmbeddingStore:
@@ -40,7 +46,7 @@ class EmbeddingStore:
 
     def __init__(
         self,
-        path: Path,
+        path: AnyPath,
         matrix: ShardedMatrix,
         description: Mapping[str, Any],
         *,
@@ -52,31 +58,29 @@ class EmbeddingStore:
         self._matrix = matrix
         self._rows = rows
         self._parent = parent
+        self._columns: dict[str, np.ndarray] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_columns": {}}  # read again where it arrives
 
     @classmethod
-    def open(cls, path: str | Path, *, data: str | Path | None = None) -> EmbeddingStore:
+    def open(cls, path: str | AnyPath, *, data: str | Path | None = None) -> EmbeddingStore:
         """Open the store in a folder made by `embed_dataset`, or by clip-retrieval.
 
         Parameters
         ----------
         path : str or Path
-            The folder; it holds `img_emb/img_emb_0.npy`.
+            The folder, or its URL; it holds `img_emb/img_emb_0.npy`. Of an object store, rows are read by ranges.
         data : str or Path, optional
             Where the images are now, if they have moved since they were embedded.
         """
-        folder = Path(path)
-        files = numbered(folder / "img_emb", "img_emb_*.npy")
-        has_description = (folder / DESCRIPTION).is_file()
-        if not has_description and (folder / PROGRESS).is_dir():
+        folder = as_place(path)
+        description = read_description(folder) if (folder / DESCRIPTION).is_file() else {}
+        if not description and (folder / PROGRESS).is_dir():
             raise CCRError(f"{folder} was begun but not finished: run the same `ccr embed` again, it continues")
-        if not files:
-            raise FormatError(
-                f"{folder} is no embedding store: it has no img_emb/img_emb_0.npy; make one with `ccr embed`"
-            )
-        matrix = ShardedMatrix.open(files)
-        description = read_description(folder, matrix.lengths) if has_description else {}
+        matrix = _matrix(folder, description)
         if data is not None and "source" in description:
-            description["source"] = {**description["source"], "path": str(Path(data).resolve())}
+            description["source"] = {**description["source"], "path": str(as_place(data).resolve())}
         return cls(folder, matrix, description)
 
     def __len__(self) -> int:
@@ -159,6 +163,11 @@ class EmbeddingStore:
         return self._column("image_path")
 
     @property
+    def contents(self) -> np.ndarray:
+        """Hash of each row's image file (m,), None where nobody noted it."""
+        return self._column("content")
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """The classes' names, in the data set's order."""
         known = self.description.get("classes")
@@ -237,7 +246,7 @@ class EmbeddingStore:
         for number, shard in enumerate(self.description.get("shards", [])):
             for part, path_of in (("img_emb", embeddings_path), ("metadata", metadata_path)):
                 file = path_of(self.path, number)
-                if not file.is_file() or file_sha256(file) != shard[part]:
+                if not file.is_file() or _sha256(file) != shard[part]:
                     raise FormatError(f"{file} is missing or not what was written: embed the data set again")
 
     def _matrix_rows(self, rows: np.ndarray) -> np.ndarray:
@@ -250,9 +259,38 @@ class EmbeddingStore:
         return rows if self._rows is None else self._rows[rows]
 
     def _column(self, name: str) -> np.ndarray:
-        column = (self._parent or self)._metadata[name]
+        column = (self._parent or self)._read_column(name)
         return column if self._rows is None else column[self._rows]
 
-    @cached_property
-    def _metadata(self) -> dict[str, np.ndarray]:
-        return read_metadata(self.path, self._matrix.lengths)
+    def _read_column(self, name: str) -> np.ndarray:
+        """A column of all rows of the matrix, read once."""
+        if name not in self._columns:
+            together = ("label", "split") if name in ("label", "split") else (name,)  # both, before a fit
+            self._columns |= read_columns(self.path, self._matrix.lengths, together)
+        return self._columns[name]
+
+
+def _sha256(file: AnyPath) -> str:
+    return sha256(file.read_bytes()) if isinstance(file, Place) else file_sha256(file)
+
+
+def _matrix(folder: AnyPath, description: dict[str, Any]) -> ShardedMatrix:
+    """The embeddings in a folder. Where there are few shards every one is looked at; of many, and in an object store,
+    the description says what they are, and each is checked when it is first read."""
+    lengths = described_lengths(description) if description else []
+    if description and (isinstance(folder, Place) or len(lengths) > LOOKED_AT):
+        with understood(folder / DESCRIPTION, "describe the store as ccr does", "copy the store again or embed again"):
+            form = Form(int(description["encoder"]["dimension"]), np.dtype(str(description["dtype"])))
+        return ShardedMatrix([embeddings_path(folder, shard) for shard in range(len(lengths))], lengths, form)
+    files: Sequence[AnyPath]
+    if isinstance(folder, Place):
+        names = [entry.name for entry in (folder / "img_emb").list() if NAMED.fullmatch(entry.name)]
+        files = [embeddings_path(folder, shard) for shard in range(len(names))]
+    else:
+        files = numbered(folder / "img_emb", "img_emb_*.npy")
+    if not files:
+        raise FormatError(f"{folder} is no embedding store: it has no img_emb/img_emb_0.npy; make one with `ccr embed`")
+    matrix = ShardedMatrix.open(files)
+    if description:
+        check_lengths(folder, description, matrix.lengths)
+    return matrix

@@ -17,7 +17,7 @@ from PIL import Image
 
 from ccr.data.datasets import BadImage, Sample, content_hash, decode
 from ccr.data.encoders.protocol import Crop, batches
-from ccr.errors import CCRError
+from ccr.errors import CCRError, UnreachableError
 from ccr.isolated import isolated_python
 
 _SAMPLES_PER_TASK = 8  # few messages between processes, and still small steps
@@ -33,11 +33,13 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoded:
-    """A sample's content hash and image, or the reason why there is none."""
+    """A sample's content hash and image, or the reason why there is none; `failure` says why it could not be had now,
+    which is no fault of the image's."""
 
     content: str = ""
     image: Image.Image | None = None
     reason: str | None = None
+    failure: str | None = None
 
 
 def decode_sample(sample: Sample, *, crop: Crop | None, limits: Limits) -> Decoded:
@@ -49,6 +51,8 @@ def decode_sample(sample: Sample, *, crop: Crop | None, limits: Limits) -> Decod
         return Decoded(content_hash(content), image if crop is None else crop(image))
     except BadImage as error:
         return Decoded(reason=str(error))
+    except UnreachableError as error:
+        return Decoded(failure=str(error))
     except UnicodeEncodeError:
         return Decoded(reason="its name is not valid UTF-8")
     except Exception as error:  # one sample must never stop a run of a million

@@ -19,6 +19,7 @@ from ccr.models.classifier import ConceptClassifier
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr.study.experiments.part import Part
+from ccr.study.experiments.pool import Pool
 from ccr.study.experiments.settings import AXES, Setting
 
 #: A length on validation images may pass the asked one by this much: it was calibrated on other images.
@@ -162,17 +163,22 @@ def run_sweep(
     seeds: Sequence[int] = (0,),
     cache: RunCache | None = None,
     tell: Tell = no_progress,
+    pool: Pool | None = None,
 ) -> Sweep:
     """Fit every setting for every seed, the epoch chosen on `val`, and measure it on `val` and `test`.
 
     A setting that is refused is listed with its reason. Runs found in `cache` are not fitted again. `options` are
-    further parameters of the classifier, plain values, the same for all.
+    further parameters of the classifier, plain values, the same for all. With a `pool`, fits run there, several at a
+    time.
     """
     parts = {"train": train, "validation": val, "test": test}
     made_of = {name: fingerprint_data(part.X, part.y) for name, part in parts.items()}
     made_of["concepts"] = fingerprint_concepts(concepts)
-    fit = partial(_run, concepts, parts, dict(options or {}), cache or RunCache(None), made_of)
     outcomes, failures, total = [], [], len(settings) * len(seeds)
+    same = _Same(concepts, parts, dict(options or {}), cache or RunCache(None), made_of)
+    asked = [(setting, seed) for setting in settings for seed in seeds]
+    ready = {} if pool is None else _elsewhere(pool, same, asked, tell)
+    fit = partial(_run, same, ready)
     for number, setting in enumerate(settings):
         first = number * len(seeds)
         try:
@@ -187,26 +193,70 @@ def run_sweep(
     return Sweep(tuple(outcomes), tuple(failures), {name: len(part.y) for name, part in parts.items()})
 
 
+class _Same(NamedTuple):
+    """What all fits of a sweep have in common."""
+
+    concepts: Concepts
+    parts: Mapping[str, Part]
+    options: Mapping[str, Any]
+    cache: RunCache
+    made_of: Mapping[str, str]
+
+    def stored(self, setting: Setting, seed: int) -> Run | None:
+        """The run of a setting and a seed, if the cache has it."""
+        found = self.cache.get(self.key(setting, seed))
+        return Run(**found) if found is not None and set(found) == {item.name for item in fields(Run)} else None
+
+    def key(self, setting: Setting, seed: int) -> dict[str, Any]:
+        return {"kind": "sweep", **self.made_of, "setting": asdict(setting), "options": self.options, "seed": seed}
+
+    def fresh(self, setting: Setting, seed: int, announce: Callable[[str], None]) -> Run:
+        """The run, fitted here."""
+        model = ConceptClassifier(self.concepts, **{**self.options, **setting.parameters(), "random_state": seed})
+        return _measured(model, self.parts, seed, announce)
+
+
 def _run(
-    concepts: Concepts,
-    parts: Mapping[str, Part],
-    options: Mapping[str, Any],
-    cache: RunCache,
-    made_of: Mapping[str, str],
+    same: _Same,
+    ready: Mapping[tuple[Setting, int], Run | str],
     setting: Setting,
     seed: int,
     announce: Callable[[str], None],
 ) -> Run:
-    """The run of a setting and a seed, out of the cache if it is there."""
+    """The run of a setting and a seed: made elsewhere, out of the cache, or fitted now."""
     announce(setting.name)
-    key = {"kind": "sweep", **made_of, "setting": asdict(setting), "options": options, "seed": seed}
-    stored = cache.get(key)
-    if stored is not None and set(stored) == {item.name for item in fields(Run)}:
-        return Run(**stored)
-    model = ConceptClassifier(concepts, **{**options, **setting.parameters(), "random_state": seed})
-    run = _measured(model, parts, seed, lambda what: announce(f"{setting.name}: {what}"))
-    cache.put(key, asdict(run))
+    known = ready.get((setting, seed)) or same.stored(setting, seed)
+    if isinstance(known, str):
+        raise CCRError(known)
+    if known is not None:
+        return known
+    run = same.fresh(setting, seed, lambda what: announce(f"{setting.name}: {what}"))
+    same.cache.put(same.key(setting, seed), asdict(run))
     return run
+
+
+def _elsewhere(
+    pool: Pool, same: _Same, asked: Sequence[tuple[Setting, int]], tell: Tell
+) -> dict[tuple[Setting, int], Run | str]:
+    """What the cache has not, fitted by a pool: the run, or why it was refused."""
+    missing = [(setting, seed) for setting, seed in asked if same.stored(setting, seed) is None]
+    done = len(asked) - len(missing)
+    ready: dict[tuple[Setting, int], Run | str] = {}
+    tell(done, len(asked), "fitting on the cluster")
+    for answer in pool.map(_fit_there, same._replace(cache=RunCache(None)), missing):
+        setting, seed = missing[answer.number]
+        if answer.reason is not None:
+            ready[setting, seed] = answer.reason
+        else:
+            same.cache.put(same.key(setting, seed), asdict(answer.result))
+            ready[setting, seed] = answer.result
+        done += 1
+        tell(done, len(asked), setting.name)
+    return ready
+
+
+def _fit_there(same: _Same, item: tuple[Setting, int]) -> Run:
+    return same.fresh(*item, lambda what: None)
 
 
 def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, announce: Callable[[str], None]) -> Run:

@@ -12,9 +12,10 @@ from ccr.core.metrics import Interval, paired_bootstrap
 from ccr.errors import CCRError
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr.study.experiments.compare.methods import NAMED, STAND_INS, Method
+from ccr.study.experiments.compare.methods import NAMED, STAND_INS, Method, methods_named
 from ccr.study.experiments.compare.run import KEPT, Run, run_method
 from ccr.study.experiments.compare.task import Task
+from ccr.study.experiments.pool import Pool
 
 #: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
 REVISION = 4
@@ -131,6 +132,7 @@ def run_comparison(
     seeds: Sequence[int] = range(5),
     cache: RunCache | None = None,
     tell: Tell = no_progress,
+    pool: Pool | None = None,
 ) -> Comparison:
     """Run every method with every seed, and say how far each is from the first.
 
@@ -142,6 +144,8 @@ def run_comparison(
         At least one; each method is fitted once per seed.
     cache : RunCache or None
         Where finished runs are found and kept. A method that fails is listed with its reason and not kept.
+    pool : Pool, optional
+        Where runs are made, several at a time. None: here, one after the other.
     """
     if not methods or not len(seeds):
         raise CCRError(f"a comparison needs a method and a seed, got {len(methods)} methods and {len(seeds)} seeds")
@@ -149,21 +153,58 @@ def run_comparison(
     shared, total = shared_key(task), len(methods) * len(seeds)
     runs: list[Run] = []
     failures: list[Failure] = []
-    for number, (method, seed) in enumerate((method, seed) for method in methods for seed in seeds):
+    asked = [(method, int(seed)) for method in methods for seed in seeds]
+    ready = {} if pool is None else _elsewhere(pool, task, cache, shared, asked, tell)
+    for number, (method, seed) in enumerate(asked):
         tell(number, total, f"{method.title}, seed {seed}")
-        key = {**shared, "method": method.name, "seed": int(seed)}
+        key = {**shared, "method": method.name, "seed": seed}
         stored = cache.get(key)
-        if stored is not None:
-            runs.append(Run.from_dict(stored))
+        made = ready.get((method.name, seed))
+        if isinstance(made, Failure):
+            failures.append(made)
+            continue
+        if made is not None or stored is not None:
+            runs.append(made if made is not None else Run.from_dict(stored or {}))
             continue
         try:
-            run = run_method(method, task, int(seed))
+            run = run_method(method, task, seed)
         except Exception as error:  # one method must not lose the others' results
-            failures.append(Failure(method.name, int(seed), _reason(error)))
+            failures.append(Failure(method.name, seed, _reason(error)))
             continue
         runs.append(run)
         cache.put(key, run.to_dict())
     return summarise(runs, failures, methods, task)
+
+
+def _elsewhere(
+    pool: Pool,
+    task: Task,
+    cache: RunCache,
+    shared: Mapping[str, Any],
+    asked: Sequence[tuple[Method, int]],
+    tell: Tell,
+) -> dict[tuple[str, int], Run | Failure]:
+    """What the cache has not, run by a pool."""
+    keys = [{**shared, "method": method.name, "seed": seed} for method, seed in asked]
+    missing = [number for number, key in enumerate(keys) if cache.get(key) is None]
+    ready: dict[tuple[str, int], Run | Failure] = {}
+    tell(len(asked) - len(missing), len(asked), "fitting on the cluster")
+    items = [(asked[number][0].name, asked[number][1]) for number in missing]
+    for count, answer in enumerate(pool.map(_run_there, task, items), start=1):
+        name, seed = items[answer.number]
+        if answer.reason is not None:
+            ready[name, seed] = Failure(name, seed, answer.reason)
+        else:
+            ready[name, seed] = answer.result
+            cache.put(keys[missing[answer.number]], answer.result.to_dict())
+        tell(len(asked) - len(missing) + count, len(asked), f"{name}, seed {seed}")
+    return ready
+
+
+def _run_there(task: Task, item: tuple[str, int]) -> Run:
+    """A method by its name, which a task of a cluster can be sent."""
+    name, seed = item
+    return run_method(methods_named([name])[0], task, seed)
 
 
 def summarise(runs: Sequence[Run], failures: Sequence[Failure], methods: Sequence[Method], task: Task) -> Comparison:

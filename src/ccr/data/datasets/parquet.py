@@ -1,0 +1,135 @@
+"""Parquet files that hold the images themselves, as bytes or as Hugging Face's struct of bytes and path."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ccr.data.datasets.base import Coded, Dataset, SampleTable, make_dataset, split_name
+from ccr.data.datasets.folder import inside
+from ccr.data.datasets.patterns import Shards, split_of_name
+from ccr.data.datasets.sources import CellImage, open_parquet
+from ccr.errors import FormatError
+from ccr.places import AnyPath, Place, as_place
+from ccr.reading import understood
+
+KIND = "parquet"
+READERS = 8
+LABEL_NAMES = ("label", "labels", "fine_label", "class", "target")
+_MUST = "be a Parquet file with a column of images", "write or fetch it again"
+
+
+class _Index(NamedTuple):
+    """The rows of a file: (m, 2) row group and row in it, labels and splits."""
+
+    where: np.ndarray
+    labels: list[str | None]
+    splits: list[str | None]
+
+
+def image_column(path: AnyPath) -> str | None:
+    """The column that holds images; None if there is none, such as in a manifest."""
+    with understood(path, "be a Parquet table", "write or fetch it again"):
+        for field in open_parquet(path).schema_arrow:
+            struct = pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+            if struct or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+                return str(field.name)
+    return None
+
+
+def open_parquet_images(shards: Shards, origin: str, column: str, *, label_column: str | None = None) -> Dataset:
+    """The images of the files' rows, in order; labels and splits are columns, where there are some."""
+    with ThreadPoolExecutor(READERS) as pool:
+        found = list(pool.map(lambda file: _index(file, column, label_column), shards.files))
+    keys = [pa.array([f"{name}#{row}" for row in range(len(one.where))], pa.large_string())
+            for name, one in zip(shards.names, found, strict=True)]  # fmt: skip
+    where = [np.column_stack([np.full(len(one.where), number, np.int64), one.where]).reshape(-1, 3)
+             for number, one in enumerate(found)]  # fmt: skip
+    labels = [label for one in found for label in one.labels]
+    splits = [
+        split or split_of_name(name) for name, one in zip(shards.names, found, strict=True) for split in one.splits
+    ]
+    if len({split is None for split in splits}) > 1:
+        raise FormatError(f"either every row of {origin} has a split or none: fill it in")
+    make = partial(CellImage, column=column)
+    table = SampleTable(
+        shards.files, make, pa.concat_arrays(keys), np.concatenate(where), Coded.of(labels), Coded.of(splits)
+    )
+    return make_dataset({"kind": KIND, "path": origin}, table)
+
+
+def locate_in_parquet(path: str, key: str) -> CellImage:
+    """The cell that a data set's key names."""
+    name, _, row = key.rpartition("#")
+    root = as_place(path) if not path.endswith(".parquet") else Shards.of_pattern(path).root if "{" in path else None
+    root = as_place(path).parent if root is None else root
+    if isinstance(root, Place) and any(part in ("..", "", ".") for part in name.split("/")):
+        raise ValueError(f"{name!r} is no file")
+    file = root / name if isinstance(root, Place) else inside(root, name)
+    column, starts = _layout(file)
+    if not 0 <= int(row) < starts[-1]:
+        raise ValueError(f"{name} has no row {row}")
+    group = int(np.searchsorted(starts, int(row), side="right")) - 1
+    return CellImage(file, group, int(row) - int(starts[group]), column)
+
+
+@lru_cache(maxsize=64)
+def _layout(file: AnyPath) -> tuple[str, np.ndarray]:
+    column = image_column(file)
+    if column is None:
+        raise ValueError(f"{file} has no column of images")
+    return column, np.cumsum([0, *_group_lengths(open_parquet(file))])
+
+
+def _index(path: AnyPath, column: str, label_column: str | None) -> _Index:
+    with understood(path, *_MUST):
+        source = open_parquet(path)
+        names = source.schema_arrow.names
+        if column not in names:
+            raise FormatError(f"{path} has no column {column!r}; it has {', '.join(names)}")
+        if label_column is not None and label_column not in names:
+            raise FormatError(f"{path} has no column {label_column!r}; it has {', '.join(names)}")
+        label = label_column or next((name for name in LABEL_NAMES if name in names), None)
+        wanted = [name for name in (label, "split" if "split" in names else None) if name is not None]
+        table = source.read(columns=wanted)
+        lengths = _group_lengths(source)
+        groups = np.repeat(np.arange(len(lengths)), lengths)
+        rows = np.concatenate([np.arange(length) for length in lengths]) if lengths else np.zeros(0, np.int64)
+        labels = _labels(table, label, _class_names(source.schema_arrow, label), sum(lengths))
+        splits = table.column("split").to_pylist() if "split" in wanted else [None] * sum(lengths)
+    where = np.column_stack([groups, rows]).astype(np.int64)
+    return _Index(where, labels, [None if split is None else split_name(str(split)) or str(split) for split in splits])
+
+
+def _group_lengths(source: pq.ParquetFile) -> list[int]:
+    return [source.metadata.row_group(group).num_rows for group in range(source.num_row_groups)]
+
+
+def _labels(table: pa.Table, column: str | None, names: Sequence[str] | None, rows: int) -> list[str | None]:
+    if column is None:
+        return [None] * rows
+    values = table.column(column).to_pylist()
+    return [None if value is None or value == -1 else _name(value, names) for value in values]
+
+
+def _name(value: Any, names: Sequence[str] | None) -> str:
+    if names is not None and isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    return str(value)
+
+
+def _class_names(schema: pa.Schema, column: str | None) -> list[str] | None:
+    """Names of a ClassLabel feature, which Hugging Face keeps in the schema."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        names = features[column]["names"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return [str(name) for name in names] if isinstance(names, list) else None

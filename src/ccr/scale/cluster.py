@@ -1,0 +1,174 @@
+"""A connection to a Ray cluster: one that runs at an address, or one of this machine alone; what it lacks, in words."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from ccr.errors import CCRError, MissingExtraError, UnreachableError
+
+#: Seconds in which a cluster must answer, and in which its nodes must say what is installed on them.
+ANSWER, VERSIONS = 5.0, 120.0
+#: What all nodes must have in the same version: numbers, or what is sent between them, depend on it.
+COMPARED = ("ccr-xai", "ray", "torch", "numpy", "pyarrow")
+#: Memory of the object store of a cluster of this machine: what is sent between tasks is small.
+OBJECT_STORE_BYTES = 400 << 20
+
+
+@contextmanager
+def connected(address: str = "auto") -> Iterator[Any]:
+    """Ray, connected to the cluster at an address; "auto": to the one that runs on this machine, or else to a new one
+    of all its cores, which ends with the block; "local": always a new one. A connection that there is stays."""
+    ray = _ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    _connect(ray, address)
+    try:
+        check_versions(ray)
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError(
+            'a Ray cluster needs the extra "scale": pip install -c constraints.txt "ccr-xai[scale]"'
+        ) from error
+    return ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
+    if address not in ("auto", "local"):
+        _check_answers(address)
+    try:
+        if address == "local":
+            raise ConnectionError
+        ray.init(address=address, **quiet)
+    except ConnectionError as error:
+        if address not in ("auto", "local"):
+            _refuse(address, error)
+        ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
+    except (RuntimeError, ValueError) as error:
+        _refuse(address, error)
+
+
+def _refuse(address: str, error: Exception) -> NoReturn:
+    text = " ".join(str(error).split())
+    if "ersion mismatch" in text:
+        raise CCRError(
+            f"the cluster at {address} and this machine have other versions ({text[:300]}): install the same Ray and "
+            "Python on both"
+        ) from None
+    raise UnreachableError(
+        f"the cluster at {address} cannot be used ({text[:300]}): check it with `ray status --address {address}`"
+    ) from None
+
+
+def _check_answers(address: str) -> None:
+    """An error within seconds where nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (colon and host and port.isdecimal()):
+        raise CCRError(f"the address of a cluster is HOST:PORT, ray://HOST:PORT, auto or local, got {address!r}")
+    try:
+        with socket.create_connection((host, int(port)), timeout=ANSWER):
+            return
+    except OSError as error:
+        raise UnreachableError(
+            f"there is no Ray cluster at {address} ({error.strerror or error}): start one with `ray start --head`, or "
+            "leave the address out for one of this machine"
+        ) from None
+
+
+def installed() -> dict[str, str]:
+    """Versions of `COMPARED` here."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in COMPARED}
+
+
+def check_versions(ray: Any) -> None:
+    """An error when a node has another version of something than this machine."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    if len(nodes) < 2 and ray.get_runtime_context().get_node_id() in nodes:
+        return
+    look = ray.remote(num_cpus=0)(installed)
+    asked = {
+        node: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+        for node in nodes
+    }
+    for node, answer in asked.items():
+        try:
+            compare_versions(installed(), ray.get(answer, timeout=VERSIONS), node)
+        except ray.exceptions.RayError as error:  # noqa: PERF203
+            reason = " ".join(str(error).split())[-300:]
+            raise CCRError(
+                f"node {node[:8]} of the cluster cannot run ccr ({reason}): install ccr-xai[scale] on every node"
+            ) from None
+
+
+def compare_versions(here: Mapping[str, str], there: Mapping[str, str], node: str) -> None:
+    """An error that names what differs."""
+    other = [f"{name} {there.get(name)} (here {here[name]})" for name in here if there.get(name) != here[name]]
+    if other:
+        raise CCRError(
+            f"node {node[:8]} of the cluster has {', '.join(other)}: install the same versions on every node "
+            "(pip install -c constraints.txt), or results would differ"
+        )
+
+
+@contextmanager
+def in_words(ray: Any) -> Iterator[None]:
+    """Errors of tasks as the errors that they raised."""
+    try:
+        yield
+    except CCRError:
+        raise
+    except Exception as error:
+        raise_original(error)
+        if isinstance(error, ray.exceptions.RayError):
+            text = " ".join(str(error).split())[:400]
+            raise UnreachableError(f"the cluster failed ({text}): run the same command again, it goes on") from error
+        raise
+
+
+def raise_original(error: BaseException) -> None:
+    """Raise the error in words that a task raised, wherever it is wrapped."""
+    seen: set[int] = set()
+    waiting: list[Any] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, CCRError):
+            # Ray makes an error of two classes of it; one of the plain class is raised.
+            kind = next(base for base in type(one).__mro__ if base.__module__ == "ccr.errors")
+            raise (kind if kind is not CCRError else CCRError)(_message(one)) from None
+        waiting += [getattr(one, "cause", None), one.__cause__, one.__context__]
+        failures = getattr(one, "worker_failures", None)
+        waiting += list(failures.values()) if isinstance(failures, dict) else []
+
+
+def _message(error: BaseException) -> str:
+    cause = getattr(error, "cause", None)
+    return str(cause if isinstance(cause, BaseException) else error)
+
+
+def workers_of(ray: Any, wanted: int | None) -> tuple[int, bool]:
+    """How many encoders can work at once, and whether on GPUs."""
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0))
+    return wanted or gpus or max(1, int(resources.get("CPU", 1))), gpus > 0

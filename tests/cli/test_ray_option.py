@@ -1,0 +1,35 @@
+"""--ray with and without an address, and without Ray."""
+
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from ccr.cli import app
+from ccr.cli.common_ray import check_extra, with_address
+from ccr.errors import MissingExtraError
+
+
+@pytest.mark.parametrize(
+    ("words", "full"),
+    [
+        ("embed d --out o --ray", "embed d --out o --ray auto"),
+        ("embed --ray photos --out o", "embed --ray auto photos --out o"),
+        ("fit s --ray head:6379 --out m", "fit s --ray head:6379 --out m"),
+        ("fit s --ray ray://head:10001", "fit s --ray ray://head:10001"),
+        ("fit s --ray local --workers 2", "fit s --ray local --workers 2"),
+        ("fit s --ray --workers 2", "fit s --ray auto --workers 2"),
+        ("fit s --out m", "fit s --out m"),
+    ],
+)
+def test_an_address_may_follow(words, full):
+    assert with_address(words.split()) == full.split()
+
+
+def test_without_the_extra_it_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
+    with pytest.raises(MissingExtraError, match=r"ccr-xai\[scale\]"):
+        check_extra()
+    result = CliRunner().invoke(app, ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--ray"])
+    assert isinstance(result.exception, MissingExtraError)

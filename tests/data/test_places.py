@@ -1,0 +1,284 @@
+"""Object stores: moto's S3 server, behind a proxy that fails as networks do."""
+
+import http.client
+import socketserver
+import threading
+import time
+import urllib.request
+from http.server import BaseHTTPRequestHandler
+
+import numpy as np
+import pytest
+
+import ccr.places
+from ccr.core.coding import TopK
+from ccr.data.datasets import open_dataset
+from ccr.data.store import EmbeddingStore, embed_dataset
+from ccr.data.store import matrix as matrix_file
+from ccr.data.vocab import embed_concepts
+from ccr.errors import CCRError, FormatError, MissingPlaceError, UnreachableError
+from ccr.models.classifier import ConceptClassifier
+from ccr.models.concept_model import ConceptModel
+from ccr.places import Place, as_place, is_url
+from tests.data.helpers import PixelEncoder, folder_files, picture, write_image
+from tests.data.test_sharded import img2dataset
+
+moto_server = pytest.importorskip("moto.server", reason="needs the dev extra")
+
+
+HOP = ("transfer-encoding", "connection", "expect", "content-length")
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """Passes requests on to a server; `plan(method, path)` may answer 503, 403, slow or cut instead."""
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self, target):
+        self.target, self.plan, self.seen = target, lambda method, path: None, []
+        super().__init__(("127.0.0.1", 0), _Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def _body(self):
+        if "chunked" not in (self.headers.get("Transfer-Encoding") or ""):
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return body
+
+    def _pass_on(self):
+        body = self._body()
+        fault = self.server.plan(self.command, self.path)
+        self.server.seen.append((self.command, self.path, self.headers.get("Range")))
+        if fault in ("503", "403"):
+            code = (
+                b"<Error><Code>AccessDenied</Code></Error>"
+                if fault == "403"
+                else b"<Error><Code>SlowDown</Code></Error>"
+            )
+            self.send_response(int(fault))
+            self.send_header("Content-Length", str(len(code) if self.command != "HEAD" else 0))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(code)
+            return
+        if fault == "slow":
+            time.sleep(0.5)
+        link = http.client.HTTPConnection(*self.server.target)
+        passed = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
+        link.request(self.command, self.path, body, {**passed, "Content-Length": str(len(body))})
+        answer = link.getresponse()
+        data = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection", "date", "server"):
+                self.send_header(name, value)
+        if self.command != "HEAD" and answer.getheader("Content-Length") is None:
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
+        if fault == "cut":
+            self.close_connection = True
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on
+
+
+@pytest.fixture(scope="module")
+def proxy():
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    made = Proxy(server.get_host_and_port())
+    with pytest.MonkeyPatch.context() as patch:
+        host, port = made.server_address
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y",
+            "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        patch.setattr(ccr.places, "PAUSE", 0.01)
+        ccr.places._filesystem.cache_clear()
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT"))
+        yield made
+        ccr.places._filesystem.cache_clear()
+    made.shutdown()
+    server.stop()
+
+
+@pytest.fixture
+def bucket(proxy, request):
+    proxy.plan, proxy.seen[:] = (lambda method, path: None), []
+    yield as_place(f"s3://bucket/{request.node.name}")
+    proxy.plan = lambda method, path: None
+
+
+def sometimes(fault, every=3, methods=("GET",)):
+    count = {"all": 0}
+
+    def plan(method, path):
+        if method not in methods:
+            return None
+        count["all"] += 1
+        return fault if count["all"] % every == 1 else None
+
+    return plan
+
+
+def upload(folder, place):
+    for name, content in folder_files(folder).items():
+        (place / name).write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    root = tmp_path_factory.mktemp("images")
+    for row in range(12):
+        write_image(root / f"class {row % 3}" / f"{row:02}.png", row)
+    return root
+
+
+@pytest.fixture(scope="module")
+def stored(images, tmp_path_factory):
+    out = tmp_path_factory.mktemp("stores") / "s"
+    embed_dataset(open_dataset(images), PixelEncoder(), out, workers=0, batch_size=2, shard_size=5, dtype="float32")
+    return out
+
+
+@pytest.mark.parametrize("fault", ["503", "slow", "cut"])
+def test_a_store_is_read_by_ranges_whatever_the_network_does(proxy, bucket, stored, fault):
+    upload(stored, bucket)
+    proxy.plan = sometimes(fault)
+    store, local = EmbeddingStore.open(str(bucket)), EmbeddingStore.open(stored)
+    assert np.array_equal(store[[7, 0, 11, 4, 7]], local[[7, 0, 11, 4, 7]])
+    assert np.array_equal(store[1:3], local[1:3])
+    assert list(store.y) == list(local.y)
+    assert list(store.splits) == list(local.splits)
+    assert np.array_equal(np.asarray(store.select("train")), np.asarray(local.select("train")))
+
+
+def test_opening_reads_the_description_alone_and_rows_their_bytes_alone(proxy, bucket, stored):
+    upload(stored, bucket)
+    proxy.seen.clear()
+    store = EmbeddingStore.open(str(bucket))
+    assert {path.rpartition("/")[2] for method, path, _ in proxy.seen if method == "GET"} == {"store.json"}
+    proxy.seen.clear()
+    assert store[6].shape == (16,)
+    ranges = [one for method, path, one in proxy.seen if method == "GET"]
+    assert ranges[-1] == "bytes=192-255"  # the second row of the second shard, behind a heading of 128 bytes
+    assert len(ranges) == 2
+
+
+def test_a_store_of_many_shards_opens_without_looking_at_them(stored, tmp_path, monkeypatch):
+    import json
+
+    from ccr.data.store.layout import DESCRIPTION, array_bytes, embeddings_path
+
+    description = json.loads((stored / DESCRIPTION).read_text())
+    description["shards"] = [{**description["shards"][0], "rows": 1} for _ in range(5000)]
+    (tmp_path / "img_emb").mkdir()
+    (tmp_path / DESCRIPTION).write_text(json.dumps(description))
+    for shard in (0, 3999, 4999):
+        embeddings_path(tmp_path, shard).write_bytes(array_bytes(np.full((1, 16), shard, np.float32)))
+    opened = []
+    real = matrix_file._opened
+    monkeypatch.setattr(matrix_file, "_opened", lambda file: opened.append(file) or real(file))
+    store = EmbeddingStore.open(tmp_path)
+    assert len(store) == 5000
+    assert not opened
+    assert store[3999, 0] == 3999
+    assert len(opened) == 1
+    with pytest.raises(FormatError, match=r"img_emb_77\.npy"):
+        store[77]
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar", "manifest"])
+def test_data_are_embedded_from_and_into_an_object_store(proxy, bucket, images, tmp_path, kind):
+    source, data = images, bucket / "data"
+    if kind == "tar":
+        source, data = img2dataset(tmp_path / "tar"), bucket / "data"
+    upload(source, data)
+    given, local = str(data), source
+    if kind == "manifest":
+        rows = [f"{sample.key},{sample.label}" for sample in open_dataset(images)]
+        (data / "m.csv").write_bytes("\n".join(["path,label", *rows]).encode())
+        given = str(data / "m.csv")
+    proxy.plan = sometimes("503", every=5, methods=("GET", "PUT", "POST"))
+    embed_dataset(open_dataset(given), PixelEncoder(), str(bucket / "store"), workers=0, batch_size=2, dtype="float32")
+    embed_dataset(open_dataset(local), PixelEncoder(), tmp_path / "here", workers=0, batch_size=2, dtype="float32")
+    ours = {entry.name: (bucket / "store" / entry.name).read_bytes() for entry in (bucket / "store").list()}
+    theirs = folder_files(tmp_path / "here")
+    assert set(ours) == set(theirs)
+    assert {name for name in ours if ours[name] != theirs[name]} == {"store.json"}  # which says where the images are
+    store = EmbeddingStore.open(str(bucket / "store"))
+    assert store.image(1).size == picture(1).size
+    again = embed_dataset(
+        open_dataset(given), PixelEncoder(), str(bucket / "store"), workers=0, batch_size=2, dtype="float32"
+    )
+    assert again.images_per_second == 0.0
+
+
+def test_a_model_at_a_url(bucket, stored):
+    store = EmbeddingStore.open(stored)
+    concepts = embed_concepts(["red", "green", "round", "long"], PixelEncoder())
+    model = ConceptClassifier(concepts, coder=TopK(2), max_iter=2, random_state=0).fit(store, store.y)
+    model.save(str(bucket / "model"))
+    loaded = ConceptModel.load(str(bucket / "model"))
+    assert np.array_equal(loaded.predict(store), model.predict(store))
+    with pytest.raises(FormatError, match="is not a model"):
+        ConceptModel.load(str(bucket / "nothing"))
+
+
+def test_what_goes_wrong_is_said_in_words(proxy, bucket, stored):
+    with pytest.raises(MissingPlaceError, match="there is no s3://bucket/"):
+        (bucket / "nothing").read_bytes()
+    upload(stored, bucket)
+    proxy.plan = lambda method, path: "403"
+    with pytest.raises(CCRError, match="may not be used with these credentials"):
+        EmbeddingStore.open(str(bucket))
+    proxy.plan = lambda method, path: "cut" if method == "GET" else None
+    with pytest.raises(UnreachableError, match="run the same command again"):
+        (bucket / "store.json").read_bytes()
+
+
+def test_an_image_that_cannot_be_fetched_now_is_no_bad_image(proxy, bucket, images, tmp_path):
+    upload(images, bucket)
+    dataset = open_dataset(str(bucket))
+    proxy.plan = lambda method, path: "cut" if method == "GET" and "05.png" in path else None
+    with pytest.raises(UnreachableError, match=r"05\.png"):
+        embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0, batch_size=2)
+    proxy.plan = lambda method, path: None
+    summary = embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0, batch_size=2)
+    assert summary.rows == 12
+    assert not summary.skipped
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://key:secret@bucket/x", "s3://b/../x", "s3://b/x?endpoint_override=evil", "ftp://x/y"]
+)
+def test_urls_that_are_refused(text):
+    with pytest.raises(CCRError):
+        as_place(text)
+
+
+def test_paths_and_urls(tmp_path):
+    from pathlib import Path
+
+    assert as_place("photos/x") == Path("photos/x")
+    assert as_place(tmp_path) == tmp_path
+    assert as_place("file:///tmp/a%20b") == Path("/tmp/a b")
+    assert as_place(Path("s3://bucket/a/b")) == Place("s3://bucket/a/b")
+    assert as_place("gs://b/x").parent / "y" == Place("gs://b/y")
+    assert is_url(Path("s3://bucket/a"))
+    assert not is_url("c:/photos")
+    assert not is_url("hf:name")
