@@ -1,16 +1,16 @@
-"""`python -m benchmarks [part ...]`: print one table and write it to RESULTS.md (all parts only)."""
+"""`python -m benchmarks [part ...]`: print one table, and write it to RESULTS.md as this CPU's (all parts only)."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from benchmarks import accuracy, prediction, pursuit, steps
-from benchmarks.measuring import Line, machine, table
+from benchmarks import accuracy, epochs, prediction, pursuit, results, steps
+from benchmarks.measuring import Line, cpu_model, machine, table
 from benchmarks.private_data import Skipped
 from ccr.core import kernels
 
-PARTS = {"steps": steps, "accuracy": accuracy, "pursuit": pursuit, "prediction": prediction}
+PARTS = {"steps": steps, "epochs": epochs, "accuracy": accuracy, "pursuit": pursuit, "prediction": prediction}
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
@@ -31,10 +31,11 @@ def main(names: list[str]) -> None:
     text = "\n".join([where, "", table(lines), *(f"\n{note}" for note in notes)])
     print(text)
     if not names:
-        RESULTS.write_text(f"# Benchmarks\n\n`make bench` wrote this. {NOTES}\n\n{text}\n", encoding="utf-8")
+        results.write(RESULTS, f"# Benchmarks\n\n`make bench` wrote this. {NOTES}", cpu_model(), text)
 
 
 NOTES = (
+    "There is a table for each kind of CPU that it was run on; a run replaces its own. "
     "Everything in a row was timed in turns in one run, each after a pause that lets the threads of the one before "
     "sleep; the least of several rounds counts. Opponents and the floor get one thread or all, whichever is faster; "
     "the floor is the fastest of torch, torch in pieces by our threads and NumPy's BLAS. The plain dense loop is "

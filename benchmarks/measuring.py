@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ccr.core import kernels
 from ccr.core.threads import Workers
 
 #: Seconds after which the threads of the work before no longer spin: those of OpenMP and OpenBLAS wait for more.
@@ -101,13 +102,19 @@ def table(lines: list[Line]) -> str:
     return head + "\n".join(rows)
 
 
-def machine() -> str:
-    """What it was measured on."""
+def cpu_model() -> str:
+    """The kind of CPU: its name, and the best instructions that the kernels may use on it."""
     model = platform.processor() or platform.machine()
     cpu = Path("/proc/cpuinfo")
     if cpu.exists():
         names = [line.split(":")[1].strip() for line in cpu.read_text().splitlines() if line.startswith("model name")]
         model = names[0] if names else model
+    return f"{model.replace('(R)', '')}, {kernels.VARIANT} kernels"
+
+
+def machine() -> str:
+    """What it was measured on."""
+    model = cpu_model()
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "numpy", "scikit-learn"))
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

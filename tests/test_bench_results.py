@@ -1,0 +1,26 @@
+"""RESULTS.md keeps what was measured on other CPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.results import sections, with_section, write
+
+
+def test_a_run_replaces_its_own_table_and_leaves_the_others(tmp_path: Path) -> None:
+    page = tmp_path / "RESULTS.md"
+    write(page, "# Benchmarks\n\nfirst words", "B", "| old |")
+    write(page, "# Benchmarks\n\nwords", "A", "| a |\n\n# not a section\n")
+    write(page, "# Benchmarks\n\nwords", "B", "| new |")
+    text = page.read_text()
+    assert text == "# Benchmarks\n\nwords\n\n## A\n\n| a |\n\n# not a section\n\n## B\n\n| new |\n"
+    assert sections(text) == {"A": "| a |\n\n# not a section", "B": "| new |"}
+
+
+def test_the_page_of_this_project_is_read_back_as_it_is() -> None:
+    page = Path(__file__).parents[1] / "benchmarks" / "RESULTS.md"
+    text = page.read_text(encoding="utf-8")
+    introduction = text[: text.index("\n## ")]
+    for cpu, section in sections(text).items():
+        assert section.count("|---") >= 1
+        assert with_section(text, introduction, cpu, section) == text
