@@ -89,9 +89,9 @@ def test_the_data_page_lists_every_program_that_needs_private_data() -> None:
 
 
 def citations(path: Path) -> Iterator[str]:
-    """The words before each mention of docs/method.md in a program."""
+    """The words before each mention of docs/method.md in a program, but where it is the name of a file to read."""
     text = re.sub(r"\s+(?:#:? )?", " ", path.read_text(encoding="utf-8"))
-    for match in re.finditer(r"docs/method\.md", text):
+    for match in re.finditer(r"(?<!\")docs/method\.md", text):
         before = text[max(0, match.start() - 80) : match.start()]
         assert before.endswith((" (", ", ")), f"{path} cites as neither 'Heading (docs/method.md)' nor '(Heading, ...)'"
         yield before[:-2]

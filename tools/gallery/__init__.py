@@ -1,0 +1,1 @@
+"""`python -m tools.gallery ccr-demo`: explanations that are right, wrong and surprising, and a model corrected."""

@@ -1,0 +1,52 @@
+"""The map of the rooms as a drawing: who may import from whom."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from tests.test_imports import ORDER
+
+from ccr.show.style import FOR, INK, NEUTRAL
+
+#: What each room is for, in a few words.
+ROOMS = {
+    "core": "numbers only: geometry, coding, heads, refinement, explanations",
+    "models": "things that predict: ConceptClassifier, ConceptModel, rivals, edits",
+    "data": "from files and images to embeddings: data sets, encoders, stores, lists",
+    "runtime": "a model with NumPy alone",
+    "study": "what is claimed, and checked: theory, experiments",
+    "show": "what people look at: plots, pages, reports",
+    "serve": "a model over HTTP",
+    "studio": "the web application",
+    "scale": "the same work on a cluster",
+    "cli": "commands: parse, call, print",
+}
+
+
+def rooms() -> list[str]:
+    """The rooms of the map, each below what it may import from."""
+    return [name for name in ORDER[""].split() if name in ORDER]
+
+
+def map_drawing() -> Figure:
+    """One box for each room with its parts; arrows are not needed, because imports only go up."""
+    names = rooms()
+    figure = Figure(figsize=(9.6, 0.55 + 0.92 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    for row, name in enumerate(names):
+        axes.add_patch(
+            FancyBboxPatch((0, -row), 9, 0.72, boxstyle="round,pad=0.05", facecolor=FOR, alpha=0.10, edgecolor=FOR)
+        )
+        axes.text(0.12, 0.36 - row, f"{name}/", fontsize=13, weight="bold", color=INK, va="center")
+        axes.text(1.45, 0.53 - row, ROOMS.get(name, ""), fontsize=10, color=INK, va="center")
+        axes.text(1.45, 0.18 - row, _shortened(ORDER[name]), fontsize=8, color="#555555", va="center")
+    axes.annotate("", (9.45, 0.6), (9.45, -len(names) + 1.1), arrowprops={"arrowstyle": "->", "color": NEUTRAL})
+    axes.text(9.55, (2 - len(names)) / 2, "imports only go up", rotation=90, color="#555555", va="center")
+    axes.set_xlim(-0.15, 9.9)
+    axes.set_ylim(-len(names) + 0.85, 0.9)
+    axes.set_axis_off()
+    return figure
+
+
+def _shortened(parts: str, most: int = 96) -> str:
+    return parts if len(parts) <= most else parts[: parts.rindex(" ", 0, most)] + " ..."
