@@ -3,18 +3,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-plain lint bench test-open-clip clean
+.PHONY: demo test test-plain test-scale lint bench docs wheel-check test-open-clip clean
 
 demo: $(INSTALLED)
 	$(BIN)/ccr demo
 
+# Two files at a time: most tests keep one core busy.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # The kernels of numba alone, which take over where the faster ones cannot work.
 test-plain: $(INSTALLED)
 	CCR_KERNELS=plain $(BIN)/python -m pytest tests/core/test_kernels.py tests/core/test_screening.py \
 		tests/core/test_sparse_engine.py tests/models/test_saved_models.py
+
+# Real Ray clusters of two nodes, whose workers, nodes and drivers are killed (docs/scale.md).
+test-scale: $(INSTALLED)
+	$(BIN)/python -m pytest -m scale tests/scale
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check src tests benchmarks tools
@@ -23,6 +28,14 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
+
+# The site, whole or not at all: a broken link or reference is an error. Open site/index.html, also without a network.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Build the package, install its wheel into a fresh environment and run the README's lines there (minutes).
+wheel-check: $(INSTALLED)
+	$(BIN)/python -m tools.wheel_check
 
 # open_clip needs torchvision, whose only wheels are CUDA builds that do not import beside a CPU torch: it gets an
 # environment of its own, with an unpinned torch (several gigabytes).
@@ -34,9 +47,9 @@ test-open-clip:
 # -c constraints.txt: the tested versions; an unpinned torch would pull gigabytes of CUDA libraries.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,demo]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,demo,docs]"
 	touch $(INSTALLED)
 
 clean:
-	rm -rf .venv .venv-open-clip .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf site dist build .venv .venv-open-clip .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf src/ccr/core/kernels/__pycache__/ccr-kernels-*

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from ccr.core.geometry import unit_rows
 settings.register_profile("ccr", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("ccr")
 torch.set_num_threads(1)
+# pytest-xdist tells its workers how wide its own terminal is, and a console keeps the first width it is told.
+os.environ.pop("COLUMNS", None)
 
 
 class Data(NamedTuple):

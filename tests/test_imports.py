@@ -12,42 +12,54 @@ import ccr
 SOURCE = Path(ccr.__file__).parent
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
-    "": "errors progress interrupt isolated texts reading files core models data study show cli start",
-    "core": "checks devices threads geometry examples concepts kernels inputs space coding heads metrics quality "
-    "refine explain",
+    "": "errors progress interrupt isolated texts reading places files core data models runtime study show serve "
+    "studio scale cli start",
+    "core": "checks devices threads team geometry examples concepts kernels inputs space coding heads metrics quality "
+    "conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
-    "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step scoring training tier",
-    "core/kernels/x86": "llvm arguments exponential tiles vectors rounding packing workspace score shared step "
-    "training tier",
-    "core/coding": "entries scoring rules pursuit lasso codes coders registry",
+    "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
+    "tier",
+    "core/kernels/x86": "variants compiling llvm arguments exponential memory tiles vectors rounding packing workspace "
+    "score shared step training tier",
+    "core/coding": "entries scoring masks rules pursuit lasso codes coders registry readouts",
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
-    "core/refine": "options data engine dense sparse measure progress fixed choice trainer loop squared",
-    "core/explain": "terms views counterfactual intervention comparison mistake explanation images pairs drift",
-    "models": "unfitted labels bound provenance linear_model persist model_checks model_format concept_model "
-    "checkpoint fewest edit estimator paper_settings classifier rivals",
+    "core/refine": "options data engine dense sparse shared measure progress fixed choice trainer loop squared",
+    "core/explain": "patches terms where question sums picture views counterfactual intervention comparison mistake "
+    "explanation many images pairs drift",
+    "models": "unfitted labels bound provenance linear_model persist model_checks card hub calibration model_format "
+    "export photos concept_model calibrating checkpoint fewest edit estimator paper_settings classifier rivals",
+    "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file",
+    "models/photos": "prediction chunk reading several where tables run",
     "models/edit": "log effect changes session",
     "models/rivals": "dense_model base concept_layer labelfree controls",
     "data": "assets encoders datasets store vocab",
-    "data/datasets": "decode sources base arrays folder splits arrow manifest published open",
+    "data/datasets": "decode sources base arrays folder splits arrow manifest patterns tar parquet published open "
+    "photos",
     "data/datasets/published": "listing cifar cub imagenet places",
-    "data/encoders": "protocol progress_bars preprocess adapter rendering text_cache torch_common bundled "
-    "hf openclip named registry",
-    "data/store": "layout workers matrix metadata plan chunk shards store embedding",
+    "data/encoders": "protocol progress_bars preprocess adapter rendering text_cache last_layer graph bundled_layer "
+    "torch_common torch_patches hf_patches openclip_patches bundled hf openclip named registry occlusion",
+    "data/store": "layout workers ranged matrix metadata plan chunk shards store embedding",
     "data/vocab": "read words statistics classes propose choose check_texts check_seen automatic examples",
-    "data/vocab/propose": "proposals generic wordnet glosses senses features offline llm",
+    "data/vocab/propose": "proposals generic wordnet glosses names company senses features offline llm",
+    "runtime": "rows selection why model folder",
     "study": "theory experiments lists",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "
     "observe_metric isotropy judging metric_claims claims scenes anisotropy",
-    "study/experiments": "records part cache settings probe gain curves sweep fixed_lambda protocol attributes compare "
-    "frontier",
+    "study/experiments": "records pool part cache settings probe gain curves sweep fixed_lambda protocol attributes "
+    "compare frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes sums page plots model_plots experiment_plots compare_plots frontier_plots theory_plots "
-    "demo_page report concepts_page",
+    "show": "style axes sums page where_pictures plots model_plots experiment_plots compare_plots frontier_plots "
+    "theory_plots where_plots demo_page report concepts_page",
     "show/report": "pictures headline gallery classes concepts report",
+    "serve": "limits meters guards batching schemas answers service routes app runner",
+    "studio": "photos seen filters thumbnails session edits refits words uploads photo mistakes concepts layout "
+    "selections differences exports search settings worker where workbench api app serving",
+    "studio/api": "schemas state photos concepts views bench",
+    "scale": "cluster parts embedding team rows fitting pool",
     # Commands come last, and none imports another.
-    "cli": "common common_run common_data common_options common_tables edit_options demo embed fit evaluate explain "
-    "audit edit report theory figures compare sweep reproduce concepts_propose concepts_check concepts_choose "
-    "concepts_learn",
+    "cli": "common common_run common_data common_options common_ray common_tables edit_options demo embed fit evaluate "
+    "explain predict export audit edit report serve push pull studio theory figures compare sweep reproduce "
+    "concepts_propose concepts_check concepts_choose concepts_learn",
 }
 
 

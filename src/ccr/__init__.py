@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
     from ccr.core.concepts import Concepts
     from ccr.core.space import Angular, Symmetric
+    from ccr.data.encoders import load_encoder
+    from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab import embed_concepts, read_concepts
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.concept_model import ConceptModel
 
@@ -21,11 +24,15 @@ __all__ = [
     "ConceptClassifier",
     "ConceptModel",
     "Concepts",
+    "EmbeddingStore",
     "HardThreshold",
     "NonNegativeLasso",
     "Symmetric",
     "TopK",
     "__version__",
+    "embed_concepts",
+    "load_encoder",
+    "read_concepts",
 ]
 
 _HOMES = {
@@ -33,12 +40,16 @@ _HOMES = {
     "ConceptClassifier": "ccr.models.classifier",
     "ConceptModel": "ccr.models.concept_model",
     "Concepts": "ccr.core.concepts",
+    "EmbeddingStore": "ccr.data.store",
     "HardThreshold": "ccr.core.coding",
     "IPOMP": "ccr.core.coding",
     "NonNegativeLasso": "ccr.core.coding",
     "OMP": "ccr.core.coding",
     "Symmetric": "ccr.core.space",
     "TopK": "ccr.core.coding",
+    "embed_concepts": "ccr.data.vocab",
+    "load_encoder": "ccr.data.encoders",
+    "read_concepts": "ccr.data.vocab",
 }
 
 

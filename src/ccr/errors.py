@@ -16,6 +16,14 @@ class WriteError(OSError, CCRError):
         return str(self.strerror)
 
 
+class UnreachableError(CCRError):
+    """An object store or a cluster does not answer; what failed may work when it is tried again."""
+
+
+class MissingPlaceError(CCRError, FileNotFoundError):
+    """There is no such object or bucket."""
+
+
 class MissingExtraError(CCRError, ImportError):
     """An optional part is not installed; the message names the extra that brings it."""
 

@@ -11,6 +11,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 #: Seconds that an interrupted computation has to end by itself.
@@ -38,6 +40,16 @@ def watch() -> None:
 def keep(words: str) -> None:
     """Note what is left, and how to go on, should the command be stopped."""
     _state["kept"] = words
+
+
+@contextmanager
+def left_to_others() -> Iterator[None]:
+    """Inside, Ctrl-C is the business of somebody else, such as a server that answers first what it was asked."""
+    waking = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
 
 
 def interrupted() -> bool:

@@ -20,14 +20,21 @@ from ccr.cli import (
     embed,
     evaluate,
     explain,
+    export,
     figures,
     fit,
+    predict,
+    pull,
+    push,
     report,
     reproduce,
+    serve,
+    studio,
     sweep,
     theory,
 )
 from ccr.cli.common import fail, in_words, show_log, show_warnings
+from ccr.cli.common_ray import RayCommand
 from ccr.cli.common_run import Stopped, check_arguments, ready
 from ccr.errors import CCRError
 
@@ -66,16 +73,22 @@ for command in (
     fit.fit,
     evaluate.evaluate,
     explain.explain,
+    predict.predict,
+    export.export,
     audit.audit,
     edit.edit,
     report.report,
+    serve.serve,
+    push.push,
+    pull.pull,
+    studio.studio,
     theory.theory,
     figures.figures,
     compare.compare,
     sweep.sweep,
     reproduce.reproduce,
 ):
-    app.command()(ready(command))
+    app.command(cls=RayCommand)(ready(command))
 concepts = typer.Typer(
     no_args_is_help=True,
     help="From class names to a good list of concepts: propose, check, choose, or learn them from photos.",

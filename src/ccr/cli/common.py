@@ -78,6 +78,16 @@ def show_log(*, silent: bool) -> None:
         log.setLevel(logging.INFO)
 
 
+def show_requests(*, wanted: bool) -> None:
+    """Let a server's own log be seen: its errors always, its requests if `wanted`."""
+    for name, level in {"uvicorn.error": logging.ERROR, "uvicorn.access": logging.INFO}.items():
+        log = logging.getLogger(name)
+        log.setLevel(level)
+        log.propagate = False
+        if name == "uvicorn.error" or wanted:
+            log.handlers = [_Notes()]
+
+
 def show_warnings() -> None:
     """Let warnings of the library be notes, also those that come outside of `warnings_as_notes`."""
     usual = warnings.showwarning

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,19 +89,30 @@ def propose_concepts(store: EmbeddingStore, out: Path, *, spec: str | None, sile
     shown = ", ".join(found.concepts.names[:6])
     note(
         f"no --concepts: proposed {proposed} for {len(store.classes)} classes (WordNet and a list that fits any photo; "
-        f"{len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...\n"
+        f"{len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...",
+        silent=silent,
+    )
+    note(
         f"The list is {out}; `ccr concepts check {out} --store {store.path}` says more about it",
         silent=silent,
     )
     return found.concepts
 
 
-def fit_on(model: ConceptClassifier, store: EmbeddingStore, what: str, tell: Tell) -> ConceptClassifier:
-    """Fit on the split `train`, or where there is none on everything; `val`, if there is one, chooses the epoch."""
+def fit_on(
+    model: ConceptClassifier,
+    store: EmbeddingStore,
+    what: str,
+    tell: Tell,
+    elsewhere: Callable[..., ConceptClassifier] | None = None,
+) -> ConceptClassifier:
+    """Fit on the split `train`, or where there is none on everything; `val`, if there is one, chooses the epoch.
+    `elsewhere(model, X, ...)` fits in place of `model.fit(X, ...)`."""
     splits = set(store.splits)
     train = store.select("train") if "train" in splits else store
     validation = None
     if "val" in splits and model.validation_fraction > 0:
         val = store.select("val")
         validation = (val, val.y)
-    return model.fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))
+    fit = model.fit if elsewhere is None else partial(elsewhere, model)
+    return fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))

@@ -12,14 +12,16 @@ from ccr import interrupt
 from ccr.cli.common import check_folder
 from ccr.errors import CCRError
 from ccr.files import check_writable
+from ccr.places import is_url
 from ccr.texts import has_control, visible
 
 #: Commands that write one file; the others' --out is a folder.
-FILES = ("explain", "report", "propose", "check", "choose", "learn")
+FILES = ("explain", "predict", "export", "report", "propose", "check", "choose", "learn")
 #: What commands keep as they go.
 KEPT = {
     "demo": "photos embedded so far are kept in {out}",
     "embed": "images embedded so far are kept in {out}",
+    "predict": "predictions so far are kept in {out}.progress",
     "compare": "finished runs are kept in {out}",
     "sweep": "finished runs are kept in {out}",
     "reproduce": "what is finished is kept in {out}",
@@ -57,6 +59,9 @@ def check_arguments() -> None:
 
 
 def _check_out(out: Path, *, is_file: bool) -> None:
+    if is_url(out):
+        check_writable(out)
+        return
     if is_file and out.is_dir():
         raise CCRError(f"--out must be a file, but {out} is a folder: name a file in it")
     if not is_file:

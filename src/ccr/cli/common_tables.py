@@ -9,7 +9,10 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from ccr.cli.common import console
+
 if TYPE_CHECKING:
+    from ccr.core.conformal import SetQuality
     from ccr.core.explain import Contribution
     from ccr.core.metrics import Evaluation
 
@@ -39,6 +42,18 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
         "weights: per class; fidelity, worst: correlation of concepts with their texts"
     )
     return table
+
+
+def show_sets(sets: SetQuality, temperature: float) -> None:
+    """How prediction sets hold, in two sentences."""
+    low, high = sets.interval
+    console.print(
+        f"Sets of coverage {sets.asked:.0%} hold the true class of {sets.covered:.1%} of the images ({low:.1%} to "
+        f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}.\n"
+        f"{sets.answered:.1%} of the images are answered by exactly one class, of these "
+        f"{sets.accuracy_answered:.1%} rightly; the others are left to people.",
+        highlight=False,
+    )
 
 
 def terms_table(title: str, bias: float, terms: Sequence[Contribution], top: int, ending: str, total: float) -> Table:

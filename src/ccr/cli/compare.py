@@ -13,6 +13,7 @@ from rich.table import Table
 from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
 from ccr.cli.common_options import chosen_bound, chosen_weights
+from ccr.cli.common_ray import Ray, pool_at
 
 if TYPE_CHECKING:
     from ccr.study.experiments.compare import Comparison
@@ -51,6 +52,7 @@ def compare(
     curves: Annotated[bool, typer.Option(help="Also follow CCR and baseline by epoch, for the figure.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and finished runs.")] = Path("comparison"),
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods on the same images, concepts and length.
@@ -83,7 +85,8 @@ def compare(
     chosen = study.all_methods(task) if named is None else named
     cache = RunCache(out / "runs")
     with fitting(silent=as_json) as tell:
-        comparison = study.run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell)
+        with pool_at(ray) as pool:
+            comparison = study.run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell, pool=pool)
         drawn = study.curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
     files = write_files(out, _files(comparison, drawn))
     if as_json:

@@ -58,11 +58,13 @@ def check(
     problems = _by_words(names, opened, classes, silent=as_json)
     photos = None
     if opened is not None:
-        photos = _on_photos(opened, _usable(names), encoder, worth=worth, silent=as_json)
+        once = [
+            name for name, found in zip(names, problems, strict=True) if not any(p.kind == "repeated" for p in found)
+        ]
+        photos = _on_photos(opened, _usable(once), encoder, worth=worth, silent=as_json)
         row = {name: number for number, name in enumerate(photos.names)}
         problems = [
-            found
-            + (photos.seen.problems[row[name]] if name in row and not any(p.kind == "repeated" for p in found) else [])
+            found + (photos.seen.problems[row[name]] if name in row and not _repeats(found) else [])
             for name, found in zip(names, problems, strict=True)
         ]
     if out is not None:
@@ -71,6 +73,10 @@ def check(
         _print_json(names, problems, photos)
     else:
         _show(names, problems, photos, out)
+
+
+def _repeats(problems: list[Problem]) -> bool:
+    return any(problem.kind == "repeated" for problem in problems)
 
 
 def _usable(names: list[str]) -> list[str]:

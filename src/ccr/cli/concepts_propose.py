@@ -112,18 +112,19 @@ def _endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoin
 def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, EmbedTexts | None]:
     """The classes of a file or a store, and what embeds texts to choose senses by."""
     from ccr.data.encoders import load_encoder
+    from ccr.data.encoders.protocol import sentence_embedder
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.classes import read_classes, store_classes
 
     if path.is_dir():
         store = EmbeddingStore.open(path)
         found = store_classes(store)
-        return found, None if spec == "none" else store_encoder(store, spec, silent=silent).embed_texts
+        return found, None if spec == "none" else sentence_embedder(store_encoder(store, spec, silent=silent))
     found = read_classes(path)
     if spec == "none":
         return found, None
     try:
-        return found, load_encoder(spec or "bundled", log=lambda line: note(line, silent=silent)).embed_texts
+        return found, sentence_embedder(load_encoder(spec or "bundled", log=lambda line: note(line, silent=silent)))
     except MissingExtraError as error:
         note(f"note: the most frequent sense of each name is taken, because {error}", silent=silent)
         return found, None
@@ -180,7 +181,7 @@ def _show_cost(found: Classes, endpoint: Endpoint | None, prices: str | None, *,
 def _notes(unknown: list[str], failed: dict[str, str], total: int) -> None:
     if unknown:
         shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
-        note(f"note: WordNet does not know {len(unknown)} of {total} classes, which get none of their own: {shown}")
+        note(f"note: WordNet does not know {len(unknown)} of {total} classes, whose names alone are read: {shown}")
     for name, reason in list(failed.items())[:5]:
         note(f"note: the language model failed for {name!r}: it {reason}")
     if failed:

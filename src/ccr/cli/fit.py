@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +13,13 @@ from rich.markup import escape
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import fit_on, load_concepts, propose_concepts, split_of
 from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion, chosen_weights
-from ccr.cli.common_tables import evaluation_table
+from ccr.cli.common_ray import Ray, check_extra
+from ccr.cli.common_tables import evaluation_table, show_sets
+from ccr.places import as_place
 
 if TYPE_CHECKING:
     from ccr.core.metrics import Evaluation
+    from ccr.models.classifier import ConceptClassifier
 
 
 def fit(
@@ -56,6 +61,13 @@ def fit(
     ] = None,
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
     sign: Annotated[str, typer.Option(help="positive: what an image shows; both: what it lacks, too.")] = "positive",
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Also calibrate, on images held out: prediction sets that hold the true class with this probability, "
+            "such as 0.9, and a temperature."
+        ),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: as many as help.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same model.")] = 0,
     template: Annotated[
@@ -64,6 +76,9 @@ def fit(
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
     baseline: Annotated[bool, typer.Option(help="Also fit the baseline, whose concepts stay, for comparison.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    ray: Ray = None,
+    workers: Annotated[int, typer.Option(min=1, help="With --ray: processes that share the fit.")] = 2,
+    cpus: Annotated[int, typer.Option(min=1, help="With --ray: cores of each of them.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Fit a classifier on a store and print it beside its baseline.
@@ -74,7 +89,12 @@ def fit(
 
     Example: `ccr fit photos-store --concepts concepts.txt --out photos-model --length 10`
 
+    To know when not to answer: `--coverage 0.9`
+
     Truer to the texts, and shorter: `--fidelity 0.95 --weights 3`. As in the paper: `--radius 0.1 --weights all`
+
+    On a cluster, equal to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray, where the same
+    command goes on.
     """
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.examples import LearnedConcept, join_learned
@@ -82,6 +102,8 @@ def fit(
     from ccr.models.persist import check_target
 
     check_target(out)
+    if ray is not None:
+        check_extra()
     opened = EmbeddingStore.open(store)
     options: dict[str, Any] = {
         "coder": chosen_coder(length, threshold, sign),
@@ -89,6 +111,7 @@ def fit(
         **chosen_weights(weights),
         "dispersion": "auto" if dispersion is None else chosen_dispersion(dispersion),
         "center": "data" if center else None,
+        "coverage": coverage,
         "max_iter": epochs,
         "random_state": seed,
         "device": device,
@@ -104,13 +127,28 @@ def fit(
     evaluations: dict[str, Evaluation] = {}
     with fitting(silent=as_json) as tell:
         for name, settings in _named(options, baseline=baseline).items():
-            model = fit_on(ConceptClassifier(embedded, **settings), opened, name, tell)
+            unfitted = ConceptClassifier(embedded, **settings)
+            elsewhere = None if ray is None else _on_cluster(ray, workers, cpus, out, name)
+            model = fit_on(unfitted, opened, name, tell, elsewhere)
             evaluations[name] = model.evaluate(rows)
-    model.model_.with_metrics(split, evaluations[name].to_dict()).save(out)
+    sets = None if model.calibration_ is None else model.evaluate_sets(rows)
+    known = evaluations[name].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
+    model.model_.with_metrics(split, known).save(out)
     if as_json:
-        _print_json(evaluations, split, out, epochs=len(model.history_))
-    else:
-        _show(evaluations, split, out)
+        certainty = {} if sets is None else {"sets": sets.to_dict(), "temperature": model.calibration_.temperature}
+        _print_json(evaluations, split, out, epochs=len(model.history_), **certainty)
+        return
+    _show(evaluations, split, out)
+    if sets is not None:
+        show_sets(sets, model.calibration_.temperature)
+
+
+def _on_cluster(address: str, workers: int, cpus: int, out: Path, name: str) -> Callable[..., ConceptClassifier]:
+    """`ccr.scale.fit` with everything but the model and the data."""
+    from ccr.scale import fit as fit_there
+
+    storage = as_place(out).with_name(f"{out.name}-ray") / ("baseline" if name.startswith("baseline") else "ccr")
+    return partial(fit_there, address=address, workers=workers, cpus=cpus, storage=storage)
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
@@ -123,9 +161,9 @@ def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, An
     return {f"baseline ({bound_in_words(without)})": without, f"CCR ({bound_in_words(options)})": options}
 
 
-def _print_json(evaluations: dict[str, Evaluation], split: str, out: Path, *, epochs: int) -> None:
+def _print_json(evaluations: dict[str, Evaluation], split: str, out: Path, *, epochs: int, **more: Any) -> None:
     results = {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
-    print_json({"model": str(out), "split": split, "epochs": epochs, "results": results})
+    print_json({"model": str(out), "split": split, "epochs": epochs, "results": results, **more})
 
 
 def _show(evaluations: dict[str, Evaluation], split: str, out: Path) -> None:

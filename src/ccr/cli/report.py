@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import fit_on, split_of
+from ccr.errors import CCRError
 from ccr.files import write_bytes
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
+    from ccr.show.report.gallery import Locate
 
 #: With more training images than this the linear probe is left out unless asked for.
 MOST_PROBED = 20_000
@@ -50,6 +52,10 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page. Default: made of the model's name.")] = None,
     data: Annotated[Path | None, typer.Option(help="Where the images are now, if they moved.")] = None,
+    where: Annotated[
+        int, typer.Option(min=0, help="Number of predictions to show where in the picture of, if the encoder can.")
+    ] = 6,
+    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write one page that stands alone: numbers against baseline and linear probe, explained predictions, classes,
@@ -69,12 +75,15 @@ def report(
     loaded, opened = ConceptClassifier.load(model), EmbeddingStore.open(store, data=data)
     name, rows = split_of(opened, split)
     command = _command(model, store, name, baseline, images, mistakes_first)
+    locate, unlocated = _locate(loaded, encoder, silent=as_json) if min(where, images) else (None, [])
     with fitting(silent=as_json) as tell:
         controls = _controls(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
         html = report_page(
             loaded.model_,
             rows,
-            **controls._asdict() | {"notes": [*_flattered(name), *controls.notes]},
+            **controls._asdict() | {"notes": [*_flattered(name), *controls.notes, *unlocated]},
+            locate=locate,
+            located=where,
             mistakes_first=mistakes_first,
             images=images,
             title=title or _title(model, loaded),
@@ -84,6 +93,23 @@ def report(
     content = html.encode(errors="replace")
     write_bytes(out, content)
     _show(out, name, rows, loaded, controls, len(content), time.monotonic() - started, as_json=as_json)
+
+
+def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tuple[Locate | None, list[str]]:
+    """From a picture to its explanation with where, if the model's encoder is here and can; else a note."""
+    from ccr.cli.common_data import model_encoder
+    from ccr.models.photos.where import explain_image, why_not_exact
+
+    if model.encoder_ is None and spec is None:
+        return None, []
+    try:
+        encoder = model_encoder(model, spec, silent=silent)
+    except CCRError as error:
+        return None, [f"Where in the picture is not shown: {error}"]
+    reason = why_not_exact(encoder)
+    if reason is not None:
+        return None, [f"Where in the picture is not shown, because it would take long: {reason}."]
+    return lambda image: explain_image(model, encoder, image), []
 
 
 def _title(path: Path, model: ConceptClassifier) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ccr.cli.common import Json, bar, check_folder, console, fitting, note, print_json, warnings_as_notes, write_files
 from ccr.cli.common_data import load_concepts
+from ccr.cli.common_ray import Ray, pool_at
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def sweep(
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
     figures: Annotated[bool, typer.Option(help="Also draw accuracy over lambda and over radius: more fits.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Fit a grid of settings, show which are worth having, and recommend one.
@@ -88,8 +90,8 @@ def sweep(
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
     task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     task["options"] = {"max_iter": epochs, "device": device}
-    with fitting(silent=as_json) as tell:
-        results = run_sweep(**task, settings=settings, seeds=range(seeds), tell=tell)
+    with fitting(silent=as_json) as tell, pool_at(ray) as pool:
+        results = run_sweep(**task, settings=settings, seeds=range(seeds), tell=tell, pool=pool)
     if not results.outcomes:
         raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
     chosen = results.recommended(at_most)
