@@ -1,12 +1,14 @@
 """Do codes and explanations mean what their names say? On CUB, against attributes that people saw.
 
-    python -m benchmarks.attributes [--length 20] [--seeds 1] [--shared ../shared]
+    python -m benchmarks.attributes [--length 20] [--seeds 1] [--shared ../shared] [--rivals]
 
 Concepts are CUB's own attributes in words. Truth: of the five largest positive contributions of concepts that a test
 image shows, the share that half of the annotators saw in its class; its interval is over classes, and that of the
 difference to the first row draws the same classes for both. AUC: how well a class's mean code tells the classes that
 have an attribute from the others, mean over attributes; with its interval over attributes. Controls stand in for the
-attributes one by one: unrelated words, random vectors. Test images choose nothing.
+attributes one by one: unrelated words, random vectors. Test images choose nothing. `--rivals` measures the other
+methods instead, on CUB's attributes and at the same length, beside CCR as `ccr fit` makes it; each chooses between its
+variants on a tenth of the training images (docs/results.md, The rules).
 """
 
 from __future__ import annotations
@@ -19,11 +21,19 @@ import numpy as np
 
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.core.metrics import in_play
 from ccr.data.encoders import load_encoder
 from ccr.data.vocab import embed_concepts, random_words
 from ccr.models.rivals import random_unit_concepts
 from ccr.study.experiments import Part
-from ccr.study.experiments.attributes import Truth, agreement_before_and_after, model_truth, truth_difference
+from ccr.study.experiments.attributes import (
+    Truth,
+    agreement_before_and_after,
+    explanation_truth,
+    model_truth,
+    truth_difference,
+)
+from ccr.study.experiments.compare import Task, methods_named
 
 #: Settings by name; codes are one-sided unless a `coder` says otherwise. The first row is what the others' truth is
 #: compared with.
@@ -37,6 +47,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 POSITIVE = {"sign": "positive"}
+#: The other methods, and CCR in the ball of the paper, beside CCR itself.
+RIVALS = ("ccr", "ccr-ball", "ip-omp", "splice", "label-free")
 HEADINGS = (
     "concepts", "setting", "accuracy, %", "truth", "less the first", "AUC before", "AUC after", "fidelity", "in play"
 )  # fmt: skip
@@ -61,12 +73,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=float, default=20, help="concepts per image")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rivals", action="store_true", help="the other methods instead of CCR's settings")
     add_shared_option(parser)
     given = parser.parse_args()
     birds, names = read_birds(np.load(require(given.shared / "embeddings" / "cub.npz")))
     base = birds.seen[birds.test.y].mean()
     print(f"{len(names)} attributes, {len(birds.test.y)} test images, length {given.length:g}")
-    print(f"named at random, {base:.3f} would be true\n\n| {' | '.join(HEADINGS)} |")
+    print(f"named at random, {base:.3f} would be true\n")
+    if given.rivals:
+        _rivals(names, birds, given.length)
+        return
+    print(f"| {' | '.join(HEADINGS)} |")
     print(f"|---|---|{'--:|' * (len(HEADINGS) - 2)}")
     first: Truth | None = None
     for kind, concepts in _kinds(names).items():
@@ -74,6 +91,22 @@ def main() -> None:
             row = _measured(concepts, birds, given.length, range(given.seeds), **options)
             first = first or row.truth
             print(f"| {kind} | {setting} | {_cells(row, first)} |", flush=True)
+
+
+def _rivals(names: list[str], birds: Birds, length: float) -> None:
+    """A row for each of the other methods."""
+    task = Task(embed_concepts(names, load_encoder("bundled")), train=birds.train, test=birds.test, length=length)
+    train, validation = task.split(0)
+    print("| method | accuracy, % | truth | concepts named per image | in play |\n|---|--:|--:|--:|--:|")
+    for method in methods_named(RIVALS):
+        fitted = method.fit(task, train, validation, 0)
+        codes = fitted.model.transform(birds.test.X)
+        kept = [names.index(name) for name in fitted.model.model_.names]
+        found = explanation_truth(codes, fitted.head, birds.test.y, birds.seen[:, kept])
+        right = 100 * np.mean(fitted.head.logits(codes).argmax(axis=1) == birds.test.y)
+        share = f"{found.share:.3f} ({found.interval.low:.3f} to {found.interval.high:.3f})"
+        named, playing = found.named.sum() / len(birds.test.y), in_play(codes, fitted.head)
+        print(f"| {method.title} | {right:.1f} | {share} | {named:.1f} | {playing:.1f} |", flush=True)
 
 
 def read_birds(data: Any) -> tuple[Birds, list[str]]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from ccr.core import conformal, metrics, quality
-from ccr.core.coding import Rule, active_rows, apply_rule, code_chunks, map_codes
+from ccr.core.coding import ActiveEntries, Encode, Rule, active_rows, apply_rule, code_chunks, map_codes
 from ccr.core.concepts import Concepts
 from ccr.core.explain import (
     Audit,
@@ -105,12 +106,15 @@ class ConceptModel(LinearModel, OnHub):
 
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes of X (m, n), CSR: the scores of the active concepts."""
-        return apply_rule(self.rule, self.images(X), self.concepts.embeddings)
+        return apply_rule(self.rule, self.images(X), self.concepts.embeddings, encode=self._encode)
 
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
-        weights, bias = self.head.astype(np.float32).transposed()
-        embeddings, dictionary = self.images(X), self.concepts.embeddings
-        return map_codes(self.rule, embeddings, dictionary, lambda _, codes: use(entry_logits(codes, weights, bias)))
+        (weights, bias), embeddings, dictionary = self._weights, self.images(X), self.concepts.embeddings
+
+        def predicted(_: slice, codes: ActiveEntries) -> np.ndarray:
+            return use(entry_logits(codes, weights, bias))
+
+        return map_codes(self.rule, embeddings, dictionary, predicted, encode=self._encode)
 
     def explain_patches(self, patches: PatchTerms) -> Explanation:
         """Why an image, whose embedding comes as a sum over its patches, is predicted as it is, and where: the
@@ -128,7 +132,7 @@ class ConceptModel(LinearModel, OnHub):
         truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
         numbers = np.searchsorted(self.classes, truth)
         winners, first, sure, active, playing, done = [], [], [], 0, 0.0, 0
-        for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings):
+        for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings, encode=self._encode):
             logits = self.head.logits(codes)
             winners.append(logits.argmax(axis=1))
             first.append(quality.among_first(logits, numbers[done : done + len(logits)], 5))
@@ -356,6 +360,20 @@ class ConceptModel(LinearModel, OnHub):
 
         return torch_module(self)
 
+    @cached_property
+    def _encode(self) -> Encode:
+        """From embeddings to codes. Packing the concepts for it takes longer than coding a few images, so it is kept."""
+        return self.rule.encoder(self.concepts.embeddings)
+
+    @cached_property
+    def _weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """The head as predictions use it: weights (n, classes) and intercept, float32."""
+        return self.head.astype(np.float32).transposed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What the model is, without what it keeps to be fast: copies and other processes make that themselves."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def _own_texts(self) -> np.ndarray:
         """The concepts' own texts (n, d) in the space of the images."""
         if self.provenance.texts is None:
@@ -363,7 +381,7 @@ class ConceptModel(LinearModel, OnHub):
         return self.space.own_texts(self.provenance.texts.embeddings)
 
     def _codes(self, X: Any) -> Iterator[sparse.csr_matrix]:
-        return code_chunks(self.rule, self.images(X), self.concepts.embeddings)
+        return code_chunks(self.rule, self.images(X), self.concepts.embeddings, encode=self._encode)
 
     def _numbers(self, X: Any, y: Any) -> np.ndarray | None:
         """Class numbers of the labels given, or of those that X brings; None if there are none."""

@@ -35,15 +35,15 @@ def demo_page(
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
-        ("CCR: concepts refined inside their ball", *_spread(gain.refined), f"{100 * gain.over_baseline:+.1f} points"),
+        ("CCR: concepts refined, true to their words", *_spread(gain.refined), f"{100 * gain.over_baseline:+.1f} points"),
         ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
     ]
     cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in gallery]
     body = [
         "<h1>Fruit by concepts</h1>",
         "<p>Every prediction on this page is an exact sum: a bias and one contribution for each active concept. "
-        'Blue bars speak for the predicted class, orange ones against it. "not:" marks a concept that '
-        "counted by being far from the image. Hold the pointer over a bar to see code and weight.</p>",
+        "Blue bars speak for the predicted class, orange ones against it. Hold the pointer over a bar to see code and "
+        "weight.</p>",
         f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
         page.table(("model", "mean", "min to max", "gain"), rows),
         "<h2>A prediction that is right</h2>",

@@ -21,9 +21,12 @@ AHEAD = 16
 SHARES, FEWEST_ROWS = 16, 128
 
 
-def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> sparse.csr_matrix:
-    """Codes of X under a fitted rule, float32 CSR; memory beyond the codes does not grow with m x n."""
-    pieces = map_codes(rule, X, dictionary, lambda rows, codes: codes)
+def apply_rule(
+    rule: Rule, X: Embeddings, dictionary: np.ndarray, *, encode: Encode | None = None
+) -> sparse.csr_matrix:
+    """Codes of X under a fitted rule, float32 CSR; memory beyond the codes does not grow with m x n. `encode` as in
+    `map_codes`."""
+    pieces = map_codes(rule, X, dictionary, lambda rows, codes: codes, encode=encode)
     lengths = np.concatenate([np.diff(piece.pointers) for piece in pieces])
     pointers = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     kind = np.int64 if pointers[-1] > np.iinfo(np.int32).max else np.int32
@@ -32,10 +35,12 @@ def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> sparse.csr_
     return sparse.csr_matrix((data, indices, pointers.astype(kind)), shape=(len(X), len(dictionary)))
 
 
-def code_chunks(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> Iterator[sparse.csr_matrix]:
-    """Codes of some rows of X after the other, in order."""
+def code_chunks(
+    rule: Rule, X: Embeddings, dictionary: np.ndarray, *, encode: Encode | None = None
+) -> Iterator[sparse.csr_matrix]:
+    """Codes of some rows of X after the other, in order; `encode` as in `map_codes`."""
     with Workers():
-        work = _coding(rule.encoder(dictionary), X, None, lambda rows, codes: codes)
+        work = _coding(encode or rule.encoder(dictionary), X, None, lambda rows, codes: codes)
     spans = _spans(len(X), dictionary)
     for start in range(0, len(spans), AHEAD):
         with Workers() as workers:
