@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 from scipy import sparse
 
+from ccr.core.coding.close import Decide, as_it_falls, decider
 from ccr.core.coding.entries import ActiveEntries
 from ccr.core.coding.rules import Encode, Rule
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
@@ -35,7 +36,7 @@ def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> sparse.csr_
 def code_chunks(rule: Rule, X: Embeddings, dictionary: np.ndarray) -> Iterator[sparse.csr_matrix]:
     """Codes of some rows of X after the other, in order."""
     with Workers():
-        work = _coding(rule.encoder(dictionary), X, None, lambda rows, codes: codes)
+        work = _coding(decider(rule, dictionary), X, None, lambda rows, codes: codes)
     spans = _spans(len(X), dictionary)
     for start in range(0, len(spans), AHEAD):
         with Workers() as workers:
@@ -58,13 +59,14 @@ def map_codes(
     """`use(part, codes)` of the codes of X, or of these `rows` of it, part by part in order.
 
     `workers` are those of a surrounding `with`; otherwise there are some for this call. `encode` is the rule's encoder
-    of the dictionary, if there is one already.
+    of the dictionary, if there is one already, which decides close calls as float32 happens to.
     """
     if workers is None:
         with Workers() as own:
             return map_codes(rule, X, dictionary, use, rows=rows, workers=own, encode=encode)
     spans = _spans(len(X) if rows is None else len(rows), dictionary)
-    return workers.map(_coding(encode or rule.encoder(dictionary), X, rows, use), spans)
+    decide = decider(rule, dictionary) if encode is None else as_it_falls(encode)
+    return workers.map(_coding(decide, X, rows, use), spans)
 
 
 def code_size(codes: sparse.csr_matrix) -> float:
@@ -84,10 +86,11 @@ def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
 
 
 def _coding(
-    encode: Encode, X: Embeddings, rows: np.ndarray | None, use: Callable[[slice, ActiveEntries], Result]
+    decide: Decide, X: Embeddings, rows: np.ndarray | None, use: Callable[[slice, ActiveEntries], Result]
 ) -> Callable[[slice], Result]:
     def work(part: slice) -> Result:
-        x = X.span(part.start, part.stop) if rows is None else X.take(rows[part])
-        return use(part, encode(x))
+        numbers = np.arange(part.start, part.stop) if rows is None else rows[part]
+        x = X.span(part.start, part.stop) if rows is None else X.take(numbers)
+        return use(part, decide(x, lambda close: X.exact(numbers[close])))
 
     return work
