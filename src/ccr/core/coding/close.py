@@ -16,8 +16,8 @@ import torch
 from ccr.core.coding.entries import ActiveEntries
 from ccr.core.coding.rules import Encode, Rule, ThresholdRule, TopRule
 
-#: Scores this near to what decides are doubtful. The largest error of a score of the float32 kernels that was seen on
-#: real embeddings is a tenth of it (`python -m benchmarks.shipping`).
+#: Scores this near to what decides are doubtful: seven times the largest error that scores of the float32 kernels were
+#: seen to have on real embeddings (`python -m benchmarks.shipping`).
 CLOSE = 4e-6
 
 #: From the numbers of some rows to those rows (k, d), placed in float64.
