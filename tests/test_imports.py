@@ -21,15 +21,16 @@ ORDER = {
     "tier",
     "core/kernels/x86": "variants compiling llvm arguments exponential memory tiles vectors rounding packing workspace "
     "score shared step training tier",
-    "core/coding": "entries scoring masks rules pursuit lasso codes coders registry readouts",
+    "core/coding": "entries scoring masks rules close pursuit lasso codes coders registry readouts",
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
     "core/refine": "options data engine dense sparse shared measure progress fixed choice trainer loop squared",
     "core/explain": "patches terms where question sums picture views counterfactual intervention comparison mistake "
     "explanation many images pairs drift",
-    "models": "unfitted labels bound provenance linear_model persist model_checks card hub calibration model_format "
-    "export photos concept_model calibrating checkpoint fewest edit estimator paper_settings classifier rivals",
-    "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file",
-    "models/photos": "prediction chunk reading several where tables run",
+    "models": "unfitted labels bound provenance linear_model persist model_checks card hub calibration certain "
+    "model_format export photos concept_model calibrating checkpoint fewest edit estimator paper_settings classifier "
+    "rivals",
+    "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file exports",
+    "models/photos": "prediction chunk reading several where on_photos tables run",
     "models/edit": "log effect changes session",
     "models/rivals": "dense_model base concept_layer labelfree controls",
     "data": "assets encoders datasets store vocab",
@@ -42,7 +43,7 @@ ORDER = {
     "data/vocab": "read words statistics classes propose choose check_texts check_seen automatic examples",
     "data/vocab/propose": "proposals generic wordnet glosses names company senses features offline llm",
     "runtime": "rows selection why model folder",
-    "study": "theory experiments lists",
+    "study": "theory experiments lists controls",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "
     "observe_metric isotropy judging metric_claims claims scenes anisotropy",
     "study/experiments": "records pool part cache settings probe gain curves sweep fixed_lambda protocol attributes "

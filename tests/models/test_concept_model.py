@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ccr import ConceptClassifier, ConceptModel, HardThreshold
+from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
 from ccr.core.coding import apply_rule
+from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.models.labels import labels_of
 from tests.conftest import Data
@@ -68,6 +71,19 @@ def test_a_changed_head_cannot_be_lost_on_saving(classifier: ConceptClassifier, 
     assert ConceptModel.load(tmp_path / "edited").head.coef[1, 3] == 7.0
     assert ConceptClassifier.load(tmp_path / "edited").coef_[1, 3] == 7.0
     assert classifier.coef_[1, 3] != 7.0
+
+
+def test_what_a_model_keeps_to_be_fast_stays_its_own(classifier: ConceptClassifier, digits: Data) -> None:
+    """A model that has predicted is copied, sent to another process and changed like one that has not."""
+    model, X = classifier.model_, digits.X[:50]
+    before = model.logits(X)
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        np.testing.assert_array_equal(again.logits(X), before)
+    other = replace(model, head=LinearHead(-model.head.coef, -model.head.intercept))
+    np.testing.assert_array_equal(other.logits(X), -before)
+    turned = replace(model, concepts=Concepts(model.names, -model.concepts.embeddings))
+    assert (turned.encode(X) != model.encode(X)).nnz > 0
+    np.testing.assert_array_equal(model.logits(X), before)
 
 
 def test_metrics_are_noted_in_a_new_model(classifier: ConceptClassifier, tmp_path: Path) -> None:

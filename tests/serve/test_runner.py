@@ -85,6 +85,14 @@ def test_beyond_this_machine_a_token_is_demanded(model: Path) -> None:
         serve(model, host="0.0.0.0")
 
 
+def test_the_body_of_an_answer_does_not_wait_for_its_head() -> None:
+    """Nagle's algorithm would hold the second packet until the first is acknowledged, which takes 40 ms."""
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
 def test_a_port_that_is_taken_is_said_in_words() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

@@ -106,6 +106,19 @@ class Embeddings:
             return self.prepared[start:stop]
         return self._read(slice(start, stop), np.arange(start, stop))
 
+    def exact(self, rows: np.ndarray) -> np.ndarray:
+        """These few rows in float64, prepared in it from what X holds."""
+        found = self.source[rows]
+        if isinstance(found, torch.Tensor):
+            found = found.detach().to("cpu", torch.float64).numpy()
+        wide = np.asarray(found, np.float64)
+        if not self.normalize:
+            return wide
+        placed = _directions(wide)
+        if self.mean is not None:
+            placed = _directions(placed - self.mean)
+        return placed if self.metric is None else _directions(placed @ self.metric.astype(np.float64))
+
     def chunks(self, width: int = 1) -> Iterator[torch.Tensor]:
         """All rows in order, prepared, in pieces that stay small when multiplied up to `width` columns."""
         size = max(1, CHUNK_VALUES // max(width, self.shape[1]))
@@ -214,6 +227,14 @@ def release(source: Any) -> None:
                 mapping.madvise(mmap.MADV_DONTNEED)
             return
         source = source.base
+
+
+def _directions(rows: np.ndarray) -> np.ndarray:
+    """Unit rows of any scale; zeros stay."""
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    scaled = rows / np.where(largest > 0, largest, 1.0)  # so that squares neither vanish nor overflow
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.asarray(scaled / np.where(norms > 0, norms, 1.0))
 
 
 def _empty_rows(rows: int, columns: int) -> torch.Tensor:

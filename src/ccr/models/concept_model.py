@@ -12,31 +12,28 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from ccr.core import conformal, metrics, quality
-from ccr.core.coding import ActiveEntries, Encode, Rule, active_rows, apply_rule, code_chunks, map_codes
+from ccr.core import metrics, quality
+from ccr.core.coding import ActiveEntries, Decide, Rule, active_rows, apply_rule, code_chunks, decider, map_codes
 from ccr.core.concepts import Concepts
 from ccr.core.explain import (
     Audit,
     Coactivation,
     CoactivationOrder,
     Explanation,
-    Explanations,
     ImageActivation,
     InterventionCurve,
     ModelView,
     Order,
     PatchTerms,
-    Question,
     audit,
     coactivation,
     intervention_curve,
     located,
-    settling_question,
     top_images,
     view_codes,
 )
@@ -44,23 +41,19 @@ from ccr.core.explain.intervention import CorrectedBatch
 from ccr.core.heads import LinearHead, entry_logits
 from ccr.core.space import Readouts, Space
 from ccr.errors import CCRError
-from ccr.models.calibration import Calibration, Coded, calibrate, halves
+from ccr.models.calibration import Calibration
+from ccr.models.certain import Certain
+from ccr.models.export.exports import Exports
 from ccr.models.hub import OnHub
 from ccr.models.labels import known_labels, labels_of
-from ccr.models.linear_model import LinearModel, one_row
 from ccr.models.model_format import pack, unpack
 from ccr.models.persist import read_folder, save_folder
+from ccr.models.photos.on_photos import OnPhotos
 from ccr.models.provenance import Provenance
-from ccr.progress import Tell, no_progress
-
-if TYPE_CHECKING:
-    from ccr.data.encoders import Encoder
-    from ccr.models.export.torch_module import ConceptModule
-    from ccr.models.photos import Predictions
 
 
 @dataclass(frozen=True, eq=False)
-class ConceptModel(LinearModel, OnHub):
+class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     """A classifier whose every prediction is a short exact sum of named concepts.
 
     Parameters
@@ -106,7 +99,7 @@ class ConceptModel(LinearModel, OnHub):
 
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes of X (m, n), CSR: the scores of the active concepts."""
-        return apply_rule(self.rule, self.images(X), self.concepts.embeddings, encode=self._encode)
+        return apply_rule(self.rule, self.images(X), self.concepts.embeddings, self._decide)
 
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
         (weights, bias), embeddings, dictionary = self._weights, self.images(X), self.concepts.embeddings
@@ -114,7 +107,7 @@ class ConceptModel(LinearModel, OnHub):
         def predicted(_: slice, codes: ActiveEntries) -> np.ndarray:
             return use(entry_logits(codes, weights, bias))
 
-        return map_codes(self.rule, embeddings, dictionary, predicted, encode=self._encode)
+        return map_codes(self.rule, embeddings, dictionary, predicted, decide=self._decide)
 
     def explain_patches(self, patches: PatchTerms) -> Explanation:
         """Why an image, whose embedding comes as a sum over its patches, is predicted as it is, and where: the
@@ -132,7 +125,7 @@ class ConceptModel(LinearModel, OnHub):
         truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
         numbers = np.searchsorted(self.classes, truth)
         winners, first, sure, active, playing, done = [], [], [], 0, 0.0, 0
-        for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings, encode=self._encode):
+        for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings, self._decide):
             logits = self.head.logits(codes)
             winners.append(logits.argmax(axis=1))
             first.append(quality.among_first(logits, numbers[done : done + len(logits)], 5))
@@ -159,50 +152,6 @@ class ConceptModel(LinearModel, OnHub):
             macro_f1=quality.macro_f1(truth, predicted),
             top5=float(np.concatenate(first).mean()),
             calibration_error=quality.calibration_error(np.concatenate(sure), predicted == truth),
-        )
-
-    def calibrated(self, X: Any, y: Any = None, *, coverage: float = 0.9, random_state: int = 0) -> ConceptModel:
-        """The same model with a temperature and prediction sets of this coverage, by images X (m, d) and labels y (m,)
-        that it was not fitted on: one half of them for each."""
-        conformal.check_coverage(coverage)
-        codes = self.encode(X)
-        truth = known_labels(labels_of(X, y), codes.shape[0], self.classes)
-        labelled = Coded(codes, np.searchsorted(self.classes, truth).astype(np.int64))
-        return self.with_certainty(*halves(labelled, self.classes, random_state), coverage)
-
-    def with_certainty(self, warm: Coded, held: Coded, coverage: float) -> ConceptModel:
-        """The same model at the temperature that fits `warm`, with sets of this coverage by `held`, other images."""
-        head, found = calibrate(self.head, warm, held, coverage)
-        return replace(self, head=head, calibration=found)
-
-    def predict_set(self, X: Any) -> conformal.PredictionSets:
-        """For each row of X (m, d) the classes that it may be: the true one is among them as often as the coverage that
-        the model was calibrated for."""
-        least = self._certainty().least_probability
-        return conformal.prediction_sets(self.predict_proba(X), least, tuple(self.classes.tolist()))
-
-    def evaluate_sets(self, X: Any, y: Any = None) -> conformal.SetQuality:
-        """Coverage, mean size and answered share of the prediction sets of labelled images X (m, d), y (m,)."""
-        sets, asked = self.predict_set(X), self._certainty().coverage
-        truth = known_labels(labels_of(X, y), len(sets), self.classes)
-        return conformal.set_quality(sets, np.searchsorted(self.classes, truth), asked)
-
-    def question(self, x: Any) -> Question | None:
-        """For an embedding x (d,) that the model does not answer, the one concept whose confirmation by a person would
-        settle it; None where there is none, or where nothing has to be settled."""
-        certainty = self._certainty()
-        rows = one_row(x)
-        if not self.predict_set(rows).abstains[0]:
-            return None
-        images = self.images(rows).take(np.arange(1)).numpy().astype(np.float64)
-        return settling_question(
-            self.names,
-            self.encode(rows).toarray()[0].astype(np.float64),
-            (images @ self.concepts.embeddings.T)[0],
-            self.head,
-            typical=certainty.typical,
-            classes=self.classes.tolist(),
-            least=certainty.least_probability,
         )
 
     def fidelity(self, X: Any) -> np.ndarray:
@@ -291,79 +240,10 @@ class ConceptModel(LinearModel, OnHub):
         """Read a model written by `save`."""
         return cls(**read_folder(path, unpack))
 
-    def _certainty(self) -> Calibration:
-        if self.calibration is None:
-            raise CCRError(
-                "the model was not calibrated, so it does not know when not to answer: fit with coverage=0.9 (`ccr fit "
-                "--coverage 0.9`), or use calibrated(X, y) with images that it was not fitted on"
-            )
-        return self.calibration
-
-    def predict_images(
-        self,
-        paths: Any,
-        *,
-        encoder: Encoder | str | None = None,
-        explain: int = 5,
-        workers: int = 0,
-        batch_size: int = 32,
-        tell: Tell = no_progress,
-    ) -> Predictions:
-        """What each photo shows: class, probability, runner-up, the concepts that contribute most.
-
-        Parameters
-        ----------
-        paths : image files, folders or patterns: one, a list, a series, or a data frame with a column "path".
-        encoder : the model's encoder, by itself or by its spec; None: the one that the model names.
-        explain : concepts per photo, from 0.
-        workers : processes that read and decode ahead of the encoder.
-        batch_size : images that the encoder gets at a time.
-        tell : called as photos pass.
-
-        A photo that cannot be read has an `error` instead of a class.
-        """
-        from ccr.models.photos.several import predict_several
-
-        options: dict[str, Any] = {"explain": explain, "workers": workers, "batch_size": batch_size, "tell": tell}
-        return predict_several(self, paths, encoder, **options)
-
-    def explain_image(self, image: Any, *, encoder: Encoder | str | None = None, where: bool = False) -> Explanation:
-        """Why the photo, a path or an image of Pillow, is predicted as it is; a notebook shows it beside the sum.
-
-        `where` adds which parts of the picture each contribution comes from (docs/where.md).
-        """
-        if not where:
-            return self.explain_images([image], encoder=encoder)[0]
-        from ccr.models.photos.where import explain_photo
-
-        return explain_photo(self, image, encoder)
-
-    def explain_images(self, images: Any, *, encoder: Encoder | str | None = None) -> Explanations:
-        """The same for several; what cannot be read is an error."""
-        from ccr.models.photos.several import explain_several
-
-        return explain_several(self, images, encoder)
-
-    def to_onnx(self, path: str | os.PathLike[str], *, with_encoder: bool = False) -> None:
-        """Write an ONNX file: embeddings in; label, probabilities, codes, contributions to the label, and logits out.
-
-        `with_encoder` joins the bundled image tower: the pixels of one photo in. Models that code by a pursuit or the
-        lasso are refused.
-        """
-        from ccr.models.export.onnx_file import write_onnx
-
-        write_onnx(self, path, with_encoder=with_encoder)
-
-    def to_torch(self) -> ConceptModule:
-        """A module from embeddings (b, d) to (logits, codes), with gradients; it can be scripted and exported."""
-        from ccr.models.export.torch_module import torch_module
-
-        return torch_module(self)
-
     @cached_property
-    def _encode(self) -> Encode:
-        """From embeddings to codes. Packing the concepts for it takes longer than coding a few images, so it is kept."""
-        return self.rule.encoder(self.concepts.embeddings)
+    def _decide(self) -> Decide:
+        """From embeddings to codes. Packing the concepts for it takes longer than coding a few images: it is kept."""
+        return decider(self.rule, self.concepts.embeddings)
 
     @cached_property
     def _weights(self) -> tuple[np.ndarray, np.ndarray]:
@@ -381,7 +261,7 @@ class ConceptModel(LinearModel, OnHub):
         return self.space.own_texts(self.provenance.texts.embeddings)
 
     def _codes(self, X: Any) -> Iterator[sparse.csr_matrix]:
-        return code_chunks(self.rule, self.images(X), self.concepts.embeddings, encode=self._encode)
+        return code_chunks(self.rule, self.images(X), self.concepts.embeddings, self._decide)
 
     def _numbers(self, X: Any, y: Any) -> np.ndarray | None:
         """Class numbers of the labels given, or of those that X brings; None if there are none."""

@@ -20,7 +20,7 @@ from ccr.models.unfitted import NotFittedError
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
-Model = TypeVar("Model", bound=LinearModel)
+Model = TypeVar("Model")
 
 
 class FromModel:

@@ -41,7 +41,7 @@ def _unpack(folder: ModelFolder) -> RuntimeModel:
     return RuntimeModel(
         place=_place(tensors, concepts.shape[1]),
         names=names,
-        concepts=concepts,
+        concepts=concepts.astype(np.float64),
         select=selection(config["rule"], len(names)),
         coef=tensor(tensors, "coef", (len(classes), len(names)), narrow=False),
         intercept=tensor(tensors, "intercept", (len(classes),), narrow=False),

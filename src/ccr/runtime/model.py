@@ -26,7 +26,7 @@ class RuntimeModel:
     ----------
     place : where images are put before they meet concepts.
     names : of the concepts (n).
-    concepts : their unit embeddings (n, d), float32.
+    concepts : their unit embeddings (n, d), float64, in which scores are computed.
     select : from scores (b, n) to codes.
     coef, intercept : weights (classes, n) and biases (classes,).
     classes : labels (classes,), sorted.
@@ -97,7 +97,8 @@ class RuntimeModel:
         rows = as_matrix(X, self.dimension)
         size = max(1, CHUNK_VALUES // max(self.concepts.shape))
         for start in range(0, len(rows), size):
-            yield self.select(self.place.put(rows[start : start + size], start) @ self.concepts.T)
+            scores = self.place.put(rows[start : start + size], start) @ self.concepts.T
+            yield self.select(scores).astype(np.float32)
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         wide = logits.astype(np.float64)

@@ -18,13 +18,13 @@ class Place:
     whiten: np.ndarray | None
 
     def put(self, rows: np.ndarray, first: int = 0) -> np.ndarray:
-        """Unit rows (b, d), float32; `first` is the number of the first row, for messages."""
+        """Unit rows (b, d), float64; `first` is the number of the first row, for messages."""
         placed = _directions(rows, first)
         if self.mean is not None:
             placed = _unit(placed - self.mean)
         if self.whiten is not None:
             placed = _unit(placed @ self.whiten)
-        return placed.astype(np.float32)
+        return placed
 
 
 def as_matrix(X: Any, dimension: int) -> np.ndarray:

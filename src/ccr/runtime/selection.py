@@ -1,4 +1,8 @@
-"""Which scores are active: past a threshold, or the largest of an image (Algorithms 1 and 2, docs/method.md)."""
+"""Which scores are active: past a threshold, or the largest of an image (Algorithms 1 and 2, docs/method.md).
+
+Scores are float64, so that one within rounding of the threshold is decided as the full model decides it (Close calls,
+docs/method.md).
+"""
 
 from __future__ import annotations
 
@@ -32,10 +36,10 @@ def selection(rule: Mapping[str, Any], concepts: int) -> Select:
 def _threshold(bound: float, positive: bool) -> Select:
     if not 0 <= bound <= np.finfo(np.float32).max:
         raise FormatError(f"the model's rule has threshold {bound}: it must be a number from 0")
-    limit, zero = np.float32(bound), np.float32(0.0)
+    limit = float(np.float32(bound))  # as the kernels compare
     if positive:
-        return lambda scores: np.where(scores > limit, scores, zero)
-    return lambda scores: np.where(np.abs(scores) >= limit, scores, zero)
+        return lambda scores: np.where(scores > limit, scores, 0.0)
+    return lambda scores: np.where(np.abs(scores) >= limit, scores, 0.0)
 
 
 def _top(length: int) -> Select:

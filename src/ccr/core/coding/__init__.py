@@ -4,6 +4,7 @@ A coder says what the user wants (`HardThreshold(length=12)`); its `rule` is tha
 (`ThresholdRule(0.153)`), which every rule turns into codes.
 """
 
+from ccr.core.coding.close import Decide, as_it_falls, decider
 from ccr.core.coding.coders import (
     IPOMP,
     OMP,
@@ -34,6 +35,7 @@ __all__ = [
     "RULES",
     "ActiveEntries",
     "Coder",
+    "Decide",
     "Encode",
     "HardThreshold",
     "LassoRule",
@@ -50,10 +52,12 @@ __all__ = [
     "TopRule",
     "active_rows",
     "apply_rule",
+    "as_it_falls",
     "calibrate",
     "check_length",
     "code_chunks",
     "code_size",
+    "decider",
     "is_differentiable",
     "map_codes",
     "root_mean_square",

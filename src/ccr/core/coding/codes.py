@@ -9,8 +9,9 @@ from typing import TypeVar
 import numpy as np
 from scipy import sparse
 
+from ccr.core.coding.close import Decide, decider
 from ccr.core.coding.entries import ActiveEntries
-from ccr.core.coding.rules import Encode, Rule
+from ccr.core.coding.rules import Rule
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
 from ccr.core.threads import Workers
 
@@ -21,12 +22,10 @@ AHEAD = 16
 SHARES, FEWEST_ROWS = 16, 128
 
 
-def apply_rule(
-    rule: Rule, X: Embeddings, dictionary: np.ndarray, *, encode: Encode | None = None
-) -> sparse.csr_matrix:
-    """Codes of X under a fitted rule, float32 CSR; memory beyond the codes does not grow with m x n. `encode` as in
-    `map_codes`."""
-    pieces = map_codes(rule, X, dictionary, lambda rows, codes: codes, encode=encode)
+def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray, decide: Decide | None = None) -> sparse.csr_matrix:
+    """Codes of X under a fitted rule, float32 CSR; memory beyond the codes does not grow with m x n. `decide` is the
+    rule's `decider` of the dictionary, if there is one already."""
+    pieces = map_codes(rule, X, dictionary, lambda rows, codes: codes, decide=decide)
     lengths = np.concatenate([np.diff(piece.pointers) for piece in pieces])
     pointers = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     kind = np.int64 if pointers[-1] > np.iinfo(np.int32).max else np.int32
@@ -36,11 +35,11 @@ def apply_rule(
 
 
 def code_chunks(
-    rule: Rule, X: Embeddings, dictionary: np.ndarray, *, encode: Encode | None = None
+    rule: Rule, X: Embeddings, dictionary: np.ndarray, decide: Decide | None = None
 ) -> Iterator[sparse.csr_matrix]:
-    """Codes of some rows of X after the other, in order; `encode` as in `map_codes`."""
+    """Codes of some rows of X after the other, in order; `decide` as in `apply_rule`."""
     with Workers():
-        work = _coding(encode or rule.encoder(dictionary), X, None, lambda rows, codes: codes)
+        work = _coding(decide or decider(rule, dictionary), X, None, lambda rows, codes: codes)
     spans = _spans(len(X), dictionary)
     for start in range(0, len(spans), AHEAD):
         with Workers() as workers:
@@ -58,18 +57,18 @@ def map_codes(
     *,
     rows: np.ndarray | None = None,
     workers: Workers | None = None,
-    encode: Encode | None = None,
+    decide: Decide | None = None,
 ) -> list[Result]:
     """`use(part, codes)` of the codes of X, or of these `rows` of it, part by part in order.
 
-    `workers` are those of a surrounding `with`; otherwise there are some for this call. `encode` is the rule's encoder
-    of the dictionary, if there is one already.
+    `workers` are those of a surrounding `with`; otherwise there are some for this call. `decide` is as in
+    `apply_rule`, or `as_it_falls` for an encoder.
     """
     if workers is None:
         with Workers() as own:
-            return map_codes(rule, X, dictionary, use, rows=rows, workers=own, encode=encode)
+            return map_codes(rule, X, dictionary, use, rows=rows, workers=own, decide=decide)
     spans = _spans(len(X) if rows is None else len(rows), dictionary)
-    return workers.map(_coding(encode or rule.encoder(dictionary), X, rows, use), spans)
+    return workers.map(_coding(decide or decider(rule, dictionary), X, rows, use), spans)
 
 
 def code_size(codes: sparse.csr_matrix) -> float:
@@ -89,10 +88,11 @@ def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
 
 
 def _coding(
-    encode: Encode, X: Embeddings, rows: np.ndarray | None, use: Callable[[slice, ActiveEntries], Result]
+    decide: Decide, X: Embeddings, rows: np.ndarray | None, use: Callable[[slice, ActiveEntries], Result]
 ) -> Callable[[slice], Result]:
     def work(part: slice) -> Result:
-        x = X.span(part.start, part.stop) if rows is None else X.take(rows[part])
-        return use(part, encode(x))
+        numbers = np.arange(part.start, part.stop) if rows is None else rows[part]
+        x = X.span(part.start, part.stop) if rows is None else X.take(numbers)
+        return use(part, decide(x, lambda close: X.exact(numbers[close])))
 
     return work

@@ -15,6 +15,7 @@ from ccr.core.coding import (
     Rule,
     ScoreRule,
     Selection,
+    as_it_falls,
     map_codes,
     root_mean_square,
 )
@@ -55,7 +56,8 @@ def validate(
         losses = np.log(np.exp(logits, out=logits).sum(axis=1, dtype=np.float64)) + top - true
         return float(losses @ data.weight[part]), int((right == y).sum())
 
-    measured = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers, encode=encode)
+    decide = None if encode is None else as_it_falls(encode)
+    measured = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers, decide=decide)
     sums = np.array([(loss, right) for loss, right in measured], np.float64).reshape(-1, 2).sum(axis=0)
     loss, right = (float(value) for value in held_out.X.team.sum(sums))
     return Validation(loss / len(held_out.y), right / len(held_out.y))

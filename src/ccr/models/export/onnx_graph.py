@@ -1,6 +1,8 @@
 """The path of an embedding through a model as ONNX nodes: placed, scored, selected, summed.
 
-What the nodes compute is what `ConceptModule` computes; the order of operations is the same.
+What the nodes compute is what `ConceptModule` computes; the order of operations is the same. Up to the codes it is in
+float64, so that a score within rounding of the threshold is decided as the full model decides it (Close calls,
+docs/method.md).
 """
 
 from __future__ import annotations
@@ -21,22 +23,29 @@ OUTPUTS = ("label", "probabilities", "codes", "contributions", "logits")
 def add_model(parts: Parts, model: Any, embeddings: str) -> None:
     """Everything from embeddings (b, d) to OUTPUTS."""
     rule = exportable_rule(model.rule, "ONNX")
-    parts.constant("one", np.float32(1.0))
+    parts.constant("one", np.float64(1.0))
     parts.constant("columns", np.array([1]))
-    rows = _place(parts, model, embeddings)
-    scores = parts.add("MatMul", rows, parts.constant("concepts_t", model.concepts.embeddings.T.copy()), name="scores")
-    codes = _top(parts, scores, rule) if isinstance(rule, TopRule) else _threshold(parts, scores, rule)
-    _head(parts, model, codes)
+    rows = _place(parts, model, parts.add("Cast", embeddings, name="given", to=parts.onnx.TensorProto.DOUBLE))
+    concepts = _wide(parts, "concepts_t", model.concepts.embeddings.T)
+    scores = parts.add("MatMul", rows, concepts, name="scores")
+    kept = _top(parts, scores, rule) if isinstance(rule, TopRule) else _threshold(parts, scores, rule)
+    _head(parts, model, parts.add("Cast", kept, name="codes", to=parts.onnx.TensorProto.FLOAT))
+
+
+def _wide(parts: Parts, name: str, value: np.ndarray) -> str:
+    """Numbers that are kept as float32, and computed with as float64."""
+    kept = parts.constant(f"{name}_float", np.ascontiguousarray(value, np.float32))
+    return parts.add("Cast", kept, name=name, to=parts.onnx.TensorProto.DOUBLE)
 
 
 def _place(parts: Parts, model: Any, embeddings: str) -> str:
     """Unit rows in the model's space."""
     rows = _first_unit(parts, embeddings)
     if model.space.image_mean is not None:
-        mean = parts.constant("image_mean", model.space.image_mean.astype(np.float32))
+        mean = _wide(parts, "image_mean", model.space.image_mean)
         rows = _unit(parts, parts.add("Sub", rows, mean, name="from_mean"), "centered")
     if model.space.metric is not None:
-        whiten = parts.constant("whiten", model.space.metric.whiten.astype(np.float32))
+        whiten = _wide(parts, "whiten", model.space.metric.whiten)
         rows = _unit(parts, parts.add("MatMul", rows, whiten, name="in_metric"), "whitened")
     return rows
 
@@ -45,8 +54,8 @@ def _first_unit(parts: Parts, rows: str) -> str:
     """Every row divided by its norm, however large or small its numbers are; zeros become NaN, and so do its codes."""
     size = parts.add("Abs", rows, name="sizes")
     largest = parts.add("ReduceMax", size, "columns", name="largest", keepdims=1)
-    above = parts.add("Greater", largest, parts.constant("small", np.float32(SMALL)), name="not_small")
-    below = parts.add("Less", largest, parts.constant("large", np.float32(LARGE)), name="not_large")
+    above = parts.add("Greater", largest, parts.constant("small", np.float64(SMALL)), name="not_small")
+    below = parts.add("Less", largest, parts.constant("large", np.float64(LARGE)), name="not_large")
     usual = parts.add("And", above, below, name="usual")
     scaled = parts.add("Div", rows, parts.add("Where", usual, "one", largest, name="scale"), name="scaled")
     return parts.add("Div", scaled, parts.add("ReduceL2", scaled, "columns", name="norm", keepdims=1), name="unit")
@@ -55,18 +64,18 @@ def _first_unit(parts: Parts, rows: str) -> str:
 def _unit(parts: Parts, rows: str, name: str) -> str:
     """Every row divided by its norm; zeros stay."""
     norm = parts.add("ReduceL2", rows, "columns", name=f"{name}_norm", keepdims=1)
-    zero = parts.constant(f"{name}_zero", np.float32(0.0))
+    zero = parts.constant(f"{name}_zero", np.float64(0.0))
     is_zero = parts.add("Equal", norm, zero, name=f"{name}_is_zero")
     return parts.add("Div", rows, parts.add("Where", is_zero, "one", norm, name=f"{name}_divisor"), name=name)
 
 
 def _threshold(parts: Parts, scores: str, rule: ThresholdRule) -> str:
-    bound = parts.constant("threshold", np.float32(rule.threshold))
+    bound = parts.constant("threshold", np.float64(np.float32(rule.threshold)))  # as the kernels compare
     if rule.positive:
         mask = parts.add("Greater", scores, bound, name="active")
     else:
         mask = parts.add("GreaterOrEqual", parts.add("Abs", scores, name="score_sizes"), bound, name="active")
-    return parts.add("Where", mask, scores, _none(parts, scores), name="codes")
+    return parts.add("Where", mask, scores, _none(parts, scores), name="kept")
 
 
 def _top(parts: Parts, scores: str, rule: TopRule) -> str:
@@ -76,7 +85,7 @@ def _top(parts: Parts, scores: str, rule: TopRule) -> str:
     node = parts.onnx.helper.make_node("TopK", [sizes, length], ["top_sizes", "top"], name="top", axis=1)
     parts.nodes.append(node)
     kept = parts.add("GatherElements", scores, "top", name="top_scores", axis=1)
-    return parts.add("ScatterElements", _none(parts, scores), "top", kept, name="codes", axis=1)
+    return parts.add("ScatterElements", _none(parts, scores), "top", kept, name="kept", axis=1)
 
 
 def _none(parts: Parts, scores: str) -> str:

@@ -2,12 +2,14 @@
 
 The tower's 8-bit arithmetic makes much of little: one pixel that differs by 1 moves an embedding to cosine 0.99. ONNX's
 own Resize rounds a few pixels of a photo otherwise than Pillow, so the weights are made here as Pillow makes them
-(`Resample.c`), in float64, in which sums of whole numbers are exact.
+(`Resample.c`), in float64, in which sums of whole numbers are exact. Pixels are rounded between the two products, whose
+order counts, therefore: Pillow makes a photo narrow first, but one that loses much more height than width flat first.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from PIL import Image
 
 from ccr.models.export.onnx_parts import Parts
 
@@ -26,9 +28,45 @@ def add_centre_square(parts: Parts, size: int) -> str:
     sides = _sides(parts)
     planes = parts.add("Cast", PIXELS, name="pixels_double", to=parts.onnx.TensorProto.DOUBLE)
     planes = parts.add("Transpose", planes, name="planes", perm=[2, 0, 1])
-    across = parts.add("Transpose", _weights(parts, "width", sides), name="width_weights_t", perm=[1, 0])
-    narrow = _rounded(parts, parts.add("MatMul", planes, across, name="narrow_sums"), "narrow")
-    return _rounded(parts, parts.add("MatMul", _weights(parts, "height", sides), narrow, name="square_sums"), "square")
+    parts.add("Transpose", _weights(parts, "width", sides), name="across", perm=[1, 0])
+    parts.add("Identity", _weights(parts, "height", sides), name="down")
+    if not flattens_first():
+        return _narrow_first(parts, planes, "square")
+    return _in_order(parts, planes, size)
+
+
+def flattens_first() -> bool:
+    """Whether Pillow, as it is installed, makes photos that lose much height flat before it makes them narrow; older
+    ones never do. The average of these pixels is 1 if that of rows is rounded first, and 0 if that of columns is."""
+    pixels = np.tile(np.array([[1, 0], [0, 1], [0, 0]], np.uint8), (3, 1))
+    return Image.fromarray(pixels).resize((1, 3), Image.Resampling.BOX).getpixel((0, 0)) == 0
+
+
+def _in_order(parts: Parts, planes: str, size: int) -> str:
+    """The square, by the order that Pillow takes: flat first if the height is reduced by more than twice as many pixels
+    as the width."""
+    less = {side: parts.add("Sub", side, f"{side}_resized", name=f"{side}_less") for side in ("height", "width")}
+    twice = parts.add("Mul", less["width"], "n_2", name="width_less_twice")
+    reduced = parts.add("Greater", less["height"], "n_0", name="height_is_less")
+    more = parts.add("Greater", less["height"], twice, name="height_much_less")
+    much = parts.add("And", reduced, more, name="flat_first")
+    helper, double = parts.onnx.helper, parts.onnx.TensorProto.DOUBLE
+    branches = {}
+    for name, steps in {"then": _flat_first, "else": _narrow_first}.items():
+        inner = Parts()
+        made = helper.make_tensor_value_info(steps(inner, planes, f"{name}_square"), double, [3, size, size])
+        branches[f"{name}_branch"] = helper.make_graph(inner.nodes, name, [], [made], inner.constants)
+    return parts.add("If", much, name="square", **branches)
+
+
+def _narrow_first(parts: Parts, planes: str, name: str) -> str:
+    narrow = _rounded(parts, parts.add("MatMul", planes, "across", name=f"{name}_narrow_sums"), f"{name}_narrow")
+    return _rounded(parts, parts.add("MatMul", "down", narrow, name=f"{name}_sums"), name)
+
+
+def _flat_first(parts: Parts, planes: str, name: str) -> str:
+    flat = _rounded(parts, parts.add("MatMul", "down", planes, name=f"{name}_flat_sums"), f"{name}_flat")
+    return _rounded(parts, parts.add("MatMul", flat, "across", name=f"{name}_sums"), name)
 
 
 def _sides(parts: Parts) -> str:

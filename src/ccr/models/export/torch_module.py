@@ -21,7 +21,8 @@ class ConceptModule(nn.Module):
 
     `weight` (classes, n) and `bias` (classes,) are parameters to be trained. `concepts` (n, d) is one that is frozen:
     `requires_grad_()` lets the concepts move, and then nothing holds them to their texts. Codes have the gradient of
-    the scores that they keep, so that an image tower below learns through them.
+    the scores that they keep, so that an image tower below learns through them. Which they keep is decided in float64,
+    as everywhere (Close calls, docs/method.md).
     """
 
     def __init__(
@@ -49,18 +50,26 @@ class ConceptModule(nn.Module):
 
     def forward(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits and codes. A row of zeros or NaN has neither: its numbers are NaN."""
-        rows = first_unit(embeddings.to(self.concepts.dtype))
-        if self.centered:
-            rows = unit(rows - self.mean)  # type: ignore[operator]
-        if self.whitened:
-            rows = unit(rows @ self.whiten)  # type: ignore[operator]
-        scores = rows @ self.concepts.T
+        scores = self.scores(embeddings, self.concepts.dtype)
+        deciding = scores
+        if embeddings.device.type != "mps":  # which has no float64
+            with torch.no_grad():
+                deciding = self.scores(embeddings, torch.float64)
         if self.length > 0:
-            mask = top_mask(scores, self.length)
+            mask = top_mask(deciding, self.length)
         else:
-            mask = threshold_mask(scores, self.threshold, self.positive)
+            mask = threshold_mask(deciding, self.threshold, self.positive)
         codes = scores * mask.to(scores.dtype)
         return codes @ self.weight.T + self.bias, codes
+
+    def scores(self, embeddings: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """What each concept sees (b, n), computed in this type."""
+        rows = first_unit(embeddings.to(dtype))
+        if self.centered:
+            rows = unit(rows - self.mean.to(dtype))  # type: ignore[operator]
+        if self.whitened:
+            rows = unit(rows @ self.whiten.to(dtype))  # type: ignore[operator]
+        return rows @ self.concepts.to(dtype).T
 
 
 def first_unit(rows: torch.Tensor, small: float = SMALL, large: float = LARGE) -> torch.Tensor:

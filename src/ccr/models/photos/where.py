@@ -65,7 +65,7 @@ def explain_image(
     return fitted.explain_patches(patches.smoothed(smoothing) if smoothing else patches)
 
 
-def explain_photo(model: ConceptModel, photo: Any, encoder: Encoder | str | None) -> Explanation:
+def explain_photo(model: Any, photo: Any, encoder: Encoder | str | None) -> Explanation:
     """As `ConceptModel.explain_image` says, with `where`."""
     image = pictures([photo])[0][0]
     explained = explain_image(model, encoder_of_model(model, encoder), image)
