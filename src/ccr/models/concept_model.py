@@ -362,7 +362,7 @@ class ConceptModel(LinearModel, OnHub):
 
     @cached_property
     def _encode(self) -> Encode:
-        """From embeddings to codes. Packing the concepts for it takes longer than coding a few images, so it is kept."""
+        """From embeddings to codes. Packing the concepts for it takes longer than coding a few images, it is kept."""
         return self.rule.encoder(self.concepts.embeddings)
 
     @cached_property

@@ -35,7 +35,11 @@ def demo_page(
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
-        ("CCR: concepts refined, true to their words", *_spread(gain.refined), f"{100 * gain.over_baseline:+.1f} points"),
+        (
+            "CCR: concepts refined, true to their words",
+            *_spread(gain.refined),
+            f"{100 * gain.over_baseline:+.1f} points",
+        ),
         ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
     ]
     cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in gallery]

@@ -21,9 +21,7 @@ AHEAD = 16
 SHARES, FEWEST_ROWS = 16, 128
 
 
-def apply_rule(
-    rule: Rule, X: Embeddings, dictionary: np.ndarray, *, encode: Encode | None = None
-) -> sparse.csr_matrix:
+def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray, *, encode: Encode | None = None) -> sparse.csr_matrix:
     """Codes of X under a fitted rule, float32 CSR; memory beyond the codes does not grow with m x n. `encode` as in
     `map_codes`."""
     pieces = map_codes(rule, X, dictionary, lambda rows, codes: codes, encode=encode)
