@@ -35,6 +35,16 @@ def lowest_bit(context, word):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def bit_count(context, word):  # type: ignore[no-untyped-def]
+    """How many bits of a word are set."""
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
 def fetch_ahead(context, start, lines):  # type: ignore[no-untyped-def]
     """Ask for memory that is needed soon, so many lines."""
 

@@ -15,7 +15,7 @@ from ccr.core.kernels.plain.vectors import copy_into, dot
 from ccr.core.kernels.x86.arguments import NORM, PRODUCT, SCALE, RoundedRows, RowBlock
 from ccr.core.kernels.x86.compiling import compiled, part
 from ccr.core.kernels.x86.llvm import LANES
-from ccr.core.kernels.x86.memory import address, fetch_array, lowest_bit
+from ccr.core.kernels.x86.memory import address, bit_count, fetch_array, lowest_bit
 from ccr.core.kernels.x86.packing import PackedConcepts
 from ccr.core.kernels.x86.rounding import ROW_MOST, SPREAD, largest_scale, padded_row, round_row
 from ccr.core.kernels.x86.tiles import (
@@ -37,6 +37,8 @@ VARIANCE = np.float32(SPREAD**2 / 12.0)
 SHORTEST, LONGEST = np.float32(1e-15), np.float32(1e15)
 #: Rows are asked for again so many before their scores are computed in floats.
 SOON = 2
+#: Numbers of a dictionary that stays in a core's own cache, 2 MB of them.
+CACHED = 2**19
 #: Allowance for the rounding of floats, relative to a row's norm.
 SLACK = 1e-5
 
@@ -136,19 +138,62 @@ def _fetch_row(x, quads, about, row):  # type: ignore[no-untyped-def]
 
 
 @part
+def _all_candidates(marks, n):  # type: ignore[no-untyped-def]
+    """The concepts, of n, that are marked in each row, row after row, and where each row's begin."""
+    ends, count = np.zeros(len(marks) + 1, np.int32), 0
+    for row in range(len(marks)):
+        for word in marks[row]:
+            count += bit_count(word)
+    chosen, count = np.empty(count, np.int32), 0
+    for row in range(len(marks)):
+        count += _candidates(marks[row], n, chosen[count:])
+        ends[row + 1] = count
+    return chosen, ends
+
+
+@part
+def _scores_by_concept(block, dictionary, chosen, ends, values):  # type: ignore[no-untyped-def]
+    """Scores of each row with its candidates, into `values`, concept by concept: a dictionary that the cache does not
+    hold is read once for all rows."""
+    n, x, rows, count = len(dictionary), block.x, block.rows, ends[-1]
+    places = np.zeros(n + 1, np.int32)
+    for entry in range(count):
+        places[chosen[entry] + 1] += 1
+    for concept in range(n):
+        places[concept + 1] += places[concept]
+    sources, homes, found = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.float32)
+    for row in range(len(rows)):
+        for entry in range(ends[row], ends[row + 1]):
+            place = places[chosen[entry]]
+            places[chosen[entry]] = place + 1
+            sources[place], homes[place] = rows[row], entry
+    start = 0
+    for concept in range(n):  # each place is now where the next concept's begin
+        stop = np.int64(places[concept])
+        fetch_array(dictionary[min(concept + SOON, n - 1)])
+        dot_rows(dictionary[concept], x, sources, np.int64(start), stop, np.float32(1.0), found)
+        start = stop
+    for entry in range(count):
+        values[homes[entry]] = found[entry]
+
+
+@part
 def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-untyped-def]
     x, rows, dictionary, bound = block.x, block.rows, panels.dictionary, criterion.bound
-    marks = _mark_rows(block, panels.screen, criterion)
-    chosen, values = np.empty(len(dictionary), np.int32), np.empty(len(dictionary), np.float32)
+    chosen, ends = _all_candidates(_mark_rows(block, panels.screen, criterion)[: len(rows)], len(dictionary))
+    values = np.empty(len(chosen), np.float32)
+    if dictionary.size > CACHED:
+        _scores_by_concept(block, dictionary, chosen, ends, values)
+    else:
+        for row in range(len(rows)):
+            fetch_array(x[rows[min(row + SOON, len(rows) - 1)]])
+            start, stop = np.int64(ends[row]), np.int64(ends[row + 1])
+            dot_rows(x[rows[row]], dictionary, chosen, start, stop, np.float32(1.0), values)
     pointers, indices, data = entries
-    one_sided, capacity, total, active, looked = criterion.kind == ONE_SIDED, len(indices), 0, 0, 0
+    one_sided, capacity, total, active = criterion.kind == ONE_SIDED, len(indices), 0, 0
     pointers[0] = 0
     for row in range(len(rows)):
-        fetch_array(x[rows[min(row + SOON, len(rows) - 1)]])
-        count = _candidates(marks[row], len(dictionary), chosen)
-        looked += count
-        dot_rows(x[rows[row]], dictionary, chosen, np.int64(0), np.int64(count), np.float32(1.0), values)
-        for entry in range(count):  # without branches, which could not be foreseen
+        for entry in range(ends[row], ends[row + 1]):  # without branches, which could not be foreseen
             value, concept = values[entry], chosen[entry]
             passes = (value > bound if one_sided else abs(value) >= bound) & (value != np.float32(0.0))
             stays = passes & (mixed_bits(dropout.first + row, concept, dropout.salt) >= np.uint64(dropout.below))
@@ -158,7 +203,7 @@ def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-un
             active += np.int64(passes)
             total += np.int64(stays)
         pointers[row + 1] = total
-    return active, looked
+    return active, np.int64(ends[-1])
 
 
 @part

@@ -95,21 +95,23 @@ def count_concepts(indices, entries, counts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def by_concept(first, codes, through, sources, positions, entries):  # type: ignore[no-untyped-def]
-    """Put a chunk's codes, whose first row is `first` of the batch, among the batch's sorted `entries`: one of concept
-    j goes to positions[j], which moves on. Row r of the chunk is row sources[r] of x."""
+def by_concept(concept, row, codes, through, sources, positions, entries):  # type: ignore[no-untyped-def]
+    """Put those of a chunk's codes that are of the len(positions) concepts from `concept` on among the batch's sorted
+    `entries`: one of concept + j goes to positions[j], which moves on. Row r of the chunk is row + r of the batch and
+    sources[r] of x."""
     pointers, indices, data = codes
     _, sorted_rows, sorted_sources, sorted_codes, sorted_through = entries
-    for row in range(len(pointers) - 1):
-        source = sources[row]
-        for entry in range(pointers[row], pointers[row + 1]):
-            concept = indices[entry]
-            position = positions[concept]
-            positions[concept] = position + 1
-            sorted_rows[position] = first + row
-            sorted_sources[position] = source
-            sorted_codes[position] = data[entry]
-            sorted_through[position] = through[entry]
+    for own in range(len(pointers) - 1):
+        source = sources[own]
+        for entry in range(pointers[own], pointers[own + 1]):
+            place = indices[entry] - concept
+            if 0 <= place < len(positions):
+                position = positions[place]
+                positions[place] = position + 1
+                sorted_rows[position] = row + own
+                sorted_sources[position] = source
+                sorted_codes[position] = data[entry]
+                sorted_through[position] = through[entry]
 
 
 @compiled

@@ -1,13 +1,15 @@
 """Many steps of Algorithm 2 by any number of threads, without a word between them and Python.
 
-All threads call `train` with the same arguments. A step has phases, each cut into items: rows of the batch in chunks
-(codes, loss and slopes), chunks again (their entries sorted by concept), and concepts in panels (gradient, momentum,
+Each thread calls `train` with its number. A step has phases, each cut into items: rows of the batch in chunks (codes,
+loss and slopes), the concepts of each thread (their entries sorted), and concepts in panels (gradient, momentum,
 projection). The head of many classes does not fit into the cache: then logits are computed concept by concept for a
 few classes at a time, in a phase of their own before that of the slopes. A head of few weights is gone through weight
 by weight.
 
-A thread takes the next item with a ticket, (phase, item) in one shared word; whoever finishes a phase's last item does
-what must be done once and opens the next phase. Which thread does what changes no number.
+Every thread has a share of a phase's items, the same ones in every step, so that the concepts it moves stay in its own
+cache; when it is through, it helps the others. It takes an item with a ticket, (phase, items taken) in one word of the
+share; whoever finishes a phase's last item does what must be done once and opens the next phase. Which thread does what
+changes no number.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from ccr.core.kernels.plain.arguments import (
     Entries,
     Parameters,
     StepSettings,
+    line_zeros,
 )
 from ccr.core.kernels.plain.moving import move_bias, move_threshold, pace_of
 from ccr.core.kernels.plain.select import step_salt
@@ -45,8 +48,10 @@ from ccr.core.kernels.x86.vectors import spread_row
 from ccr.core.kernels.x86.workspace import CLASSES, Allowed, allowed_weights, new_workspace
 from ccr.core.threads import Workers
 
-#: Shared words: (phase << 32) + next item, and how many items of the phase are done.
-TICKET, DONE = 0, 8  # in two cache lines
+#: Shared words, each in a cache line of its own: how many items of the phase are done, and from TICKETS on one for each
+#: share, (phase << 32) + how many of its items are taken.
+APART = 8
+DONE, TICKETS = 0, APART
 #: Rows of the chunk so many after this one are asked for.
 LATER = 2
 #: Rows of the head are asked for so many before they are read.
@@ -129,28 +134,16 @@ def _slopes(chunk, begin, end, parameters, plan, workspace):  # type: ignore[no-
     workspace.sums[chunk, 0] = loss
 
 
-@compiled
-def _swap_and_add(counts, positions):  # type: ignore[no-untyped-def]
-    """counts, positions = positions, positions + counts."""
-    for concept in range(len(counts)):
-        count = counts[concept]
-        counts[concept] = positions[concept]
-        positions[concept] += count
-
-
 @part
-def _give_positions(chunks, workspace):  # type: ignore[no-untyped-def]
-    """Where each chunk's entries go when sorted, instead of its counts."""
+def _find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
+    """Where the entries of each concept begin when sorted."""
     n, starts = workspace.counts.shape[1], workspace.entries.starts
-    positions = np.zeros(n, np.int32)
+    together = np.zeros(n, np.int32)
     for chunk in range(chunks):
-        _add(positions, workspace.counts[chunk])
+        _add(together, workspace.counts[chunk])
     starts[0] = 0
     for concept in range(n):
-        starts[concept + 1] = starts[concept] + positions[concept]
-    copy_into(positions, starts[:n])
-    for chunk in range(chunks):
-        _swap_and_add(workspace.counts[chunk], positions)
+        starts[concept + 1] = starts[concept] + together[concept]
 
 
 @part
@@ -180,36 +173,43 @@ def _move(panel, step, chunks, parameters, settings, plan, workspace):  # type: 
 
 
 @part
-def _sort(chunk, begin, end, plan, workspace):  # type: ignore[no-untyped-def]
-    first = chunk * (workspace.pointers.shape[1] - 1)
-    last = min(first + workspace.pointers.shape[1] - 1, end - begin)
-    pointers = workspace.pointers[chunk, : last - first + 1]
-    by_concept(
-        first, Entries(pointers, workspace.indices[chunk], workspace.codes[chunk]), workspace.through[chunk],
-        plan.rows[begin + first : begin + last], workspace.counts[chunk], workspace.entries,
-    )  # fmt: skip
+def _sort(share, shares, begin, end, plan, workspace):  # type: ignore[no-untyped-def]
+    """Sort the entries of the concepts that a share of the panels has, by concept and then by row."""
+    n, size = workspace.counts.shape[1], workspace.pointers.shape[1] - 1
+    panels = (n + PANEL - 1) // PANEL
+    first, last = min(n, share * panels // shares * PANEL), min(n, (share + 1) * panels // shares * PANEL)
+    positions = workspace.entries.starts[first:last].copy()
+    for chunk in range((end - begin + size - 1) // size):
+        top, bottom = chunk * size, min((chunk + 1) * size, end - begin)
+        pointers = workspace.pointers[chunk, : bottom - top + 1]
+        by_concept(
+            first, top, Entries(pointers, workspace.indices[chunk], workspace.codes[chunk]), workspace.through[chunk],
+            plan.rows[begin + top : begin + bottom], positions, workspace.entries,
+        )  # fmt: skip
 
 
 @compiled
-def _next_phase(words, phase):  # type: ignore[no-untyped-def]
-    """Wait until the phase is over."""
-    looks = 0
-    while shared_read(words, TICKET) >> 32 == phase:
+def _wait(words, share, phase):  # type: ignore[no-untyped-def]
+    """Wait until the share's tickets are no longer of this phase."""
+    place, looks = TICKETS + APART * share, 0
+    while shared_read(words, place) >> 32 == phase:
         looks += 1
         if looks > PATIENCE:
             let_others_run()
 
 
 @compiled
-def train(words, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
-    """Take all steps of the plan; `words` (16,) begins as zeros. Returns when the last step is taken."""
+def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+    """Take all steps of the plan, as the thread of share `own`; `words` (APART * (shares + 1),) begins as zeros.
+    Returns when the last step is taken."""
     size, per_chunk = plan.size, workspace.pointers.shape[1] - 1
-    panels = (len(parameters.dictionary) + PANEL - 1) // PANEL
+    panels, shares = (len(parameters.dictionary) + PANEL - 1) // PANEL, len(words) // APART - 1
     wide = len(workspace.logits) > 0
     phases = 5 if wide else 3
+    share, asked, own_phase, last_phase = own, 0, 0, 0
     while True:
-        ticket = shared_add(words, TICKET, 1)
-        phase, item = ticket >> 32, ticket & 0xFFFFFFFF
+        ticket = shared_add(words, TICKETS + APART * share, 1)
+        phase, taken = ticket >> 32, ticket & 0xFFFFFFFF
         step, kind = phase // phases, phase % phases
         if step >= len(plan.rates):
             return
@@ -218,17 +218,25 @@ def train(words, parameters, settings, plan, workspace):  # type: ignore[no-unty
         begin, end = step * size, min((step + 1) * size, len(plan.rows))
         chunks = (end - begin + per_chunk - 1) // per_chunk
         items = chunks
-        if kind == LOGITS:
+        if kind == SORT:
+            items = shares
+        elif kind == LOGITS:
             items = len(workspace.logits)
         elif kind == MOVE:
             items = panels
-        if item >= items:
-            _next_phase(words, phase)
+        item = share * items // shares + taken
+        if share == own:
+            own_phase = phase
+        if item >= (share + 1) * items // shares:
+            share, asked = (share + 1) % shares, asked + 1
+            if asked == shares:  # nothing is left to take
+                _wait(words, own, own_phase)
+                share, asked = own, 0
             continue
         if kind == CODE:
             _code(item, begin, end, parameters, settings, plan, workspace)
         elif kind == SORT:
-            _sort(item, begin, end, plan, workspace)
+            _sort(item, shares, begin, end, plan, workspace)
         elif kind == LOGITS:
             _logits(item, end - begin, parameters, workspace)
         elif kind == SLOPES:
@@ -237,11 +245,16 @@ def train(words, parameters, settings, plan, workspace):  # type: ignore[no-unty
             _move(item, step, chunks, parameters, settings, plan, workspace)
         if shared_add(words, DONE, 1) + 1 == items:
             if kind == CODE:
-                _give_positions(chunks, workspace)
+                _find_starts(chunks, workspace)
             if kind == SLOPES or (kind == CODE and not wide):
                 _sum_up(chunks, end - begin, step, parameters, settings, plan, workspace)
             shared_write(words, DONE, 0)
-            shared_write(words, TICKET, (phase + 1) << 32)
+            for other in range(shares):
+                shared_write(words, TICKETS + APART * other, (phase + 1) << 32)
+            share = own
+        elif phase != last_phase:
+            share = own
+        asked, last_phase = 0, phase
 
 
 class Training:
@@ -266,12 +279,12 @@ class Training:
             self.workspace = new_workspace(plan.size, self.parameters, packed.panels, self.allowed)
         rounded, reports = self._rounded_rows(plan.x, packed, lasting), np.zeros((len(plan.rates), 3))
         workspace = self.workspace._replace(panels=packed.panels, rounded=rounded, reports=reports)
-        words, sparse, now = np.zeros(16, np.int64), workspace.sparse, self.parameters
+        words, sparse, now = line_zeros(APART * (workers.threads + 1), kind=np.int64), workspace.sparse, self.parameters
         pairs = ((sparse.values, now.weights), (sparse.moments, now.weight_moment))
         if self.allowed is not None:
             for few, every in pairs:
                 few[:] = every[self.allowed]
-        workers.map(lambda _: train(words, self.parameters, settings, plan, workspace), range(workers.threads))
+        workers.map(lambda own: train(words, own, now, settings, plan, workspace), range(workers.threads))
         if self.allowed is not None:
             for few, every in pairs:
                 every[self.allowed] = few

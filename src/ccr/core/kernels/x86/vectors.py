@@ -25,8 +25,8 @@ from ccr.core.kernels.x86.llvm import (
 )
 from ccr.core.kernels.x86.memory import address
 
-#: Rows that `dot_rows` multiplies at once: so many sums keep the multipliers busy.
-GROUP = 8
+#: Rows that `dot_rows` multiplies at once: so many sums keep the multipliers busy; fewer where fewer are left.
+GROUP, HALF = 8, 4
 #: Numbers from which on rows are better read from end to end than a few columns at a time.
 WIDE = 128
 
@@ -123,32 +123,35 @@ def _spreading(vectors: int) -> Any:
     return spread
 
 
-@intrinsic
-def _dots(context, values, matrix, stride, rows, count, vectors, factor, out):  # type: ignore[no-untyped-def]
-    """out[e] = factor * <values[:w], matrix[rows[e], :w]> for e in 0:count, at most GROUP, w = vectors * LANES. One sum
-    per row, whatever the others are: the last row stands in for those that are missing."""
-    pointer, number = types.voidptr, types.int64
-    signature = types.void(pointer, pointer, number, pointer, number, number, types.float32, pointer)
+def _dotting(group: int) -> Any:
+    @intrinsic
+    def dots(context, values, matrix, stride, rows, count, vectors, factor, out):  # type: ignore[no-untyped-def]
+        """out[e] = factor * <values[:w], matrix[rows[e], :w]> for e in 0:count, at most `group`, w = vectors * LANES.
+        One sum per row, whatever the others are: the last row stands in for those that are missing."""
+        pointer, number = types.voidptr, types.int64
+        signature = types.void(pointer, pointer, number, pointer, number, number, types.float32, pointer)
 
-    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        values, matrix, stride, rows, count, vectors, factor, out = arguments
-        last, entries = builder.sub(count, LONG(1)), [LONG(entry) for entry in range(GROUP)]
-        entries = [builder.select(builder.icmp_signed("<", entry, last), entry, last) for entry in entries]
-        lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
+        def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            values, matrix, stride, rows, count, vectors, factor, out = arguments
+            last, entries = builder.sub(count, LONG(1)), [LONG(entry) for entry in range(group)]
+            entries = [builder.select(builder.icmp_signed("<", entry, last), entry, last) for entry in entries]
+            lines = [_row(builder, matrix, stride, rows, entry) for entry in entries]
 
-        def body(place: Any, sums: list[Any]) -> list[Any]:
-            own = load(builder, values, vector(FLOAT), place)
-            return [
-                multiply_add(builder, held, own, load(builder, line, vector(FLOAT), place))
-                for held, line in zip(sums, lines, strict=True)
-            ]
+            def body(place: Any, sums: list[Any]) -> list[Any]:
+                own = load(builder, values, vector(FLOAT), place)
+                return [
+                    multiply_add(builder, held, own, load(builder, line, vector(FLOAT), place))
+                    for held, line in zip(sums, lines, strict=True)
+                ]
 
-        sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * GROUP, body)
-        for entry, value in zip(entries, totals(builder, sums), strict=True):
-            store(builder, builder.fmul(factor, value), out, entry)
-        return context.get_dummy_value()
+            sums = counted(builder, LONG(0), vectors, [constant(FLOAT, 0.0)] * group, body)
+            for entry, value in zip(entries, totals(builder, sums), strict=True):
+                store(builder, builder.fmul(factor, value), out, entry)
+            return context.get_dummy_value()
 
-    return signature, emit
+        return signature, emit
+
+    return dots
 
 
 def _dotting_and_adding(count: int) -> Any:
@@ -187,6 +190,7 @@ def _dotting_and_adding(count: int) -> Any:
 _add_8, _add_2, _add_1, _add_half = _adding(8), _adding(2), _adding(1), _adding(1, LANES // 2)
 _add_whole_8 = _adding_whole(8)
 _spread_4, _spread_1 = _spreading(4), _spreading(1)
+_dots_8, _dots_4 = _dotting(GROUP), _dotting(HALF)
 _both_4, _both_1 = _dotting_and_adding(4), _dotting_and_adding(1)
 
 
@@ -247,11 +251,17 @@ def dot_rows(values, matrix, rows, start, stop, factor, out):  # type: ignore[no
     """out[e] = factor * <values, matrix[rows[e]]> for entries e in start:stop. The numbers of a row are added up in the
     same order whichever entries stand beside it: what bytes let through changes no bit of a score."""
     width, stride = len(values), matrix.shape[1]
-    vectors = width // LANES
-    for entry in range(start, stop, GROUP):
+    vectors, entry = width // LANES, start
+    while stop - entry > HALF:
         count = min(GROUP, stop - entry)
-        _dots(
+        _dots_8(
             address(values), address(matrix), stride, address(rows[entry:]), count, vectors, factor,
+            address(out[entry:]),
+        )  # fmt: skip
+        entry += count
+    if entry < stop:
+        _dots_4(
+            address(values), address(matrix), stride, address(rows[entry:]), stop - entry, vectors, factor,
             address(out[entry:]),
         )  # fmt: skip
     if vectors * LANES < width:
