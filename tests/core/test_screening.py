@@ -275,6 +275,25 @@ def test_a_score_does_not_depend_on_its_neighbours_to_the_bit(d: int) -> None:
 
 
 @bytes_only
+def test_a_large_dictionary_gives_the_scores_of_its_parts_to_the_bit() -> None:
+    """Scores with more concepts than the cache holds are computed concept by concept, not row by row."""
+    from ccr.core.kernels.x86.score import CACHED
+
+    rng, d, selection = np.random.default_rng(0), 300, ThresholdRule(0.15).selection()
+    n = CACHED // d + 40
+    x, dictionary = rows_of("normal", 300, d, rng), rows_of("normal", n, d, rng)
+    parts = [dictionary[: n // 2], dictionary[n // 2 :]]
+    assert dictionary.size > CACHED >= max(part.size for part in parts)
+    whole, *halves = (
+        sparse.csr_matrix((found.data, found.indices, found.pointers), shape=(len(x), len(rows)))
+        for rows in (dictionary, *parts)
+        for found in [Panels(rows, selection, looked=0.0).entries(x, selection)]
+    )
+    assert whole.nnz > 1000
+    np.testing.assert_array_equal(whole.toarray(), sparse.hstack(halves).toarray())
+
+
+@bytes_only
 def test_rows_built_against_a_known_noise() -> None:
     """Who knows the noise can lose an active concept, because then all roundings point one way; with a fresh noise it
     is found. In a prediction the noise is always a fresh one."""
