@@ -18,10 +18,10 @@ LENGTH = 8
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
-def tokenizer():
+def tokenizer(words=WORDS):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    vocabulary = {word: row for row, word in enumerate(["[PAD]", "[UNK]", "[BOS]", "[EOS]", *WORDS])}
+    vocabulary = {word: row for row, word in enumerate(["[PAD]", "[UNK]", "[BOS]", "[EOS]", *words])}
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
     ends = [("[BOS]", 2), ("[EOS]", 3)]
@@ -30,11 +30,11 @@ def tokenizer():
     return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=LENGTH, **names)
 
 
-def build(kind, seed=0):
+def build(kind, seed=0, words=WORDS):
     torch.manual_seed(seed)
     text = {
         **SMALL,
-        "vocab_size": 4 + len(WORDS),
+        "vocab_size": 4 + len(words),
         "max_position_embeddings": LENGTH,
         "eos_token_id": 3,
         "pad_token_id": 0,
@@ -67,10 +67,10 @@ def processor(kind):
     return make(patch_size=8, max_num_patches=16)
 
 
-def save(folder, kind, seed=0):
-    build(kind, seed).save_pretrained(folder)
+def save(folder, kind, seed=0, words=WORDS):
+    build(kind, seed, words).save_pretrained(folder)
     processor(kind).save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
+    tokenizer(words).save_pretrained(folder)
     return folder
 
 

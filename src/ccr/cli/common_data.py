@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccr.cli.common import bar, note, warnings_as_notes
+from ccr.cli.common import bar, fitting, note, warnings_as_notes
 from ccr.errors import CCRError
 from ccr.texts import did_you_mean
 
@@ -116,3 +116,24 @@ def fit_on(
         validation = (val, val.y)
     fit = model.fit if elsewhere is None else partial(elsewhere, model)
     return fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))
+
+
+def noted_controls(
+    model: ConceptClassifier, store: EmbeddingStore, spec: str | None, *, silent: bool
+) -> ConceptClassifier:
+    """The model with its controls measured on the store, printed, and noted with it."""
+    from ccr.models.classifier import ConceptClassifier
+    from ccr.study.controls import NOTED, measure_controls
+
+    encoder = store_encoder(store, spec, silent=silent)
+    with fitting(silent=silent) as tell:
+        found = measure_controls(model, store, encoder, tell=tell)
+    for name, control in (("random words", found.words), ("random vectors", found.vectors)):
+        low, high = control.interval
+        note(
+            f"with {name} in the concepts' place: {control.accuracy:.1%} on {found.images} images, so that the meaning "
+            f"gap is {100 * control.gap:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})",
+            silent=silent,
+        )
+    noted: ConceptClassifier = ConceptClassifier.of(model.model_.with_metrics(NOTED, found.to_dict()))
+    return noted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
-from ccr.cli.common_data import fit_on, load_concepts, propose_concepts, split_of
+from ccr.cli.common_data import fit_on, load_concepts, noted_controls, propose_concepts, split_of
 from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion, chosen_weights
 from ccr.cli.common_ray import Ray, check_extra
 from ccr.cli.common_tables import evaluation_table, show_sets
@@ -19,6 +20,7 @@ from ccr.places import as_place
 
 if TYPE_CHECKING:
     from ccr.core.metrics import Evaluation
+    from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
 
 
@@ -75,6 +77,14 @@ def fit(
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
     baseline: Annotated[bool, typer.Option(help="Also fit the baseline, whose concepts stay, for comparison.")] = True,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--controls",
+            help="Also fit with random words and random vectors in the concepts' place, print how far the model is "
+            "ahead (the meaning gap), and note it with the model; two more fits.",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     ray: Ray = None,
     workers: Annotated[int, typer.Option(min=1, help="With --ray: processes that share the fit.")] = 2,
@@ -100,11 +110,14 @@ def fit(
     from ccr.data.vocab.examples import LearnedConcept, join_learned
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.persist import check_target
+    from ccr.study.experiments.part import store_parts
 
     check_target(out)
     if ray is not None:
         check_extra()
     opened = EmbeddingStore.open(store)
+    if controls:
+        store_parts(opened, "--controls")
     options: dict[str, Any] = {
         "coder": chosen_coder(length, threshold, sign),
         **chosen_bound(fidelity, radius),
@@ -133,14 +146,23 @@ def fit(
             evaluations[name] = model.evaluate(rows)
     sets = None if model.calibration_ is None else model.evaluate_sets(rows)
     known = evaluations[name].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
-    model.model_.with_metrics(split, known).save(out)
+    model = ConceptClassifier.of(model.model_.with_metrics(split, known).with_metrics("images", _counts(opened)))
+    if controls:
+        model = noted_controls(model, opened, encoder, silent=as_json)
+    model.save(out)
     if as_json:
         certainty = {} if sets is None else {"sets": sets.to_dict(), "temperature": model.calibration_.temperature}
-        _print_json(evaluations, split, out, epochs=len(model.history_), **certainty)
+        measured = {"controls": model.metrics_["controls"]} if controls else {}
+        _print_json(evaluations, split, out, epochs=len(model.history_), **certainty, **measured)
         return
     _show(evaluations, split, out)
     if sets is not None:
         show_sets(sets, model.calibration_.temperature)
+
+
+def _counts(store: EmbeddingStore) -> dict[str, int]:
+    """Images of each split."""
+    return dict(Counter("all" if split is None else str(split) for split in store.splits))
 
 
 def _on_cluster(address: str, workers: int, cpus: int, out: Path, name: str) -> Callable[..., ConceptClassifier]:

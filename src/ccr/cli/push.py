@@ -9,7 +9,8 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, bar, console, note, print_json
-from ccr.cli.common_data import split_of
+from ccr.cli.common_data import noted_controls, split_of
+from ccr.errors import CCRError
 
 if TYPE_CHECKING:
     from ccr.models.classifier import ConceptClassifier
@@ -21,6 +22,14 @@ def push(
     store: Annotated[
         Path | None, typer.Option(help="Store whose test photos are explained in pictures on the card.")
     ] = None,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--controls",
+            help="With --store: also fit with random words and random vectors in the concepts' place, so that the card "
+            "says what the words bring; two fits.",
+        ),
+    ] = False,
     pictures: Annotated[int, typer.Option(min=0, max=50, help="How many pictures, with --store.")] = 4,
     license_name: Annotated[
         str | None, typer.Option("--license", help="Of the model, as hubs write it, such as apache-2.0.")
@@ -39,14 +48,19 @@ def push(
     """Share a model: its two files and a card made of what is known about it.
 
     The card says what the model tells apart and by which concepts, what was measured, when it does not answer, and how
-    to load it; with --store it shows predictions of test photos as pictures. The hub is the one that HF_ENDPOINT names,
-    or the usual one.
+    to load it; with --store it shows predictions of test photos as pictures, with --controls what random words would
+    reach in the concepts' place. The hub is the one that HF_ENDPOINT names, or the usual one.
 
     Example: `ccr push photos-model me/photos --store photos-store --license apache-2.0`
     """
+    from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
 
+    if controls and store is None:
+        raise CCRError("--controls are measured on images: give --store, the store that the model was fitted on")
     loaded = ConceptClassifier.load(model)
+    if controls and store is not None:
+        loaded = noted_controls(loaded, EmbeddingStore.open(store), None, silent=as_json)
     drawn = {} if store is None else _pictures(loaded, store, pictures, silent=as_json)
     if out is not None:
         loaded.save_pretrained(out, repo_id=repository, license=license_name, pictures=drawn)
@@ -74,7 +88,6 @@ def _pictures(model: ConceptClassifier, path: Path, count: int, *, silent: bool)
     import numpy as np
 
     from ccr.data.store import EmbeddingStore
-    from ccr.errors import CCRError
     from ccr.show import plots
 
     _, rows = split_of(EmbeddingStore.open(path), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,7 +118,11 @@ class Embeddings:
         placed = _directions(wide)
         if self.mean is not None:
             placed = _directions(placed - self.mean)
-        return placed if self.metric is None else _directions(placed @ self.metric.astype(np.float64))
+        return placed if self.metric is None else _directions(placed @ self._wide_metric)
+
+    @cached_property
+    def _wide_metric(self) -> np.ndarray:
+        return np.asarray(self.metric, np.float64)
 
     def chunks(self, width: int = 1) -> Iterator[torch.Tensor]:
         """All rows in order, prepared, in pieces that stay small when multiplied up to `width` columns."""

@@ -121,13 +121,37 @@ def _training_fidelity(model: Any) -> str:
 def _controls(model: Any) -> str:
     """Accuracy of random concepts beside the model's own: the gap is what the meaning of the words brings."""
     found = model.provenance.metrics.get("controls")
-    if not isinstance(found, Mapping) or not found:
+    known = {} if not isinstance(found, Mapping) else {name: _control(value) for name, value in found.items()}
+    rows = [f"| {inert(name)} | {row} |" for name, row in known.items() if row]
+    if not rows:
         return (
             "Controls: none were noted with this model. Random vectors in place of the concepts can classify as well "
-            "as words do, so that accuracy alone does not show meaning; `ccr compare` measures the gap."
+            "as words do, so that accuracy alone does not show meaning; `ccr push --controls` measures the gap."
         )
-    rows = [f"| {inert(name)} | {_percent(value)} |" for name, value in found.items()]
-    return "\n".join(["Controls, in place of the concepts:", "", "| concepts | accuracy |", "|---|--:|", *rows])
+    head = "| in place of the concepts | accuracy | meaning gap, points | 95 % interval |"
+    return "\n".join(
+        [
+            "Controls: the same fit with concepts that mean nothing. The meaning gap is how far the model is ahead.",
+            "",
+            head,
+            "|---|--:|--:|--:|",
+            *rows,
+        ]
+    )
+
+
+def _control(found: Any) -> str:
+    """The cells of one control: an accuracy noted by hand, or what `ccr.study.controls` measured; else nothing."""
+    if isinstance(found, float):
+        return f"{_percent(found)} | not known | not known"
+    if not isinstance(found, Mapping) or not isinstance(found.get("accuracy"), (int, float)):
+        return ""
+    gap, ends = found.get("gap"), found.get("interval")
+    points = f"{100 * gap:+.1f}" if isinstance(gap, (int, float)) else "not known"
+    known = isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, (int, float)) for end in ends)
+    return f"{_percent(found['accuracy'])} | {points} | " + (
+        f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" if known and ends else "not known"
+    )
 
 
 def _certainty(model: Any) -> str:
@@ -175,11 +199,19 @@ def _origin(model: Any) -> str:
         "## Where it comes from",
         "",
         f"- Encoder: {inert(origin.encoder or 'not known')}, fingerprint {print_of}.",
+        f"- Images: {_images(model)}.",
         f"- Training: {origin.epochs} epochs, of which the {origin.best_epoch}. was kept.",
         f"- Settings: {settings}.",
         f"- Changed by hand since: {edits or 'nothing'}.",
     ]
     return "\n".join(lines)
+
+
+def _images(model: Any) -> str:
+    """How many there were of each split, where that was noted."""
+    found = model.provenance.metrics.get("images")
+    counts = found.items() if isinstance(found, Mapping) else ()
+    return ", ".join(f"{count:,} {inert(split)}" for split, count in counts if isinstance(count, int)) or "not known"
 
 
 LIMITS = """## Limits
