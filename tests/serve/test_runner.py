@@ -85,6 +85,14 @@ def test_beyond_this_machine_a_token_is_demanded(model: Path) -> None:
         serve(model, host="0.0.0.0")
 
 
+def test_answers_are_not_held_back_for_the_acknowledgement_of_their_first_part() -> None:
+    """Without it every answer takes 40 ms more (Nagle's algorithm against delayed acknowledgements)."""
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_port_that_is_taken_is_said_in_words() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
