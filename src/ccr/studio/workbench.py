@@ -89,6 +89,7 @@ class Workbench:
     def close(self) -> None:
         """End what was started."""
         self.refits.close()
+        self.layout.close()
         if self.lock is not None:
             self.lock.close()
 
@@ -120,6 +121,8 @@ class Workbench:
 
     def add(self, name: str, text: str | None = None) -> Seen:
         """Add a concept by its words."""
+        self.check_writable()
+        self.words.embed(text or name)  # before others have to wait for this change
         return self._change(lambda state: edits.add_words(state, name, text or name, self.words.embed))
 
     def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> Seen:
@@ -138,6 +141,9 @@ class Workbench:
 
     def refit(self, kind: Kind, settings: dict[str, Any]) -> Job:
         """Begin a refit in the background: of the head alone, or from the concepts' texts on."""
+        self._check_free()
+        if kind == "full":
+            self._whole_list(self.state)  # embedded before others have to wait for it
         with self._changing:
             self._check_free()
             if kind == "full":
@@ -218,9 +224,9 @@ class Workbench:
     def _whole_list(self, state: State) -> State:
         """With the concepts that the model left out when it was fitted, if the encoder can embed them again."""
         left = [name for name in state.model.provenance.left_out if name not in {*state.texts.names, *state.removed}]
-        if not left or self.words.status not in ("loading", "ready"):
+        if not left or not self.words.available:
             return state
-        rows = np.stack([self.words.embed(name) for name in left])
+        rows = self.words.embed_all(left)
         texts = type(state.texts)([*state.texts.names, *left], np.concatenate([state.texts.embeddings, rows]))
         return replace(state, texts=texts)
 

@@ -1,9 +1,10 @@
 // The map: photos in two dimensions. Drag to lasso; wheel, buttons or keys to look closer.
-import { h, fill, icon, many, spinner, empty } from "./dom.js";
+import { h, fill, fixed, icon, many, spinner, empty } from "./dom.js";
 import { get, bytes, post, thumbnail } from "./api.js";
 import { first } from "./address.js";
 import { combobox } from "./combobox.js";
 import { hue, ramp } from "./colours.js";
+import { toast } from "./dialogs.js";
 
 const BY = [["class", "true class"], ["predicted", "predicted class"], ["right", "right or wrong"], ["split", "split"], ["concept", "a concept …"]];
 
@@ -32,6 +33,7 @@ export default function map(root, values, app) {
         const raw = new Uint16Array(await bytes("map/places"));
         places = Float32Array.from(raw, (value) => value / 65535);
         root.dataset.method = state.method;
+        if (state.why_not) toast(`UMAP failed, so these are principal components: ${state.why_not}`, { bad: true });
       } catch (error) { fill(box, empty(error.message)); return; }
       fill(box, canvas, tools(), tip);
       size();
@@ -55,7 +57,7 @@ export default function map(root, values, app) {
       const bar = h("canvas", { class: "ramp", width: 192, height: 10, "aria-hidden": "true" }), pen = bar.getContext("2d");
       for (let x = 0; x < 192; x += 1) { pen.fillStyle = ramp(x / 191, dark()); pen.fillRect(x, 0, 1, 10); }
       const [low, high] = range();
-      fill(legend, h("span", { class: "row small" }, h("span", {}, low.toFixed(2)), bar, h("span", {}, high.toFixed(2)), h("bdi", { class: "strong" }, concept)));
+      fill(legend, h("span", { class: "row small" }, h("span", {}, fixed(low)), bar, h("span", {}, fixed(high)), h("bdi", { class: "strong" }, concept)));
       return;
     }
     fill(legend, names().map((one, at) => h("button", { type: "button", "aria-pressed": String(only === at), title: "Show these alone", onclick: () => { only = only === at ? null : at; drawLegend(); later(); } }, swatch(at), h("bdi", {}, one))));
@@ -98,12 +100,27 @@ export default function map(root, values, app) {
       pen.fill();
     }
     pen.globalAlpha = 1;
+    if ((by === "class" || by === "predicted") && only === null) label(pen, ratio, groups);
     if (outline) {
       pen.beginPath();
       outline.forEach(([x, y], at) => (at ? pen.lineTo(...toScreen(x, y)) : pen.moveTo(...toScreen(x, y))));
       pen.closePath();
       pen.fillStyle = dark() ? "rgb(86 180 233 / .18)" : "rgb(0 114 178 / .14)"; pen.fill();
       pen.strokeStyle = css("--for"); pen.lineWidth = 2 * ratio; pen.stroke();
+    }
+  }
+
+  // Names where their photos are, so that colour is not the only sign; of names that would overlap, that of more photos.
+  function label(pen, ratio, groups) {
+    const taken = [], middleOf = (rows, axis) => { const sorted = Float32Array.from(rows, (row) => places[2 * row + axis]).sort(); return sorted[Math.floor(sorted.length / 2)]; };
+    pen.font = `600 ${12 * ratio}px system-ui, sans-serif`;
+    pen.textAlign = "center"; pen.textBaseline = "middle"; pen.lineJoin = "round"; pen.lineWidth = 4 * ratio;
+    for (const [key, rows] of [...groups].filter(([number]) => number >= 0).sort((a, b) => b[1].length - a[1].length)) {
+      const words = names()[key].slice(0, 28), [x, y] = toScreen(middleOf(rows, 0), middleOf(rows, 1)), half = [pen.measureText(words).width / 2 + 4 * ratio, 9 * ratio];
+      if (x < half[0] || x > canvas.width - half[0] || taken.some(([left, top, across]) => Math.abs(left - x) < across + half[0] && Math.abs(top - y) < 2 * half[1])) continue;
+      taken.push([x, y, half[0]]);
+      pen.strokeStyle = css("--panel"); pen.strokeText(words, x, y);
+      pen.fillStyle = css("--ink"); pen.fillText(words, x, y);
     }
   }
 
@@ -153,7 +170,7 @@ export default function map(root, values, app) {
     const place = box.getBoundingClientRect(), x = event.clientX - place.left, y = event.clientY - place.top;
     tip.style.left = `${Math.min(x + 14, place.width - 150)}px`; tip.style.top = `${Math.max(8, Math.min(y + 14, place.height - 190))}px`;
     const value = colours[row];
-    fill(tip, h("img", { src: thumbnail(row), alt: "" }), by === "concept" ? `${concept}: ${value.toFixed(2)}` : names()[value] ?? "no label");
+    fill(tip, h("img", { src: thumbnail(row), alt: "" }), by === "concept" ? `${concept}: ${fixed(value)}` : names()[value] ?? "no label");
   }
 
   canvas.addEventListener("pointerdown", (event) => {
