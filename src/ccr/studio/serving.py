@@ -142,6 +142,7 @@ def serve(
     listening = listen(host, port)
     address = url_of(listening, root) + "/"
     app = studio_app(bench, access=access, root_path=root)
+    bench.now()  # what cannot be opened is said before anything is served
     loading = threading.Timer(HEAD_START, bench.start)
     loading.daemon = True
     loading.start()

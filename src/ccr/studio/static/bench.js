@@ -44,11 +44,11 @@ export default function bench(root, values, app) {
   const hint = () => h("div", { class: "drop-hint", style: { "margin-top": ".8rem" } }, app.state.encoder === "loading" ? "The encoder is being loaded …" : "Type, and the photos that show it appear at once. Then add it as a concept.");
 
   async function add(name) {
-    if (await app.change("concepts", { name }, null)) { app.names = null; toast(`${name} is a concept now. It says nothing until you refit.`, { action: ["Refit", () => refit("head")] }); find(); }
+    if (await app.change("concepts", { name }, null)) { toast(`${name} is a concept now. It says nothing until you refit.`, { action: ["Refit", () => refit("head")] }); find(); }
   }
 
   function drawRemoval() {
-    if (!locked) fill(removal, h("div", { style: { "margin-top": "1rem" } }, combobox({ label: "Remove a concept", placeholder: "Which one? It can be undone.", names: () => app.names ?? [], take: async (name) => { app.names = null; await app.change("edits", { action: "suppress", concept: name }, `${name} is suppressed.`); await nameAll(); } })));
+    if (!locked) fill(removal, h("div", { style: { "margin-top": "1rem" } }, combobox({ label: "Remove a concept", placeholder: "Which one? It can be undone.", names: () => app.names ?? [], take: (name) => app.change("edits", { action: "suppress", concept: name }, `${name} is suppressed.`) })));
   }
   async function nameAll() { try { const answer = await get("concepts"); app.names = answer.concepts.map((one) => one.name); app.namesOf = answer.version; } catch (error) { app.fail(error); } }
 
@@ -140,5 +140,5 @@ export default function bench(root, values, app) {
   drawSettings(); drawSteps(); drawRemoval(); measure(); find();
   if (!app.names) nameAll();
   if (job?.state === "running") follow();
-  return { update(next) { const asked = first(next, "words", ""); if (asked !== words) { input.value = asked; find(); } return true; }, refresh() { job = app.state.job; drawSettings(); drawSteps(); measure(); if (words) find(); }, leave() { alive = false; clearTimeout(timer); searching.stop(); measuring.stop(); } };
+  return { update(next) { const asked = first(next, "words", ""); if (asked !== words) { input.value = asked; find(); } return true; }, refresh() { job = app.state.job; nameAll(); drawSettings(); drawSteps(); measure(); if (words) find(); }, leave() { alive = false; clearTimeout(timer); searching.stop(); measuring.stop(); } };
 }
