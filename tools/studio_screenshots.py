@@ -78,7 +78,14 @@ def _vote(page: Page) -> None:
 
 
 def _press(name: str) -> Act:
-    return lambda page: page.get_by_role("button", name=name, exact=True).first.click()
+    """Press a button, if it can be: the last step may be undone already."""
+
+    def press(page: Page) -> None:
+        button = page.get_by_role("button", name=name, exact=True).first
+        if button.is_enabled():
+            button.click()
+
+    return press
 
 
 def _refit(page: Page) -> None:
@@ -257,6 +264,8 @@ def _open(page: Page, address: str) -> None:
     page.set_default_timeout(180_000)  # a busy machine
     page.goto(address)
     page.wait_for_selector("main h1")
+    if "#map" in address:
+        page.wait_for_selector(".map canvas")
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(300)
 

@@ -1,19 +1,23 @@
 // What the tests of accessibility ask a page; evaluated as one expression.
 ({
-  // How many controls the Tab key should reach.
+  // Where an element is: by its place in the page, or, of a tile of the wall, which is made anew, by that of its photo.
+  place(one) {
+    const tile = one.closest("[data-at]"), path = [];
+    for (let at = one; at !== (tile ?? document.body); at = at.parentElement) path.push([...at.parentElement.children].indexOf(at));
+    return `${tile ? `photo ${tile.dataset.at}` : "page"} ${path.join(" ")}`;
+  },
+  // The controls that the Tab key should reach.
   stops() {
     const all = document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']");
-    return [...all].filter((one) => !one.disabled && one.tabIndex >= 0 && one.checkVisibility({ visibilityProperty: true })).length;
+    return [...all].filter((one) => !one.disabled && one.tabIndex >= 0 && one.checkVisibility({ visibilityProperty: true })).map((one) => this.place(one));
   },
-  // Where the focus is, whether it was there before, and whether that can be seen.
-  mark() {
+  // Where the focus is, and whether that can be seen.
+  focus() {
     const one = document.activeElement;
     if (!one || one === document.body) return null;
-    const again = one.dataset.tabbed === "yes", style = getComputedStyle(one);
-    one.dataset.tabbed = "yes";
-    return { again, seen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2, what: one.outerHTML.slice(0, 150) };
+    const style = getComputedStyle(one);
+    return { place: this.place(one), seen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2, what: one.outerHTML.slice(0, 150) };
   },
-  marked: () => document.querySelectorAll("[data-tabbed]").length,
   // Texts whose colour stands out too little from what is painted behind them: 4.5 to 1, large letters 3 to 1; and edges
   // of fields and check boxes, 3 to 1 (WCAG 2.1, 1.4.3 and 1.4.11).
   faint() {

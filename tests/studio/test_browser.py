@@ -101,7 +101,7 @@ def test_a_slider_moves_the_prediction(look: Studio) -> None:
     page.get_by_role("button", name="reset").click()
     expect(page.locator(".what-if")).to_contain_text("the prediction follows")
     page.get_by_label("Where is it?").select_option(why.contributions[0].concept)
-    expect(page.get_by_text("The lit part is where the model sees")).to_be_visible()
+    expect(page.get_by_text("the more it adds to")).to_be_visible()
     assert page.evaluate("document.querySelector('.picture canvas').width") > 0
     other = next(name for name in look.bench.now().classes if name not in (why.prediction,))
     page.get_by_label("Class to contrast with").select_option(other)

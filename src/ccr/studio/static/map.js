@@ -16,10 +16,11 @@ export default function map(root, values, app) {
   root.append(head, box, h("div", { style: { "margin-top": ".7rem" } }, legend));
 
   const go = (changes) => app.go("map", { by: by === "class" ? null : by, concept, ...changes });
-  const side = () => Math.min(canvas.width, canvas.height) * 0.95 * zoom;
-  const wide = () => Math.min(1.9, Math.max(1, canvas.width / canvas.height)); // the two axes are not of one kind: the width is used
-  const toScreen = (x, y) => [canvas.width / 2 + (x - middle[0]) * side() * wide(), canvas.height / 2 - (y - middle[1]) * side()];
-  const toMap = (px, py) => [middle[0] + (px - canvas.width / 2) / (side() * wide()), middle[1] - (py - canvas.height / 2) / side()];
+  const across = () => canvas.width - 44 * (window.devicePixelRatio || 1); // the tools stand at the right
+  const side = () => Math.min(across(), canvas.height) * 0.95 * zoom;
+  const wide = () => Math.min(1.9, Math.max(1, across() / canvas.height)); // the two axes are not of one kind: the width is used
+  const toScreen = (x, y) => [across() / 2 + (x - middle[0]) * side() * wide(), canvas.height / 2 - (y - middle[1]) * side()];
+  const toMap = (px, py) => [middle[0] + (px - across() / 2) / (side() * wide()), middle[1] - (py - canvas.height / 2) / side()];
   const pointer = (event) => { const place = canvas.getBoundingClientRect(), ratio = canvas.width / place.width; return [(event.clientX - place.left) * ratio, (event.clientY - place.top) * ratio]; };
 
   async function load() {
@@ -45,7 +46,7 @@ export default function map(root, values, app) {
   }
 
   function drawHead() {
-    fill(head, h("div", { class: "grow" }, h("h1", {}, "Map"), h("p", { class: "muted" }, root.dataset.method === "pca" ? "By principal components; with umap-learn installed, by UMAP. " : "By UMAP. ", "Draw around photos to see what sets them apart.")),
+    fill(head, h("div", { class: "grow" }, h("h1", {}, "Map"), h("p", { class: "muted" }, { pca: "By principal components; with umap-learn installed, by UMAP. ", umap: "By UMAP. " }[root.dataset.method] ?? "", "Draw around photos to see what sets them apart.")),
       h("label", { class: "row" }, h("span", { class: "muted" }, "Colour by"), h("select", { "aria-label": "Colour by", style: { width: "auto" }, onchange: (event) => go({ by: event.target.value === "class" ? null : event.target.value, concept: event.target.value === "concept" ? concept || app.names?.[0] : null }) }, BY.map(([value, label]) => h("option", { value, selected: value === by || null }, label)))),
       by === "concept" ? h("div", { style: { width: "14rem" } }, combobox({ label: "Concept to colour by", hideLabel: true, placeholder: "Which concept?", value: concept, names: () => app.names ?? [], take: (name) => go({ by: "concept", concept: name }) })) : null);
   }
