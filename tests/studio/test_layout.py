@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,8 @@ def test_closing_ends_the_process_that_lays_out(
     monkeypatch.setattr(layout, "PROGRAM", "import time; time.sleep(600)")
     made = Layout(photos, tmp_path, method="umap")
     assert made.places() is None
+    while made._process is None:
+        time.sleep(0.05)
     process = psutil.Process(made._process.pid)
     made.close()
     psutil.wait_procs([process], timeout=60)
