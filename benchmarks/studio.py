@@ -4,6 +4,7 @@ request to the same server, and how long refits take."""
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import subprocess
@@ -40,12 +41,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--demo", type=Path, default=Path("ccr-demo"), help="folder that `ccr demo` left")
     parser.add_argument("--photos", type=int, default=PHOTOS)
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     add_shared_option(parser)
     options = parser.parse_args()
-    if options.serve is not None:
-        serve(options.serve)
-        return
     print(machine(), "\n")
     with tempfile.TemporaryDirectory() as folder:
         answers(Path(folder), options.photos)
@@ -56,11 +53,12 @@ def answers(folder: Path, photos: int) -> None:
     """Times of the pages of a store of planted photos."""
     make_store(folder, photos)
     started = time.perf_counter()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.studio", "--serve", str(folder)], stdout=subprocess.PIPE, text=True
-    )
+    asked = ["studio", str(folder / "store"), str(folder / "model"), "--session", str(folder / "session")]
+    asked += ["--encoder", "bundled", "--port", "0", "--no-browser", "--json"]
+    program = [sys.executable, "-c", "from ccr.start import main; main()"]
+    server = subprocess.Popen([*program, *asked], stdout=subprocess.PIPE, text=True)
     try:
-        url = server.stdout.readline().strip() if server.stdout else ""
+        url = json.loads(server.stdout.readline())["url"] if server.stdout else ""
         client = httpx.Client(base_url=url, timeout=60)
         client.get("/").raise_for_status()
         client.get("/api/photos", params={"counts": True, "limit": 60}).raise_for_status()
@@ -85,7 +83,7 @@ def measure(client: httpx.Client) -> None:
     rng = random.Random(0)
     names = [line["name"] for line in client.get("/api/concepts").json()["concepts"]]
     words = random_words(2 * (QUESTIONS + WARM), seed=7)
-    fresh = iter(words)
+    fresh, others = iter(words), iter(random_words(QUESTIONS + WARM, seed=8))
     known = [words[0], words[1], words[2]]
     kinds: dict[str, Callable[[], httpx.Response]] = {
         "bare request (/health)": lambda: client.get("/health"),
@@ -96,7 +94,10 @@ def measure(client: httpx.Client) -> None:
             f"/api/photos/{rng.randrange(1000)}/intervene", json={"codes": {rng.choice(names): rng.random()}}
         ),
         "word search, words seen before": lambda: client.get("/api/search", params={"words": rng.choice(known)}),
-        "word search, new words": lambda: client.get("/api/search", params={"words": next(fresh)}),
+        "word search, new words, by their meaning": lambda: client.get(
+            "/api/search", params={"words": next(fresh), "quick": True}
+        ),
+        "word search, new words, whole": lambda: client.get("/api/search", params={"words": next(others)}),
     }
     for word in known:
         client.get("/api/search", params={"words": word})
@@ -149,7 +150,8 @@ def refit(bench: Workbench, kind: Any) -> float:
 
 def _demo(folder: Path, demo: Path) -> Workbench:
     store = EmbeddingStore.open(require(demo / "store"))
-    return _bench(store, ConceptModel.load(require(demo / "model")), folder / "demo-session")
+    model = ConceptModel.load(require(demo / "model"))
+    return _bench(store, model, folder / "demo-session", lambda: load_encoder("bundled"))
 
 
 def _cifar(folder: Path, shared: Path) -> Workbench:
@@ -160,11 +162,21 @@ def _cifar(folder: Path, shared: Path) -> Workbench:
     splits[np.flatnonzero(data["is_train"])[::10]] = "val"
     store = write_store(folder / "cifar", data["X"], data["names"][data["y"]], splits)
     concepts = Concepts([str(name) for name in texts["names"]], texts["X"])
-    return _bench(store, serving.first_model(store, concepts), folder / "cifar-session")
+    return _bench(store, serving.first_model(store, concepts), folder / "cifar-session", lambda: Listed(concepts))
 
 
-def _bench(store: EmbeddingStore, model: ConceptModel, session: Path) -> Workbench:
-    bench = Workbench(store, model, folder=session, models=session.parent, load_encoder=lambda: load_encoder("bundled"))
+class Listed:
+    """An encoder that knows the texts of a list: theirs were made by one that is not on this machine."""
+
+    def __init__(self, concepts: Concepts) -> None:
+        self._rows = dict(zip(concepts.names, concepts.embeddings, strict=True))
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([self._rows.get(text, np.zeros(DIMENSION)) for text in texts], np.float32)
+
+
+def _bench(store: EmbeddingStore, model: ConceptModel, session: Path, load: Callable[[], Any]) -> Workbench:
+    bench = Workbench(store, model, folder=session, models=session.parent, load_encoder=load)
     bench.words.start()
     return bench
 
@@ -195,13 +207,6 @@ def write_store(folder: Path, X: np.ndarray, labels: np.ndarray, splits: np.ndar
     table = pa.table({"image_path": names, "label": labels.tolist(), "split": splits.tolist()})
     pq.write_table(table, metadata_path(folder, 0))
     return EmbeddingStore.open(folder)
-
-
-def serve(folder: Path) -> None:
-    """The studio on the planted store, as `ccr studio` opens it."""
-    store, model = EmbeddingStore.open(folder / "store"), ConceptModel.load(folder / "model")
-    bench = _bench(store, model, folder / "session")
-    serving.serve(bench, port=0, started=lambda url: print(url, flush=True))
 
 
 if __name__ == "__main__":

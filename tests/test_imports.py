@@ -14,8 +14,8 @@ SOURCE = Path(ccr.__file__).parent
 ORDER = {
     "": "errors progress interrupt isolated texts reading places files core data models runtime study show serve "
     "studio scale cli start",
-    "core": "checks devices threads team geometry examples concepts kernels inputs space coding heads metrics quality "
-    "conformal frames refine explain",
+    "core": "checks parameters devices threads team geometry examples concepts kernels inputs space coding heads "
+    "metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
     "tier",
@@ -53,9 +53,10 @@ ORDER = {
     "theory_plots where_plots demo_page report concepts_page",
     "show/report": "pictures headline gallery classes concepts report",
     "serve": "limits meters guards batching schemas answers service routes app runner",
-    "studio": "photos seen filters thumbnails session edits refits words uploads photo mistakes concepts layout "
-    "selections differences exports search settings worker where workbench api app serving",
+    "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "
+    "umap_worker layout selections differences exports search settings worker where workbench api app serving",
     "studio/api": "schemas state photos concepts views bench",
+    "studio/api/schemas": "common photos views concepts bench",
     "scale": "cluster parts embedding team rows fitting pool",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_tables edit_options demo embed fit evaluate "

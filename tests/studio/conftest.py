@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -12,6 +13,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.models.concept_model import ConceptModel
 from ccr.serve.guards import access_for
 from ccr.studio.app import NOBODY, POLICY, studio_app
+from ccr.studio.serving import Running
 from ccr.studio.workbench import Workbench
 from tests.studio.helpers import fit_model, make_bench, make_store
 
@@ -43,3 +45,36 @@ def bench(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> Iterato
 def client(bench: Workbench) -> TestClient:
     app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from tests.studio.browsing import opened_browser
+
+    with opened_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shared(store: EmbeddingStore, model: ConceptModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A studio that tests look at and do not change."""
+    running = Running(make_bench(store, model, tmp_path_factory.mktemp("shared")))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def look(browser: Any, shared: Running) -> Iterator[Any]:
+    from tests.studio.browsing import studio_of
+
+    yield from studio_of(browser, shared)
+
+
+@pytest.fixture
+def work(browser: Any, store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> Iterator[Any]:
+    """A window on a studio of the test's own."""
+    from tests.studio.browsing import studio_of
+
+    running = Running(make_bench(store, model, tmp_path))
+    yield from studio_of(browser, running)
+    running.close()

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 
 from ccr.core.coding import HardThreshold
 from ccr.core.concepts import Concepts
 from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, embed_dataset
+from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
 from ccr.studio import serving
+from ccr.studio.layout import Layout
 from ccr.studio.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
 
@@ -48,6 +59,15 @@ def make_store(folder: Path) -> EmbeddingStore:
     return EmbeddingStore.open(folder / "store")
 
 
+def write_store(folder: Path, rows: np.ndarray, labels: np.ndarray) -> None:
+    """A store of planted embeddings without pictures."""
+    for path in (embeddings_path(folder, 0), metadata_path(folder, 0)):
+        path.parent.mkdir(parents=True)
+    np.save(embeddings_path(folder, 0), rows.astype(np.float32))
+    names = [f"photos/{number}.jpg" for number in range(len(rows))]
+    pq.write_table(pa.table({"image_path": names, "label": labels.tolist()}), metadata_path(folder, 0))
+
+
 def fit_model(store: EmbeddingStore) -> ConceptModel:
     texts = Concepts(CONCEPTS, PixelEncoder().embed_texts(CONCEPTS))
     train = store.select("train")
@@ -59,9 +79,51 @@ def make_bench(store: EmbeddingStore, model: ConceptModel | None, folder: Path, 
     """A workbench with the encoder at hand."""
     bench = serving.open_workbench(store, model, folder / "session", models=folder / "models", **options)
     bench.words._load = PixelEncoder
+    bench.layout = Layout(bench.photos, folder, method="pca")  # UMAP compiles for a while: test_layout waits for it
     bench.words.start()
     assert bench.words.encoder is not None
     return bench
+
+
+def start(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    """The command `ccr studio` in a process of its own, once it answers, and what it said."""
+    command = [sys.executable, "-m", "ccr.start", "studio", *arguments, "--no-browser", "--json", "--port", "0"]
+    if not (Path(sys.executable).parent / "ccr").exists():
+        pytest.skip("the command ccr is not installed")
+    command[:3] = [str(Path(sys.executable).parent / "ccr")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())
+
+
+def ask(url: str, path: str = "", **headers: str) -> Any:
+    request = urllib.request.Request(url + path, headers=headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read()
+
+
+def tell(url: str, path: str, body: Any) -> Any:
+    """The answer to JSON that is posted."""
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """What the studio started, once it has started the process that refits."""
+    for _ in range(600):
+        if children := psutil.Process(process.pid).children(recursive=True):
+            return children
+        time.sleep(0.1)
+    raise AssertionError("the process that refits is not there")
+
+
+def children_end(children: list[psutil.Process]) -> None:
+    """Wait until none of these processes runs."""
+    _, left = psutil.wait_procs(children, timeout=60)
+    running = [child for child in left if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not running, f"left behind: {running}"
 
 
 def finish(bench: Workbench) -> None:

@@ -51,6 +51,16 @@ def test_a_photo_is_an_exact_sum_and_moves_with_its_code(client: TestClient, mod
     assert {shift["concept"] for shift in moved["shifts"]} == set(codes)
 
 
+def test_a_page_around_a_photo_begins_one_before_it(client: TestClient) -> None:
+    asked: dict[str, Any] = {"sort": "confidence", "split": "val"}
+    order = [photo["row"] for photo in get(client, "photos", **asked)["photos"]]
+    for at, row in enumerate(order):
+        page = get(client, "photos", around=row, limit=3, **asked)
+        assert [photo["row"] for photo in page["photos"]] == order[max(at - 1, 0) : max(at - 1, 0) + 3]
+        assert page["offset"] == max(at - 1, 0)
+    assert get(client, "photos", around=0, **asked)["offset"] == 0  # a training photo is not among them
+
+
 def test_nearest_photos_are_the_nearest_training_photos(client: TestClient, bench: Workbench) -> None:
     rows = bench.now().images.prepared.numpy()
     train = [row for row in bench.photos.training.tolist() if row != 7]
@@ -113,6 +123,31 @@ def test_words_find_the_photos_that_show_them(client: TestClient, bench: Workben
     assert [photo["row"] for photo in found["photos"]] == best.tolist()
     assert not found["known"]
     assert get(client, "search", words="word 3")["nearest"]
+
+
+class TwoSided(PixelEncoder):
+    """An encoder that knows at once what the first of the words means, and the whole text only by and by."""
+
+    def embed_sentences(self, texts: Any) -> np.ndarray:
+        return super().embed_texts([text.split()[0] for text in texts])
+
+
+def test_quick_answers_to_new_words_say_that_they_are_by_meaning_alone(client: TestClient, bench: Workbench) -> None:
+    bench.words._encoder = TwoSided()
+    by_meaning = get(client, "search", words="green thing", quick=True)
+    assert not by_meaning["whole"]
+    assert by_meaning["photos"] == get(client, "search", words="green")["photos"]
+    whole = get(client, "search", words="green thing")
+    assert whole["whole"]
+    assert whole["photos"] != by_meaning["photos"]
+    assert get(client, "search", words="green thing", quick=True) == whole  # known by now
+    assert post(client, "concepts", {"name": "dark thing"})["position"] == 1
+    texts = bench.state.texts  # what is added is the whole, whatever was searched by
+    np.testing.assert_allclose(
+        texts.embeddings[texts.index("dark thing")], PixelEncoder().embed_texts(["dark thing"])[0], atol=1e-6
+    )
+    bench.words._encoder = PixelEncoder()  # one without such a side
+    assert get(client, "search", words="light thing", quick=True)["whole"]
 
 
 def test_a_dropped_photo_is_answered_like_one_of_the_store(client: TestClient, model: ConceptModel) -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -23,23 +18,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.studio.serving import own_session, sessions_of
-from tests.studio.helpers import CONCEPTS
-
-
-def start(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-    command = [sys.executable, "-m", "ccr.start", "studio", *arguments, "--no-browser", "--json", "--port", "0"]
-    if not (Path(sys.executable).parent / "ccr").exists():
-        pytest.skip("the command ccr is not installed")
-    command[:3] = [str(Path(sys.executable).parent / "ccr")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
-    assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())
-
-
-def ask(url: str, path: str = "", **headers: str) -> Any:
-    request = urllib.request.Request(url + path, headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return answer.read()
+from tests.studio.helpers import CONCEPTS, ask, children_end, children_of, start
 
 
 def test_the_command_serves_and_ctrl_c_ends_all_that_it_started(
@@ -51,16 +30,10 @@ def test_the_command_serves_and_ctrl_c_ends_all_that_it_started(
     state = json.loads(ask(said["url"], "api/state"))
     assert state["photos"] == len(store)
     assert "test:pixels" in state["encoder"] or state["encoder"] == "loading"  # no such encoder: the rest works
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert children, "the process that refits is not there"
+    children = children_of(process)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
-    for _ in range(50):
-        if not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
-            break
-        time.sleep(0.1)
-    else:
-        raise AssertionError("a process is left behind")
+    children_end(children)
     assert (Path(said["session"]) / "session.json").is_file()
 
 

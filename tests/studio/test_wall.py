@@ -13,7 +13,6 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.studio.filters import ConceptRange, Filtered, Wish
-from ccr.studio.layout import Layout
 from ccr.studio.photos import Photos
 from ccr.studio.seen import PlacedPhotos, Seen
 from ccr.studio.selections import Selections, set_apart
@@ -124,26 +123,6 @@ def test_filters_sorts_and_counts_agree_with_a_loop(seen: Seen, wish: Wish) -> N
 def test_bad_wishes_are_refused_in_words(seen: Seen, wish: Wish, words: str) -> None:
     with pytest.raises(CCRError, match=words):
         Filtered(seen, wish).rows()
-
-
-def test_the_map_is_the_principal_plane_and_a_lasso_finds_what_is_inside(seen: Seen, tmp_path: Any) -> None:
-    from sklearn.decomposition import PCA
-
-    layout = Layout(seen.photos, tmp_path)
-    places = layout.wait()
-    unit = np.asarray(seen.photos.store, np.float64)
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    plane = PCA(2).fit_transform(unit)
-    inner = ((places > 0.021) & (places < 0.979)).all(axis=1)  # outliers are moved to the edge
-    for axis in range(2):
-        assert abs(np.corrcoef(plane[inner, axis], places[inner, axis])[0, 1]) > 0.999
-    box = np.array([[0.3, 0.3], [0.7, 0.3], [0.7, 0.7], [0.3, 0.7]])
-    inside = ((places > 0.3) & (places < 0.7)).all(axis=1)
-    assert layout.inside(box).tolist() == np.flatnonzero(inside).tolist()
-    again = Layout(seen.photos, tmp_path)
-    assert np.array_equal(again.wait(), places)
-    with pytest.raises(CCRError, match="corners"):
-        layout.inside(np.zeros((2, 2)))
 
 
 def test_what_sets_a_selection_apart_is_counted_right(seen: Seen, tmp_path: Any) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy  # its parts are imported when they are first used
 from scipy.special import logsumexp, softmax
 
 from ccr.core.checks import is_number
@@ -92,7 +92,7 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
         scale = math.exp(-log_temperature)
         return float(np.mean(logsumexp(wide * scale, axis=1) - own * scale))
 
-    found = minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
+    found = scipy.optimize.minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
     return math.exp(found.x) if loss(found.x) < loss(0.0) else 1.0
 
 

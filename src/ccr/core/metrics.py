@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy import sparse
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
@@ -102,7 +102,7 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interva
     """Wilson's interval for a proportion: sound for small n and near 0 and 1, unlike the normal one."""
     if n < 1 or not 0 <= successes <= n:
         raise CCRError(f"an interval needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
-    z = float(norm.ppf(0.5 + confidence / 2))
+    z = float(ndtri(0.5 + confidence / 2))
     share = successes / n
     center = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

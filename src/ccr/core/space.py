@@ -8,18 +8,18 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 
 from ccr.core.checks import is_number
 from ccr.core.geometry import ConeWidening, centered, fit_cone, symmetric_map, unit_rows, widen
 from ccr.core.inputs import Embeddings
+from ccr.core.parameters import Parameters
 from ccr.core.threads import threads_for
 from ccr.errors import CCRError
 
 Center = Literal["data"] | None
 
 
-class Angular(BaseEstimator):
+class Angular(Parameters):
     """Widen the cone of concepts (Algorithm 3, docs/method.md).
 
     Parameters
@@ -35,7 +35,7 @@ class Angular(BaseEstimator):
         return fit_cone(rows, self.factor)
 
 
-class Symmetric(BaseEstimator):
+class Symmetric(Parameters):
     """Toward the nearest orthonormal concepts (Symmetric dispersion, docs/method.md).
 
     Parameters

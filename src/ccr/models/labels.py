@@ -7,8 +7,6 @@ from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_class_weight
 
 from ccr.core.checks import is_number
 from ccr.core.space import Space
@@ -136,6 +134,8 @@ def _sample_weights(given: Any, m: int) -> np.ndarray:
 
 def _class_weights(given: ClassWeight, labels: Labels) -> np.ndarray:
     """The weight of each class (C,)."""
+    from sklearn.utils.class_weight import compute_class_weight  # a second that only training waits for
+
     try:
         weight = compute_class_weight(given, classes=labels.classes, y=labels.classes[labels.y])
     except (TypeError, ValueError) as error:
@@ -168,6 +168,8 @@ def validation_rows(labels: Labels, fraction: float, *, seed: int, most: int) ->
 
 def seed_of(random_state: Any) -> int:
     """A seed from scikit-learn's `random_state`: None, a whole number or a RandomState."""
+    from sklearn.utils import check_random_state  # a second that only training waits for
+
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except (TypeError, ValueError):

@@ -11,7 +11,6 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
-from ccr.show.report import report_page
 from ccr.studio.photo import tile
 from ccr.studio.seen import Seen
 from ccr.studio.session import State
@@ -48,6 +47,8 @@ def report_html(seen: Seen, rows: np.ndarray, scope: str, title: str) -> str:
     """The static report on some labelled photos."""
     if not len(rows):
         raise CCRError(f"there are no labelled {scope} photos to report on")
+    from ccr.show.report import report_page  # brings matplotlib, which the first page need not wait for
+
     part = seen.photos.store.select(rows=rows)
     notes = [f"Made by the studio on {len(rows):,} {scope} photos."]
     return report_page(seen.model, part, title=title, notes=notes)

@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 import hashlib
-import io
+import json
+import subprocess
 import threading
-from importlib import import_module
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from matplotlib.path import Path as Outline
 
 from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.files import write_bytes
+from ccr.isolated import isolated_python
 from ccr.reading import map_array
+from ccr.studio.arrays import in_square, npy
 from ccr.studio.photos import Photos
 
 #: UMAP takes minutes on more photos than this; then PCA it is.
 MOST_FOR_UMAP = 30_000
 #: Corners of a lasso.
 MOST_CORNERS = 2_000
+#: Fewer photos than this have no neighbourhoods to lay out.
+FEWEST_FOR_UMAP = 10
+PROGRAM = "from ccr.studio.umap_worker import main; main()"
+
+Method = Literal["umap", "pca"]
 
 
 class Layout:
-    """A place (m, 2) in [0, 1] for each photo: by UMAP where umap-learn is installed, else by PCA."""
+    """A place (m, 2) in [0, 1] for each photo: by UMAP where umap-learn is installed, else by PCA.
 
-    def __init__(self, photos: Photos, folder: Path) -> None:
-        self.photos = photos
-        self.method: Literal["umap", "pca"] = (
-            "umap" if find_spec("umap") is not None and len(photos) <= MOST_FOR_UMAP else "pca"
-        )
-        self._file = folder / f"layout-{self.method}-{_digest(photos)}.npy"
+    `method` is how; where UMAP fails, PCA stands in and `why_not` says why.
+    """
+
+    def __init__(self, photos: Photos, folder: Path, *, method: Method | None = None) -> None:
+        self.photos, self._folder = photos, folder
+        fits = FEWEST_FOR_UMAP <= len(photos) <= MOST_FOR_UMAP
+        self.method: Method = method or ("umap" if fits and find_spec("umap") is not None else "pca")
+        self.why_not: str | None = None
         self._places: np.ndarray | None = None
         self._reason: str | None = None
+        self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -61,20 +71,47 @@ class Layout:
         """Rows of the photos inside a polygon (k, 2)."""
         if corners.ndim != 2 or not 3 <= len(corners) <= MOST_CORNERS or not np.isfinite(corners).all():
             raise CCRError(f"a lasso has 3 to {MOST_CORNERS} corners with finite numbers, got shape {corners.shape}")
+        from matplotlib.path import Path as Outline  # not before it is needed: the first page need not wait for it
+
         return np.flatnonzero(Outline(corners).contains_points(self.wait()))
+
+    def close(self) -> None:
+        """Stop computing."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
 
     def _compute(self) -> None:
         try:
-            self._places = self._kept()
+            if self.method == "umap":
+                self._places = self._by_umap()
             if self._places is None:
-                self._places = _fitted_to_square(_umap(self.photos) if self.method == "umap" else _pca(self.photos))
-                stream = io.BytesIO()
-                np.save(stream, self._places, allow_pickle=False)
-                write_bytes(self._file, stream.getvalue())
+                self.method = "pca"
+                self._places = self._kept()
+            if self._places is None:
+                self._places = in_square(_pca(self.photos))
+                write_bytes(self._file, npy(self._places))
         except WriteError:
             return  # computed again next time
-        except Exception as error:  # UMAP may fail in many ways: the page says which
+        except Exception as error:
             self._reason = f"{type(error).__name__}: {error}"
+
+    def _by_umap(self) -> np.ndarray | None:
+        """The places by UMAP, kept or computed by another process; None, with the reason, where that fails."""
+        kept = self._kept()
+        if kept is not None:
+            return kept
+        order = {"store": str(self.photos.store.path.resolve()), "file": str(self._file)}
+        self._process = subprocess.Popen(
+            isolated_python(PROGRAM), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        said = _told(self._process, json.dumps(order) + "\n")
+        if self._process.returncode:
+            self.why_not = (said.strip().splitlines() or ["it was stopped"])[-1][:300]
+        return self._kept()
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / f"layout-{self.method}-{_digest(self.photos)}.npy"
 
     def _kept(self) -> np.ndarray | None:
         try:
@@ -95,15 +132,19 @@ def _pca(photos: Photos) -> np.ndarray:
     return places if places.shape[1] == 2 else np.hstack([places, np.zeros((len(places), 1), np.float32)])
 
 
-def _umap(photos: Photos) -> np.ndarray:
-    umap = import_module("umap")
-    return np.asarray(umap.UMAP(metric="cosine", random_state=0).fit_transform(np.asarray(photos.store, np.float32)))
-
-
-def _fitted_to_square(places: np.ndarray) -> np.ndarray:
-    low, high = np.percentile(places, [0.5, 99.5], axis=0)
-    scaled = (places - low) / np.maximum(high - low, 1e-12)
-    return np.clip(0.02 + 0.96 * scaled, 0.0, 1.0).astype(np.float32)
+def _told(process: subprocess.Popen[str], order: str) -> str:
+    """Give a process its order, and wait for what it says on stderr; it ends when this process does."""
+    if process.stdin is None or process.stderr is None:
+        return ""
+    with suppress(OSError):  # it may be gone already, and says why
+        process.stdin.write(order)
+        process.stdin.flush()  # and stays open: its end is the sign that the studio is gone
+    said = process.stderr.read()
+    process.wait()
+    with suppress(OSError):
+        process.stdin.close()
+    process.stderr.close()
+    return said
 
 
 def _digest(photos: Photos) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from ccr.errors import CCRError
 from ccr.files import write_bytes, write_json
 from ccr.isolated import isolated_python
 from ccr.models.concept_model import ConceptModel
+from ccr.studio.arrays import npy
 from ccr.studio.photos import Photos
 from ccr.studio.session import State
 
@@ -179,12 +179,6 @@ class Refits:
     def _write_inputs(self, state: State) -> None:
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         for name, rows in (("train", self.photos.training), ("validation", self.photos.validation)):
-            write_bytes(self.folder / f"{name}.npy", _npy(np.asarray(rows, np.int64)))
-        write_bytes(self.folder / "list.npy", _npy(np.asarray(state.texts.embeddings, np.float32)))
+            write_bytes(self.folder / f"{name}.npy", npy(np.asarray(rows, np.int64)))
+        write_bytes(self.folder / "list.npy", npy(np.asarray(state.texts.embeddings, np.float32)))
         write_json(self.folder / "list.json", {"names": list(state.texts.names), "pinned": list(state.pinned)})
-
-
-def _npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=False)
-    return stream.getvalue()

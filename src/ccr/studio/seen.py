@@ -41,7 +41,7 @@ class PlacedPhotos:
             return lazy
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = Embeddings.ready(torch.cat(list(lazy.chunks())))
+                self._kept[key] = Embeddings.ready(_together(lazy))
                 while len(self._kept) > 2:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
@@ -160,6 +160,15 @@ class Seen:
             predicted[part] = logits.argmax(axis=1)
             confidence[part] = 1.0 / np.exp(logits - largest[:, None]).sum(axis=1)
         return predicted, confidence
+
+
+def _together(lazy: Embeddings) -> torch.Tensor:
+    """All rows (m, d) in one place; no chunk is held beside them."""
+    rows, at = torch.empty(lazy.shape, dtype=torch.float32), 0
+    for chunk in lazy.chunks():
+        rows[at : at + len(chunk)] = chunk
+        at += len(chunk)
+    return rows
 
 
 def _same_codes(one: ConceptModel, other: ConceptModel) -> bool:

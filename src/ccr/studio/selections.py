@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -15,6 +14,7 @@ import numpy as np
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.files import write_bytes
 from ccr.reading import map_array
+from ccr.studio.arrays import npy
 from ccr.studio.photos import Photos
 from ccr.studio.seen import Seen
 
@@ -40,10 +40,8 @@ class Selections:
         key = hashlib.sha256(chosen.tobytes()).hexdigest()[:16]
         self._remember(key, chosen)
         if self._folder is not None:
-            stream = io.BytesIO()
-            np.save(stream, chosen, allow_pickle=False)
             with suppress(WriteError):
-                write_bytes(self._folder / f"{key}.npy", stream.getvalue())
+                write_bytes(self._folder / f"{key}.npy", npy(chosen))
         return key
 
     def get(self, key: str) -> np.ndarray:

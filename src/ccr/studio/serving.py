@@ -22,7 +22,6 @@ from ccr.data.encoders.named import check_named
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, MissingExtraError, WriteError
 from ccr.files import check_writable
-from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
 from ccr.places import Place
 from ccr.progress import Tell, no_progress
@@ -34,6 +33,8 @@ from ccr.studio.session import SESSION, session_folder
 from ccr.studio.workbench import Workbench
 
 LOCAL = "127.0.0.1"
+#: Seconds for the first page alone, before the encoder and the process that refits are loaded in the background.
+HEAD_START = 1.5
 
 
 def _beside(store: EmbeddingStore) -> Path:
@@ -83,6 +84,8 @@ def first_model(store: EmbeddingStore, concepts: Concepts, tell: Tell = no_progr
         raise CCRError(
             f"{store.path} has no labelled photos to train on: give a model, or embed a data set with labels"
         )
+    from ccr.models.classifier import ConceptClassifier  # brings scikit-learn: a second that only training waits for
+
     train = store.select(rows=photos.training)
     watched = store.select(rows=photos.validation) if len(photos.validation) else None
     estimator = ConceptClassifier(concepts, random_state=0)
@@ -138,11 +141,15 @@ def serve(
     access = access_for(host, token, names=names, policy=POLICY + NOBODY)
     listening = listen(host, port)
     address = url_of(listening, root) + "/"
-    bench.start()
     app = studio_app(bench, access=access, root_path=root)
+    bench.now()  # what cannot be opened is said before anything is served
+    loading = threading.Timer(HEAD_START, bench.start)
+    loading.daemon = True
+    loading.start()
     try:
         run(app, listening, limits=LIMITS, started=lambda: started(address) if started else None)
     finally:
+        loading.cancel()
         bench.close()
 
 

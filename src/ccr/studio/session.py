@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from ccr.files import check_writable, remove_leftovers, write_bytes, write_json
 from ccr.models.concept_model import ConceptModel
 from ccr.models.model_format import stored_concepts
 from ccr.reading import map_array, read_object, understood
+from ccr.studio.arrays import npy
 
 FORMAT, FORMAT_VERSION = "ccr-studio-session", 1
 SESSION = "session.json"
@@ -152,9 +152,7 @@ class Session:
     def _write_state(self, step: Step, state: State) -> None:
         place = self._place(step)
         state.model.save(place / "model")
-        stream = io.BytesIO()
-        np.save(stream, np.asarray(state.texts.embeddings, np.float32), allow_pickle=False)
-        write_bytes(place / "list.npy", stream.getvalue())
+        write_bytes(place / "list.npy", npy(np.asarray(state.texts.embeddings, np.float32)))
         kept = {"names": list(state.texts.names), "pinned": list(state.pinned), "removed": list(state.removed)}
         write_json(place / "list.json", kept)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -15,6 +15,13 @@ from ccr.texts import check_name
 
 #: Characters of a text, embeddings of texts that are kept, and seconds that a question waits for the encoder.
 LONGEST, KEPT, PATIENCE = 200, 1024, 60.0
+
+
+class Meaning(NamedTuple):
+    """An embedding (d,) of a text; `whole`: it is the one that `Words.embed` gives."""
+
+    row: np.ndarray
+    whole: bool
 
 
 class Words:
@@ -51,18 +58,40 @@ class Words:
             raise CCRError(f"the store's encoder is not available: {self._reason}")
         return self._encoder
 
+    @property
+    def available(self) -> bool:
+        """Whether there is an encoder; waits for it to be loaded."""
+        return self._there.wait(PATIENCE) and self._reason is None
+
     def embed(self, text: str) -> np.ndarray:
         """The embedding (d,) of a text."""
+        return self.embed_all([text])[0]
+
+    def embed_all(self, texts: Sequence[str]) -> np.ndarray:
+        """The embeddings (n, d) of texts; those that are not known yet are embedded together."""
+        texts = [checked_text(text) for text in texts]
+        known = {text: self._kept.get(text) for text in texts}
+        new = [text for text, row in known.items() if row is None]
+        if new:
+            with self._lock:
+                rows = np.asarray(self.encoder.embed_texts(new), np.float32)
+                known |= dict(zip(new, rows, strict=True))
+                self._kept |= dict(zip(new, rows, strict=True))
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+        return np.array([known[text] for text in texts], np.float32)
+
+    def meaning(self, text: str) -> Meaning:
+        """What stands for a text at once: its embedding where that is known or quick, else what its words mean.
+
+        The bundled encoder also looks at a picture of the words, which takes ten times as long.
+        """
         text = checked_text(text)
-        kept = self._kept.get(text)
-        if kept is not None:
-            return kept
+        kept, encoder = self._kept.get(text), self.encoder
+        if kept is not None or not hasattr(encoder, "embed_sentences"):
+            return Meaning(self.embed(text), whole=True)
         with self._lock:
-            row = np.asarray(self.encoder.embed_texts([text])[0], np.float32)
-            self._kept[text] = row
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return row
+            return Meaning(np.asarray(encoder.embed_sentences([text])[0], np.float32), whole=False)
 
     def embed_image(self, image: Image.Image) -> np.ndarray:
         """The embedding (d,) of a picture."""
@@ -73,12 +102,21 @@ class Words:
     def _fetch(self) -> None:
         try:
             self._encoder = self._load()
-            self._encoder.embed_texts(["photo"])  # what is loaded at first use is loaded now
+            _use(self._encoder)
         except (CCRError, ImportError, OSError) as error:
             self._reason = str(error)
         except Exception as error:  # whatever a model of a hub raises: the studio goes on without words
             self._reason = f"{type(error).__name__}: {error}"
         self._there.set()
+
+
+def _use(encoder: Any) -> None:
+    """Use each side of an encoder once: what is loaded at first use is loaded now. Texts alone may come from disk."""
+    encoder.embed_texts(["photo"])
+    if hasattr(encoder, "embed_sentences"):
+        encoder.embed_sentences(["photo"])
+    if hasattr(encoder, "embed_images"):
+        encoder.embed_images([Image.new("RGB", (64, 64))])
 
 
 def checked_text(text: str) -> str:

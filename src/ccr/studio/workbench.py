@@ -6,6 +6,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -70,7 +71,9 @@ class Workbench:
         self._placed = PlacedPhotos(self.photos)
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._changing, self._looking = threading.RLock(), threading.Lock()
-        self._now = self._see(self.state.model, self._version())
+        self.state.model.images(store)  # photos of another encoder are refused here
+        self._now: Seen | None = None  # until the first change
+        self._opening = ThreadPoolExecutor(1).submit(self._see, self.state.model, self._version())
         self.words = Words(load_encoder)
         self.uploads = Uploads(self.words)
         self.places = Places(self.photos, self.words, self.uploads)
@@ -89,17 +92,19 @@ class Workbench:
     def close(self) -> None:
         """End what was started."""
         self.refits.close()
+        self.layout.close()
         if self.lock is not None:
             self.lock.close()
 
     def now(self) -> Seen:
-        """The model as it is now, on all photos."""
-        return self._now
+        """The model as it is now, on all photos. The first one is made in the background, while the pages are."""
+        current = self._now
+        return self._opening.result() if current is None else current
 
     def snapshot(self) -> tuple[Seen, State, Session]:
         """What belongs together at one moment."""
         with self._changing:
-            return self._now, self.state, self.session
+            return self.now(), self.state, self.session
 
     def at(self, version: str) -> Seen:
         """An earlier step's model, or a saved one (`saved:NAME`), on all photos."""
@@ -120,6 +125,8 @@ class Workbench:
 
     def add(self, name: str, text: str | None = None) -> Seen:
         """Add a concept by its words."""
+        self.check_writable()
+        self.words.embed(text or name)  # before others have to wait for this change
         return self._change(lambda state: edits.add_words(state, name, text or name, self.words.embed))
 
     def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> Seen:
@@ -133,11 +140,14 @@ class Workbench:
             self._check_free()
             self.session.move(by)
             self.state = self.session.state()
-            self._now = self._see(self.state.model, self._version())
-            return self._now
+            self._now = seen = self._see(self.state.model, self._version())
+            return seen
 
     def refit(self, kind: Kind, settings: dict[str, Any]) -> Job:
         """Begin a refit in the background: of the head alone, or from the concepts' texts on."""
+        self._check_free()
+        if kind == "full":
+            self._whole_list(self.state)  # embedded before others have to wait for it
         with self._changing:
             self._check_free()
             if kind == "full":
@@ -193,7 +203,7 @@ class Workbench:
     def _take(self, state: State, entry: Mapping[str, Any]) -> Seen:
         """Make a state the current one: seen first, so that one that cannot be used is no step; then on disk."""
         version = str(self.session.next)
-        seen = self._see(state.model, version, like=self._now)
+        seen = self._see(state.model, version, like=self.now())
         try:
             self.session.add(state, edits.plain_entry(entry))
         except BaseException:
@@ -218,9 +228,9 @@ class Workbench:
     def _whole_list(self, state: State) -> State:
         """With the concepts that the model left out when it was fitted, if the encoder can embed them again."""
         left = [name for name in state.model.provenance.left_out if name not in {*state.texts.names, *state.removed}]
-        if not left or self.words.status not in ("loading", "ready"):
+        if not left or not self.words.available:
             return state
-        rows = np.stack([self.words.embed(name) for name in left])
+        rows = self.words.embed_all(left)
         texts = type(state.texts)([*state.texts.names, *left], np.concatenate([state.texts.embeddings, rows]))
         return replace(state, texts=texts)
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, Protocol, TypeGuard
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
 
 from ccr.core.checks import is_number
 from ccr.core.coding.codes import apply_rule
@@ -15,6 +14,7 @@ from ccr.core.coding.lasso import LassoRule, calibrate_alpha
 from ccr.core.coding.pursuit import PursuitRule
 from ccr.core.coding.rules import Rule, ScoreRule, ThresholdRule, TopRule, calibrate
 from ccr.core.inputs import Embeddings
+from ccr.core.parameters import Parameters
 from ccr.errors import CCRError
 
 Sign = Literal["both", "positive"]
@@ -62,7 +62,7 @@ class _FittedToX:
         return apply_rule(self.rule(embeddings, rows), embeddings, rows)
 
 
-class HardThreshold(_FittedToX, BaseEstimator):
+class HardThreshold(_FittedToX, Parameters):
     """Codes are the scores `<x, d_i>` past a threshold, as they are; the rest is zero (Algorithm 2, docs/method.md).
 
     Give either `threshold`, or `length`: the average number of active concepts per image, to which the
@@ -97,7 +97,7 @@ class HardThreshold(_FittedToX, BaseEstimator):
         return ThresholdRule(calibrate(X, dictionary, length=length, positive=positive), positive, length)
 
 
-class TopK(_FittedToX, BaseEstimator):
+class TopK(_FittedToX, Parameters):
     """Codes keep each image's scores of largest absolute value (Algorithm 1, docs/method.md).
 
     Parameters
@@ -117,7 +117,7 @@ class TopK(_FittedToX, BaseEstimator):
         return TopRule(int(self.length))
 
 
-class OMP(_FittedToX, BaseEstimator):
+class OMP(_FittedToX, Parameters):
     """Codes are the least-squares coefficients of an image on at most `length` concepts, selected one by one by
     their product with what the others leave of the image (Information pursuit, docs/method.md).
 
@@ -151,7 +151,7 @@ class IPOMP(OMP):
     _information = True
 
 
-class NonNegativeLasso(_FittedToX, BaseEstimator):
+class NonNegativeLasso(_FittedToX, Parameters):
     """Codes are the non-negative weights s whose sum of concepts comes near the image, as in SpLiCE (Bhalla et al.
     2024): the code of x minimises |x - s D|^2 / 2 + alpha |s|_1 over s >= 0.
 

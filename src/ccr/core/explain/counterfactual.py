@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
+import scipy  # its parts are imported when they are first used
 from scipy.special import softmax
 
 from ccr.core.explain.terms import Contribution, contributions, plain_fields
@@ -152,6 +152,6 @@ def _least_distance(slopes: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
         return bound * slopes[0]
     system = np.vstack([slopes.T, gaps / bound])
     goal = np.append(np.zeros(slopes.shape[1]), 1.0)
-    residual = system @ nnls(system, goal)[0] - goal
+    residual = system @ scipy.optimize.nnls(system, goal)[0] - goal
     # |x|^2 = 1/t - 1 for t = -residual[-1]: below this, a million times the bound would not do.
     return None if -residual[-1] < 1e-12 else -residual[:-1] / residual[-1] * bound

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are imported when they are first used
 from scipy import sparse
-from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from ccr.core.coding import code_size
@@ -23,7 +23,7 @@ def lbfgs(
     Ends when no entry of the gradient exceeds `tol`, or after `max_iter` iterations.
     """
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": tol, "ftol": 0.0, "maxcor": 20}
-    minimum: np.ndarray = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+    minimum: np.ndarray = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
     return minimum
 
 

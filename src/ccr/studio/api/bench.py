@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from ccr.errors import CCRError
 from ccr.serve.routes import REFUSALS
 from ccr.studio import differences, exports
-from ccr.studio.api import schemas
 from ccr.studio.api.photos import attachment
+from ccr.studio.api.schemas import bench as schemas
 from ccr.studio.api.state import job_info, state_of
 from ccr.studio.mistakes import scope_rows
 from ccr.studio.workbench import Workbench

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query
 from ccr.errors import CCRError
 from ccr.serve.routes import REFUSALS
 from ccr.studio import concepts
-from ccr.studio.api import schemas
+from ccr.studio.api.schemas import concepts as schemas
+from ccr.studio.api.schemas.bench import State
 from ccr.studio.api.state import state_of
 from ccr.studio.search import search
 from ccr.studio.workbench import Workbench
@@ -53,13 +54,16 @@ def concepts_router(bench: Workbench) -> APIRouter:
         return schemas.Drift(version=seen.version, **concepts.concept_drift(seen, name))
 
     @router.get("/search", operation_id="search_words")
-    def search_words(words: Name, limit: Annotated[int, Query(ge=1, le=500)] = 60) -> schemas.Search:
-        """Photos that show what the words say."""
+    def search_words(
+        words: Name, limit: Annotated[int, Query(ge=1, le=500)] = 60, quick: bool = False
+    ) -> schemas.Search:
+        """Photos that show what the words say. `quick` answers new words by their meaning alone, if that is quicker;
+        `whole` says whether it did."""
         seen = bench.now()
-        return schemas.Search(version=seen.version, **search(seen, bench.words, words, limit))
+        return schemas.Search(version=seen.version, **search(seen, bench.words, words, limit, quick=quick))
 
     @router.post("/edits", operation_id="edit")
-    def edit(body: schemas.Edit) -> schemas.State:
+    def edit(body: schemas.Edit) -> State:
         """Change the model by hand; the step can be undone."""
         if body.action == "merge":
             bench.edit("merge", {"first": body.concept, "second": _given(body.to, "to")})
@@ -68,13 +72,13 @@ def concepts_router(bench: Workbench) -> APIRouter:
         return state_of(bench)
 
     @router.post("/concepts", operation_id="add_concept")
-    def add(body: schemas.NewConcept) -> schemas.State:
+    def add(body: schemas.NewConcept) -> State:
         """Add a concept by its words; it says nothing until the model is refitted."""
         bench.add(body.name, body.text)
         return state_of(bench)
 
     @router.post("/lessons", operation_id="teach_concept")
-    def teach(body: schemas.Lesson) -> schemas.State:
+    def teach(body: schemas.Lesson) -> State:
         """Teach a concept by photos that show it and photos that do not."""
         bench.teach(body.name, body.shows, body.lacks, by_name=body.by_name)
         return state_of(bench)

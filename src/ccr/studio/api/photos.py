@@ -13,38 +13,41 @@ from pydantic import Field
 
 from ccr.errors import CCRError
 from ccr.serve.routes import REFUSALS
+from ccr.serve.schemas import Strict
 from ccr.studio import exports, photo
-from ccr.studio.api import schemas
+from ccr.studio.api.schemas import photos as schemas
+from ccr.studio.api.schemas.common import Name, Row, Share
 from ccr.studio.filters import ConceptRange, Filtered, Wish
 from ccr.studio.seen import Seen
 from ccr.studio.thumbnails import SIZES
 from ccr.studio.workbench import Workbench
 from ccr.texts import visible
 
-Names = Annotated[list[schemas.Name], Query(max_length=500)]
+Names = Annotated[list[Name], Query(max_length=500)]
 #: A photo never changes under its content's hash.
 FOREVER = "private, max-age=31536000, immutable"
 
 
-class PhotoQuery(schemas.Strict):
+class PhotoQuery(Strict):
     """Filters that all must hold, an order, and a page of what they leave."""
 
     classes: Names = Field(default_factory=list)
     predicted: Names = Field(default_factory=list)
     split: Names = Field(default_factory=list)
     right: Literal["right", "wrong"] | None = None
-    low: schemas.Share = 0.0
-    high: schemas.Share = 1.0
+    low: Share = 0.0
+    high: Share = 1.0
     concept: Names = Field(default_factory=list)
     above: Annotated[list[float | Literal[""]], Query(max_length=500)] = Field(default_factory=list)
     below: Annotated[list[float | Literal[""]], Query(max_length=500)] = Field(default_factory=list)
-    selection: schemas.Name | None = None
+    selection: Name | None = None
     sort: Literal["row", "confidence", "class", "predicted", "concept"] = "row"
-    by: schemas.Name | None = None
+    by: Name | None = None
     descending: bool = False
     offset: Annotated[int, Query(ge=0, le=2**40)] = 0
     limit: Annotated[int, Query(ge=0, le=500)] = 100
     counts: bool = False
+    around: Annotated[Row | None, Query(description="A photo's row: the page has it, and begins one before it.")] = None
 
     def wish(self, bench: Workbench) -> Wish:
         """The filters as the columns take them."""
@@ -91,14 +94,13 @@ def photos_router(bench: Workbench) -> APIRouter:
         seen = bench.now()
         filtered, rows = found.rows(seen, query)
         values = seen.values(query.by) if query.sort == "concept" and query.by else None
-        page = rows[query.offset : query.offset + query.limit]
+        offset = query.offset if query.around is None else _before(rows, query.around)
+        page = rows[offset : offset + query.limit]
         tiles: list[Any] = [photo.tile(seen, int(row)) for row in page]
         if values is not None:
             tiles = [{**one, "value": float(values[row])} for one, row in zip(tiles, page, strict=True)]
         counts: Any = asdict(filtered.counts()) if query.counts else None
-        return schemas.PhotoPage(
-            version=seen.version, total=len(rows), offset=query.offset, photos=tiles, counts=counts
-        )
+        return schemas.PhotoPage(version=seen.version, total=len(rows), offset=offset, photos=tiles, counts=counts)
 
     @router.get("/photos.csv", operation_id="export_photos", response_class=PlainTextResponse)
     def photos_csv(query: Wanted) -> Response:
@@ -175,6 +177,12 @@ class _Found:
             for old in list(self._kept)[:-16]:
                 self._kept.pop(old, None)
         return kept
+
+
+def _before(rows: np.ndarray, row: int) -> int:
+    """The position just before that of a row; the first one where the row is not among these."""
+    found = np.flatnonzero(rows == row)
+    return max(int(found[0]) - 1, 0) if len(found) else 0
 
 
 def attachment(content: str, name: str, kind: str, version: str) -> Response:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.metrics import wilson_interval
-from ccr.studio.api import schemas
+from ccr.studio.api.schemas import bench as schemas
 from ccr.studio.edits import plain_entry
 from ccr.studio.refits import Job
 from ccr.studio.settings import settings_of

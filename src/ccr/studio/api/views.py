@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query, Response
 from ccr.errors import CCRError
 from ccr.serve.routes import REFUSALS
 from ccr.studio import differences, mistakes
-from ccr.studio.api import schemas
+from ccr.studio.api.schemas import views as schemas
+from ccr.studio.api.schemas.common import Scope
 from ccr.studio.seen import Seen
 from ccr.studio.selections import set_apart
 from ccr.studio.workbench import Workbench, step_words
@@ -26,13 +27,13 @@ def views_router(bench: Workbench) -> APIRouter:
     router = APIRouter(tags=["views"], responses=REFUSALS)
 
     @router.get("/mistakes", operation_id="mistakes")
-    def matrix(scope: schemas.Scope = "validation") -> schemas.Matrix:
+    def matrix(scope: Scope = "validation") -> schemas.Matrix:
         """The confusion matrix."""
         seen = _counted(bench, scope, "mistakes")
         return schemas.Matrix(version=seen.version, **mistakes.matrix(seen, scope))
 
     @router.get("/mistakes/cell", operation_id="mistakes_cell")
-    def cell(truth: Name, predicted: Name, scope: schemas.Scope = "validation") -> schemas.Cell:
+    def cell(truth: Name, predicted: Name, scope: Scope = "validation") -> schemas.Cell:
         """The photos of one cell, and what spoke for and against."""
         seen = _counted(bench, scope, "mistakes")
         return schemas.Cell(version=seen.version, **mistakes.cell(seen, scope, truth, predicted))
@@ -45,6 +46,7 @@ def views_router(bench: Workbench) -> APIRouter:
             version=bench.now().version,
             state="ready" if ready else "computing",
             method=bench.layout.method,
+            why_not=bench.layout.why_not,
             photos=len(bench.photos),
         )
 
@@ -96,7 +98,7 @@ def views_router(bench: Workbench) -> APIRouter:
     @router.get("/differences", operation_id="differences")
     def differ(
         other: Name,
-        scope: schemas.Scope = "shown",
+        scope: Scope = "shown",
         group: Literal["differ", "first", "second", "neither", "both"] = "differ",
         offset: Offset = 0,
         limit: Limit = 60,

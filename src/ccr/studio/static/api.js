@@ -22,7 +22,7 @@ async function ask(path, options = {}) {
   if (answer.ok) return answer;
   let message = `The studio answered ${answer.status}.`;
   try { message = (await answer.json()).error || message; } catch { /* no words came */ }
-  throw new Refused(message);
+  throw new Refused(message.charAt(0).toUpperCase() + message.slice(1));
 }
 
 export const get = async (path, values = {}, signal) => (await ask(`${path}?${query(values)}`, { signal })).json();

@@ -54,6 +54,7 @@ document.getElementById("app").append(top, banner, main);
 
 function draw() {
   const { state } = app;
+  const focused = [...top.querySelectorAll("a, button")].indexOf(document.activeElement);
   const here = PART_OF[app.view] ?? app.view;
   const tool = (name, label, enabled, path, words) => h("button", { type: "button", class: "ghost icon", title: label, "aria-label": label, disabled: !enabled, onclick: () => app.change(path, {}, words) }, icon(name));
   fill(top,
@@ -63,6 +64,7 @@ function draw() {
       state.accuracy === null ? null : h("a", { class: "score", href: "#bench", title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}` }, h("small", {}, "validation"), h("b", {}, percent(state.accuracy, 1)), h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`)),
       state.read_only ? null : [tool("undo", "Undo", state.can_undo, "undo", "Undone"), tool("redo", "Redo", state.can_redo, "redo", "Done again")],
       h("button", { type: "button", class: "ghost icon", title: "Light or dark", "aria-label": "Switch between light and dark", onclick: turn }, icon("sun"))));
+  if (focused >= 0) top.querySelectorAll("a, button")[focused]?.focus();
   fill(banner, state.read_only ? h("div", { class: "banner" }, "Read-only: look around; nothing you do changes the model.") : null);
 }
 
@@ -73,8 +75,8 @@ function turn() {
   app.current?.themed?.();
 }
 
-async function show() {
-  const { view, values } = read();
+function show() {
+  const { view, values } = read(), first = app.view === null;
   if (!VIEWS[view]) { location.hash = "#photos"; return; }
   if (app.view === view && app.current?.update?.(values)) return;
   app.current?.leave?.();
@@ -85,13 +87,14 @@ async function show() {
   const root = h("div");
   app.current = VIEWS[view](root, values, app);
   fill(main, root);
+  if (!first) main.focus({ preventScroll: true }); // whoever reads with the ears is told of the new view, and Tab goes on in it
   window.scrollTo(0, 0);
 }
 
 async function start() {
   fill(main, spinner());
   try { app.state = await get("state"); } catch (error) { fill(main, empty("The studio does not answer.", error.message)); return; }
-  await show();
+  show();
   window.addEventListener("hashchange", show);
   watch();
 }

@@ -1,5 +1,5 @@
 // Signed bars on one scale, as the report draws them; the sign is in the number and the hatching, not the colour alone.
-import { h, signed } from "./dom.js";
+import { h, fixed, signed } from "./dom.js";
 import { write } from "./address.js";
 
 export function bars(rows, { scale = 0, link = true } = {}) {
@@ -30,5 +30,5 @@ export function sumRows(bias, contributions, top = 12) {
 export function sum(explained, options = {}) {
   const count = explained.contributions.length;
   return h("div", {}, bars(sumRows(explained.bias, explained.contributions, options.top), options),
-    h("div", { class: "total muted" }, h("span", {}, `bias and ${count} concept${count === 1 ? "" : "s"} add up to`), h("b", { class: "number" }, explained.logit.toFixed(2))));
+    h("div", { class: "total muted" }, h("span", {}, `bias and ${count} concept${count === 1 ? "" : "s"} add up to`), h("b", { class: "number" }, fixed(explained.logit))));
 }

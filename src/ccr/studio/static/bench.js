@@ -5,17 +5,18 @@ import { first } from "./address.js";
 import { tile } from "./tiles.js";
 import { ask, toast } from "./dialogs.js";
 import { curve } from "./curve.js";
+import { combobox } from "./combobox.js";
 
 export default function bench(root, values, app) {
   let words = first(values, "words", ""), job = app.state.job, timer = null, against = "opened", alive = true;
   const searching = latest(), measuring = latest();
   const results = h("div"), progress = h("div", { "aria-live": "polite" }), effect = h("div"), steps = h("section", { class: "card" }), settings = h("section", { class: "card" });
   const input = h("input", { type: "search", value: words, placeholder: "such as: red skin, wooden crate, leaf on the stem", "aria-label": "Words to look for", maxlength: 200 });
-  const locked = app.state.read_only;
+  const locked = app.state.read_only, removal = h("div");
 
   fill(root, h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, "Bench"), h("p", { class: "muted" }, "Say what the model should look at, refit, and watch what it brings."))),
     h("div", { class: "bench" },
-      h("section", { class: "card" }, h("h2", {}, "Find a concept by words"), h("form", { class: "search", onsubmit: (event) => { event.preventDefault(); find(); } }, input, h("button", { type: "submit" }, "Find")), results),
+      h("section", { class: "card" }, h("h2", {}, "Find a concept by words"), h("form", { class: "search", onsubmit: (event) => { event.preventDefault(); find(); } }, input, h("button", { type: "submit" }, "Find")), results, removal),
       h("div", { class: "stack" }, locked ? null : settings, steps),
       h("div", { class: "stack" }, h("section", { class: "card" }, effect), h("section", { class: "card" }, h("h2", {}, locked ? "Export" : "Save and export"), exports()))));
   input.addEventListener("input", debounce(() => find(), 350));
@@ -25,19 +26,31 @@ export default function bench(root, values, app) {
     history.replaceState(null, "", words ? `#bench?words=${encodeURIComponent(words)}` : "#bench");
     if (!words) { fill(results, hint()); return; }
     if (!results.querySelector(".results")) fill(results, spinner("Searching"));
+    const signal = searching.signal();
     try {
-      const answer = await get("search", { words, limit: 18 }, searching.signal());
-      fill(results, h("div", { class: "row", style: { margin: ".8rem 0 .3rem" } },
-        answer.known ? h("a", { class: "button", href: `#concept?name=${encodeURIComponent(answer.words)}` }, "The model has it already") : locked ? null : h("button", { type: "button", class: "primary", onclick: () => add(answer.words) }, icon("plus"), "Add as a concept"),
-        h("span", { class: "muted" }, "near it: ", answer.nearest.slice(0, 3).map((one, at) => [at ? ", " : "", h("a", { href: `#concept?name=${encodeURIComponent(one.concept)}` }, h("bdi", {}, one.concept))]))),
-      h("div", { class: "results" }, answer.photos.map((photo) => tile(photo, { values: { from: location.hash.slice(1) } }))));
+      const first = await get("search", { words, limit: 18, quick: true }, signal);
+      drawFound(first);
+      if (!first.whole) drawFound(await get("search", { words, limit: 18 }, signal));
     } catch (error) { if (error.name !== "AbortError") fill(results, h("p", { class: "muted", style: { "margin-top": ".8rem" } }, error.message)); }
+  }
+
+  function drawFound(answer) {
+    fill(results, h("div", { class: "row", style: { margin: ".8rem 0 .3rem" } },
+      answer.known ? h("a", { class: "button", href: `#concept?name=${encodeURIComponent(answer.words)}` }, "The model has it already") : locked ? null : h("button", { type: "button", class: "primary", onclick: () => add(answer.words) }, icon("plus"), "Add as a concept"),
+      h("span", { class: "muted" }, "near it: ", answer.nearest.slice(0, 3).map((one, at) => [at ? ", " : "", h("a", { href: `#concept?name=${encodeURIComponent(one.concept)}` }, h("bdi", {}, one.concept))]))),
+      answer.whole ? null : h("p", { class: "muted", role: "status" }, h("span", { class: "spinner inline" }), " By what the words mean; the encoder is still looking at them closely."),
+      h("div", { class: "results" }, answer.photos.map((photo) => tile(photo, { values: { from: location.hash.slice(1) } }))));
   }
   const hint = () => h("div", { class: "drop-hint", style: { "margin-top": ".8rem" } }, app.state.encoder === "loading" ? "The encoder is being loaded …" : "Type, and the photos that show it appear at once. Then add it as a concept.");
 
   async function add(name) {
-    if (await app.change("concepts", { name }, null)) { app.names = null; toast(`${name} is a concept now. It says nothing until you refit.`, { action: ["Refit", () => refit("head")] }); find(); }
+    if (await app.change("concepts", { name }, null)) { toast(`${name} is a concept now. It says nothing until you refit.`, { action: ["Refit", () => refit("head")] }); find(); }
   }
+
+  function drawRemoval() {
+    if (!locked) fill(removal, h("div", { style: { "margin-top": "1rem" } }, combobox({ label: "Remove a concept", placeholder: "Which one? It can be undone.", names: () => app.names ?? [], take: (name) => app.change("edits", { action: "suppress", concept: name }, `${name} is suppressed.`) })));
+  }
+  async function nameAll() { try { const answer = await get("concepts"); app.names = answer.concepts.map((one) => one.name); app.namesOf = answer.version; } catch (error) { app.fail(error); } }
 
   function drawSettings() {
     const now = app.state.settings;
@@ -124,7 +137,8 @@ export default function bench(root, values, app) {
     try { toast(`Saved in ${(await post("save", { name })).path}`, { seconds: 10 }); } catch (error) { app.fail(error); }
   }
 
-  drawSettings(); drawSteps(); measure(); find();
+  drawSettings(); drawSteps(); drawRemoval(); measure(); find();
+  if (!app.names) nameAll();
   if (job?.state === "running") follow();
-  return { update(next) { const asked = first(next, "words", ""); if (asked !== words) { input.value = asked; find(); } return true; }, refresh() { job = app.state.job; drawSettings(); drawSteps(); measure(); if (words) find(); }, leave() { alive = false; clearTimeout(timer); searching.stop(); measuring.stop(); } };
+  return { update(next) { const asked = first(next, "words", ""); if (asked !== words) { input.value = asked; find(); } return true; }, refresh() { job = app.state.job; nameAll(); drawSettings(); drawSteps(); measure(); if (words) find(); }, leave() { alive = false; clearTimeout(timer); searching.stop(); measuring.stop(); } };
 }

@@ -6,7 +6,7 @@ let count = 0;
 export function combobox({ label, placeholder, names, note = () => "", value = "", take, hideLabel = false }) {
   const id = `combo-${(count += 1)}`;
   const input = h("input", { type: "text", id, placeholder, value, role: "combobox", "aria-expanded": "false", "aria-controls": `${id}-list`, "aria-autocomplete": "list", autocomplete: "off" });
-  const list = h("ul", { id: `${id}-list`, role: "listbox", "aria-label": label, class: "hidden" });
+  const list = h("ul", { id: `${id}-list`, role: "listbox", "aria-label": label, class: "hidden", tabindex: "-1" }); // a list that scrolls would be a stop of its own
   let found = [], at = -1;
 
   const close = () => { list.classList.add("hidden"); input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); at = -1; };
@@ -22,6 +22,7 @@ export function combobox({ label, placeholder, names, note = () => "", value = "
     fill(list, found.map((name, number) => h("li", { role: "option", id: `${id}-${number}`, "aria-selected": "false", onpointerdown: (event) => { event.preventDefault(); choose(name); } }, h("bdi", {}, name), h("small", {}, note(name)))));
     list.classList.toggle("hidden", !found.length);
     input.setAttribute("aria-expanded", String(found.length > 0));
+    list.scrollIntoView({ block: "nearest" }); // where it opens at the end of what scrolls
     at = -1;
   };
   input.addEventListener("focus", open);

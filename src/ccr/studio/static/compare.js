@@ -44,8 +44,9 @@ export default function compare(root, values, app) {
   }
 
   function drawHead() {
+    const share = (at) => `${percent(found.accuracy[at], 1)} (${percent(found.intervals[at][0])} to ${percent(found.intervals[at][1])})`;
     const words = (id) => models.find((item) => item.id === id)?.words ?? id;
-    fill(head, h("div", { class: "grow" }, h("h1", {}, "Two models"), h("p", { class: "muted" }, `The model as it is now: ${percent(found.accuracy[0], 1)}. The other: ${percent(found.accuracy[1], 1)} of ${many(found.n, "photo")}.`)),
+    fill(head, h("div", { class: "grow" }, h("h1", {}, "Two models"), h("p", { class: "muted" }, found.n ? `Right now: ${share(0)}. The other: ${share(1)}. Of ${many(found.n, "photo")}, with 95 % intervals.` : "No labelled photos here.")),
       h("label", { class: "row" }, h("span", { class: "muted" }, "Other"), h("select", { "aria-label": "Model to compare with", style: { width: "auto", "max-width": "18rem" }, onchange: (event) => go({ other: event.target.value, row: null }) }, models.map((item) => h("option", { value: item.id, selected: item.id === other || null }, item.id === app.state.version ? `${words(item.id)} (now)` : item.words)))),
       segments("Photos to compare on", [["shown", "all but test"], ["validation", "validation"]], scope, (value) => go({ scope: value === "shown" ? null : value, row: null })));
   }
@@ -56,8 +57,10 @@ export default function compare(root, values, app) {
     try {
       const both = await get(`differences/${chosen}`, { other }, one.signal());
       const truth = both.photo.truth, verdict = (side) => h("p", { class: "verdict" }, h("bdi", {}, side.prediction), `, ${percent(side.probability)} `, truth === null ? null : side.prediction === truth ? h("small", { class: "right" }, "right") : h("small", { class: "wrong" }, "wrong"));
+      const reach = (side) => { const values = [0, side.bias, ...side.contributions.map((term) => term.contribution)]; return Math.max(...values) - Math.min(...values); };
+      const shared = { top: 9, scale: Math.max(reach(both.first), reach(both.second)) }; // one scale for both
       fill(right, h("section", { class: "card" }, h("div", { class: "row", style: { "margin-bottom": ".8rem", "align-items": "flex-start" } }, h("a", { href: `#photo?id=${chosen}`, class: "tile", style: { width: "9rem" } }, picture(chosen, 320)), h("div", { class: "grow" }, h("h2", {}, h("bdi", {}, both.photo.name)), h("p", { class: "muted" }, truth === null ? "no label" : ["it is ", h("bdi", {}, truth)], both.overlap === null ? "" : `; ${percent(both.overlap)} of the concepts that count are shared`))),
-        h("div", { class: "sums" }, h("div", {}, h("h3", {}, "The model now"), verdict(both.first), sum(both.first, { top: 9 })), h("div", {}, h("h3", {}, "The other"), verdict(both.second), sum(both.second, { top: 9 })))));
+        h("div", { class: "sums" }, h("div", {}, h("h3", {}, "The model now"), verdict(both.first), sum(both.first, shared)), h("div", {}, h("h3", {}, "The other"), verdict(both.second), sum(both.second, shared)))));
     } catch (error) { if (error.name !== "AbortError") app.fail(error); }
   }
 

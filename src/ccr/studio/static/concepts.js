@@ -31,7 +31,7 @@ export default function concepts(root, values, app) {
       h("td", {}, h("a", { href: write("concept", { name: one.name }) }, h("bdi", {}, one.name)), one.pinned ? h("span", { class: "muted" }, " pinned") : null),
       h("td", { class: "nowrap" }, one.fidelity === null ? h("span", { class: "muted", title: "Measured on the concept's page" }, "–") : [h("span", { class: `meter ${one.fidelity < 0.71 ? "low" : ""}`, "aria-hidden": "true" }, h("i", { style: { width: `${100 * Math.max(0, one.fidelity)}%` } })), one.fidelity.toFixed(2)]),
       h("td", { class: "nowrap" }, `${one.photos.toLocaleString("en")} · ${percent(one.share)}`), h("td", { class: "text wider" }, one.weight ? h("bdi", {}, one.class) : "–"), h("td", { class: "wider" }, one.weight ? signed(one.weight, 1) : "–"), h("td", { class: "wider" }, one.classes)));
-    fill(body, shown.length ? h("div", { class: "wide" }, h("table", { class: "concept-table" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows))) : empty("No concept is called so.", h("a", { href: write("bench", { words }) }, "Look for photos that show it, on the bench")),
+    fill(body, shown.length ? h("div", { class: "wide" }, h("table", { class: "concept-table" }, h("caption", { class: "sr" }, "The model's concepts"), h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows))) : empty("No concept is called so.", h("a", { href: write("bench", { words }) }, "Look for photos that show it, on the bench")),
       left.length ? h("details", { style: { "margin-top": "1.2rem" } }, h("summary", { class: "muted" }, `${many(left.length, "concept")} of the list that the model gave no weight`), h("p", { class: "small" }, left.join(", "))) : null);
   }
 

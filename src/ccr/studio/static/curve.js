@@ -11,7 +11,7 @@ export function curve(job) {
   const y = (share) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (share - low) / Math.max(1 - low, 0.01));
   const path = (value, place) => points.filter((one) => one[value] !== null).map((one, at) => `${at ? "L" : "M"}${x(one.epoch).toFixed(1)} ${place(one[value]).toFixed(1)}`).join("");
   const last = points.at(-1);
-  const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "curve", role: "img", "aria-label": last ? `Epoch ${last.epoch} of ${epochs}: validation accuracy ${percent(last.validation_accuracy, 1)}` : "No epoch yet", preserveAspectRatio: "none" });
+  const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "curve", role: "img", "aria-label": last ? `Epoch ${last.epoch} of ${epochs}: validation accuracy ${percent(last.validation_accuracy, 1)}` : "No epoch yet" });
   for (const share of [low, (1 + low) / 2, 1]) {
     box.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(share), y2: y(share) }));
     const text = svg("text", { x: LEFT - 5, y: y(share) + 4, "text-anchor": "end" });

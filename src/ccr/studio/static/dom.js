@@ -67,6 +67,7 @@ export function icon(name) {
 }
 
 export const percent = (share, digits = 0) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(digits)}%`);
+export const fixed = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 export const signed = (value, digits = 2) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 export const many = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
 export const name = (text) => h("bdi", {}, text);

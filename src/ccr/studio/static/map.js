@@ -1,9 +1,10 @@
 // The map: photos in two dimensions. Drag to lasso; wheel, buttons or keys to look closer.
-import { h, fill, icon, many, spinner, empty } from "./dom.js";
+import { h, fill, fixed, icon, many, spinner, empty } from "./dom.js";
 import { get, bytes, post, thumbnail } from "./api.js";
 import { first } from "./address.js";
 import { combobox } from "./combobox.js";
 import { hue, ramp } from "./colours.js";
+import { toast } from "./dialogs.js";
 
 const BY = [["class", "true class"], ["predicted", "predicted class"], ["right", "right or wrong"], ["split", "split"], ["concept", "a concept …"]];
 
@@ -15,10 +16,11 @@ export default function map(root, values, app) {
   root.append(head, box, h("div", { style: { "margin-top": ".7rem" } }, legend));
 
   const go = (changes) => app.go("map", { by: by === "class" ? null : by, concept, ...changes });
-  const side = () => Math.min(canvas.width, canvas.height) * 0.95 * zoom;
-  const wide = () => Math.min(1.9, Math.max(1, canvas.width / canvas.height)); // the two axes are not of one kind: the width is used
-  const toScreen = (x, y) => [canvas.width / 2 + (x - middle[0]) * side() * wide(), canvas.height / 2 - (y - middle[1]) * side()];
-  const toMap = (px, py) => [middle[0] + (px - canvas.width / 2) / (side() * wide()), middle[1] - (py - canvas.height / 2) / side()];
+  const across = () => canvas.width - 44 * (window.devicePixelRatio || 1); // the tools stand at the right
+  const side = () => Math.min(across(), canvas.height) * 0.95 * zoom;
+  const wide = () => Math.min(1.9, Math.max(1, across() / canvas.height)); // the two axes are not of one kind: the width is used
+  const toScreen = (x, y) => [across() / 2 + (x - middle[0]) * side() * wide(), canvas.height / 2 - (y - middle[1]) * side()];
+  const toMap = (px, py) => [middle[0] + (px - across() / 2) / (side() * wide()), middle[1] - (py - canvas.height / 2) / side()];
   const pointer = (event) => { const place = canvas.getBoundingClientRect(), ratio = canvas.width / place.width; return [(event.clientX - place.left) * ratio, (event.clientY - place.top) * ratio]; };
 
   async function load() {
@@ -32,6 +34,7 @@ export default function map(root, values, app) {
         const raw = new Uint16Array(await bytes("map/places"));
         places = Float32Array.from(raw, (value) => value / 65535);
         root.dataset.method = state.method;
+        if (state.why_not) toast(`UMAP failed, so these are principal components: ${state.why_not}`, { bad: true });
       } catch (error) { fill(box, empty(error.message)); return; }
       fill(box, canvas, tools(), tip);
       size();
@@ -43,7 +46,7 @@ export default function map(root, values, app) {
   }
 
   function drawHead() {
-    fill(head, h("div", { class: "grow" }, h("h1", {}, "Map"), h("p", { class: "muted" }, root.dataset.method === "pca" ? "By principal components; with umap-learn installed, by UMAP. " : "By UMAP. ", "Draw around photos to see what sets them apart.")),
+    fill(head, h("div", { class: "grow" }, h("h1", {}, "Map"), h("p", { class: "muted" }, { pca: "By principal components; with umap-learn installed, by UMAP. ", umap: "By UMAP. " }[root.dataset.method] ?? "", "Draw around photos to see what sets them apart.")),
       h("label", { class: "row" }, h("span", { class: "muted" }, "Colour by"), h("select", { "aria-label": "Colour by", style: { width: "auto" }, onchange: (event) => go({ by: event.target.value === "class" ? null : event.target.value, concept: event.target.value === "concept" ? concept || app.names?.[0] : null }) }, BY.map(([value, label]) => h("option", { value, selected: value === by || null }, label)))),
       by === "concept" ? h("div", { style: { width: "14rem" } }, combobox({ label: "Concept to colour by", hideLabel: true, placeholder: "Which concept?", value: concept, names: () => app.names ?? [], take: (name) => go({ by: "concept", concept: name }) })) : null);
   }
@@ -55,7 +58,7 @@ export default function map(root, values, app) {
       const bar = h("canvas", { class: "ramp", width: 192, height: 10, "aria-hidden": "true" }), pen = bar.getContext("2d");
       for (let x = 0; x < 192; x += 1) { pen.fillStyle = ramp(x / 191, dark()); pen.fillRect(x, 0, 1, 10); }
       const [low, high] = range();
-      fill(legend, h("span", { class: "row small" }, h("span", {}, low.toFixed(2)), bar, h("span", {}, high.toFixed(2)), h("bdi", { class: "strong" }, concept)));
+      fill(legend, h("span", { class: "row small" }, h("span", {}, fixed(low)), bar, h("span", {}, fixed(high)), h("bdi", { class: "strong" }, concept)));
       return;
     }
     fill(legend, names().map((one, at) => h("button", { type: "button", "aria-pressed": String(only === at), title: "Show these alone", onclick: () => { only = only === at ? null : at; drawLegend(); later(); } }, swatch(at), h("bdi", {}, one))));
@@ -98,12 +101,27 @@ export default function map(root, values, app) {
       pen.fill();
     }
     pen.globalAlpha = 1;
+    if ((by === "class" || by === "predicted") && only === null) label(pen, ratio, groups);
     if (outline) {
       pen.beginPath();
       outline.forEach(([x, y], at) => (at ? pen.lineTo(...toScreen(x, y)) : pen.moveTo(...toScreen(x, y))));
       pen.closePath();
       pen.fillStyle = dark() ? "rgb(86 180 233 / .18)" : "rgb(0 114 178 / .14)"; pen.fill();
       pen.strokeStyle = css("--for"); pen.lineWidth = 2 * ratio; pen.stroke();
+    }
+  }
+
+  // Names where their photos are, so that colour is not the only sign; of names that would overlap, that of more photos.
+  function label(pen, ratio, groups) {
+    const taken = [], middleOf = (rows, axis) => { const sorted = Float32Array.from(rows, (row) => places[2 * row + axis]).sort(); return sorted[Math.floor(sorted.length / 2)]; };
+    pen.font = `600 ${12 * ratio}px system-ui, sans-serif`;
+    pen.textAlign = "center"; pen.textBaseline = "middle"; pen.lineJoin = "round"; pen.lineWidth = 4 * ratio;
+    for (const [key, rows] of [...groups].filter(([number]) => number >= 0).sort((a, b) => b[1].length - a[1].length)) {
+      const words = names()[key].slice(0, 28), [x, y] = toScreen(middleOf(rows, 0), middleOf(rows, 1)), half = [pen.measureText(words).width / 2 + 4 * ratio, 9 * ratio];
+      if (x < half[0] || x > canvas.width - half[0] || taken.some(([left, top, across]) => Math.abs(left - x) < across + half[0] && Math.abs(top - y) < 2 * half[1])) continue;
+      taken.push([x, y, half[0]]);
+      pen.strokeStyle = css("--panel"); pen.strokeText(words, x, y);
+      pen.fillStyle = css("--ink"); pen.fillText(words, x, y);
     }
   }
 
@@ -153,7 +171,7 @@ export default function map(root, values, app) {
     const place = box.getBoundingClientRect(), x = event.clientX - place.left, y = event.clientY - place.top;
     tip.style.left = `${Math.min(x + 14, place.width - 150)}px`; tip.style.top = `${Math.max(8, Math.min(y + 14, place.height - 190))}px`;
     const value = colours[row];
-    fill(tip, h("img", { src: thumbnail(row), alt: "" }), by === "concept" ? `${concept}: ${value.toFixed(2)}` : names()[value] ?? "no label");
+    fill(tip, h("img", { src: thumbnail(row), alt: "" }), by === "concept" ? `${concept}: ${fixed(value)}` : names()[value] ?? "no label");
   }
 
   canvas.addEventListener("pointerdown", (event) => {

@@ -1,5 +1,5 @@
 // Mistakes: the confusion matrix; a cell gives its photos and what spoke for and against.
-import { h, fill, percent, many, spinner, empty, segments } from "./dom.js";
+import { h, fill, fixed, percent, many, spinner, empty, segments } from "./dom.js";
 import { get, latest } from "./api.js";
 import { first, write } from "./address.js";
 import { bars } from "./bars.js";
@@ -33,17 +33,17 @@ export default function mistakes(root, values, app) {
   function matrix() {
     const most = shown.counts.map((row) => Math.max(1, row.reduce((sum, count) => sum + count, 0)));
     const body = shown.counts.map((row, t) => h("tr", {}, h("th", { scope: "row", title: shown.classes[t] }, h("bdi", {}, shown.classes[t])), row.map((count, p) => {
-      const share = count / most[t], heat = count ? (t === p ? 14 + 56 * share : 32 + 68 * Math.min(1, share * 2)) : 0;
+      const share = count / most[t], heat = count ? (t === p ? 14 + 56 * share : 32 + 50 * Math.min(1, share * 2)) : 0;
       const here = shown.classes[t] === truth && shown.classes[p] === predicted;
-      return h("td", {}, h("button", { type: "button", class: `cell ${t === p ? "diagonal" : count ? "error" : ""} ${count ? "" : "zero"} ${heat > 62 ? "hot" : ""}`, style: { "--heat": heat }, "aria-pressed": String(here), disabled: !count,
+      return h("td", {}, h("button", { type: "button", class: `cell ${t === p ? "diagonal" : count ? "error" : ""} ${count ? "" : "zero"}`, style: { "--heat": heat }, "aria-pressed": String(here), disabled: !count,
         "aria-label": `${many(count, "photo")} of ${shown.classes[t]} predicted ${shown.classes[p]}`, title: `${shown.classes[t]} → ${shown.classes[p]}: ${count}`, onclick: () => go({ truth: shown.classes[t], predicted: shown.classes[p] }) }, count));
     })));
-    return h("div", { class: "matrix", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", {}, h("caption", { class: "sr" }, "True classes in rows, predicted classes in columns"), h("thead", {}, h("tr", {}, h("th", { class: "text" }, h("small", { class: "muted" }, "true ↓ predicted →")), shown.classes.map((one) => h("th", { scope: "col", title: one }, h("span", {}, one))))), h("tbody", {}, body)));
+    return h("div", { class: "matrix", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", {}, h("caption", { class: "sr" }, "True classes in rows, predicted classes in columns"), h("thead", {}, h("tr", {}, h("th", { class: "text corner" }, h("small", { class: "muted" }, "true ↓ predicted →")), shown.classes.map((one) => h("th", { scope: "col", title: one }, h("span", {}, one))))), h("tbody", {}, body)));
   }
 
   function confused() {
     if (!shown.confused.length) return empty("No mistakes here.", scope === "validation" ? "Look at all photos, or refit on the bench: a model that was trained on these photos flatters itself." : "");
-    return h("section", { class: "card" }, h("h2", {}, "Most confused"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "true"), h("th", { class: "text" }, "taken for"), h("th", {}, "photos"))), h("tbody", {}, shown.confused.map((pair) => h("tr", {}, h("td", {}, h("button", { type: "button", class: "link", onclick: () => go({ truth: pair.truth, predicted: pair.predicted }) }, h("bdi", {}, pair.truth))), h("td", { class: "text" }, h("bdi", {}, pair.predicted)), h("td", {}, `${pair.errors} of ${pair.of}`))))));
+    return h("section", { class: "card" }, h("h2", {}, "Most confused"), h("table", {}, h("caption", { class: "sr" }, "Pairs of classes with most mistakes"), h("thead", {}, h("tr", {}, h("th", {}, "true"), h("th", { class: "text" }, "taken for"), h("th", {}, "photos"))), h("tbody", {}, shown.confused.map((pair) => h("tr", {}, h("td", {}, h("button", { type: "button", class: "link", onclick: () => go({ truth: pair.truth, predicted: pair.predicted }) }, h("bdi", {}, pair.truth))), h("td", { class: "text" }, h("bdi", {}, pair.predicted)), h("td", {}, `${pair.errors} of ${pair.of}`))))));
   }
 
   async function cell() {
@@ -58,7 +58,7 @@ export default function mistakes(root, values, app) {
         h("p", { class: "muted" }, same ? "What spoke for and against it, on average." : "On average, of the difference between the two classes:"),
         h("h3", {}, "spoke for ", h("bdi", {}, predicted)), one.spoke_for.length ? terms(one.spoke_for) : h("p", { class: "muted" }, "nothing but the bias"),
         one.spoke_against.length ? [h("h3", { style: { "margin-top": ".7rem" } }, same ? "spoke against" : ["spoke for ", h("bdi", {}, truth)]), terms(one.spoke_against)] : null,
-        one.difference === null ? null : h("div", { class: "total muted" }, h("span", {}, `with a bias of ${one.bias.toFixed(2)}, ${same ? "the logit is" : "ahead by"}`), h("b", { class: "number" }, one.difference.toFixed(2)))),
+        one.difference === null ? null : h("div", { class: "total muted" }, h("span", {}, `with a bias of ${fixed(one.bias)}, ${same ? "the logit is" : "ahead by"}`), h("b", { class: "number" }, fixed(one.difference)))),
       h("section", { class: "card" }, h("div", { class: "row", style: { "margin-bottom": ".6rem" } }, h("h2", { class: "grow" }, "The photos"), h("a", { class: "small", href: write("photos", { classes: truth, predicted, split: scope === "validation" && !app.state.held_out ? "val" : scope === "test" ? "test" : null }) }, "on the wall")), strip(one.photos, { values: { from: location.hash.slice(1) } })));
     } catch (error) { if (error.name !== "AbortError") fill(right, empty(error.message)); }
   }

@@ -36,23 +36,15 @@ export default function photo(root, values, app) {
     const turn = (step) => async () => {
       const search = new URLSearchParams(from.includes("?") ? from.slice(from.indexOf("?") + 1) : "");
       try {
-        const at = await locate(search);
-        const answer = await get("photos", { ...grouped(search), offset: Math.max(at + step, 0), limit: 1 });
-        if (at + step >= 0 && answer.photos.length) app.go("photo", { id: answer.photos[0].row, from });
+        const near = (await get("photos", { ...grouped(search), around: id, limit: 3 })).photos;
+        const next = near[near.findIndex((one) => String(one.row) === id) + step];
+        if (next) app.go("photo", { id: next.row, from });
       } catch (error) { app.fail(error); }
     };
     return h("div", { class: "row" }, h("button", { type: "button", class: "icon", "aria-label": "Previous photo", title: "Previous (←)", onclick: turn(-1), "data-turn": "-1" }, icon("left")), h("button", { type: "button", class: "icon", "aria-label": "Next photo", title: "Next (→)", onclick: turn(1), "data-turn": "1" }, icon("right")));
   }
 
   const grouped = (search) => { const kept = {}; for (const [key, value] of search) (kept[key] ??= []).push(value); return kept; };
-  async function locate(search) {
-    for (let offset = 0; ; offset += 500) {
-      const answer = await get("photos", { ...grouped(search), offset, limit: 500 });
-      const at = answer.photos.findIndex((one) => String(one.row) === id);
-      if (at >= 0) return offset + at;
-      if (offset + 500 >= answer.total) return -1;
-    }
-  }
 
   function choose() {
     const input = h("input", { type: "file", accept: "image/*", class: "sr", tabindex: "-1", "aria-hidden": "true", onchange: () => input.files[0] && app.open(input.files[0]) });
@@ -68,6 +60,8 @@ export default function photo(root, values, app) {
     const reset = h("button", { type: "button", class: "link small hidden", onclick: () => { moved = {}; rebuild(); } }, "reset");
     const threshold = app.state.threshold ?? 0.1;
     const limit = Math.max(...shown.active.map((one) => Math.abs(one.code)), threshold) * 2;
+    const least = shown.active.some((one) => one.code < 0) ? -limit : 0; // where a photo may also show the opposite
+    const filled = (value) => `${(100 * (value - least)) / (limit - least)}%`;
     const starts = Object.fromEntries(shown.active.map((one) => [one.concept, one.code]));
     const order = [...shown.contributions.map((one) => one.concept)];
     const apply = debounce(async () => {
@@ -83,15 +77,15 @@ export default function photo(root, values, app) {
     const line = (concept) => {
       const start = starts[concept] ?? 0, field = `slider-${concept}`;
       const output = h("output", { for: field }, (moved[concept] ?? start).toFixed(2));
-      const range = h("input", { type: "range", id: field, min: 0, max: limit, step: limit / 200, value: moved[concept] ?? start, oninput: () => {
+      const range = h("input", { type: "range", id: field, min: least, max: limit, step: limit / 200, value: moved[concept] ?? start, oninput: () => {
         const value = Number(range.value);
         if (Math.abs(value - start) < limit / 250) delete moved[concept]; else moved[concept] = value;
         output.textContent = value.toFixed(2);
-        range.style.setProperty("--filled", `${(100 * value) / limit}%`);
+        range.style.setProperty("--filled", filled(value));
         row.classList.toggle("moved", concept in moved);
         apply();
       } });
-      range.style.setProperty("--filled", `${(100 * (moved[concept] ?? start)) / limit}%`);
+      range.style.setProperty("--filled", filled(moved[concept] ?? start));
       const row = h("div", { class: `slider ${concept in moved ? "moved" : ""}` }, h("label", { for: field }, h("bdi", {}, concept)), range, output);
       return row;
     };

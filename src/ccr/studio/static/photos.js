@@ -83,7 +83,7 @@ export default function photos(root, values, app) {
       h("label", { class: "row sort" }, h("span", { class: "muted" }, "Sort by"), h("select", { "aria-label": "Sort by", style: { width: "auto" }, onchange: (event) => sort(event.target.value) }, SORTS.map(([value, label]) => h("option", { value, selected: value === current || null }, label)))),
       wish.sort === "concept" ? h("div", { class: "row" }, h("div", { style: { width: "13rem" } }, combobox({ label: "Concept to sort by", hideLabel: true, placeholder: "Which concept?", value: wish.by ?? "", names: () => app.names ?? [], take: (name) => change({ by: name, descending: true }) })),
         h("button", { type: "button", onclick: () => change({ descending: !wish.descending }) }, wish.descending ? "most first" : "least first")) : null,
-      h("a", { class: "button", href: file("photos.csv", asked(wish)), download: "photos.csv" }, icon("download"), "CSV"));
+      h("a", { class: "button", href: file("photos.csv", asked(wish)), download: "photos.csv", "aria-label": "CSV of these photos", title: "CSV of these photos" }, icon("download"), h("span", { class: "label" }, "CSV")));
   }
 
   function sort(value) {
@@ -110,7 +110,7 @@ export default function photos(root, values, app) {
       fill(active, found, found.length > 1 ? h("button", { type: "button", class: "link small", onclick: () => app.go("photos") }, "clear all") : null);
       grid.set(asked(wish), answer);
       if (wish.selection) drawApart(); else drawSelected();
-    } catch (error) { if (error.name !== "AbortError") { app.fail(error); fill(head, h("h1", {}, "Photos")); fill(selected, empty(error.message, h("a", { href: "#photos" }, "Show all photos"))); } }
+    } catch (error) { if (error.name !== "AbortError") { fill(side); fill(active); grid.clear(); fill(head, h("h1", {}, "Photos")); fill(selected, empty(error.message, h("a", { href: "#photos" }, "Show all photos"))); } }
   }
 
   fill(side, spinner());

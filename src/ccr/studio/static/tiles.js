@@ -1,5 +1,5 @@
 // A photo as a tile: picture, what was predicted, and whether it is right.
-import { h, icon, percent } from "./dom.js";
+import { h, fixed, icon, percent } from "./dom.js";
 import { thumbnail } from "./api.js";
 import { write } from "./address.js";
 
@@ -16,7 +16,7 @@ export function tile(photo, { values = {}, caption, size = 160, extra = null, on
   const words = photo.right === null ? "" : photo.right ? ", right" : `, wrong, it is ${photo.truth}`;
   const box = picture(photo.row, size);
   if (state) box.append(state);
-  const number = photo.value === null || photo.value === undefined ? percent(photo.confidence) : photo.value.toFixed(2);
+  const number = photo.value === null || photo.value === undefined ? percent(photo.confidence) : fixed(photo.value);
   const link = h("a", { href: write("photo", { id: photo.row, ...values }), "aria-label": `${photo.name}: ${photo.predicted}, ${percent(photo.confidence)}${words}`, onclick },
     box, h("span", { class: "cap" }, h("span", { title: photo.predicted }, h("bdi", {}, photo.predicted)), h("span", { class: "number" }, caption ?? number)),
     photo.right === false ? h("span", { class: "sub" }, "it is ", h("bdi", {}, photo.truth)) : h("span", { class: "sub" }, photo.split ?? ""));

@@ -33,7 +33,7 @@ export function wall({ columnWidth = 150, values = () => ({}), picked, pick, fai
   }
 
   function draw(force = false) {
-    if (!root.isConnected) return;
+    if (!root.isConnected || !total) return;
     const top = root.getBoundingClientRect().top;
     const firstRow = Math.max(0, Math.floor((-top - NEAR) / height()));
     const lastRow = Math.ceil((window.innerHeight - top + NEAR) / height());
@@ -42,7 +42,7 @@ export function wall({ columnWidth = 150, values = () => ({}), picked, pick, fai
     const key = `${first}-${last}-${columns}-${Math.round(side)}`;
     if (key === rendered && !force) return;
     rendered = key;
-    const focused = inner.contains(document.activeElement) ? document.activeElement.closest("[data-at]")?.dataset.at : null;
+    const active = inner.contains(document.activeElement) ? document.activeElement : null, focused = active?.closest("[data-at]")?.dataset.at;
     inner.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
     inner.style.transform = `translateY(${firstRow * height()}px)`;
     const tiles = [];
@@ -51,7 +51,7 @@ export function wall({ columnWidth = 150, values = () => ({}), picked, pick, fai
       tiles.push(photo ? made(photo, at) : h("figure", { class: "tile", style: { height: `${side + CAPTION}px` } }, h("span", { class: "pic", style: { display: "block" } })));
     }
     fill(inner, tiles);
-    if (focused) inner.querySelector(`[data-at="${focused}"] a`)?.focus({ preventScroll: true });
+    if (focused) inner.querySelector(`[data-at="${focused}"] ${active.matches(".pick") ? ".pick" : "a"}`)?.focus({ preventScroll: true });
   }
 
   function made(photo, at) {
@@ -92,6 +92,7 @@ export function wall({ columnWidth = 150, values = () => ({}), picked, pick, fai
       if (!total) { fill(inner, empty("No photo fits these filters.", "Take one of them away.")); root.style.height = "12rem"; inner.style.transform = ""; inner.style.gridTemplateColumns = "1fr"; return; }
       draw(true);
     },
+    clear() { total = 0; fill(inner); root.style.height = "0"; },
     redraw: () => draw(true),
     leave() { sized.disconnect(); window.removeEventListener("scroll", watch); },
   };

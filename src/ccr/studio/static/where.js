@@ -9,24 +9,34 @@ export function overlay(place, id, shown, app) {
     canvas.width = 0;
     words.textContent = "";
     if (!concept) return;
-    try { draw(canvas, await get(`photos/${encodeURIComponent(id)}/where`, { concept })); words.textContent = `The lit part is where the model sees ${concept}.`; } catch (error) { app.fail(error); }
+    try { draw(canvas, await get(`photos/${encodeURIComponent(id)}/where`, { concept })); words.textContent = `The brighter a part, the more it adds to ${concept}.`; } catch (error) { app.fail(error); }
   };
   const names = shown.contributions.map((term) => term.concept);
   return h("div", { class: "stack", style: { gap: ".3rem" } }, h("label", { class: "field" }, h("span", {}, "Where is it?"), h("select", { onchange: (event) => show(event.target.value) }, h("option", { value: "" }, "choose a concept"), names.map((one) => h("option", { value: one }, one)))), words);
 }
 
-// Everything but the lit patches is darkened; the encoder saw the middle square of the picture.
+// Everything but the lit patches is darkened, also what the encoder did not look at: it saw the middle square.
+const DARK = 0.74;
+
 function draw(canvas, map) {
   const image = canvas.parentElement.querySelector("img"), box = image.getBoundingClientRect();
   const ratio = window.devicePixelRatio || 1, wide = image.naturalWidth / image.naturalHeight;
   canvas.width = box.width * ratio; canvas.height = box.height * ratio;
   const width = Math.min(canvas.width, canvas.height * wide), height = width / wide;
-  const left = (canvas.width - width) / 2 + map.left * width, top = (canvas.height - height) / 2 + map.top * height;
-  const most = Math.max(...map.values, 1e-9), pen = canvas.getContext("2d");
-  const cell = [(map.width * width) / map.columns, (map.height * height) / map.rows];
-  map.values.forEach((value, at) => {
-    const strength = Math.max(0, value) / most;
-    pen.fillStyle = `rgb(10 14 18 / ${0.72 * (1 - strength)})`;
-    pen.fillRect(left + (at % map.columns) * cell[0], top + Math.floor(at / map.columns) * cell[1], cell[0] + 0.6, cell[1] + 0.6);
-  });
+  const left = (canvas.width - width) / 2, top = (canvas.height - height) / 2, pen = canvas.getContext("2d");
+  const seen = [left + map.left * width, top + map.top * height, map.width * width, map.height * height];
+  pen.fillStyle = `rgb(10 14 18 / ${DARK})`;
+  pen.fillRect(left, top, width, height);
+  pen.clearRect(...seen);
+  pen.imageSmoothingEnabled = true; pen.imageSmoothingQuality = "high";
+  pen.drawImage(veil(map), ...seen);
+}
+
+// One pixel for each patch. Full light from the 95th percentile of what adds: a single strongest patch would leave all dark.
+function veil(map) {
+  const adding = map.values.filter((value) => value > 0).sort((a, b) => a - b), full = adding[Math.floor(0.95 * (adding.length - 1))] ?? 1;
+  const small = h("canvas", { width: map.columns, height: map.rows }), pen = small.getContext("2d"), pixels = pen.createImageData(map.columns, map.rows);
+  map.values.forEach((value, at) => pixels.data.set([10, 14, 18, 255 * DARK * (1 - Math.min(1, Math.max(0, value) / full))], 4 * at));
+  pen.putImageData(pixels, 0, 0);
+  return small;
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
+import scipy  # its parts are imported when they are first used
 
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
 from ccr.data.datasets.published.listing import (
@@ -158,7 +158,7 @@ def _mapping(path: Path) -> Words:
 def _synsets(path: Path) -> list[tuple[str, Sequence[str]]]:
     """WordNet id and words of the classes of the devkit, in the order of their numbers from 1."""
     try:
-        rows = np.atleast_1d(loadmat(path, squeeze_me=True)["synsets"])
+        rows = np.atleast_1d(scipy.io.loadmat(path, squeeze_me=True)["synsets"])
         leaves = {
             int(row["ILSVRC2012_ID"]): (str(row["WNID"]).strip(), _split(str(row["words"])))
             for row in rows

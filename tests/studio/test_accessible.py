@@ -1,0 +1,158 @@
+"""Keyboard, screen readers, contrast and widths: every view as the browser itself computes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccr.studio.serving import Running
+from tests.studio.browsing import Studio, expect, studio_of
+
+VIEWS = [
+    "#photos",
+    "#photos?right=wrong&concept=word+0&above=0.1&sort=concept&by=word+0&descending=true",
+    "#photo?id=3",
+    "#mistakes?scope=shown",
+    "#map",
+    "#concepts",
+    "#concept?name=word+0",
+    "#bench?words=warm+light",
+    "#compare",
+    "#photos?low=1&high=1",
+    "#concept?name=nobody",
+]
+#: Roles that something must be said of.
+ROLES = {"button", "link", "checkbox", "combobox", "slider", "textbox", "searchbox", "spinbutton", "listbox", "group"}
+ROLES |= {"image", "img", "table", "navigation", "complementary", "dialog", "option", "heading", "DisclosureTriangle"}
+CHECKS = Path(__file__).with_name("accessible.js").read_text(encoding="utf-8").partition("\n")[2]
+
+
+def found(page: Any, what: str) -> Any:
+    """What accessible.js finds on a page."""
+    return page.evaluate(f"{CHECKS.strip()}.{what}()")
+
+
+def shown(studio: Studio, view: str) -> Any:
+    page = studio.open(view)
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(250)
+    return page
+
+
+def nameless(page: Any) -> list[str]:
+    """Things that a screen reader could not name, by the browser's own tree of what is there."""
+    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    without, kinds = [], {node["nodeId"]: node.get("role", {}).get("value") for node in nodes}
+    for node in nodes:
+        role = node.get("role", {}).get("value")
+        unfolds = "DisclosureTriangle" in {
+            kinds.get(child) for child in node.get("childIds", [])
+        }  # named by its summary
+        if node.get("ignored") or role not in ROLES or unfolds:
+            continue
+        if not node.get("name", {}).get("value", "").strip():
+            without.append(f"{role}: {[item for item in node.get('properties', []) if item['name'] == 'url']}")
+    return without
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1024, "light"), (1920, "dark")])
+def test_every_view_fits_and_every_control_has_a_name(browser: Any, shared: Running, width: int, theme: str) -> None:
+    for studio in studio_of(browser, shared, width=width, color_scheme=theme):
+        for view in VIEWS:
+            page = shown(studio, view)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (view, width)
+            assert nameless(page) == [], view
+            assert page.locator("h1").count() == 1, view
+            assert page.title()
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(255, 255, 255)") == (theme == "light")
+        studio.problems = [line for line in studio.problems if "422" not in line]  # asked for what is not there
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_tab_reaches_every_control_and_shows_where_it_is(browser: Any, shared: Running, view: str) -> None:
+    for studio in studio_of(browser, shared):
+        page = shown(studio, view)
+        stops, reached = set(found(page, "stops")), set()
+        assert len(stops) > 8, view  # the navigation alone has more
+        for _ in range(len(stops) + 400):  # a wall grows while it is walked
+            page.keyboard.press("Tab")
+            at = found(page, "focus")
+            if at is None or at["place"] in reached:
+                break
+            assert at["seen"], f"{view}: nothing shows that the focus is on {at['what']}"
+            reached.add(at["place"])
+        assert stops <= reached, (view, sorted(stops - reached)[:5])
+        studio.problems = [line for line in studio.problems if "422" not in line]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("chosen", ["by the system", "by hand"])
+def test_texts_and_edges_stand_out(browser: Any, shared: Running, theme: str, chosen: str) -> None:
+    """In both themes, whether the system or the person chose it."""
+    system = theme if chosen == "by the system" else {"light": "dark", "dark": "light"}[theme]
+    for studio in studio_of(browser, shared, color_scheme=system):
+        page = studio.open("#photos")
+        if chosen == "by hand":
+            page.get_by_label("Switch between light and dark").click()
+        for view in VIEWS:
+            page = shown(studio, view)
+            assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == theme
+            assert found(page, "faint") == [], (view, theme)
+        studio.problems = [line for line in studio.problems if "422" not in line]
+
+
+def test_dialogs_and_notices_are_named_and_stand_out(work: Studio) -> None:
+    page = work.open("#concept?name=word+0")
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("dialog", name="Rename the concept")).to_be_visible()
+    assert page.evaluate("document.activeElement.id") == "ask-input"
+    assert nameless(page) == []
+    assert found(page, "faint") == []
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Rename")).to_be_focused()
+    page.get_by_role("button", name="Pin", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="is pinned to its words")).to_be_visible()
+    assert found(page, "faint") == []
+
+
+def test_colour_is_never_the_only_sign(look: Studio) -> None:
+    """Right and wrong differ in words and shape, for and against in sign and pattern, before and after in shape."""
+    page, seen = shown(look, "#photos"), look.bench.now()
+    right, wrong = page.locator(".badge:not(.bad)").first, page.locator(".badge.bad").first
+    assert right.locator("path").get_attribute("d") != wrong.locator("path").get_attribute("d")
+    for row in page.locator(".tile").evaluate_all("(all) => all.map((one) => Number(one.dataset.row))")[:12]:
+        label = page.locator(f'.tile[data-row="{row}"] a').get_attribute("aria-label")
+        assert (", right" in label) == bool(seen.right[row])
+        assert (", wrong" in label) != bool(seen.right[row])
+    page, signs = shown(look, "#photo?id=3"), set()
+    for term in page.locator(".term").all():
+        against = "down" in term.locator(".mark").get_attribute("class")
+        signs.add(against)
+        assert term.locator(".sum").text_content().startswith("\u2212" if against else "+")
+        drawn = term.locator(".mark").evaluate("(one) => getComputedStyle(one).backgroundImage")
+        assert ("repeating-linear-gradient" in drawn) == against
+    assert signs == {True, False}
+    page = shown(look, "#bench")
+    shapes = {
+        kind: page.locator(f".dot.{kind}").first.evaluate("(one) => getComputedStyle(one).borderRadius")
+        for kind in ("before", "after")
+    }
+    assert shapes["before"] != shapes["after"]
+
+
+def test_a_new_view_is_told_and_the_keyboard_goes_on_in_it(look: Studio) -> None:
+    page = look.open("#photos")
+    page.get_by_role("link", name="Mistakes").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_contain_text("mistake")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.querySelector('main').contains(document.activeElement)")
+    page.keyboard.press("Home")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
