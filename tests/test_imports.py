@@ -29,7 +29,7 @@ ORDER = {
     "models": "unfitted labels bound provenance linear_model persist model_checks card hub calibration model_format "
     "export photos concept_model calibrating checkpoint fewest edit estimator paper_settings classifier rivals",
     "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file",
-    "models/photos": "prediction chunk reading several where tables run",
+    "models/photos": "prediction chunk reading several where tables kept run",
     "models/edit": "log effect changes session",
     "models/rivals": "dense_model base concept_layer labelfree controls",
     "data": "assets encoders datasets store vocab",
@@ -55,7 +55,7 @@ ORDER = {
     "studio": "photos seen filters thumbnails session edits refits words uploads photo mistakes concepts layout "
     "selections differences exports search settings worker where workbench api app serving",
     "studio/api": "schemas state photos concepts views bench",
-    "scale": "cluster parts embedding team rows fitting pool",
+    "scale": "cluster crew parts contents assembly embedding prediction team rows fitting pool",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_tables edit_options demo embed fit evaluate "
     "explain predict export audit edit report serve push pull studio theory figures compare sweep reproduce "

@@ -26,6 +26,12 @@ from tests.data.test_sharded import img2dataset
 moto_server = pytest.importorskip("moto.server", reason="needs the dev extra")
 
 
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "y",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 HOP = ("transfer-encoding", "connection", "expect", "content-length")
 
 
@@ -102,10 +108,7 @@ def proxy():
     made = Proxy(server.get_host_and_port())
     with pytest.MonkeyPatch.context() as patch:
         host, port = made.server_address
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y",
-            "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
-        }.items():  # fmt: skip
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
             patch.setenv(name, value)
         patch.setattr(ccr.places, "PAUSE", 0.01)
         ccr.places._filesystem.cache_clear()
