@@ -12,8 +12,8 @@ import ccr
 SOURCE = Path(ccr.__file__).parent
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
-    "": "errors progress interrupt isolated texts reading places files core data models runtime study show serve "
-    "studio scale cli start",
+    "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
+    "show serve studio scale cli start",
     "core": "checks devices threads team geometry examples concepts kernels inputs space coding heads metrics quality "
     "conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",

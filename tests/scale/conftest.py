@@ -10,10 +10,9 @@ import urllib.request
 
 import psutil
 import pytest
-from moto.server import ThreadedMotoServer
 
+from tests.data.failing_proxy import CREDENTIALS, Proxy
 from tests.data.helpers import folder_files, write_image
-from tests.data.test_places import CREDENTIALS, Proxy
 
 #: Bytes of the object store of a node, and seconds after which a test hangs.
 MEMORY, HANGS = 100 << 20, 240
@@ -39,7 +38,8 @@ HEAD = {
 @pytest.fixture(scope="session")
 def s3():
     """An S3 server with the bucket `bucket`, behind a proxy that can fail (`plan`); workers know it, too."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto = pytest.importorskip("moto.server", reason="needs the dev extra")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     made = Proxy(server.get_host_and_port())
     host, port = made.server_address
