@@ -28,6 +28,8 @@ import numpy as np
 from benchmarks.whole_fit import CLASSES, CONCEPTS, DIMENSIONS, LENGTH, labels, write_rows
 
 BATCH, EPOCHS = 2048, 5
+#: Of the model's columns.
+BATCHES = (2048, 16_384)
 #: Members of a team whose steps are timed without the others, to tell what is shared from what everyone repeats.
 PRETENDED = (1, 2, 4)
 CONNECT = "tcp://127.0.0.1:"
@@ -179,7 +181,10 @@ def together(rows: int, workers: int) -> None:
         print(f"the model says {1000 * said:.0f} ms, {said / shared['step']:.2f} of what was measured", flush=True)
         whole, epoch = on_ray(X, y, folder, workers)
     print(f"on Ray: {whole:.1f} s in all for {EPOCHS} epochs, {epoch:.2f} s from epoch to epoch with checkpoints")
-    print(f"python -m benchmarks.scale model --per-image {node.per_image:.3g} --per-step {node.per_step:.3g}")
+    print(
+        f"python -m benchmarks.scale model --alone {one / BATCH:.3g} --per-image {node.per_image:.3g} "
+        f"--per-step {node.per_step:.3g}"
+    )
 
 
 def summed_bytes(weights: int | None) -> int:
@@ -189,17 +194,20 @@ def summed_bytes(weights: int | None) -> int:
 
 
 class Cluster(NamedTuple):
-    """What a node does: images embedded a second, seconds per image of a step's derivatives and of the part of a step
-    that every worker repeats, and bytes of the network a second."""
+    """What a node does: images embedded a second; seconds per image of a fit by itself, and when it shares one, of a
+    step's derivatives; seconds of the part of a step that every worker repeats; bytes of the network a second."""
 
     embedded: float
+    alone: float
     per_image: float
     per_step: float
     network: float
 
 
-def fit_hours(images: float, nodes: int, cluster: Cluster, *, batch: int = BATCH, epochs: int = 10) -> float:
+def fit_hours(images: float, nodes: int, cluster: Cluster, *, batch: int, epochs: int = 10) -> float:
     """Hours of a fit: derivatives are shared, the step itself is not, sums take a ring twice around."""
+    if nodes == 1:
+        return epochs * images * cluster.alone / 3600
     steps = epochs * images / batch
     dense, sparse = (summed_bytes(weights) for weights in (None, 5))
     share = 2 * (nodes - 1) / nodes
@@ -215,12 +223,14 @@ def embed_hours(images: float, nodes: int, cluster: Cluster) -> float:
 def model(given: Namespace) -> None:
     """The tables of docs/scale.md."""
     for gigabit in (10, 100):
-        cluster = Cluster(given.embedded, given.per_image, given.per_step, gigabit * 1e9 / 8)
-        print(f"\n{gigabit} Gbit/s: hours (node-hours)\n")
-        print("| images | nodes | embed | fit |\n|--:|--:|--:|--:|")
+        cluster = Cluster(given.embedded, given.alone, given.per_image, given.per_step, gigabit * 1e9 / 8)
+        print(f"\n{gigabit} Gbit/s:\n")
+        heads = " | ".join(f"fit, batches of {batch:,}" for batch in BATCHES)
+        print(f"| images | nodes | embed | {heads} |\n|--:|--:|--:|{'--:|' * len(BATCHES)}")
         for images in (1.3e6, 50e6, 5e9):
             for nodes in (1, 4, 16, 64, 256):
-                hours = embed_hours(images, nodes, cluster), fit_hours(images, nodes, cluster)
+                fits = [fit_hours(images, nodes, cluster, batch=batch) for batch in BATCHES]
+                hours = embed_hours(images, nodes, cluster), *fits
                 cells = " | ".join(f"{value:,.2f} ({value * nodes:,.0f})" for value in hours)
                 print(f"| {images:,.0f} | {nodes} | {cells} |")
 
@@ -260,13 +270,14 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=5000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--embedded", type=float, default=1000.0, help="images per second and node (one GPU; assumed)")
-    parser.add_argument("--per-image", type=float, help="seconds per image of a step on a node; `together` prints it")
+    parser.add_argument("--alone", type=float, help="seconds per image of a fit by one process; `together` prints it")
+    parser.add_argument("--per-image", type=float, help="seconds per image of a shared step on a node; likewise")
     parser.add_argument("--per-step", type=float, help="seconds of a step that every worker repeats; likewise")
     for name, kind in (("file", Path), ("port", int), ("rank", int)):
         parser.add_argument(f"--{name}", type=kind, help="of a process that `together` starts")
     given = parser.parse_args()
-    if given.what == "model" and None in (given.per_image, given.per_step):
-        parser.error("`model` needs --per-image and --per-step, which `together` prints")
+    if given.what == "model" and None in (given.alone, given.per_image, given.per_step):
+        parser.error("`model` needs --alone, --per-image and --per-step, which `together` prints")
     {
         "together": lambda: together(given.rows // BATCH * BATCH, given.workers),
         "model": lambda: model(given),

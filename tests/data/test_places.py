@@ -14,7 +14,7 @@ from ccr.data.datasets import open_dataset, open_photos
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.store import matrix as matrix_file
 from ccr.data.vocab import embed_concepts
-from ccr.errors import CCRError, FormatError, MissingPlaceError, RefusedError, UnreachableError
+from ccr.errors import CCRError, FormatError, MissingPlaceError, UnreachableError
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
 from ccr.models.photos.run import predict_photos
@@ -198,7 +198,7 @@ def test_an_image_that_cannot_be_fetched_now_is_no_bad_image(proxy, bucket, imag
     with pytest.raises(UnreachableError, match=r"05\.png"):
         embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0, batch_size=2)
     proxy.plan = lambda method, path: "403" if method == "GET" and "05.png" in path else None
-    with pytest.raises(RefusedError, match=r"05\.png may not be used with these credentials"):
+    with pytest.raises(UnreachableError, match=r"05\.png may not be used with these credentials"):
         embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0, batch_size=2)
     proxy.plan = lambda method, path: None
     summary = embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0, batch_size=2)

@@ -32,9 +32,8 @@ def test_a_lost_worker_and_a_lost_node_change_nothing(cluster, node, photos, enc
         if len(told) == 6:
             kill_node(cluster, node, ").submit")
 
-    summary = embed(
-        open_samples(photos), encoder, tmp_path / "s", address=cluster.address, progress=progress, **OPTIONS
-    )
+    where = {"address": cluster.address, "workers": 3}
+    summary = embed(open_samples(photos), encoder, tmp_path / "s", progress=progress, **where, **OPTIONS)
     assert killed == [1]
     assert node not in cluster.list_all_nodes()
     assert folder_files(tmp_path / "s") == expected
@@ -63,14 +62,14 @@ def test_a_killed_driver_goes_on(cluster, photos, encoder_folder, expected, tmp_
     out = tmp_path / "s"
     command = [
         sys.executable, "-c", PROGRAM, "embed", str(photos), "--out", str(out), "--encoder", f"hf:{encoder_folder}",
-        "--batch-size", "4", "--ray", cluster.address, "--json",
+        "--batch-size", "4", "--workers", "1", "--ray", cluster.address, "--json",
     ]  # fmt: skip
     driver = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     wait_for(lambda: len(list(out.glob("progress/part_*.npz"))) >= 3 or driver.poll() is not None)
     kill_driver(driver)
     assert not (out / "store.json").exists()
     encoder = load_encoder(f"hf:{encoder_folder}", batch_size=4)
-    summary = embed(open_samples(photos), encoder, out, address=cluster.address, batch_size=4)
+    summary = embed(open_samples(photos), encoder, out, address=cluster.address, workers=1, batch_size=4)
     assert 0 < summary.resumed < 122
     metadata = "metadata/metadata_0.parquet"
     assert set(folder_files(out)) == {"store.json", "img_emb/img_emb_0.npy", metadata}
