@@ -20,6 +20,10 @@ class UnreachableError(CCRError):
     """An object store or a cluster does not answer; what failed may work when it is tried again."""
 
 
+class RefusedError(UnreachableError):
+    """An object store refuses the credentials; with others, or rights of theirs, what failed may work."""
+
+
 class MissingPlaceError(CCRError, FileNotFoundError):
     """There is no such object or bucket."""
 

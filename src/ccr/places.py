@@ -11,13 +11,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ccr.errors import CCRError, MissingPlaceError, UnreachableError
-from ccr.texts import visible
+from ccr.buckets import REFUSED, filesystem, words
+from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError
+from ccr.ranges import Ranges, Stream
 
 Result = TypeVar("Result")
 
@@ -26,8 +26,6 @@ ATTEMPTS, PAUSE = 4, 0.3
 #: Bytes that a stream fetches at once.
 STREAMED = 1 << 20
 SCHEMES = ("s3", "gs", "gcs", "file")
-#: In what pyarrow says when rights are missing.
-REFUSED = ("ACCESS_DENIED", "HTTP status 403", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "PERMISSION_DENIED")
 # A Path of a URL has lost one of its two slashes.
 _URL = re.compile(r"^(?P<scheme>[a-z0-9+.-]{2,}):/{1,3}(?=[^/])", re.IGNORECASE)
 
@@ -43,8 +41,7 @@ class Entry(NamedTuple):
 class Place:
     """An object, or what lies below a prefix, of an object store: `url` is `scheme://bucket/key`.
 
-    Credentials, region and endpoint come from the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_NO_SIGN_REQUEST, ...)
-    or the cloud's own files, never from a URL: a store or data set from elsewhere must not choose to whom requests go.
+    To whom requests go, and with which credentials, is not in it (`ccr.buckets`).
     """
 
     url: str
@@ -114,7 +111,7 @@ class Place:
 
     def open(self) -> io.BufferedReader:
         """The object as a binary stream that can be sought in; what is passed over is not fetched."""
-        return io.BufferedReader(_Stream(self.ranges()), STREAMED)
+        return io.BufferedReader(Stream(self.ranges()), STREAMED)
 
     def list(self) -> list[Entry]:
         """All files below, in order of their names."""
@@ -163,7 +160,7 @@ class Place:
     def filesystem(self) -> Any:
         """pyarrow's file system of the bucket, one in each process."""
         parts = urlsplit(self.url)
-        return _filesystem(parts.scheme, parts.netloc)
+        return filesystem(parts.scheme, parts.netloc)
 
     def tried(self, call: Callable[[], Result]) -> Result:
         """The call's result; where the network fails, it is made again. Errors name the place and the remedy."""
@@ -178,84 +175,22 @@ class Place:
         except (OSError, ValueError) as error:
             self._raise_if_final(error)
             raise UnreachableError(
-                f"{self.url} cannot be read or written now ({_words(error)}): check the network and the endpoint, then "
+                f"{self.url} cannot be read or written now ({words(error)}): check the network and the endpoint, then "
                 "run the same command again"
             ) from error
 
     def _raise_if_final(self, error: Exception) -> None:
         """In words, an error that another attempt would not mend."""
-        text = _words(error)
+        text = words(error)
         if isinstance(error, CCRError):
             raise error
         if isinstance(error, FileNotFoundError) or "NO_SUCH_BUCKET" in text:
             raise MissingPlaceError(f"there is no {self.url}: check the name and the bucket") from None
         if any(word in text for word in REFUSED):
-            raise CCRError(
+            raise RefusedError(
                 f"{self.url} may not be used with these credentials ({text}): set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY (or GOOGLE_APPLICATION_CREDENTIALS), or ask for rights to the bucket"
             ) from None
-
-
-class Ranges:
-    """An object open for reading; several threads may read."""
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self._handle: Any = None
-
-    def size(self) -> int:
-        """Bytes of the object."""
-        return self.place.tried(lambda: int(self._opened().size()))
-
-    def read(self, start: int, stop: int | None) -> bytes:
-        """The bytes from start to stop, None: the end. Fewer than there should be are asked for again."""
-
-        def read() -> bytes:
-            handle = self._opened()
-            try:
-                end = handle.size() if stop is None else stop
-                data: bytes = handle.read_at(end - start, start)
-                if len(data) != end - start:
-                    raise OSError(f"got {len(data)} of {end - start} bytes")
-            except Exception:
-                self._handle = None
-                raise
-            return data
-
-        return self.place.tried(read)
-
-    def _opened(self) -> Any:
-        handle = self._handle
-        if handle is None:
-            handle = self._handle = self.place.filesystem().open_input_file(self.place.key)
-        return handle
-
-
-class _Stream(io.RawIOBase):
-    """Ranges as a file of Python's."""
-
-    def __init__(self, ranges: Ranges) -> None:
-        self._ranges, self._size, self._at = ranges, ranges.size(), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self._size)[whence])
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        stop = min(self._at + len(buffer), self._size)
-        data = self._ranges.read(self._at, stop) if stop > self._at else b""
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 AnyPath = Path | Place
@@ -290,35 +225,3 @@ def as_place(text: str | os.PathLike[str] | Place) -> AnyPath:
     if any(part in ("..", ".") for part in parts.path.split("/")):
         raise CCRError(f"a URL must not have . or .. in it, got {text}")
     return Place(f"{scheme}://{rest}".rstrip("/"))
-
-
-def _words(error: Exception) -> str:
-    return visible(" ".join(str(error).split()))[:240]
-
-
-@lru_cache(maxsize=64)
-def _filesystem(scheme: str, bucket: str) -> Any:
-    from pyarrow import fs
-
-    if scheme != "s3":
-        return fs.FileSystem.from_uri(f"{scheme}://{bucket}")[0]
-    options: dict[str, Any] = {}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint:
-        options = {"endpoint_override": endpoint, "scheme": "http" if endpoint.startswith("http://") else "https"}
-    elif not {"AWS_REGION", "AWS_DEFAULT_REGION"} & set(os.environ):
-        options["region"] = _region(bucket)
-    options["anonymous"] = os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("1", "true", "yes")
-    return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=5))
-
-
-def _region(bucket: str) -> str:
-    from pyarrow import fs
-
-    try:
-        return str(fs.resolve_s3_region(bucket))
-    except OSError as error:
-        raise UnreachableError(
-            f"the region of the bucket {bucket!r} cannot be found ({_words(error)}): set AWS_REGION, or "
-            "AWS_ENDPOINT_URL for an object store that is not Amazon's"
-        ) from None

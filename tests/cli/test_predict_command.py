@@ -30,7 +30,8 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.photos.chunk import predict_samples
-from ccr.models.photos.run import predict_photos, progress_folder
+from ccr.models.photos.kept import progress_folder
+from ccr.models.photos.run import predict_photos
 from tests.cli.test_commands import COLOURS, as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.hostile.dying import dies_at
 

@@ -31,5 +31,6 @@ def test_without_the_extra_it_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
     with pytest.raises(MissingExtraError, match=r"ccr-xai\[scale\]"):
         check_extra()
-    result = CliRunner().invoke(app, ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--ray"])
-    assert isinstance(result.exception, MissingExtraError)
+    for words in (["embed", tmp_path, "--out", tmp_path / "s"], ["predict", tmp_path, tmp_path, "--out", "p.csv"]):
+        result = CliRunner().invoke(app, [*map(str, words), "--ray"])
+        assert isinstance(result.exception, MissingExtraError)

@@ -1,98 +1,29 @@
 """Object stores: moto's S3 server, behind a proxy that fails as networks do."""
 
-import http.client
-import socketserver
-import threading
-import time
+import csv
+import io
 import urllib.request
-from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
 
+import ccr.buckets
 import ccr.places
 from ccr.core.coding import TopK
-from ccr.data.datasets import open_dataset
+from ccr.data.datasets import open_dataset, open_photos
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.store import matrix as matrix_file
 from ccr.data.vocab import embed_concepts
 from ccr.errors import CCRError, FormatError, MissingPlaceError, UnreachableError
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
+from ccr.models.photos.run import predict_photos
 from ccr.places import Place, as_place, is_url
+from tests.data.failing_proxy import CREDENTIALS, Proxy, sometimes, upload
 from tests.data.helpers import PixelEncoder, folder_files, picture, write_image
 from tests.data.test_sharded import img2dataset
 
 moto_server = pytest.importorskip("moto.server", reason="needs the dev extra")
-
-
-HOP = ("transfer-encoding", "connection", "expect", "content-length")
-
-
-class Proxy(socketserver.ThreadingTCPServer):
-    """Passes requests on to a server; `plan(method, path)` may answer 503, 403, slow or cut instead."""
-
-    allow_reuse_address = daemon_threads = True
-
-    def __init__(self, target):
-        self.target, self.plan, self.seen = target, lambda method, path: None, []
-        super().__init__(("127.0.0.1", 0), _Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def _body(self):
-        if "chunked" not in (self.headers.get("Transfer-Encoding") or ""):
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        body = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        while self.rfile.readline().strip():
-            pass
-        return body
-
-    def _pass_on(self):
-        body = self._body()
-        fault = self.server.plan(self.command, self.path)
-        self.server.seen.append((self.command, self.path, self.headers.get("Range")))
-        if fault in ("503", "403"):
-            code = (
-                b"<Error><Code>AccessDenied</Code></Error>"
-                if fault == "403"
-                else b"<Error><Code>SlowDown</Code></Error>"
-            )
-            self.send_response(int(fault))
-            self.send_header("Content-Length", str(len(code) if self.command != "HEAD" else 0))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(code)
-            return
-        if fault == "slow":
-            time.sleep(0.5)
-        link = http.client.HTTPConnection(*self.server.target)
-        passed = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
-        link.request(self.command, self.path, body, {**passed, "Content-Length": str(len(body))})
-        answer = link.getresponse()
-        data = answer.read()
-        self.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("transfer-encoding", "connection", "date", "server"):
-                self.send_header(name, value)
-        if self.command != "HEAD" and answer.getheader("Content-Length") is None:
-            self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
-        if fault == "cut":
-            self.close_connection = True
-
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on
 
 
 @pytest.fixture(scope="module")
@@ -102,16 +33,13 @@ def proxy():
     made = Proxy(server.get_host_and_port())
     with pytest.MonkeyPatch.context() as patch:
         host, port = made.server_address
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y",
-            "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
-        }.items():  # fmt: skip
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
             patch.setenv(name, value)
         patch.setattr(ccr.places, "PAUSE", 0.01)
-        ccr.places._filesystem.cache_clear()
+        ccr.buckets.filesystem.cache_clear()
         urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT"))
         yield made
-        ccr.places._filesystem.cache_clear()
+        ccr.buckets.filesystem.cache_clear()
     made.shutdown()
     server.stop()
 
@@ -121,23 +49,6 @@ def bucket(proxy, request):
     proxy.plan, proxy.seen[:] = (lambda method, path: None), []
     yield as_place(f"s3://bucket/{request.node.name}")
     proxy.plan = lambda method, path: None
-
-
-def sometimes(fault, every=3, methods=("GET",)):
-    count = {"all": 0}
-
-    def plan(method, path):
-        if method not in methods:
-            return None
-        count["all"] += 1
-        return fault if count["all"] % every == 1 else None
-
-    return plan
-
-
-def upload(folder, place):
-    for name, content in folder_files(folder).items():
-        (place / name).write_bytes(content)
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +150,35 @@ def test_a_model_at_a_url(bucket, stored):
         ConceptModel.load(str(bucket / "nothing"))
 
 
+@pytest.mark.parametrize("kind", ["folder", "tar", "one", "manifest"])
+def test_photos_at_a_url_are_predicted_as_those_here(proxy, bucket, images, stored, tmp_path, kind):
+    store = EmbeddingStore.open(stored)
+    concepts = embed_concepts(["red", "green", "round", "long"], PixelEncoder())
+    model = ConceptClassifier(concepts, coder=TopK(2), max_iter=2, random_state=0).fit(store, store.y).model_
+    source = img2dataset(tmp_path / "tar") if kind == "tar" else images
+    upload(source, bucket)
+    (bucket / "m.csv").write_bytes(b"path\nclass 2/05.png\nclass 0/06.png")
+    there = {"folder": bucket, "tar": bucket, "one": bucket / "class 2" / "05.png", "manifest": bucket / "m.csv"}[kind]
+    here = {"folder": [images], "tar": [source], "one": [images / "class 2" / "05.png"]}.get(
+        kind, [images / "class 2" / "05.png", images / "class 0" / "06.png"]
+    )
+    if kind in ("folder", "one"):  # what cannot be fetched now is no bad photo
+        proxy.plan = lambda method, path: "cut" if method == "GET" and "05.png" in path else None
+        with pytest.raises(UnreachableError, match=r"05\.png"):
+            predict_photos(model, open_photos([str(there)]), PixelEncoder(), tmp_path / "there.csv", workers=0)
+        proxy.plan = lambda method, path: None
+    found = {}
+    for name, given in (("there", [str(there)]), ("here", here)):
+        predict_photos(model, open_photos(given), PixelEncoder(), tmp_path / f"{name}.csv", workers=0)
+        found[name] = list(csv.DictReader(io.StringIO((tmp_path / f"{name}.csv").read_text())))
+    assert all(row["path"].startswith(str(there if kind != "manifest" else bucket)) for row in found["there"])
+    assert len(found["here"]) > 0
+    drop = [{**row, "path": ""} for row in found["there"]], [{**row, "path": ""} for row in found["here"]]
+    assert drop[0] == drop[1]
+    with pytest.raises(CCRError, match="written to a file of this machine"):
+        predict_photos(model, open_photos(here), PixelEncoder(), str(bucket / "p.csv"), workers=0)
+
+
 def test_what_goes_wrong_is_said_in_words(proxy, bucket, stored):
     with pytest.raises(MissingPlaceError, match="there is no s3://bucket/"):
         (bucket / "nothing").read_bytes()
@@ -256,6 +196,9 @@ def test_an_image_that_cannot_be_fetched_now_is_no_bad_image(proxy, bucket, imag
     dataset = open_dataset(str(bucket))
     proxy.plan = lambda method, path: "cut" if method == "GET" and "05.png" in path else None
     with pytest.raises(UnreachableError, match=r"05\.png"):
+        embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0, batch_size=2)
+    proxy.plan = lambda method, path: "403" if method == "GET" and "05.png" in path else None
+    with pytest.raises(UnreachableError, match=r"05\.png may not be used with these credentials"):
         embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0, batch_size=2)
     proxy.plan = lambda method, path: None
     summary = embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0, batch_size=2)

@@ -1,46 +1,82 @@
-"""Real Ray clusters of two nodes on this machine, and parts small enough to be killed between."""
+"""A real Ray cluster of this machine, with ports, folders and processes of its own, whose parts can be killed."""
 
+import contextlib
 import os
+import shutil
 import signal
+import tempfile
 import time
+import urllib.request
 
 import psutil
 import pytest
 
+from tests.data.failing_proxy import CREDENTIALS, Proxy
 from tests.data.helpers import folder_files, write_image
 
-pytestmark = pytest.mark.scale
-os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_DEDUP_LOGS="0", OMP_NUM_THREADS="1", RAY_AUTH_MODE="disabled")
-os.environ.update(RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S="20", RAY_memory_monitor_refresh_ms="0")
-MEMORY = 100 << 20
+#: Bytes of the object store of a node, and seconds after which a test hangs.
+MEMORY, HANGS = 100 << 20, 240
+#: Read by Ray's processes; the memory of a machine that others use, too, is no reason to end workers.
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "20",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "OMP_NUM_THREADS": "1",
+}
+#: Ports that are free, and a node that answers no more is gone after 15 looks.
+HEAD = {
+    "num_cpus": 2,
+    "object_store_memory": MEMORY,
+    "include_dashboard": False,
+    "dashboard_agent_listen_port": 0,
+    "_system_config": {"health_check_period_ms": 300, "health_check_failure_threshold": 15},
+}
 
 
 @pytest.fixture(scope="session")
-def cluster():
-    """A head with two cores, to which nodes may be added; everything ends with it."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    before = set(psutil.Process().children(recursive=True))
-    made = Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 2,
-            "object_store_memory": MEMORY,
-            "include_dashboard": False,
-            "_system_config": {"health_check_period_ms": 1000, "health_check_failure_threshold": 15},
-        },
-    )
-    # Now, while there is one node: this process is then attached to the head, which is never killed.
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-    yield made
-    if ray.is_initialized():
-        ray.shutdown()
+def s3():
+    """An S3 server with the bucket `bucket`, behind a proxy that can fail (`plan`); workers know it, too."""
+    moto = pytest.importorskip("moto.server", reason="needs the dev extra")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    made = Proxy(server.get_host_and_port())
+    host, port = made.server_address
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
+            patch.setenv(name, value)
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT"))
+        yield made
     made.shutdown()
-    left = [child for child in psutil.Process().children(recursive=True) if child not in before]
-    for child in left:
-        child.kill()
-    psutil.wait_procs(left, timeout=10)
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(s3):
+    """A head with two cores, to which nodes may be added; everything ends with it, whatever tests left running."""
+    folder, before = tempfile.mkdtemp(prefix="ccr-", dir="/tmp"), set(psutil.Process().children(recursive=True))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**SETTINGS, "RAY_TMPDIR": folder}.items():  # short: names of sockets have 107 bytes
+            patch.setenv(name, value)
+        import ray
+        from ray.cluster_utils import Cluster
+
+        try:
+            made = Cluster(initialize_head=True, head_node_args=HEAD)
+            # Now, while there is one node: this process is then attached to the head, which is never killed.
+            ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+            yield made
+        finally:
+            # Listed first: a worker whose node is gone is nobody's child.
+            mine = [child for child in psutil.Process().children(recursive=True) if child not in before]
+            ray.shutdown()
+            made.shutdown()
+            for child in mine:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            psutil.wait_procs(mine, timeout=10)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -53,15 +89,69 @@ def node(cluster):
         cluster.remove_node(made, allow_graceful=False)
 
 
-def kill_workers(word, most=1):
-    """SIGKILL so many of the workers whose title has this word; how many there were."""
-    killed = 0
-    for process in psutil.process_iter(["cmdline"]):
-        title = " ".join(process.info["cmdline"] or [])
-        if title.startswith("ray::") and word in title and killed < most:
-            os.kill(process.pid, signal.SIGKILL)
-            killed += 1
-    return killed
+@pytest.fixture(autouse=True)
+def does_not_hang():
+    """A test that waits for ever fails, so that what it started is ended."""
+
+    def stop(*_):
+        raise TimeoutError(f"the test did not end within {HANGS} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(HANGS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def workers(word, of=None):
+    """The processes of workers whose title has this word, of this test run's cluster or of one of its nodes."""
+    root = psutil.Process() if of is None else psutil.Process(of.all_processes["raylet"][0].process.pid)
+    found = []
+    for process in root.children(recursive=True):
+        try:
+            title = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if title.startswith("ray::") and word in title:
+            found.append(process)
+    return found
+
+
+def kill_worker(word):
+    """SIGKILL one of those workers; how many were killed."""
+    for process in workers(word)[:1]:
+        process.kill()
+        return 1
+    return 0
+
+
+def kill_node(cluster, node, word):
+    """SIGKILL everything of a node as soon as such a worker is at work there; the others are halted until then, so that
+    they leave it something to do."""
+    halted = []
+
+    def at_work():
+        there = workers(word, of=node)
+        for process in workers(word):
+            if process not in there and process not in halted:
+                process.suspend()
+                halted.append(process)
+        return there
+
+    try:
+        wait_for(at_work)
+        cluster.remove_node(node, allow_graceful=False)
+    finally:
+        for process in halted:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def kill_driver(driver):
+    """SIGKILL a process that was started in a session of its own."""
+    assert driver.poll() is None, "it ended before it could be killed"
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
 
 
 def wait_for(condition, seconds=120):
@@ -114,3 +204,21 @@ def one_machine(photos, encoder, tmp_path_factory):
 @pytest.fixture(scope="session")
 def expected(one_machine):
     return folder_files(one_machine)
+
+
+@pytest.fixture(scope="session")
+def unfitted(one_machine):
+    return classifier_of(one_machine)
+
+
+def classifier_of(folder):
+    """A classifier for a store, with some of its images as concepts, not fitted yet."""
+    import numpy as np
+
+    from ccr import ConceptClassifier, Concepts
+    from ccr.core.coding import HardThreshold
+    from ccr.data.store import EmbeddingStore
+
+    rows = np.asarray(EmbeddingStore.open(folder)[:20], np.float32)
+    concepts = Concepts([f"c{row}" for row in range(20)], rows)
+    return ConceptClassifier(concepts, coder=HardThreshold(length=4), max_iter=8, random_state=0)

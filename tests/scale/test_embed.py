@@ -1,7 +1,5 @@
 """`ccr.scale.embed` on two nodes: whatever is killed, the store has the bytes of the one-machine run."""
 
-import os
-import signal
 import subprocess
 import sys
 
@@ -13,7 +11,7 @@ from ccr.data.encoders import load_encoder
 from ccr.errors import CCRError
 from ccr.scale import embed
 from tests.data.helpers import folder_files
-from tests.scale.conftest import kill_workers, wait_for
+from tests.scale.conftest import kill_driver, kill_node, kill_worker, wait_for
 
 pytestmark = pytest.mark.scale
 OPTIONS = {"batch_size": 4, "shard_size": 50}
@@ -30,14 +28,14 @@ def test_a_lost_worker_and_a_lost_node_change_nothing(cluster, node, photos, enc
     def progress(done, total):
         told.append((done, total))
         if len(told) == 3:
-            killed.append(kill_workers("MapWorker"))
+            killed.append(kill_worker("MapWorker"))
         if len(told) == 6:
-            cluster.remove_node(node, allow_graceful=False)
+            kill_node(cluster, node, ").submit")
 
-    summary = embed(
-        open_samples(photos), encoder, tmp_path / "s", address=cluster.address, progress=progress, **OPTIONS
-    )
+    where = {"address": cluster.address, "workers": 3}
+    summary = embed(open_samples(photos), encoder, tmp_path / "s", progress=progress, **where, **OPTIONS)
     assert killed == [1]
+    assert node not in cluster.list_all_nodes()
     assert folder_files(tmp_path / "s") == expected
     assert told[0] == (0, 122)
     assert told[-1] == (122, 122)
@@ -48,7 +46,7 @@ def test_a_lost_worker_and_a_lost_node_change_nothing(cluster, node, photos, enc
     with pytest.raises(CCRError, match="another batch size"):
         embed(open_samples(photos), encoder, tmp_path / "s", address=cluster.address, batch_size=8, shard_size=50)
     with pytest.raises(CCRError, match=r"'class 1/050-bad\.png' cannot be embedded"):
-        embed(open_samples(photos), encoder, tmp_path / "t", address=cluster.address, strict=True, **OPTIONS)
+        embed(open_samples(photos), encoder, tmp_path / "t", address=cluster.address, strict=True, workers=1, **OPTIONS)
 
 
 PROGRAM = """
@@ -64,16 +62,14 @@ def test_a_killed_driver_goes_on(cluster, photos, encoder_folder, expected, tmp_
     out = tmp_path / "s"
     command = [
         sys.executable, "-c", PROGRAM, "embed", str(photos), "--out", str(out), "--encoder", f"hf:{encoder_folder}",
-        "--batch-size", "4", "--ray", cluster.address, "--json",
+        "--batch-size", "4", "--workers", "1", "--ray", cluster.address, "--json",
     ]  # fmt: skip
     driver = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     wait_for(lambda: len(list(out.glob("progress/part_*.npz"))) >= 3 or driver.poll() is not None)
-    assert driver.poll() is None
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
+    kill_driver(driver)
     assert not (out / "store.json").exists()
     encoder = load_encoder(f"hf:{encoder_folder}", batch_size=4)
-    summary = embed(open_samples(photos), encoder, out, address=cluster.address, batch_size=4)
+    summary = embed(open_samples(photos), encoder, out, address=cluster.address, workers=1, batch_size=4)
     assert 0 < summary.resumed < 122
     metadata = "metadata/metadata_0.parquet"
     assert set(folder_files(out)) == {"store.json", "img_emb/img_emb_0.npy", metadata}

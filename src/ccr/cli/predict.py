@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +14,13 @@ from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, print_json
 from ccr.cli.common_data import model_encoder, split_of
+from ccr.cli.common_ray import Ray, check_extra
 from ccr.errors import CCRError
+from ccr.places import Place, as_place
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
-    from ccr.models.photos.run import PredictSummary
+    from ccr.models.photos.kept import PredictSummary
 
 #: More photos than this that could not be read are only in the file and the JSON.
 MOST_LISTED = 20
@@ -29,7 +33,8 @@ def predict(
         list[str],
         typer.Argument(
             help="Image files, folders, patterns in quotes such as 'photos/**/*.jpg', a CSV or Parquet manifest with a "
-            "column path, a store made by `ccr embed`, or `-`: paths on standard input, one per line."
+            "column path, tar shards as `shards/{00000..00099}.tar`, URLs of any of them (s3://, gs://), a store made "
+            "by `ccr embed`, or `-`: paths on standard input, one per line."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file of predictions: .csv, .parquet or .jsonl.")],
@@ -38,13 +43,21 @@ def predict(
     ] = 5,
     split: Annotated[str | None, typer.Option(help="Of a store: only this split, such as test.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read and decode ahead of the encoder.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Processes that read and decode ahead of the encoder; default 1. With --ray: encoders; default: one "
+            "per GPU, or else per core.",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")] = 32,
     max_pixels: Annotated[int, typer.Option(min=1, help="Photos of more pixels count as unreadable.")] = 89_478_485,
     max_mb: Annotated[int, typer.Option(min=1, help="Files of more megabytes count as unreadable.")] = 256,
     outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")
     ] = False,
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Predict photos: class, probability, runner-up, and the concepts that contribute most, one row per photo.
@@ -55,38 +68,58 @@ def predict(
     Example: `ccr predict photos-model new-photos/ --out predictions.csv`
 
     Example: `find . -name '*.jpg' | ccr predict photos-model - --out predictions.parquet --explain 3`
+
+    On a cluster, the same bytes: `ccr predict photos-model "s3://photos/{000..999}.tar" --out p.csv --ray HOST:6379`
     """
     from ccr.models.classifier import ConceptClassifier
-    from ccr.models.photos.run import predict_photos, predict_store
     from ccr.models.photos.tables import table_ending
 
     table_ending(out)
+    if ray is not None:
+        check_extra()
     loaded = ConceptClassifier.load(model)
     store = _store(photos, split)
     options: dict[str, Any] = {"explain": explain}
     if store is not None:
         with bar(silent=as_json) as tell:
-            summary = predict_store(loaded.model_, store, out, **options, tell=tell)
+            summary = _of_store(ray, workers)(loaded.model_, store, out, **options, tell=tell)
     else:
         from ccr.data.datasets import open_photos
 
         samples = open_photos(photos, stream=sys.stdin, allow_outside=outside)
-        options |= {"workers": workers, "batch_size": batch_size}
-        options |= {"max_pixels": max_pixels, "max_bytes": max_mb << 20}
+        options |= {"batch_size": batch_size, "max_pixels": max_pixels, "max_bytes": max_mb << 20}
         reads = model_encoder(loaded, encoder, silent=as_json)
         with bar(silent=as_json) as tell:
-            summary = predict_photos(loaded.model_, samples, reads, out, **options, tell=tell)
+            summary = _of_photos(ray, workers)(loaded.model_, samples, reads, out, **options, tell=tell)
     if as_json:
         print_json({"model": str(model), **summary.to_dict()})
     else:
         _show(summary)
 
 
+def _of_photos(address: str | None, workers: int | None) -> Callable[..., PredictSummary]:
+    """What predicts photos: here, or on the cluster at an address."""
+    from ccr import scale
+    from ccr.models.photos.run import predict_photos
+
+    if address is None:
+        return partial(predict_photos, workers=1 if workers is None else workers)
+    return partial(scale.predict, address=address, workers=workers or None)
+
+
+def _of_store(address: str | None, workers: int | None) -> Callable[..., PredictSummary]:
+    """The same for rows of a store."""
+    from ccr import scale
+    from ccr.models.photos.run import predict_store
+
+    return predict_store if address is None else partial(scale.predict_store, address=address, workers=workers or None)
+
+
 def _store(photos: list[str], split: str | None) -> EmbeddingStore | None:
     """The store, if that is what was given."""
     from ccr.data.store import EmbeddingStore
 
-    stores = [given for given in photos if (Path(given) / "img_emb").is_dir()]
+    stores = [given for given in photos if _is_store(given)]
     if not stores:
         if split is not None:
             raise typer.BadParameter("--split chooses rows of a store; photos have no splits")
@@ -95,6 +128,12 @@ def _store(photos: list[str], split: str | None) -> EmbeddingStore | None:
         raise CCRError(f"a store is predicted alone, got {stores[0]} among {len(photos)} sources: one command for each")
     store = EmbeddingStore.open(stores[0])
     return store if split is None else split_of(store, split)[1]
+
+
+def _is_store(given: str) -> bool:
+    """Whether it is the folder or URL of a store."""
+    place = as_place(given)
+    return (place / "store.json").is_file() if isinstance(place, Place) else (place / "img_emb").is_dir()
 
 
 def _show(summary: PredictSummary) -> None:

@@ -1,9 +1,16 @@
-"""The same embed, fit and studies on a Ray cluster (docs/scale.md). Needs the extra `scale`."""
+"""The same embed, fit, predict and studies on a Ray cluster (docs/scale.md). Needs the extra `scale`."""
 
 from typing import Any
 
-_HOME = {"embed": "embedding", "fit": "fitting", "RayPool": "pool", "connected": "cluster"}
-__all__ = ["RayPool", "connected", "embed", "fit"]
+_HOME = {
+    "embed": "embedding",
+    "fit": "fitting",
+    "predict": "prediction",
+    "predict_store": "prediction",
+    "RayPool": "pool",
+    "connected": "cluster",
+}
+__all__ = ["RayPool", "connected", "embed", "fit", "predict", "predict_store"]
 
 
 def __getattr__(name: str) -> Any:

@@ -172,3 +172,12 @@ def workers_of(ray: Any, wanted: int | None) -> tuple[int, bool]:
     resources = ray.cluster_resources()
     gpus = int(resources.get("GPU", 0))
     return wanted or gpus or max(1, int(resources.get("CPU", 1))), gpus > 0
+
+
+def beside_driver(ray: Any, kind: type, *arguments: Any) -> Any:
+    """An actor on the node of this process, so that what it holds is lost with this process and not before."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(kind)
+    return actor.options(scheduling_strategy=here).remote(*arguments)

@@ -8,6 +8,7 @@ checkpoint of every epoch; when a worker or node is lost it starts the group aga
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
 import threading
@@ -25,7 +26,7 @@ from ccr.files import check_writable
 from ccr.models.checkpoint import CheckpointFolder
 from ccr.models.classifier import ConceptClassifier
 from ccr.places import Place, as_place
-from ccr.scale.cluster import connected, in_words
+from ccr.scale.cluster import beside_driver, connected, in_words
 from ccr.scale.rows import SharedRows
 from ccr.scale.team import TorchTeam
 
@@ -72,7 +73,7 @@ def fit(
     check_writable(place)
     with connected(address) as ray, in_words(ray):
         _check_room(ray, workers, cpus)
-        board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
+        board = beside_driver(ray, Board)
         config = {
             "model": clone(model),
             "X": X,
@@ -132,26 +133,24 @@ def _run(ray: Any, trainer: Any, board: Any, callback: Callback | None) -> Any:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    told = 0
     while thread.is_alive():
         thread.join(LOOK)
-        told = _tell(ray, board, callback, told)
-    _tell(ray, board, callback, told)
+        _tell(ray, board, callback)
+    _tell(ray, board, callback)
     if "error" in done:
         raise done["error"]
     return done["result"]
 
 
-def _tell(ray: Any, board: Any, callback: Callback | None, told: int) -> int:
+def _tell(ray: Any, board: Any, callback: Callback | None) -> None:
     if callback is None:
-        return told
+        return
     try:
-        lines = ray.get(board.read.remote(told), timeout=10)
+        lines = ray.get(board.take.remote(), timeout=10)
     except ray.exceptions.RayError:  # it is being started again: nothing but a line of progress is lost
-        return told
+        return
     for values, epochs in lines:
         callback(Epoch(*values), epochs)
-    return told + len(lines)
 
 
 class Board:
@@ -163,8 +162,10 @@ class Board:
     def tell(self, values: tuple[Any, ...], epochs: int) -> None:
         self.lines.append((values, epochs))
 
-    def read(self, start: int) -> list[tuple[tuple[Any, ...], int]]:
-        return self.lines[start:]
+    def take(self) -> list[tuple[tuple[Any, ...], int]]:
+        """What was written since it was last taken."""
+        taken, self.lines = self.lines, []
+        return taken
 
 
 def train_together(config: dict[str, Any]) -> None:
@@ -203,7 +204,7 @@ class TeamCheckpoint:
 
     def __init__(self, team: Team, folder: Path | None = None, name: str = "fit") -> None:
         self.team, self.name = team, name
-        self.folder = Path(tempfile.mkdtemp(prefix="ccr-fit-")) if folder is None else folder
+        self.folder = _own_folder(team) if folder is None else folder
         if folder is None:
             self._fetch()
 
@@ -241,6 +242,17 @@ class TeamCheckpoint:
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
                 shutil.copytree(folder, self.folder, dirs_exist_ok=True)
+
+
+def _own_folder(team: Team) -> Path:
+    """A new folder of this member of the run; those of a member that was killed are removed."""
+    import ray.train
+
+    prefix = f"ccr-{ray.train.get_context().get_experiment_name()}-{team.rank}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        if left.lstat().st_uid == os.getuid() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=prefix))
 
 
 def _check_counts(workers: int, cpus: int) -> None:

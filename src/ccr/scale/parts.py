@@ -50,10 +50,9 @@ class Part:
     reused: int
     crossing: int
 
-    def facts(self, number: int) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What the totals of a store need to know."""
         return {
-            "part": number,
             "rows": len(self.metadata),
             "skipped": self.skipped,
             "reused": self.reused,

@@ -11,11 +11,14 @@ from typing import Any
 from ccr.data.datasets.base import Sample
 from ccr.data.datasets.folder import IMAGE_SUFFIXES
 from ccr.data.datasets.open import DEMO, open_samples
-from ccr.data.datasets.sources import FileImage
+from ccr.data.datasets.patterns import is_pattern
+from ccr.data.datasets.sources import FileImage, ObjectImage
 from ccr.errors import CCRError
+from ccr.places import AnyPath, Place, as_place, is_url
 
 STREAM = "-"
-_LISTS = (".csv", ".parquet", ".npy")
+_LISTS = (".csv", ".parquet", ".npy", ".tar")
+_SHARDS = (".tar", ".parquet")
 
 
 def open_photos(
@@ -26,8 +29,8 @@ def open_photos(
     Parameters
     ----------
     given : each an image file, a folder (with all folders in it), a pattern such as "photos/**/*.jpg", a CSV or Parquet
-        manifest with a column of paths, a .npy array of images, another data set that `open_dataset` knows, or "-":
-        the paths on `stream`.
+        manifest with a column of paths, a .npy array of images, tar shards such as "shards/{000..099}.tar", another
+        data set that `open_dataset` knows, the URL of one (s3://, gs://), or "-": the paths on `stream`.
     stream : lines, each the path of an image.
     allow_outside : whether a manifest's paths may lead out of its folder.
     """
@@ -44,6 +47,10 @@ def open_photos(
 
 def _photos(given: str, allow_outside: bool) -> list[Sample]:
     path = Path(given)
+    if is_url(given):
+        return _objects(given, allow_outside)
+    if is_pattern(given) and path.suffix.lower() in _SHARDS and not path.exists():
+        return [Sample(f"{given}:{sample.key}", sample.source) for sample in open_samples(given)]
     if path.is_dir() or path.suffix.lower() in _LISTS or (given == DEMO and not path.exists()):
         dataset = open_samples(given, allow_outside=allow_outside)
         return [Sample(_path_of(path, dataset.origin, sample.key), sample.source) for sample in dataset]
@@ -56,7 +63,16 @@ def _photos(given: str, allow_outside: bool) -> list[Sample]:
     return [_file(file) for file in files]
 
 
-def _path_of(place: Path, origin: Mapping[str, Any], key: str) -> str:
+def _objects(url: str, allow_outside: bool) -> list[Sample]:
+    """The image at a URL, or those of the data set there."""
+    place = as_place(url)
+    if isinstance(place, Place) and place.suffix.lower() in IMAGE_SUFFIXES:
+        return [Sample(str(place), ObjectImage(place, place.size()))]
+    dataset = open_samples(url, allow_outside=allow_outside)
+    return [Sample(_path_of(place, dataset.origin, sample.key), sample.source) for sample in dataset]
+
+
+def _path_of(place: AnyPath, origin: Mapping[str, Any], key: str) -> str:
     """What leads to an image from here: a file's path, else the data set and the image's name in it."""
     kind = origin.get("kind")
     if kind == "folder":

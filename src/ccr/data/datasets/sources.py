@@ -14,7 +14,8 @@ from PIL import Image
 
 from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
 from ccr.errors import MissingPlaceError
-from ccr.places import AnyPath, Place, Ranges
+from ccr.places import AnyPath, Place
+from ccr.ranges import Ranges
 from ccr.reading import map_array
 
 CIFAR_SIDE = 32

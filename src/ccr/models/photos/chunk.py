@@ -12,6 +12,7 @@ from ccr.core.explain.terms import contributions, plain
 from ccr.data.datasets import Sample
 from ccr.data.encoders import Encoder
 from ccr.data.store.workers import Decoded
+from ccr.errors import UnreachableError
 from ccr.models.photos.prediction import Prediction
 
 
@@ -35,6 +36,9 @@ def predict_samples(
     batch_size : images that the encoder gets at a time, from 1.
     """
     items = list(islice(decoded, len(samples)))
+    for item in items:
+        if item.failure is not None:  # no fault of the photo's: the run stops, and goes on when it is called again
+            raise UnreachableError(item.failure)
     images = [item.image for item in items if item.image is not None]
     rows = encoder.embed_images(images, batch_size=batch_size) if images else np.empty((0, encoder.dimension))
     paths = [printable(sample.key) for sample, item in zip(samples, items, strict=True) if item.image is not None]
