@@ -26,10 +26,11 @@ ORDER = {
     "core/refine": "options data engine dense sparse shared measure progress fixed choice trainer loop squared",
     "core/explain": "patches terms where question sums picture views counterfactual intervention comparison mistake "
     "explanation many images pairs drift",
-    "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
-    "show serve studio scale cli start",
-    "core": "checks parameters devices threads team geometry examples concepts kernels inputs space coding heads "
-    "metrics quality conformal frames refine explain",
+    "models": "unfitted labels bound provenance linear_model persist model_checks card hub calibration certain "
+    "model_format export photos concept_model calibrating checkpoint fewest edit estimator paper_settings classifier "
+    "rivals",
+    "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file exports",
+    "models/photos": "prediction chunk reading several where on_photos tables kept run",
     "models/edit": "log effect changes session",
     "models/rivals": "dense_model base concept_layer labelfree controls",
     "data": "assets encoders datasets store vocab",
@@ -55,10 +56,8 @@ ORDER = {
     "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "
     "umap_worker layout selections differences exports search settings worker where workbench api app serving",
     "studio/api": "schemas state photos concepts views bench",
-    "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
-    "show serve studio scale cli start",
-    "core": "checks parameters devices threads team geometry examples concepts kernels inputs space coding heads "
-    "metrics quality conformal frames refine explain",
+    "studio/api/schemas": "common photos views concepts bench",
+    "scale": "cluster crew parts contents assembly embedding prediction team rows fitting pool",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_tables edit_options demo embed fit evaluate "
     "explain predict export audit edit report serve push pull studio theory figures compare sweep reproduce "
