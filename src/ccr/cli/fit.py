@@ -37,7 +37,9 @@ def fit(
     learned: Annotated[
         list[Path] | None, typer.Option(help="Also a concept of `ccr concepts learn`; may be given several times.")
     ] = None,
-    length: Annotated[float | None, typer.Option(help="Concepts per image, on average. Default: 12.")] = None,
+    length: Annotated[
+        float | None, typer.Option(help="Concepts per image, on average. Default: 12, or a third of a short list.")
+    ] = None,
     threshold: Annotated[float | None, typer.Option(help="Instead of a length: the paper's lambda.")] = None,
     fidelity: Annotated[
         float | None,
@@ -106,6 +108,7 @@ def fit(
     On a cluster, equal to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray, where the same
     command goes on.
     """
+    from ccr.core.coding.coders import usual_length
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.examples import LearnedConcept, join_learned
     from ccr.models.classifier import ConceptClassifier
@@ -136,6 +139,8 @@ def fit(
         embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     if learned:
         embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned], opened.fingerprint)
+    if length is None and threshold is None:
+        options["coder"] = chosen_coder(usual_length(len(embedded)), None, sign)
     split, rows = split_of(opened, None)
     evaluations: dict[str, Evaluation] = {}
     with fitting(silent=as_json) as tell:

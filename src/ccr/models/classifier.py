@@ -50,7 +50,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
     ----------
     concepts : names and embeddings (n, d), from the same encoder as the images.
     coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts, or
-        half of a list of fewer than 24.
+        a third of a list of fewer than 36.
     fidelity : least correlation in [0, 1] of a concept's scores with those of its own text; concepts are refined in the
         images' metric. 1 trains the head alone (the baseline). Default, where no radius is given: 0.875.
     radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline, 0.1 the paper's.

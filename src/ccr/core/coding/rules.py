@@ -166,7 +166,9 @@ class ThresholdRule:
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ThresholdRule:
         if self.length is None:
             return self
-        threshold = calibrate(X, dictionary, length=self.length, positive=self.positive, near=self.threshold)
+        threshold = calibrate(
+            X, dictionary, length=self.length, positive=self.positive, near=self.threshold, warn=False
+        )
         return replace(self, threshold=threshold)
 
 
@@ -217,12 +219,18 @@ class TopRule:
 
 
 def calibrate(
-    X: Embeddings, dictionary: np.ndarray, *, length: float, positive: bool = False, near: float = 0.0
+    X: Embeddings,
+    dictionary: np.ndarray,
+    *,
+    length: float,
+    positive: bool = False,
+    near: float = 0.0,
+    warn: bool = True,
 ) -> float:
     """The threshold at which rows of X have `length` active concepts on average.
 
     Halfway between the (m length)-th largest score and the next, so that rounding does not flip either. It is found
-    faster if it is known to be `near` a number.
+    faster if it is known to be `near` a number. `warn` if positive scores are too few for it.
     """
     rows = np.arange(len(X))
     if len(X) > CALIBRATION_ROWS:
@@ -234,7 +242,7 @@ def calibrate(
     if len(largest) > wanted:
         return float(np.partition(largest, 1)[:2].sum()) / 2
     # Every usable score is wanted: two-sided that is all of them, one-sided all that are positive.
-    if positive and len(largest) < wanted * 0.95:
+    if warn and positive and len(largest) < wanted * 0.95:
         warnings.warn(
             f"length {length:g} cannot be reached with positive scores alone: images have "
             f"{len(largest) / len(rows):.1f} on average; use sign='both' or a smaller length",
