@@ -43,17 +43,14 @@ def shown(studio: Studio, view: str) -> Any:
 
 def nameless(page: Any) -> list[str]:
     """Things that a screen reader could not name, by the browser's own tree of what is there."""
-    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
-    without, kinds = [], {node["nodeId"]: node.get("role", {}).get("value") for node in nodes}
-    for node in nodes:
-        role = node.get("role", {}).get("value")
-        unfolds = "DisclosureTriangle" in {
-            kinds.get(child) for child in node.get("childIds", [])
-        }  # named by its summary
-        if node.get("ignored") or role not in ROLES or unfolds:
+    session, without = page.context.new_cdp_session(page), []
+    for node in session.send("Accessibility.getFullAXTree")["nodes"]:
+        role, name = (node.get(part, {}).get("value", "") for part in ("role", "name"))
+        if node.get("ignored") or role not in ROLES or name.strip():
             continue
-        if not node.get("name", {}).get("value", "").strip():
-            without.append(f"{role}: {[item for item in node.get('properties', []) if item['name'] == 'url']}")
+        element = session.send("DOM.describeNode", {"backendNodeId": node["backendDOMNodeId"]})["node"]
+        if element["nodeName"] != "DETAILS":  # its summary names it
+            without.append(f"{role}: {element['nodeName']} {element['attributes']}")
     return without
 
 

@@ -16,7 +16,7 @@ export function overlay(place, id, shown, app) {
 }
 
 // Everything but the lit patches is darkened, also what the encoder did not look at: it saw the middle square.
-const DARK = 0.74;
+const DARK = 0.7;
 
 function draw(canvas, map) {
   const image = canvas.parentElement.querySelector("img"), box = image.getBoundingClientRect();
@@ -32,9 +32,9 @@ function draw(canvas, map) {
   pen.drawImage(veil(map), ...seen);
 }
 
-// One pixel for each patch. Full light from the 95th percentile of what adds: a single strongest patch would leave all dark.
+// One pixel for each patch. Full light from the 80th percentile of what adds: the single strongest patch would leave all others dark.
 function veil(map) {
-  const adding = map.values.filter((value) => value > 0).sort((a, b) => a - b), full = adding[Math.floor(0.95 * (adding.length - 1))] ?? 1;
+  const adding = map.values.filter((value) => value > 0).sort((a, b) => a - b), full = adding[Math.floor(0.8 * (adding.length - 1))] ?? 1;
   const small = h("canvas", { width: map.columns, height: map.rows }), pen = small.getContext("2d"), pixels = pen.createImageData(map.columns, map.rows);
   map.values.forEach((value, at) => pixels.data.set([10, 14, 18, 255 * DARK * (1 - Math.min(1, Math.max(0, value) / full))], 4 * at));
   pen.putImageData(pixels, 0, 0);
