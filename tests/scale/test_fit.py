@@ -119,7 +119,7 @@ def test_data_store_and_checkpoints_in_an_object_store(cluster, s3, photos, enco
     monkeypatch.setattr(embedding, "PART", 64)
     bucket = as_place("s3://bucket")
     upload(photos, bucket / "photos")
-    s3.plan = sometimes("503", every=25, methods=("GET", "PUT"))
+    s3.plan = sometimes("503", every=60, methods=("GET", "PUT"))
     options = {"address": cluster.address, "workers": 2}
     embed(open_samples(bucket / "photos"), encoder, str(bucket / "store"), batch_size=4, shard_size=50, **options)
     s3.plan = lambda method, path: None
