@@ -164,5 +164,5 @@ def test_a_short_list_has_a_length_that_fits_it() -> None:
     concepts = Concepts([f"concept {row}" for row in range(6)], rng.normal(size=(6, 8)))
     model = ConceptClassifier(concepts, max_iter=2, random_state=0).fit(X + 3 * (y == "a")[:, None], y)
     assert model.transform(X).shape == (60, len(model.model_.names))
-    with pytest.raises(CCRError, match="try 3"):
+    with pytest.raises(CCRError, match="try 2"):
         ConceptClassifier(concepts, coder=HardThreshold(length=12)).fit(X, y)
