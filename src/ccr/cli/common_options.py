@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from ccr.errors import CCRError
 if TYPE_CHECKING:
     from ccr.core.coding import HardThreshold
     from ccr.core.space import Dispersion
+
+BatchSize = Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")]
+Outside = Annotated[bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")]
 
 
 def chosen_coder(length: float | None, threshold: float | None, sign: Any = "positive") -> HardThreshold:

@@ -23,6 +23,15 @@ Ray = Annotated[
     ),
 ]
 
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Processes that read and decode ahead of the encoder; default 1. With --ray: encoders; default: one "
+        "per GPU, or else per core.",
+    ),
+]
+
 _ADDRESS = re.compile(r"auto|local|(ray://)?[^/\s]+:\d+")
 
 

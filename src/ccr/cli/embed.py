@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, note, print_json
-from ccr.cli.common_ray import Ray, check_extra
+from ccr.cli.common_options import BatchSize, Outside
+from ccr.cli.common_ray import Ray, Workers, check_extra
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbedSummary
@@ -38,15 +39,8 @@ def embed(
     test: Annotated[float, typer.Option(help="Share for test, when the data has no splits.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of those splits; same seed, same splits.")] = 0,
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Processes that read and decode ahead of the encoder; default 1. With --ray: encoders; default: one "
-            "per GPU, or else per core.",
-        ),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")] = 32,
+    workers: Workers = None,
+    batch_size: BatchSize = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     max_pixels: Annotated[
         int, typer.Option(min=1, help="Leave out images of more pixels: decoding takes up to 10 bytes for each.")
@@ -55,9 +49,7 @@ def embed(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at an unreadable image instead of listing it.")
     ] = False,
-    outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")
-    ] = False,
+    outside: Outside = False,
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, print_json
 from ccr.cli.common_data import model_encoder, split_of
-from ccr.cli.common_ray import Ray, check_extra
+from ccr.cli.common_options import BatchSize, Outside
+from ccr.cli.common_ray import Ray, Workers, check_extra
 from ccr.errors import CCRError
 from ccr.places import Place, as_place
 
@@ -43,20 +44,11 @@ def predict(
     ] = 5,
     split: Annotated[str | None, typer.Option(help="Of a store: only this split, such as test.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Processes that read and decode ahead of the encoder; default 1. With --ray: encoders; default: one "
-            "per GPU, or else per core.",
-        ),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")] = 32,
+    workers: Workers = None,
+    batch_size: BatchSize = 32,
     max_pixels: Annotated[int, typer.Option(min=1, help="Photos of more pixels count as unreadable.")] = 89_478_485,
     max_mb: Annotated[int, typer.Option(min=1, help="Files of more megabytes count as unreadable.")] = 256,
-    outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")
-    ] = False,
+    outside: Outside = False,
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
