@@ -170,7 +170,9 @@ def _scores_by_concept(block, dictionary, chosen, ends, values):  # type: ignore
     start = 0
     for concept in range(n):  # each place is now where the next concept's begin
         stop = np.int64(places[concept])
-        fetch_array(dictionary[min(concept + SOON, n - 1)])
+        later = min(concept + SOON, n - 1)
+        if places[later] > places[later - 1]:
+            fetch_array(dictionary[later])
         dot_rows(dictionary[concept], x, sources, np.int64(start), stop, np.float32(1.0), found)
         start = stop
     for entry in range(count):
@@ -182,7 +184,7 @@ def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-un
     x, rows, dictionary, bound = block.x, block.rows, panels.dictionary, criterion.bound
     chosen, ends = _all_candidates(_mark_rows(block, panels.screen, criterion)[: len(rows)], len(dictionary))
     values = np.empty(len(chosen), np.float32)
-    if dictionary.size > CACHED:
+    if dictionary.size > CACHED and len(chosen) > len(dictionary):
         _scores_by_concept(block, dictionary, chosen, ends, values)
     else:
         for row in range(len(rows)):
