@@ -9,6 +9,7 @@ from ccr.core.explain import Frame
 from ccr.data.encoders import load_encoder
 from ccr.data.encoders.graph import with_outputs
 from ccr.data.encoders.preprocess import ClipPreprocess
+from ccr.data.encoders.torch_patches import in_projection
 from ccr.errors import CCRError
 from ccr.models.photos.where import explain_image, split_image, why_not_exact
 from tests.data.helpers import picture
@@ -154,3 +155,9 @@ def test_bundled_adds_up_on_a_real_photo(row):
     assert np.allclose(together, patches.embedding, rtol=1e-4, atol=1e-5 * norm)
     # int8 rounds: what four products of the last layer lose is a few percent, and stated.
     assert np.linalg.norm(patches.rest["rounding"]) < 0.06 * norm
+
+
+def test_an_attention_that_cannot_be_taken_apart_says_what_to_use() -> None:
+    uneven = torch.nn.MultiheadAttention(8, 2, kdim=4, vdim=4)
+    with pytest.raises(CCRError, match=r"different widths.*occlusion"):
+        in_projection(uneven)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,15 +21,15 @@ DECODED_AHEAD = 2
 MOST_BLOCKS = 10_000
 
 
-class Member:
+class Member(ABC):
     """One of a crew: `answer(number)` does a task, the rest is alike for all."""
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         return {"answer": [json.dumps(self._in_words(int(number))) for number in batch["task"]]}
 
+    @abstractmethod
     def answer(self, number: int) -> dict[str, Any]:
         """Do a task; what the driver must know of it, as JSON can hold it."""
-        raise NotImplementedError
 
     def _in_words(self, number: int) -> dict[str, Any]:
         try:

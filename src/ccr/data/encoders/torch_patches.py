@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ccr.data.encoders.last_layer import Affine, Attended, Gate, LastLayer, Norm, gate_of
+from ccr.errors import CCRError
 
 
 class Caught(NamedTuple):
@@ -84,7 +85,10 @@ def layer_of(
 def in_projection(attention: torch.nn.MultiheadAttention) -> tuple[Affine, Affine, Affine]:
     """The maps to queries, keys and values of torch's own attention."""
     if attention.in_proj_weight is None:
-        raise NotImplementedError("queries, keys and values of different widths")
+        raise CCRError(
+            "the encoder's last attention has queries, keys and values of different widths, which cannot be taken "
+            "apart: use --way occlusion"
+        )
     biases = attention.in_proj_bias
     parts = [(weight, None if biases is None else biases.chunk(3)[part]) for part, weight in _thirds(attention)]
     query, key, value = (affine(weight, bias) for weight, bias in parts)
