@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -19,6 +19,8 @@ from ccr.cli.common_tables import evaluation_table, show_sets
 from ccr.places import as_place
 
 if TYPE_CHECKING:
+    from ccr.core.concepts import Concepts
+    from ccr.core.conformal import SetQuality
     from ccr.core.metrics import Evaluation
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
@@ -108,10 +110,7 @@ def fit(
     On a cluster, equal to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray, where the same
     command goes on.
     """
-    from ccr.core.coding.coders import usual_length
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab.examples import LearnedConcept, join_learned
-    from ccr.models.classifier import ConceptClassifier
     from ccr.models.persist import check_target
     from ccr.study.experiments.part import store_parts
 
@@ -137,32 +136,66 @@ def fit(
         embedded = propose_concepts(opened, beside, spec=encoder, silent=as_json)
     else:
         embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
-    if learned:
-        embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned], opened.fingerprint)
+    embedded = _with_learned(embedded, learned or [], opened)
     if length is None and threshold is None:
-        options["coder"] = chosen_coder(usual_length(len(embedded)), None, sign)
-    split, rows = split_of(opened, None)
+        options["coder"] = _usual_coder(embedded, sign)
+    cluster = None if ray is None else partial(_on_cluster, ray, workers, cpus, out)
+    result = _fitted(embedded, _named(options, baseline=baseline), opened, cluster, silent=as_json)
+    if controls:
+        result = result._replace(model=noted_controls(result.model, opened, encoder, silent=as_json))
+    result.model.save(out)
+    if as_json:
+        measured = {"controls": result.model.metrics_["controls"]} if controls else {}
+        _print_json(result, out, **measured)
+    else:
+        _show(result, out)
+
+
+class _Result(NamedTuple):
+    """The model to keep, and what was measured on a split: of each fit by name, and of its prediction sets."""
+
+    model: ConceptClassifier
+    split: str
+    evaluations: dict[str, Evaluation]
+    sets: SetQuality | None
+
+
+def _with_learned(concepts: Concepts, learned: list[Path], store: EmbeddingStore) -> Concepts:
+    """The concepts, and those that `ccr concepts learn` wrote."""
+    from ccr.data.vocab.examples import LearnedConcept, join_learned
+
+    return join_learned(concepts, [LearnedConcept.read(path) for path in learned], store.fingerprint)
+
+
+def _usual_coder(concepts: Concepts, sign: str) -> Any:
+    """The coder where neither a length nor a threshold was asked for."""
+    from ccr.core.coding.coders import usual_length
+
+    return chosen_coder(usual_length(len(concepts)), None, sign)
+
+
+def _fitted(
+    concepts: Concepts,
+    named: dict[str, dict[str, Any]],
+    store: EmbeddingStore,
+    cluster: Callable[[str], Callable[..., ConceptClassifier]] | None,
+    *,
+    silent: bool,
+) -> _Result:
+    """Fit one after the other and measure each; the last one notes what was measured of it."""
+    from ccr.models.classifier import ConceptClassifier
+
+    split, rows = split_of(store, None)
     evaluations: dict[str, Evaluation] = {}
-    with fitting(silent=as_json) as tell:
-        for name, settings in _named(options, baseline=baseline).items():
-            unfitted = ConceptClassifier(embedded, **settings)
-            elsewhere = None if ray is None else _on_cluster(ray, workers, cpus, out, name)
-            model = fit_on(unfitted, opened, name, tell, elsewhere)
+    with fitting(silent=silent) as tell:
+        for name, settings in named.items():
+            elsewhere = None if cluster is None else cluster(name)
+            model = fit_on(ConceptClassifier(concepts, **settings), store, name, tell, elsewhere)
             evaluations[name] = model.evaluate(rows)
     sets = None if model.calibration_ is None else model.evaluate_sets(rows)
     known = evaluations[name].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
-    model = ConceptClassifier.of(model.model_.with_metrics(split, known).with_metrics("images", _counts(opened)))
-    if controls:
-        model = noted_controls(model, opened, encoder, silent=as_json)
-    model.save(out)
-    if as_json:
-        certainty = {} if sets is None else {"sets": sets.to_dict(), "temperature": model.calibration_.temperature}
-        measured = {"controls": model.metrics_["controls"]} if controls else {}
-        _print_json(evaluations, split, out, epochs=len(model.history_), **certainty, **measured)
-        return
-    _show(evaluations, split, out)
-    if sets is not None:
-        show_sets(sets, model.calibration_.temperature)
+    noted = model.model_.with_metrics(split, known).with_metrics("images", _counts(store))
+    return _Result(ConceptClassifier.of(noted), split, evaluations, sets)
 
 
 def _counts(store: EmbeddingStore) -> dict[str, int]:
@@ -188,14 +221,20 @@ def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, An
     return {f"baseline ({bound_in_words(without)})": without, f"CCR ({bound_in_words(options)})": options}
 
 
-def _print_json(evaluations: dict[str, Evaluation], split: str, out: Path, *, epochs: int, **more: Any) -> None:
-    results = {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
-    print_json({"model": str(out), "split": split, "epochs": epochs, "results": results, **more})
+def _print_json(result: _Result, out: Path, **more: Any) -> None:
+    results = {name: evaluation.to_dict() for name, evaluation in result.evaluations.items()}
+    if result.sets is not None:
+        more |= {"sets": result.sets.to_dict(), "temperature": result.model.calibration_.temperature}
+    epochs = len(result.model.history_)
+    print_json({"model": str(out), "split": result.split, "epochs": epochs, "results": results, **more})
 
 
-def _show(evaluations: dict[str, Evaluation], split: str, out: Path) -> None:
-    images = next(iter(evaluations.values())).n
-    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {escape(split)}"))
-    if split == "all":
+def _show(result: _Result, out: Path) -> None:
+    images = next(iter(result.evaluations.values())).n
+    title = f"Measured on {images} images, split {escape(result.split)}"
+    console.print(evaluation_table(result.evaluations, title))
+    if result.split == "all":
         note("the store has no test split, so these are training images: accuracy is flattered")
     console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(str(out))} IMAGE")
+    if result.sets is not None:
+        show_sets(result.sets, result.model.calibration_.temperature)
