@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,11 +9,17 @@ import torch
 
 from ccr.core import inputs
 from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings, in_memory
-from ccr.core.threads import threads_for
+from ccr.core.inputs import Embeddings
+from ccr.core.sources import in_memory
+from ccr.core.threads import Workers, threads_for
 from ccr.errors import CCRError
 
 X = np.random.default_rng(0).normal(size=(57, 6))
+
+
+def _mapped(folder: Path) -> np.ndarray:
+    np.save(folder / "x.npy", X)
+    return np.load(folder / "x.npy", mmap_mode="r")
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int", "list", "torch", "memmap"])
@@ -44,13 +51,51 @@ def test_chunks_take_and_resident_agree(monkeypatch: pytest.MonkeyPatch) -> None
     assert np.allclose(lazy.unit_mean(), unit_rows(X).mean(axis=0), atol=1e-6)
 
 
-def test_a_memmap_stays_one(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+def test_a_large_memmap_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped = _mapped(tmp_path)
     assert not in_memory(mapped)
     assert not in_memory(mapped[10:20])
     assert in_memory(X)
+    monkeypatch.setattr(inputs, "MAPPED_BYTES", 4 * X.size - 1)
     assert Embeddings(mapped).make_resident().prepared is None
+
+
+def test_a_small_memmap_is_prepared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "MAPPED_BYTES", 4 * X.size)
+    mapped = _mapped(tmp_path)
+    prepared = Embeddings(mapped).make_resident().prepared
+    assert prepared is not None
+    assert torch.equal(prepared, Embeddings(X).span(0, len(X)))
+
+
+def test_what_a_team_shares_is_not_read_whole() -> None:
+    class Shared:
+        """A matrix behind a file, of which this process reads half."""
+
+        shape, dtype, shared_by = X.shape, X.dtype, SimpleNamespace(rank=0, size=2)
+
+    assert Embeddings(Shared()).make_resident().prepared is None
+
+
+@pytest.mark.parametrize("metric", [None, np.diag(np.linspace(0.5, 2.0, X.shape[1])).astype(np.float32)])
+@pytest.mark.parametrize("from_file", [False, True])
+def test_rows_taken_by_threads_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_file: bool, metric: np.ndarray | None
+) -> None:
+    monkeypatch.setattr(inputs, "SCATTERED_ROWS", 7)
+    embeddings = Embeddings(_mapped(tmp_path) if from_file else X, mean=X.mean(axis=0), metric=metric)
+    rows = np.random.default_rng(0).permutation(len(X))[:40]
+    with Workers(3) as workers:
+        taken = embeddings.take(rows, workers)
+    assert torch.allclose(taken, embeddings.take(rows), atol=1e-6)
+    assert torch.allclose(taken, embeddings.span(0, len(X))[rows], atol=1e-6)
+
+
+def test_a_bad_row_is_named_whichever_thread_reads_it() -> None:
+    bad = X.copy()
+    bad[5, 2] = np.nan
+    with Workers(2) as workers, pytest.raises(CCRError, match="in row 5"):
+        Embeddings(bad).take(np.arange(len(X))[::-1].copy(), workers)
 
 
 @pytest.mark.parametrize(

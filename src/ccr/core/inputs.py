@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,21 +12,32 @@ from scipy import sparse
 
 from ccr.core import kernels
 from ccr.core.geometry import unit_rows
+from ccr.core.sources import (
+    as_array,
+    as_tensor,
+    check_finite,
+    check_numeric,
+    directions,
+    empty_rows,
+    in_memory,
+    in_range,
+    not_finite,
+    only_zeros,
+    release,
+)
 from ccr.core.team import ALONE, Team, part_of
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
 
 #: About this many numbers are worked on at once; 4 MB in float32, so that they stay in the cache.
 CHUNK_VALUES = 1_000_000
-#: Up to this many bytes, rows in memory are prepared once instead of batch by batch.
-RESIDENT_BYTES = 1 << 30
+#: Up to this many bytes, rows in memory, or those of a file, are prepared once instead of batch by batch.
+RESIDENT_BYTES, MAPPED_BYTES = 1 << 30, 1 << 27
 #: After so many bytes read, pages of mapped files are let go.
 RELEASE_BYTES = 1 << 26
 #: Pieces whose moments are held at once.
 MOMENT_PARTS = 16
-#: Rows whose largest number lies between these keep their precision as float32.
-FLOAT32_RANGE = (1e-30, 1e30)
-#: Scattered rows of a file that are read at once.
+#: Scattered rows that are read at once, of a file or by several threads.
 SCATTERED_ROWS = 256
 
 
@@ -43,9 +53,8 @@ class Embeddings:
     multiplied by a (d, d) matrix and made unit again. Means and moments of an X that is `shared_by` a team of processes
     (`ccr.core.team`) are found together, each reading its part.
 
-    `normalize=False` reads the rows as they are, zeros included. The source is never
-    copied whole, unless `make_resident` finds it small and in memory (then `prepared` holds it); a memmap stays a
-    memmap.
+    `normalize=False` reads the rows as they are, zeros included. The source is never copied whole, unless
+    `make_resident` finds it small (then `prepared` holds it); a large memmap stays a memmap.
     """
 
     def __init__(
@@ -54,7 +63,7 @@ class Embeddings:
         if sparse.issparse(X) or (isinstance(X, torch.Tensor) and X.layout != torch.strided):
             dense = "X.toarray()" if sparse.issparse(X) else "X.to_dense()"
             raise CCRError(f"X must be dense, got a sparse matrix: embeddings have no zeros to leave out; use {dense}")
-        self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else _as_array(X)
+        self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else as_array(X)
         self.mean, self.metric = mean, metric
         self.normalize = normalize
         shape = tuple(self.source.shape)
@@ -64,7 +73,7 @@ class Embeddings:
             )
         if 0 in shape:
             raise CCRError(f"X must have at least one row and one column, got shape {shape}")
-        _check_numeric(self.source)
+        check_numeric(self.source)
         self.prepared: torch.Tensor | None = None
         self.team: Team = X.shared_by if hasattr(type(X), "shared_by") else ALONE
         self._read_bytes = 0
@@ -88,17 +97,22 @@ class Embeddings:
                 "with the same encoder"
             )
 
-    def take(self, rows: np.ndarray) -> torch.Tensor:
-        """These rows, prepared."""
+    def take(self, rows: np.ndarray, workers: Workers | None = None) -> torch.Tensor:
+        """These rows, prepared, by the threads of `workers` if there are any."""
         if self.prepared is not None:
             return self.prepared.index_select(0, torch.from_numpy(rows))
-        if in_memory(self.source):
+        mapped = not in_memory(self.source)
+        if not mapped and workers is None:
             return self._read(rows, rows)
-        gathered = _empty_rows(len(rows), self.shape[1])
-        for start in range(0, len(rows), SCATTERED_ROWS):
+        gathered = empty_rows(len(rows), self.shape[1])
+
+        def read(start: int) -> None:
             part = rows[start : start + SCATTERED_ROWS]
             gathered[start : start + len(part)] = self._read(part, part)
-            release(self.source)  # every row brought its neighbourhood in the file with it
+            if mapped:
+                release(self.source)  # every row brought its neighbourhood in the file with it
+
+        (workers or Workers(1)).map(read, range(0, len(rows), SCATTERED_ROWS))
         return gathered
 
     def span(self, start: int, stop: int) -> torch.Tensor:
@@ -115,10 +129,10 @@ class Embeddings:
         wide = np.asarray(found, np.float64)
         if not self.normalize:
             return wide
-        placed = _directions(wide)
+        placed = directions(wide)
         if self.mean is not None:
-            placed = _directions(placed - self.mean)
-        return placed if self.metric is None else _directions(placed @ self._wide_metric)
+            placed = directions(placed - self.mean)
+        return placed if self.metric is None else directions(placed @ self._wide_metric)
 
     @cached_property
     def _wide_metric(self) -> np.ndarray:
@@ -166,10 +180,12 @@ class Embeddings:
         return Embeddings.ready(self.take(rows))
 
     def make_resident(self) -> Embeddings:
-        """Prepare every row now, if X is in memory already and small enough; training then reads faster."""
+        """Prepare every row now, if X is small enough, and smaller still if it is behind a file; training then reads
+        faster. What a team shares stays where it is."""
         m, d = self.shape
-        if m * d * 4 <= RESIDENT_BYTES and in_memory(self.source):
-            rows = _empty_rows(m, d)
+        most = RESIDENT_BYTES if in_memory(self.source) else MAPPED_BYTES if self.team is ALONE else 0
+        if m * d * 4 <= most:
+            rows = empty_rows(m, d)
             with Workers() as workers:
                 workers.map(lambda part: rows[part].copy_(self.span(part.start, part.stop)), self._parts())
             self.prepared = rows
@@ -195,109 +211,15 @@ class Embeddings:
         return prepared
 
     def _prepare(self, rows: Any, numbers: np.ndarray) -> torch.Tensor:
-        tensor = _as_tensor(_in_range(rows) if self.normalize else rows)
+        tensor = as_tensor(in_range(rows) if self.normalize else rows)
         if not self.normalize:
-            _check_finite(tensor, numbers)
+            check_finite(tensor, numbers)
             return tensor
         mean = np.zeros(0, np.float32) if self.mean is None else np.array(self.mean, np.float32)
         out = torch.empty(tensor.shape)
         bad, wrong = kernels.prepare_rows(tensor.contiguous().numpy(), mean, out.numpy())
         if wrong == kernels.NOT_FINITE:
-            raise _not_finite(numbers[bad])
+            raise not_finite(numbers[bad])
         if wrong:
-            raise _only_zeros(numbers[bad])
+            raise only_zeros(numbers[bad])
         return out if self.metric is None else unit_rows(out @ torch.from_numpy(self.metric))
-
-
-def in_memory(source: Any) -> bool:
-    """Whether the rows are in memory, not behind a file."""
-    base = source
-    while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap):
-            return False
-        base = base.base
-    return isinstance(source, (np.ndarray, torch.Tensor))
-
-
-def release(source: Any) -> None:
-    """Let go of the pages that were read of a mapped file: they count as this process's memory. Nothing is lost;
-    they are read again when needed."""
-    if hasattr(source, "release"):
-        source.release()
-    while isinstance(source, np.ndarray):
-        if isinstance(source, np.memmap):
-            mapping: Any = getattr(source, "_mmap", None)
-            # Not of copy-on-write maps, whose changes live in those pages alone.
-            if source.mode in ("r", "r+") and hasattr(mapping, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
-                mapping.madvise(mmap.MADV_DONTNEED)
-            return
-        source = source.base
-
-
-def _directions(rows: np.ndarray) -> np.ndarray:
-    """Unit rows of any scale; zeros stay."""
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    scaled = rows / np.where(largest > 0, largest, 1.0)  # so that squares neither vanish nor overflow
-    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return np.asarray(scaled / np.where(norms > 0, norms, 1.0))
-
-
-def _empty_rows(rows: int, columns: int) -> torch.Tensor:
-    """Memory from NumPy, which asks for large pages where there are some: they are filled faster than torch's."""
-    return torch.from_numpy(np.empty((rows, columns), np.float32))
-
-
-def _as_array(X: Any) -> np.ndarray:
-    if hasattr(X, "to_numpy"):
-        return np.asarray(X.to_numpy())
-    try:
-        return np.asarray(X)
-    except ValueError as error:
-        raise CCRError(f"X must be a matrix of numbers, got {type(X).__name__}: {error}") from None
-
-
-def _check_numeric(source: Any) -> None:
-    kind = getattr(source.dtype, "kind", "f")  # torch's floating types have no kind
-    if kind == "c" or (isinstance(source, torch.Tensor) and source.is_complex()):
-        raise CCRError(f"X must hold real numbers, got {source.dtype}. Complex data not supported: take its real part")
-    if kind not in "fiub":
-        raise CCRError(f"X must hold real numbers, got {source.dtype}: convert it to float32")
-
-
-def _check_finite(tensor: torch.Tensor, numbers: np.ndarray) -> None:
-    finite = torch.isfinite(tensor)
-    if not bool(finite.all()):
-        raise _not_finite(numbers[int((~finite.all(dim=1)).nonzero()[0])])
-
-
-def _not_finite(row: int) -> CCRError:
-    return CCRError(f"X must be finite, got NaN or infinity in row {row}: drop that image or embed it again")
-
-
-def _only_zeros(row: int) -> CCRError:
-    return CCRError(f"an embedding must point somewhere, got only zeros in row {row} of X: embed it again")
-
-
-def _in_range(rows: Any) -> Any:
-    """Rows of numbers that float32 cannot hold, each divided by a power of two: its direction keeps every bit."""
-    if isinstance(rows, torch.Tensor):
-        if rows.dtype != torch.float64:
-            return rows
-        rows = rows.detach().cpu().numpy()
-    if np.dtype(rows.dtype).itemsize <= 4:
-        return rows
-    largest = np.abs(rows).max(axis=1)
-    if np.all((largest > FLOAT32_RANGE[0]) & (largest < FLOAT32_RANGE[1])):
-        return rows
-    exponents = np.where(np.isfinite(largest), np.frexp(largest)[1], 1024)  # infinities stay, to be refused
-    return np.ldexp(rows, -exponents[:, None])
-
-
-def _as_tensor(rows: Any) -> torch.Tensor:
-    if isinstance(rows, torch.Tensor):
-        return rows.detach().to(device="cpu", dtype=torch.float32)
-    if isinstance(rows, np.ndarray) and rows.dtype == np.float16 and rows.flags.writeable:
-        return torch.from_numpy(np.ascontiguousarray(rows)).float()  # faster than NumPy's conversion
-    array = np.ascontiguousarray(rows, dtype=np.float32)
-    # torch warns about arrays it could write to but must not; it never writes here.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -11,6 +11,7 @@ import torch
 
 from ccr.core.inputs import Embeddings
 from ccr.core.team import own
+from ccr.core.threads import Workers
 from ccr.errors import CCRError
 
 #: Rows are shuffled in runs of so many neighbours, which a disk reads as fast as it can, and then singly among at least
@@ -67,9 +68,10 @@ class Labelled(NamedTuple):
         spaced = np.linspace(0, len(self.rows) - 1, min(most, len(self.rows))).astype(np.int64)
         return Embeddings.ready(self.X.take(self.rows[spaced]))
 
-    def shuffled(self, rng: np.random.Generator, size: int) -> Iterator[Window]:
+    def shuffled(self, rng: np.random.Generator, size: int, workers: Workers | None = None) -> Iterator[Window]:
         """All rows once, in an order that does not depend on where X is: random runs of rows fill a window of whole
-        batches of `size`, in which rows are random. Of rows not prepared, one window at a time is in memory."""
+        batches of `size`, in which rows are random. Of rows not prepared, one window at a time is in memory, read by
+        the threads of `workers`."""
         for chosen in _windows(rng, len(self.rows), size * math.ceil(WINDOW / size)):
             chosen = rng.permutation(chosen)
             x, rows = self.X.prepared, self.rows[chosen]
@@ -78,7 +80,7 @@ class Labelled(NamedTuple):
                 mine = own(self.X.team, len(self.X), rows)
                 wanted, position = np.unique(rows[mine], return_inverse=True)  # read in the file's order
                 rows = np.full(len(rows), -1)
-                x, rows[mine] = self.X.take(wanted), position
+                x, rows[mine] = self.X.take(wanted, workers), position
             yield Window(x, rows, self.y[chosen], self.weight[chosen], lasting)
 
 

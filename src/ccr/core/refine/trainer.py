@@ -195,7 +195,7 @@ class Trainer:
         size = training.batch(m)
         head_rate, dictionary_rate = training.rates(self.problem.radius)
         steps, done, total = math.ceil(m / size), 0, 0.0
-        for window in self.problem.train.shuffled(rng, size):
+        for window in self.problem.train.shuffled(rng, size, self.workers):
             count = math.ceil(len(window.rows) / size)
             damping = [training.damping((number - 1 + step / steps) / epochs) for step in range(done, done + count)]
             report = self.engine.steps(window, size, np.outer(damping, (head_rate, dictionary_rate)))
