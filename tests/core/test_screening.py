@@ -275,6 +275,21 @@ def test_a_score_does_not_depend_on_its_neighbours_to_the_bit(d: int) -> None:
 
 
 @bytes_only
+@pytest.mark.parametrize("d", [24, 65, 512])
+def test_a_row_alone_has_the_code_that_it_has_among_others_to_the_bit(d: int) -> None:
+    rng = np.random.default_rng(d)
+    dictionary, x = rows_of("normal", 500, d, rng), rows_of("normal", 20, d, rng)
+    selection = ThresholdRule(float(2.0 / np.sqrt(d))).selection()
+    panels = Panels(dictionary, selection, looked=0.0, seed=0)
+    (pointers, indices, data), looked = panels.examined(x, selection)
+    alone = [panels.examined(x[row : row + 1], selection) for row in range(len(x))]
+    assert sum(own for _, own in alone) == looked  # the same scores could be active
+    assert np.array_equal(np.cumsum([len(codes.data) for codes, _ in alone]), pointers[1:])
+    assert np.array_equal(np.concatenate([codes.indices for codes, _ in alone]), indices)
+    assert np.array_equal(np.concatenate([codes.data for codes, _ in alone]), data)
+
+
+@bytes_only
 def test_a_large_dictionary_gives_the_scores_of_its_parts_to_the_bit() -> None:
     """Scores with more concepts than the cache holds are computed concept by concept, not row by row."""
     from ccr.core.kernels.x86.score import CACHED

@@ -64,15 +64,16 @@ def some_bytes(tile: Tile, depth: int, rng: np.random.Generator) -> tuple[np.nda
     return rows, columns
 
 
+@pytest.mark.parametrize("rows", [None, 1], ids=["whole", "one row"])
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_products_of_bytes_are_exact_and_those_of_floats_to_rounding(variant: Variant) -> None:
-    tile, rng = Tile(variant), np.random.default_rng(0)
+def test_products_of_bytes_are_exact_and_those_of_floats_to_rounding(variant: Variant, rows: int | None) -> None:
+    tile, rng = Tile(variant, rows), np.random.default_rng(0)
     marked, multiplied = compiled_tiles(tile)
     for depth in DEPTHS:
-        rows, columns = some_bytes(tile, depth, rng)
-        quads = (rows + tile.shift).astype(np.uint8).view(np.int32)
+        lines, columns = some_bytes(tile, depth, rng)
+        quads = (lines + tile.shift).astype(np.uint8).view(np.int32)
         panel = np.ascontiguousarray(columns.astype(np.int8).view(np.int32).T)
-        products = rows @ columns.T
+        products = lines @ columns.T
         starts = np.zeros((tile.blocks(depth), tile.panel), np.int32)
         for two_sided in (False, True):
             about = np.zeros((4, max(tile.panel, tile.lanes + tile.rows)), np.float32)

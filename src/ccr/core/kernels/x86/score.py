@@ -24,6 +24,7 @@ from ccr.core.kernels.x86.tiles import (
     SHIFT,
     TilePanel,
     TileRows,
+    byte_line,
     byte_tile,
     float_tile,
 )
@@ -90,7 +91,8 @@ def _round_rows(block, threshold, screen, quads, shifts, reaches, spreads):  # t
 def _mark_rows(block, screen, criterion):  # type: ignore[no-untyped-def]
     """Which scores of the rows could be active, as bits (rows, words)."""
     panels, depth = screen.quads.shape[:2]
-    quads = np.empty(((len(block.rows) + ROWS - 1) // ROWS * ROWS, depth), np.int32)
+    at_once = 1 if len(block.rows) == 1 else ROWS
+    quads = np.empty(((len(block.rows) + at_once - 1) // at_once * at_once, depth), np.int32)
     shifts, reaches, spreads = np.empty((3, len(quads) + LANES), np.float32)
     _round_rows(block, np.float64(criterion.bound), screen, quads, shifts, reaches, spreads)
     marks = np.zeros((len(quads), 8 * ((panels * PANEL + 63) // 64)), np.uint8)
@@ -101,7 +103,7 @@ def _mark_rows(block, screen, criterion):  # type: ignore[no-untyped-def]
             address(screen.quads[number:]), depth, address(screen.starts[number:]), address(screen.offsets[number:]),
             scale, VARIANCE * scale * scale,
         )  # fmt: skip
-        for row in range(0, len(quads), ROWS):
+        for row in range(0, len(quads), at_once):
             if asked < len(later):
                 _fetch_row(x, kept_quads, kept_about, later[asked])
                 asked += 1
@@ -109,7 +111,10 @@ def _mark_rows(block, screen, criterion):  # type: ignore[no-untyped-def]
                 address(quads[row:]), depth, address(shifts[row:]), address(reaches[row:]), address(spreads[row:]),
                 address(marks[row, number * (PANEL // 8) :]), marks.shape[1],
             )  # fmt: skip
-            byte_tile(rows, panel, criterion.kind == TWO_SIDED)
+            if at_once == 1:
+                byte_line(rows, panel, criterion.kind == TWO_SIDED)
+            else:
+                byte_tile(rows, panel, criterion.kind == TWO_SIDED)
     return marks.view(np.int64)
 
 

@@ -58,16 +58,17 @@ class TilePanel(NamedTuple):
 
 
 class Tile:
-    """`rows` rows by `panel` columns, two registers a row: as many as there are registers for, 16, or 32 wide ones.
+    """`rows` rows by `panel` columns, two registers a row: as many as there are registers for, 16, or 32 wide ones, if
+    no fewer are asked for.
 
     Bytes of rows are positive, as the instructions want them, by `shift` that is added to them, and those of columns
     have a sign. An instruction that adds four products up in 32 bits (`dots`) needs nothing else. Without it two
     products are added up in 16 bits, and `block_quads` quads of them before they are in 32.
     """
 
-    def __init__(self, variant: Variant) -> None:
+    def __init__(self, variant: Variant, rows: int | None = None) -> None:
         self.lanes, self.dots = variant.lanes, variant.dots
-        self.rows, self.panel = (8 if self.lanes == 16 else 6), 2 * self.lanes
+        self.rows, self.panel = rows or (8 if self.lanes == 16 else 6), 2 * self.lanes
         self.shift = 128 if self.dots else 64
         self.block_quads = 2**40 if self.dots else 32
 
@@ -186,7 +187,7 @@ def block_starts_of(tile: Tile) -> Any:
 def byte_tile_of(tile: Tile) -> Any:
     @intrinsic
     def byte_tile(context, rows, panel, two_sided):  # type: ignore[no-untyped-def]
-        """Which of ROWS x PANEL products of bytes could be large: product + shift of the row + offset of the column
+        """Which of the tile's products of bytes could be large: product + shift of the row + offset of the column
         (its absolute value, if `two_sided`) >= reach of the row * scale - sqrt(spread of the row + spread), as bits of
         the row's marks, the first column lowest."""
         signature = types.void(rows, panel, types.boolean)
@@ -256,3 +257,5 @@ TILE = Tile(VARIANT)
 #: A tile is ROWS rows by PANEL columns; SHIFT is added to the bytes of rows.
 ROWS, PANEL, SHIFT = TILE.rows, TILE.panel, TILE.shift
 block_starts, byte_tile, float_tile = (make(TILE) for make in (block_starts_of, byte_tile_of, float_tile_of))
+#: The same for a single row, which would otherwise take as long as ROWS.
+byte_line = byte_tile_of(Tile(VARIANT, rows=1))
