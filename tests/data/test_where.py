@@ -9,6 +9,7 @@ from ccr.core.explain import Frame
 from ccr.data.encoders import load_encoder
 from ccr.data.encoders.graph import with_outputs
 from ccr.data.encoders.preprocess import ClipPreprocess
+from ccr.data.encoders.protocol import unit
 from ccr.data.encoders.torch_patches import in_projection
 from ccr.errors import CCRError
 from ccr.models.photos.where import explain_image, split_image, why_not_exact
@@ -150,7 +151,8 @@ def test_bundled_adds_up_on_a_real_photo(row):
     patches = encoder.patch_terms(photo)
     norm = np.linalg.norm(patches.embedding)
     assert patches.terms.shape == (14, 14, 512)
-    assert np.array_equal(patches.embedding / norm, encoder.embed_images([photo])[0])  # the plain graph's, to the bit
+    plain = encoder.embed_images([photo])
+    assert np.array_equal(unit(patches.embedding[None]), plain)  # the plain graph's, to the bit
     together = patches.terms.sum(axis=(0, 1)) + sum(patches.rest.values())
     assert np.allclose(together, patches.embedding, rtol=1e-4, atol=1e-5 * norm)
     # int8 rounds: what four products of the last layer lose is a few percent, and stated.
