@@ -24,6 +24,8 @@ REFUSED = (
     "PERMISSION_DENIED",
     "UNAUTHENTICATED",
 )
+#: How often Amazon's client tries by itself, after pauses of seconds.
+AMAZON_TRIES = 5
 #: How long Google's client tries by itself; it would be 15 minutes.
 GOOGLE_TRIES = timedelta(seconds=20)
 
@@ -49,7 +51,7 @@ def _amazon(bucket: str) -> Any:
     elif not {"AWS_REGION", "AWS_DEFAULT_REGION"} & set(os.environ):
         options["region"] = _region(bucket)
     options["anonymous"] = _is_set("AWS_NO_SIGN_REQUEST")
-    return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=5))
+    return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=AMAZON_TRIES))
 
 
 def _google() -> Any:

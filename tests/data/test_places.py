@@ -36,6 +36,7 @@ def proxy():
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
             patch.setenv(name, value)
         patch.setattr(ccr.places, "PAUSE", 0.01)
+        patch.setattr(ccr.buckets, "AMAZON_TRIES", 2)
         ccr.buckets.filesystem.cache_clear()
         urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT"))
         yield made
@@ -124,7 +125,7 @@ def test_data_are_embedded_from_and_into_an_object_store(proxy, bucket, images, 
         rows = [f"{sample.key},{sample.label}" for sample in open_dataset(images)]
         (data / "m.csv").write_bytes("\n".join(["path,label", *rows]).encode())
         given = str(data / "m.csv")
-    proxy.plan = sometimes("503", every=12, methods=("GET", "PUT", "POST"))
+    proxy.plan = sometimes("503", every=30, methods=("GET", "PUT", "POST"))
     embed_dataset(open_dataset(given), PixelEncoder(), str(bucket / "store"), workers=0, batch_size=2, dtype="float32")
     embed_dataset(open_dataset(local), PixelEncoder(), tmp_path / "here", workers=0, batch_size=2, dtype="float32")
     ours = {entry.name: (bucket / "store" / entry.name).read_bytes() for entry in (bucket / "store").list()}

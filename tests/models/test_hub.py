@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +104,7 @@ def test_without_a_network_it_says_so(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the hub's client tries again for half a minute
     with pytest.raises(CCRError, match=r"cannot be reached for me/digits.*check the network"):
         ConceptModel.from_pretrained("me/digits", cache_dir=tmp_path)
     with pytest.raises(CCRError, match="cannot be reached for me/digits"):
