@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-plain test-scale lint bench docs wheel-check test-open-clip clean
+.PHONY: demo test test-plain test-scale test-pages lint bench docs wheel-check test-open-clip clean
 
 demo: $(INSTALLED)
 	$(BIN)/ccr demo
@@ -16,6 +16,10 @@ test: $(INSTALLED)
 test-plain: $(INSTALLED)
 	CCR_KERNELS=plain $(BIN)/python -m pytest tests/core/test_kernels.py tests/core/test_screening.py \
 		tests/core/test_sparse_engine.py tests/models/test_saved_models.py
+
+# Every command and program that the README, the site and the tutorials show, from top to bottom.
+test-pages: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 -m pages tests/docs
 
 # Real Ray clusters of two nodes, whose workers, nodes and drivers are killed (docs/scale.md).
 test-scale: $(INSTALLED)

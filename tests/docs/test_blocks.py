@@ -46,6 +46,7 @@ def pages_that_run() -> list[Path]:
     return [page for page in PAGES if any(block.runs for block in blocks(page))]
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("page", pages_that_run(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_runs_from_top_to_bottom(page: Path, workspace: Path) -> None:
     names: dict[str, Any] = {"__name__": "__page__"}

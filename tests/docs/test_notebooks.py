@@ -16,6 +16,7 @@ def test_there_are_four() -> None:
     assert len(NOTEBOOKS) == 4
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_tutorial_runs(path: Path, workspace: Path) -> None:
     run = run_notebook(path, workspace)

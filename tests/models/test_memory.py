@@ -67,9 +67,9 @@ print(peak())
 )
 
 
-def test_training_and_predicting_from_a_file_take_the_same_memory_for_five_times_the_images(tmp_path: Path) -> None:
+def test_training_and_predicting_from_a_file_take_the_same_memory_for_several_times_the_images(tmp_path: Path) -> None:
     def peak(m: int) -> float:
         command = [sys.executable, "-c", STREAMING, str(m), str(tmp_path / "x")]
         return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
-    assert peak(250_000) < peak(50_000) + 0.1  # the file is 0.41 gigabytes larger
+    assert peak(250_000) < peak(70_000) + 0.1  # both are too large to be kept; the file is 0.37 gigabytes larger
