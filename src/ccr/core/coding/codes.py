@@ -18,8 +18,9 @@ from ccr.core.threads import Workers
 Result = TypeVar("Result")
 #: Pieces whose codes `code_chunks` makes at once.
 AHEAD = 16
-#: Work is cut into about this many pieces, of at least so many rows.
-SHARES, FEWEST_ROWS = 16, 128
+#: Work is cut into about this many pieces, of at least so many rows, and a multiple of EVEN, because the kernels read a
+#: large dictionary once for 192 rows or more.
+SHARES, FEWEST_ROWS, EVEN = 16, 192, 64
 
 
 def apply_rule(rule: Rule, X: Embeddings, dictionary: np.ndarray, decide: Decide | None = None) -> sparse.csr_matrix:
@@ -84,6 +85,7 @@ def root_mean_square(total: float, count: int) -> float:
 def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
     # Pieces for several threads to share, but none so small that starting it takes longer than the work.
     size = max(1, min(CHUNK_VALUES // max(dictionary.shape), max(FEWEST_ROWS, count // SHARES)))
+    size = max(size - size % EVEN, min(size, EVEN))
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 

@@ -28,8 +28,8 @@ from ccr.core.team import own
 from ccr.core.threads import Workers
 
 Result = TypeVar("Result")
-#: Rows of the sample that a thread takes at once.
-SPAN = 256
+#: Rows of the sample that a thread takes at once, a few hundred so that the kernels read a large dictionary seldom.
+SPAN = 384
 
 
 class Validation(NamedTuple):

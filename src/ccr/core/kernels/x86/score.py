@@ -30,8 +30,8 @@ from ccr.core.kernels.x86.tiles import (
 )
 from ccr.core.kernels.x86.vectors import dot_rows
 
-#: Rows that `code_rows` works on at once.
-BLOCK = 16 * ROWS
+#: Rows that `code_rows` works on at once: a core's own cache holds them, and a larger dictionary is read once for all.
+BLOCK = 32 * ROWS
 #: Variance of an error that is uniform within (-1/2, 1/2), times SPREAD^2.
 VARIANCE = np.float32(SPREAD**2 / 12.0)
 #: Rows of norms between these are rounded; squares of others vanish or overflow.
