@@ -3,14 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-plain test-scale test-pages lint bench docs wheel-check test-open-clip clean
+.PHONY: demo test test-plain test-scale test-pages test-browser lint bench docs wheel-check test-open-clip clean
 
 demo: $(INSTALLED)
 	$(BIN)/ccr demo
 
-# Two files at a time: most tests keep one core busy.
+# Two files at a time: most tests keep one core busy. In the order of the folders: files of few tests, which would come
+# last, can take long, and one core would wait for the other.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The kernels of numba alone, which take over where the faster ones cannot work.
 test-plain: $(INSTALLED)
@@ -20,6 +21,10 @@ test-plain: $(INSTALLED)
 # Every command and program that the README, the site and the tutorials show, from top to bottom.
 test-pages: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 -m pages tests/docs
+
+# The studio as Chromium shows it; without Chromium nothing is tested, and that is said.
+test-browser: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m browser tests/studio
 
 # Real Ray clusters of two nodes, whose workers, nodes and drivers are killed (docs/scale.md).
 test-scale: $(INSTALLED)

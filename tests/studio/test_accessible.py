@@ -10,6 +10,8 @@ import pytest
 from ccr.studio.serving import Running
 from tests.studio.browsing import Studio, expect, studio_of
 
+pytestmark = pytest.mark.browser
+
 VIEWS = [
     "#photos",
     "#photos?right=wrong&concept=word+0&above=0.1&sort=concept&by=word+0&descending=true",

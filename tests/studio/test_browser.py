@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ccr.data.store import EmbeddingStore
 from ccr.models.concept_model import ConceptModel
@@ -18,6 +19,8 @@ from ccr.studio.serving import Running
 from tests.data.helpers import encoded
 from tests.studio.browsing import Studio, expect, studio_of, wait_for_rows
 from tests.studio.helpers import CLASSES, CONCEPTS, HOSTILE, colour_picture, make_bench, write_store
+
+pytestmark = pytest.mark.browser
 
 
 def test_the_wall_filters_sorts_and_keeps_its_state_in_the_address(look: Studio) -> None:

@@ -10,6 +10,8 @@ import pytest
 from ccr.models.concept_model import ConceptModel
 from tests.studio.browsing import Studio, expect
 
+pytestmark = pytest.mark.browser
+
 
 def test_a_concept_is_renamed_scaled_pinned_taught_and_suppressed(work: Studio) -> None:
     page, bench = work.open("#concepts"), work.bench
