@@ -72,4 +72,4 @@ def test_training_and_predicting_from_a_file_take_the_same_memory_for_several_ti
         command = [sys.executable, "-c", STREAMING, str(m), str(tmp_path / "x")]
         return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
-    assert peak(160_000) < peak(70_000) + 0.06  # both are too large to be kept; the file is 0.18 gigabytes larger
+    assert peak(250_000) < peak(70_000) + 0.1  # both are too large to be kept; the file is 0.37 gigabytes larger
