@@ -13,7 +13,7 @@ from scipy import sparse
 
 from ccr import HardThreshold, TopK
 from ccr.core import inputs
-from ccr.core.coding import ThresholdRule, TopRule, calibrate
+from ccr.core.coding import ThresholdRule, TopRule, calibrate, codes
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
 from ccr.core.metrics import explanation_length
@@ -178,3 +178,12 @@ def test_a_rule_is_settled_by_the_scores_near_its_threshold_as_by_all(
 def test_a_rule_without_a_length_is_not_settled() -> None:
     assert ThresholdRule(0.2).settled(np.ones(9, np.float32), 3) is None
     assert TopRule(2).settled(np.ones(9, np.float32), 3) is None
+
+
+@given(st.integers(1, 5000), st.sampled_from([(1, 1), (128, 512), (4523, 512), (30_000, 4), (2_000_000, 1)]))
+def test_pieces_cover_all_rows_once_and_are_even(count: int, shape: tuple[int, int]) -> None:
+    spans = codes._spans(count, np.empty(shape, np.bool_))
+    assert [row for span in spans for row in range(span.start, span.stop)] == list(range(count))
+    sizes = {span.stop - span.start for span in spans[:-1]}
+    assert len(sizes) <= 1
+    assert all(size % codes.EVEN == 0 or size < codes.EVEN for size in sizes)
