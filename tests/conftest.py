@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,17 @@ settings.load_profile("ccr")
 torch.set_num_threads(1)
 # pytest-xdist tells its workers how wide its own terminal is, and a console keeps the first width it is told.
 os.environ.pop("COLUMNS", None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where tests run side by side, kernels that are not on disk yet are compiled before, each by one process: the
+    tests' own processes would all compile the same ones at once."""
+    if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        return
+    program = "import sys; from ccr.core.kernels import warm_up; [warm_up(group=group) for group in sys.argv[1:]]"
+    groups = (["training"], ["pursuit", "lasso", "elastic"])
+    for process in [subprocess.Popen([sys.executable, "-c", program, *names]) for names in groups]:
+        process.wait()
 
 
 class Data(NamedTuple):
