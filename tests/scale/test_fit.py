@@ -1,5 +1,6 @@
 """`ccr.scale.fit` on two nodes: equal to the fit of one process, whatever is killed; sweeps by tasks; errors."""
 
+import os
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import ccr.scale.embedding as embedding
+import ccr.scale.fitting as fitting
 from ccr import ConceptClassifier
 from ccr.data.datasets import open_samples
 from ccr.data.store import EmbeddingStore
@@ -97,6 +99,20 @@ def test_a_killed_driver_goes_on(cluster, unfitted, one_machine, undisturbed, al
     )  # fmt: skip
     assert told[0] > 1
     same(fitted, undisturbed, alone)
+
+
+def test_ray_takes_reports_soon_or_when_it_is_told_to(unfitted, store, tmp_path, monkeypatch):
+    """Workers wait after every epoch until Ray has taken their report: by its own settings, up to two seconds."""
+    from ray.train.v2._internal import constants
+
+    name, config = constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR, {"model": unfitted, "X": store}
+    assert name in constants.ENV_VARS_TO_PROPAGATE
+    monkeypatch.setenv(name, "5")
+    fitting._trainer(config, tmp_path, 2, 1)
+    assert os.environ[name] == "5"
+    monkeypatch.delenv(name)
+    fitting._trainer(config, tmp_path, 2, 1)
+    assert 0 < float(os.environ[name]) <= constants.DEFAULT_HEALTH_CHECK_INTERVAL_S / 4
 
 
 def test_a_sweep_by_tasks_has_the_same_table(cluster, unfitted, store):

@@ -34,6 +34,8 @@ from ccr.scale.team import TorchTeam
 MAX_FAILURES = 10
 #: Seconds between looks at how far the workers are.
 LOOK = 0.5
+#: Seconds after which Ray takes the next report of the workers, who wait for it after every epoch; its own are 2.
+REPORTS_TAKEN = "0.2"
 
 
 def fit(
@@ -95,6 +97,7 @@ def _trainer(config: dict[str, Any], place: Path | Place, workers: int, cpus: in
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", REPORTS_TAKEN)
     where: dict[str, Any] = {"storage_path": str(place)}
     if isinstance(place, Place):
         where = {"storage_path": place.key, "storage_filesystem": place.filesystem()}
