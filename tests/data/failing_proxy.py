@@ -30,6 +30,7 @@ class Proxy(socketserver.ThreadingTCPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the body goes after the head at once, and not 40 ms later
 
     def log_message(self, *_):
         pass
