@@ -24,7 +24,7 @@ log = logging.getLogger("ccr")
 
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
-MESSAGE = "compiling the CPU kernels for {}, once for this machine: up to half a minute"
+MESSAGE = "compiling the CPU kernels for {}, once for this machine: about half a minute"
 
 _ready: set[str] = set()
 _lock = threading.Lock()
