@@ -55,20 +55,23 @@ def run() -> list[Line]:
     return [line for shape in SHAPES for line in _measure(shape)]
 
 
-def _measure(shape: Shape) -> list[Line]:
+def random_problem(shape: Shape) -> tuple[torch.Tensor, Problem]:
+    """Random rows and labels, and a training on them."""
     rng = np.random.default_rng(0)
     D = unit_rows(rng.standard_normal((shape.n, DIMENSION), dtype=np.float32))
     X = torch.from_numpy(unit_rows(rng.standard_normal((shape.rows, DIMENSION), dtype=np.float32)))
     y = rng.integers(0, shape.classes, shape.rows)
-    labels = torch.from_numpy(y)
     data = Labelled(Embeddings.ready(X), np.arange(len(X)), y, np.ones(len(X), np.float32))
-    batch = Training().batch(shape.images)
-    coder = HardThreshold(length=shape.length, sign="both")
-    threads = torch.get_num_threads()
+    training = Training(batch_size=Training().batch(shape.images))
+    return X, Problem(D, data, None, HardThreshold(length=shape.length, sign="both"), 0.1, shape.classes, training)
+
+
+def _measure(shape: Shape) -> list[Line]:
+    X, problem = random_problem(shape)
+    D, labels, threads = problem.dictionary, torch.from_numpy(problem.train.y), torch.get_num_threads()
     tiers = sorted({"plain", kernels.TIER})
     with Workers() as workers:
-        problem = Problem(D, data, None, coder, 0.1, shape.classes, Training(batch_size=batch))
-        trainers = {tier: _by_tier(tier, lambda: _trainer(problem, workers))() for tier in tiers}
+        trainers = {tier: _by_tier(tier, lambda: trainer_of(problem, workers))() for tier in tiers}
         threshold = trainers["plain"].start.rule.threshold
         dense = DenseLoop(torch.from_numpy(D), shape.classes, threshold, one_sided=False, dropout=0.1)
         order = torch.randperm(shape.rows)[: shape.dense_rows]  # as a training reads them
@@ -81,17 +84,17 @@ def _measure(shape: Shape) -> list[Line]:
             # Torch's own threads wait for each other: on a busy machine one can be faster than two.
             works[f"dense {count}"] = on_threads(count, lambda: dense.epoch(X, labels, order))
         seconds = take_turns(works, rounds=shape.rounds)
-    return _lines(shape, batch, seconds)
+    return _lines(shape, Training().batch(shape.images), seconds)
 
 
-def _trainer(problem: Problem, workers: Workers) -> Trainer:
+def trainer_of(problem: Problem, workers: Workers) -> Trainer:
     return Trainer(problem, "sparse", lambda start, config: SparseEngine(start, config, workers), workers)
 
 
 def _with_few_weights(problem: Problem, workers: Workers) -> Trainer:
     """The same with weights for some classes only, PER_CLASS each, and all concepts."""
     few = problem._replace(training=replace(problem.training, weights_per_class=PER_CLASS))
-    trainer, rng = _trainer(few, workers), np.random.default_rng(1)
+    trainer, rng = trainer_of(few, workers), np.random.default_rng(1)
     allowed = np.zeros((len(problem.dictionary), problem.classes), bool)
     chosen = [rng.choice(len(allowed), PER_CLASS, replace=False) for _ in range(problem.classes)]
     np.put_along_axis(allowed, np.array(chosen).T, True, axis=0)

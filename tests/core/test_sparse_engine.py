@@ -187,7 +187,7 @@ def test_a_head_of_few_weights_is_trained_as_the_masked_one(
 
 
 @pytest.mark.parametrize("wide", [0, 10**9])
-@pytest.mark.parametrize("rule", ["held length", "top"])
+@pytest.mark.parametrize("rule", ["few", "held length", "top"])
 def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
         monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
@@ -197,12 +197,59 @@ def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, m
     x = torch.from_numpy(unit_rows(rng.normal(size=(700, D)))).float()
     window = Window(x, rng.permutation(700), rng.integers(0, CLASSES, 700), np.ones(700, np.float32))
     found = []
-    for threads in (1, 2, 5):
+    for threads, owners in ((1, 1), (2, 1), (2, 2), (5, 2), (5, 5)):
+        if tier == "x86":
+            monkeypatch.setattr(
+                "ccr.core.kernels.x86.division.Division.owners", lambda _, most, owners=owners: min(most, owners)
+            )
         with Workers(threads) as workers:
             engine = SparseEngine(start(RULES[rule]), options(dropout=0.1), workers)
             report = engine.steps(window, 96, np.tile([0.05, 0.01], (8, 1)))
             found.append((*engine.state_dict().values(), *report))
     assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+@bytes_only
+def test_both_ways_to_divide_the_work_are_tried_and_the_faster_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of a real training; what they took is made up."""
+    for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
+        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+    division, seen = module("x86", "division"), []
+    chosen, took = division.Division.owners, division.Division.took
+
+    def noted(self: object, most: int) -> int:
+        seen.append(chosen(self, most))
+        return seen[-1]
+
+    monkeypatch.setattr(division.Division, "owners", noted)
+    rng = np.random.default_rng(8)
+    x = torch.from_numpy(unit_rows(rng.normal(size=(300, D)))).float()
+    window = Window(x, np.arange(300), rng.integers(0, CLASSES, 300), np.ones(300, np.float32))
+    for seconds, faster in (({1: 2.0, 2: 1.0}, 2), ({1: 1.0, 2: 2.0}, 1)):
+        seen.clear()
+        monkeypatch.setattr(
+            division.Division,
+            "took",
+            lambda self, most, owners, _, made_up=seconds: took(self, most, owners, made_up[owners]),
+        )
+        with Workers(2) as workers:
+            engine = SparseEngine(start(RULES["few"]), options(), workers)
+            for _ in range(2 * division.TRIALS + 2):
+                engine.steps(window, 100, np.tile([0.05, 0.01], (3, 1)))
+            assert seen == [1, 2] * division.TRIALS + [faster] * 2
+
+
+@bytes_only
+@given(st.integers(1, 40), st.integers(1, 700))
+def test_owners_have_whole_panels_and_together_all_concepts(owners: int, n: int) -> None:
+    panel = module("x86", "tiles").PANEL
+    owners = min(owners, -(-n // panel))
+    first = module("x86", "division").first_concepts(owners, n)
+    sizes = -(-np.diff(first) // panel)
+    assert (first[0], first[-1], len(first)) == (0, n, owners + 1)
+    assert np.all(first[:-1] % panel == 0)
+    assert sizes.min() >= 1
+    assert sizes.max() - sizes.min() <= 1
 
 
 @bytes_only
@@ -225,7 +272,7 @@ def test_the_noise_changes_no_bit_of_a_training() -> None:
 @bytes_only
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows in memory are rounded in the first epoch only; the later ones read those bytes."""
+    """Rows in memory are rounded once; all steps read those bytes."""
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
         monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
     rng = np.random.default_rng(2)

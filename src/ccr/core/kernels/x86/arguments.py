@@ -43,12 +43,13 @@ class Screen(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """A dictionary (n, d), and its rows as the columns of panels: in bytes, or in `floats` (panels, d, PANEL); the
-    other one has no panels."""
+    """Rows of a dictionary (n, d) from concept `first` on, and the same as the columns of panels: in bytes, or in
+    `floats` (panels, d, PANEL); the other one has no panels."""
 
     dictionary: np.ndarray
     screen: Screen
     floats: np.ndarray
+    first: int
 
 
 class SparseHead(NamedTuple):
@@ -64,14 +65,16 @@ class SparseHead(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory of a step: by chunk its codes, with the derivative by the score in `through`, its sums of what is
-    reported, and its counts by concept; all entries sorted by concept. `logits` (items, rows, CLASSES) has no items if
-    the head is small, `slopes` (rows, W) no rows if it is `sparse`. `reports` (steps, 3) gets each step's loss, and
-    means per row: active scores, scores computed in floats."""
+    """Memory of a step. Owner o has the concepts owners[o]:owners[o + 1]; `pointers`, `indices`, `codes`, `through`
+    (derivatives by the score) and `sums` (of what is reported) have a place for each owner's part of each chunk's
+    codes. `counts` (chunks, n) are by concept, all `entries` sorted by concept. `logits` (items, rows, CLASSES) has no
+    items if the head is small, `slopes` (rows, W) no rows if it is `sparse`. `reports` (steps, 3) gets each step's
+    loss, and means per row: active scores, scores computed in floats."""
 
     panels: Panels
     rounded: RoundedRows
     reports: np.ndarray
+    owners: np.ndarray
     pointers: np.ndarray
     indices: np.ndarray
     codes: np.ndarray

@@ -31,7 +31,7 @@ class PackedConcepts:
             offsets=line_zeros(in_bytes, PANEL), scales=line_zeros(in_bytes),
             row_noise=row_noise, concept_noise=concept_noise,
         )  # fmt: skip
-        self.panels = Panels(dictionary, screen, line_zeros(in_floats, d, PANEL))
+        self.panels = Panels(dictionary, screen, line_zeros(in_floats, d, PANEL), 0)
         self.pack()
 
     def pack(self) -> None:

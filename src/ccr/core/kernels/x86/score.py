@@ -59,8 +59,16 @@ def _round_row(row, screen, padding, out, about):  # type: ignore[no-untyped-def
         out[:] = 0
 
 
+@compiled
+def round_rows(x, rows, screen, rounded):  # type: ignore[no-untyped-def]
+    """Round the rows x[rows], and keep their bytes."""
+    padding = np.zeros(len(screen.row_noise), np.float32)
+    for row in rows:
+        _round_row(x[row], screen, padding, rounded.quads[row], rounded.about[row])
+
+
 @part
-def _round_rows(block, threshold, screen, quads, shifts, reaches, spreads):  # type: ignore[no-untyped-def]
+def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, spreads):  # type: ignore[no-untyped-def]
     """Rows as bytes, with what `byte_tile` wants to know of each; those beyond the last reach nothing."""
     x, rows, kept_quads, kept_about = block.x, block.rows, block.rounded.quads, block.rounded.about
     width, keeps = len(screen.row_noise), len(kept_quads) > 0
@@ -71,12 +79,10 @@ def _round_rows(block, threshold, screen, quads, shifts, reaches, spreads):  # t
     for number in range(len(rows)):
         row = rows[number]
         about = kept_about[row] if keeps else fresh
-        if keeps and about[SCALE] > np.float32(0.0):
+        if keeps:
             copy_into(quads[number], kept_quads[row])
         else:
             _round_row(x[row], screen, padding, quads[number], about)
-            if keeps:
-                copy_into(kept_quads[row], quads[number])
         scale, norm = about[SCALE], np.float64(about[NORM])
         if norm > SHORTEST and norm < LONGEST:
             shifts[number] = both - about[PRODUCT]
@@ -94,7 +100,7 @@ def _mark_rows(block, screen, criterion):  # type: ignore[no-untyped-def]
     at_once = 1 if len(block.rows) == 1 else ROWS
     quads = np.empty(((len(block.rows) + at_once - 1) // at_once * at_once, depth), np.int32)
     shifts, reaches, spreads = np.empty((3, len(quads) + LANES), np.float32)
-    _round_rows(block, np.float64(criterion.bound), screen, quads, shifts, reaches, spreads)
+    _rows_in_bytes(block, np.float64(criterion.bound), screen, quads, shifts, reaches, spreads)
     marks = np.zeros((len(quads), 8 * ((panels * PANEL + 63) // 64)), np.uint8)
     x, later, (kept_quads, kept_about), asked = block.x, block.later, block.rounded, 0
     for number in range(panels):
@@ -201,7 +207,7 @@ def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-un
     pointers[0] = 0
     for row in range(len(rows)):
         for entry in range(ends[row], ends[row + 1]):  # without branches, which could not be foreseen
-            value, concept = values[entry], chosen[entry]
+            value, concept = values[entry], panels.first + chosen[entry]
             passes = (value > bound if one_sided else abs(value) >= bound) & (value != np.float32(0.0))
             stays = passes & (mixed_bits(dropout.first + row, concept, dropout.salt) >= np.uint64(dropout.below))
             if total < capacity:
@@ -234,8 +240,8 @@ def _scored(block, floats, criterion, dropout, entries):  # type: ignore[no-unty
 @compiled
 def active_entries(block, panels, criterion, dropout, entries):  # type: ignore[no-untyped-def]
     """Active entries of a block of rows, as `select_active` gives them, by panels that `pack_concepts` made: those of
-    bytes if there are any. Rows that are kept in bytes are rounded once. Returns how many scores are active, left out
-    ones included, and how many were computed in floats."""
+    bytes if there are any. Returns how many scores are active, left out ones included, and how many were computed in
+    floats."""
     if len(panels.screen.quads) > 0:
         return _screened(block, panels, criterion, dropout, entries)
     return _scored(block, panels.floats, criterion, dropout, entries)

@@ -28,12 +28,14 @@ class Allowed(NamedTuple):
     columns: np.ndarray
 
 
-def new_workspace(size: int, parameters: Parameters, panels: Panels, allowed: Allowed | None) -> Workspace:
-    """For batches of `size` rows; `allowed` are the weights of a sparse head."""
+def new_workspace(size: int, owners: int, parameters: Parameters, panels: Panels, allowed: Allowed | None) -> Workspace:
+    """For batches of `size` rows, coded over the concepts of so many owners; `allowed` are the weights of a sparse
+    head."""
     n, width = len(parameters.dictionary), len(parameters.bias)
     rows = min(MOST_ROWS, ROWS * -(-size // (ROWS * CHUNKS)))
     chunks = -(-size // rows)
-    by_chunk, all_scores = (chunks, rows * n), size * n
+    places = owners * chunks
+    by_place, all_scores = (places, rows * n), size * n
     entries = SortedEntries(
         starts=line_zeros(n + 1, kind=np.int32), rows=_untouched(all_scores, kind=torch.int32),
         sources=_untouched(all_scores, kind=torch.int32), codes=_untouched(all_scores),
@@ -42,10 +44,10 @@ def new_workspace(size: int, parameters: Parameters, panels: Panels, allowed: Al
     wide = allowed is None and n * width >= WIDE_HEAD
     return Workspace(
         panels=panels, rounded=unrounded(0, parameters.dictionary.shape[1]), reports=np.zeros((0, 3)),
-        pointers=np.zeros((chunks, rows + 1), np.int32), indices=_untouched(*by_chunk, kind=torch.int32),
-        codes=_untouched(*by_chunk), through=_untouched(*by_chunk),
+        owners=np.zeros(1, np.int64), pointers=np.zeros((places, rows + 1), np.int32),
+        indices=_untouched(*by_place, kind=torch.int32), codes=_untouched(*by_place), through=_untouched(*by_place),
         slopes=line_zeros(size if allowed is None else 0, width), bias_slopes=line_zeros(chunks, width),
-        sums=line_zeros(chunks, 3, kind=np.float64), counts=line_zeros(chunks, n, kind=np.int32), entries=entries,
+        sums=line_zeros(places, 3, kind=np.float64), counts=line_zeros(chunks, n, kind=np.int32), entries=entries,
         logits=line_zeros(-(-width // CLASSES) if wide else 0, size, CLASSES), sparse=_sparse_head(n, chunks, allowed),
     )  # fmt: skip
 
