@@ -20,7 +20,7 @@ ORDER = {
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
     "tier",
     "core/kernels/x86": "variants compiling llvm arguments exponential memory tiles vectors rounding packing workspace "
-    "score shared step training tier",
+    "score shared step phases division training tier",
     "core/coding": "entries scoring masks rules close pursuit lasso codes coders registry readouts",
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
     "core/refine": "options data engine dense sparse shared measure progress fixed choice trainer loop squared",
