@@ -12,7 +12,7 @@ from ccr import files
 from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
 from ccr.files import ASIDE, OLD, write_bytes
-from ccr.models.persist import load_folder, save_folder
+from ccr.models.persist import ModelFolder, load_folder, save_folder
 from tests.data.helpers import PixelEncoder, folder_files, write_image
 
 if os.name != "posix":
@@ -24,7 +24,8 @@ MOST = 400  # calls; a loop that never ended would be no test
 
 
 def saved(path: Path, number: int) -> None:
-    save_folder(path, {"model": "x", "number": number}, {"x": np.full(300, number, np.float32)})
+    folder = ModelFolder({"model": "x", "number": number}, {"x": np.full(300, number, np.float32)})
+    save_folder(path, folder, lambda read: read)
 
 
 def hidden(folder: Path) -> list[str]:

@@ -148,3 +148,36 @@ def test_a_changed_calibration_is_refused(fitted: ConceptClassifier, tmp_path: P
     path.write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(FormatError, match="the model's"):
         ConceptModel.load(tmp_path / "model")
+
+
+def test_images_are_counted_before_the_training(digits: Data) -> None:
+    """For every seed: either a calibrated model, or an error before any step is taken."""
+    rows = np.concatenate([np.flatnonzero(digits.y == name)[:15] for name in np.unique(digits.y)[:6]])
+    X, y, refused = digits.X[rows], digits.y[rows], 0
+    for seed in range(12):
+        steps: list[int] = []
+        model = ConceptClassifier(digits.concepts, coverage=0.9, validation_fraction=0, max_iter=1, random_state=seed)
+        try:
+            model.fit(X, y, callback=lambda epoch, _, steps=steps: steps.append(epoch.epoch))
+            assert model.calibration_.images >= 9
+        except CCRError as error:
+            message = str(error)
+            refused += 1
+            assert not steps
+    assert "needs at least 9 images" in message
+    assert int(message.split("and only ")[1].split()[0]) < 9
+    assert 0 < refused < 12
+
+
+def test_a_fit_that_cannot_be_calibrated_leaves_the_model_before(digits: Data) -> None:
+    model = ConceptClassifier(digits.concepts, max_iter=1, random_state=0).fit(digits.X, digits.y)
+    before = model.model_
+    one_each = np.array([np.flatnonzero(digits.y == name)[0] for name in np.unique(digits.y)])
+    model.set_params(coverage=0.5)
+    with pytest.raises(CCRError, match=r"needs at least 1 images to calibrate on, .* only 0 can be held out"):
+        model.fit(digits.X, digits.y, validation=(digits.X[one_each], digits.y[one_each]))
+    assert model.model_ is before
+
+
+def test_any_random_state_divides_the_images(fitted: ConceptClassifier, digits: Data) -> None:
+    assert fitted.model_.calibrated(digits.X_test, digits.y_test, random_state=None).calibration is not None

@@ -127,3 +127,36 @@ def test_the_classifier_resumes(digits: Data, tmp_path: Path) -> None:
     assert np.array_equal(whole.coef_, resumed.coef_)
     assert np.array_equal(whole.concepts_.embeddings, resumed.concepts_.embeddings)
     assert whole.history_ == resumed.history_
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["none", "generator"])
+def test_a_run_without_a_seed_of_its_own_is_continued(
+    planted: Data, tmp_path: Path, random_state: np.random.RandomState | None
+) -> None:
+    """What was drawn when it began is kept with it."""
+    model = ConceptClassifier(planted.concepts, coder=HardThreshold(length=4), max_iter=5, random_state=random_state)
+
+    def stop(epoch: object, epochs: int) -> None:
+        if epoch.epoch == 3:  # type: ignore[attr-defined]
+            raise Interrupt
+
+    with pytest.raises(Interrupt):
+        model.fit(planted.X, planted.y, checkpoint=tmp_path / "run", callback=stop)
+    seen: list[int] = []
+    model.fit(planted.X, planted.y, checkpoint=tmp_path / "run", callback=lambda epoch, _: seen.append(epoch.epoch))
+    assert seen == [4, 5]
+    seed = json.loads((tmp_path / "run" / "seed.json").read_text())["seed"]
+    again = ConceptClassifier(planted.concepts, coder=HardThreshold(length=4), max_iter=5)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "seed.json").write_text(json.dumps({"seed": seed}))
+    again.fit(planted.X, planted.y, checkpoint=tmp_path / "other")
+    assert np.array_equal(model.coef_, again.coef_)
+
+
+def test_other_validation_images_are_another_run(planted: Data, tmp_path: Path) -> None:
+    model = ConceptClassifier(planted.concepts, coder=HardThreshold(length=4), max_iter=3, random_state=0)
+    fit = {"validation": (planted.X[:50], planted.y[:50]), "checkpoint": tmp_path / "run"}
+    model.fit(planted.X, planted.y, **fit)
+    model.fit(planted.X, planted.y, **fit)
+    with pytest.raises(CCRError, match="a run with other data or settings"):
+        model.fit(planted.X, planted.y, **{**fit, "validation": (-planted.X[:50], planted.y[:50])})

@@ -473,3 +473,68 @@ def test_on_real_clip_embeddings_everything_adds_up(clip: Data) -> None:
             assert moved.after.prediction == counterfactual.becomes
     edited = edited_by(models[0.1].edit().suppress(models[0.1].concepts_.names[0]).refit(clip.X, clip.y))
     assert_additive(edited, clip.X_test[:25])
+
+
+def test_concepts_may_leave_until_fewer_are_left_than_the_mean_length(digits: Data, tmp_path: Path) -> None:
+    """The threshold was calibrated to that length once and stays what it is."""
+    coder = HardThreshold(length=len(digits.concepts) - 2, sign="both")
+    settings = {"coder": coder, "weights_per_class": None, "max_iter": 2, "random_state": 0}
+    session = ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y).edit()
+    for name in digits.concepts.names[:5]:
+        session.suppress(name)
+    edited = session.model()
+    edited.save(tmp_path / "m")
+    assert np.array_equal(ConceptModel.load(tmp_path / "m").logits(digits.X), edited.logits(digits.X))
+
+
+def test_measurements_do_not_outlive_what_they_were_made_on(model: ConceptClassifier) -> None:
+    photos = {"images": {"train": 3}}
+    noted = model.model_.with_metrics("test", {"accuracy": 0.9}).with_metrics("images", photos["images"])
+    name = noted.names[0]
+    assert EditSession(noted).rename(name, "other").model().provenance.metrics == noted.provenance.metrics
+    for session in (
+        EditSession(noted).scale(name, -3.0),
+        EditSession(noted).suppress(name),
+        EditSession(noted).pin(name),
+    ):
+        assert session.model().provenance.metrics == photos
+        assert session.undo().model().provenance.metrics == noted.provenance.metrics
+
+
+def test_a_new_name_leaves_prediction_sets_as_they_are(digits: Data, model: ConceptClassifier) -> None:
+    sure = model.model_.calibrated(digits.X, digits.y)
+    name = sure.names[0]
+    assert EditSession(sure).rename(name, "other").model().predict_set(digits.X[:9]).sizes.tolist() == (
+        sure.predict_set(digits.X[:9]).sizes.tolist()
+    )
+    with pytest.raises(CCRError, match="not calibrated"):
+        EditSession(sure).scale(name, 2.0).model().predict_set(digits.X[:9])
+
+
+def test_weights_that_a_concept_was_added_with_stay_when_the_head_is_fitted(
+    digits: Data, model: ConceptClassifier
+) -> None:
+    label = model.classes_[3]
+    session = model.edit().add("new", digits.X[0], weights={label: 0.7}).refit(digits.X, digits.y)
+    refitted = session.model()
+    weights = refitted.head.coef[:, refitted.row("new")]
+    assert weights[3] == np.float32(0.7)
+    assert np.count_nonzero(weights) > 1
+
+
+@pytest.mark.parametrize("value", [1e39, -1e39, float("nan")])
+def test_weights_must_be_finite_in_the_heads_own_numbers(model: ConceptClassifier, value: float) -> None:
+    name = model.concepts_.names[0]
+    largest = float(np.finfo(np.float32).max)
+    for refused in (
+        lambda: model.edit().set_weight(name, model.classes_[0], value),
+        lambda: model.edit().add("new", np.ones(model.n_features_in_), weights={model.classes_[0]: value}),
+        lambda: model.edit().set_weight(name, model.classes_[0], largest).scale(name, 4.0),
+    ):
+        with pytest.raises(CCRError, match="a weight must be a finite number"):
+            refused()
+
+
+def test_an_added_concept_has_an_embedding_or_an_encoder(model: ConceptClassifier) -> None:
+    with pytest.raises(CCRError, match="got both"):
+        model.edit().add("new", np.ones(model.n_features_in_), encoder=object())  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,7 +216,7 @@ def test_constant_features_are_refused_with_the_similarity() -> None:
         LabelFreeCBM(concepts, random_state=0, max_iter=25).fit(X, y, features=np.full((200, 4), 3.0))
 
 
-def test_a_constant_concept_gets_codes_of_zero() -> None:
+def test_a_constant_concept_gets_codes_of_zero(tmp_path: Path) -> None:
     X, y, concepts = sample(m=300, d=6, n=3)
     X = np.hstack([X, np.ones((300, 1), np.float32)])
     D = np.vstack([np.hstack([concepts.embeddings, np.zeros((3, 1))]), np.eye(7)[6]])
@@ -224,6 +225,8 @@ def test_a_constant_concept_gets_codes_of_zero() -> None:
     assert not model.transform(X)[:, 3].any()
     assert not model.coef_[:, 3].any()
     assert model.similarities_[3] == 0
+    model.save(tmp_path / "m")
+    assert not LabelFreeCBM.load(tmp_path / "m").transform(X)[:, 3].any()
     dropped = clone(model).set_params(cutoff=0.45).fit(X, y)
     assert dropped.names_ == ("a", "b", "c")
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric, TopK
+from ccr.core.heads import LinearHead
 from ccr.errors import CCRError, FormatError
 from ccr.models import persist
+from ccr.models.rivals import LinearProbe
 from tests.conftest import Data
 
 
@@ -179,3 +183,40 @@ def test_truncated_json(folder: Path) -> None:
 def test_a_model_moves_with_its_folder(folder: Path, tmp_path: Path, digits: Data) -> None:
     shutil.move(folder, tmp_path / "elsewhere")
     assert ConceptClassifier.load(tmp_path / "elsewhere").predict(digits.X_test[:1]).shape == (1,)
+
+
+def test_settings_that_came_out_of_numpy_or_torch_are_saved(digits: Data, tmp_path: Path) -> None:
+    settings = {
+        "coder": HardThreshold(length=np.int64(6)), "dispersion": Symmetric(np.float32(0.5)),
+        "coverage": np.float32(0.7), "device": torch.device("cpu"),
+    }  # fmt: skip
+    model = fitted(digits, **settings)
+    model.save(tmp_path / "m")
+    loaded = ConceptClassifier.load(tmp_path / "m")
+    assert loaded.coder.length == 6
+    assert loaded.device == "cpu"
+    assert np.array_equal(loaded.predict_proba(digits.X), model.predict_proba(digits.X))
+    probe = LinearProbe(alphas=np.logspace(0, 1, 2)).fit(digits.X, digits.y)
+    probe.save(tmp_path / "probe")
+    assert LinearProbe.load(tmp_path / "probe").alphas == (1.0, 10.0)
+
+
+def test_a_concept_that_scores_all_images_alike_can_be_saved(digits: Data, tmp_path: Path) -> None:
+    """It has no fidelity: nothing correlates with a constant."""
+    X = np.hstack([digits.X, np.zeros((len(digits.X), 1))])
+    rows = np.hstack([digits.concepts.embeddings, np.zeros((len(digits.concepts), 1))])
+    rows[0] = np.eye(rows.shape[1])[-1]
+    concepts = Concepts(digits.concepts.names, rows)
+    options = {"radius": 0.1, "center": None, "dispersion": None, "weights_per_class": None, "max_iter": 1}
+    model = ConceptClassifier(concepts, random_state=0, **options).fit(X, digits.y)
+    assert np.isnan(model.fidelity_[0])
+    model.save(tmp_path / "m")
+    assert np.array_equal(ConceptClassifier.load(tmp_path / "m").fidelity_, model.fidelity_, equal_nan=True)
+
+
+def test_a_model_that_could_not_be_loaded_does_not_replace_one(model: ConceptClassifier, folder: Path) -> None:
+    head = LinearHead(np.full_like(model.coef_, np.inf), model.intercept_)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(CCRError, match=f"so it is not saved at {folder}: the model's 'coef' holds NaN or infinity"):
+        replace(model.model_, head=head).save(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import sparse
@@ -13,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 
-from ccr import ConceptClassifier, HardThreshold, TopK
+from ccr import ConceptClassifier, Concepts, HardThreshold, TopK
 from ccr.core.coding.rules import TopRule
 from ccr.core.inputs import Embeddings
 from ccr.data.store import EmbeddingStore
@@ -155,3 +156,68 @@ def test_both_engines_break_exact_ties_alike() -> None:
     assert np.array_equal(TopK(5).encode(images, concepts).toarray(), dense)
     first = np.argsort(-np.abs(scores.numpy()), axis=1, kind="stable")[:, :5]
     assert np.array_equal(np.sort(first), [np.flatnonzero(row) for row in dense])
+
+
+def test_columns_in_another_order_are_refused(small: Data) -> None:
+    frame = pd.DataFrame(small.X, columns=[f"d{column}" for column in range(small.X.shape[1])])
+    model = quick(small).fit(frame, small.y)
+    assert model.feature_names_in_.tolist() == list(frame.columns)
+    assert np.array_equal(model.predict(frame), model.predict(small.X))
+    for ask in (model.predict, model.predict_proba, model.transform, model.decision_function, model.explain_many):
+        with pytest.raises(CCRError, match=r"the columns must be those of fit, .*; column 0 was 'd0' and is 'd63'"):
+            ask(frame[frame.columns[::-1]])
+    with pytest.raises(CCRError, match="columns"):
+        model.score(frame[frame.columns[::-1]], small.y)
+    model.fit(small.X, small.y)  # a table without names: any will do
+    assert not hasattr(model, "feature_names_in_")
+    model.predict(frame[frame.columns[::-1]])
+
+
+def test_numbers_that_may_be_missing_are_numbers(small: Data) -> None:
+    frame = pd.DataFrame(small.X).astype("Float64")
+    model = quick(small).fit(frame, small.y)
+    assert np.array_equal(model.predict(frame), model.predict(small.X))
+    frame.iloc[3, 2] = pd.NA
+    with pytest.raises(CCRError, match="NaN or infinity in row 3"):
+        model.predict(frame)
+    with pytest.raises(CCRError, match="real numbers, got object"):
+        model.predict(pd.DataFrame(small.X).astype(object).replace(0.0, "nothing"))
+
+
+def test_labels_of_another_kind_are_refused_not_all_wrong(small: Data) -> None:
+    numbers = np.array([int(name[-1]) for name in small.y])
+    model = quick(small).fit(small.X, numbers)
+    for scored in (model, model.model_):
+        with pytest.raises(CCRError, match="labels must be of the kind that the model was fitted on, such as 0, got '"):
+            scored.score(small.X, numbers.astype(str))
+        assert scored.score(small.X, numbers.astype(float)) == scored.score(small.X, numbers)
+        assert scored.score(small.X, np.full(SMALL, 77)) == 0.0
+
+
+def test_counts_may_be_floats(small: Data) -> None:
+    one, other = (
+        quick(small, batch_size=kind(64), weights_per_class=kind(3), max_iter=kind(3)).fit(small.X, small.y)
+        for kind in (int, float)
+    )
+    assert np.array_equal(one.coef_, other.coef_)
+
+
+def test_half_precision_of_either_kind_is_taken_everywhere(small: Data) -> None:
+    X = torch.from_numpy(small.X).bfloat16()
+    concepts = Concepts(small.concepts.names, torch.tensor(small.concepts.embeddings).bfloat16())
+    model = ConceptClassifier(concepts, max_iter=2, random_state=0).fit(X, small.y)
+    assert model.explain(X[0]).prediction == model.predict(X[:1])[0]
+    assert "new" in model.edit().add("new", X[1]).concepts.names
+
+
+def test_classes_are_known_by_value_and_by_text(small: Data) -> None:
+    numbers = np.array([int(name[-1]) for name in small.y])
+    for labels, asked in ((numbers.astype(float), (1, "1.0", np.int64(1))), (numbers > 4, (1, True, "True"))):
+        why = quick(small).fit(small.X, labels).explain(small.X[0])
+        found = [why.contrast(name) for name in asked if name != why.prediction]
+        assert all(one.other == found[0].other for one in found)
+    tenths = np.round(numbers / 10, 1).astype(np.float32)
+    model = quick(small).fit(small.X, tenths)
+    why = model.explain(small.X[0])
+    other = next(name for name in model.classes_ if name != why.prediction)
+    assert why.contrast(other).other == pytest.approx(float(other))

@@ -131,7 +131,7 @@ def _checked_names(names: Iterable[str], n: int) -> tuple[str, ...]:
 
 def _checked_rows(embeddings: Any) -> np.ndarray:
     if isinstance(embeddings, torch.Tensor):
-        embeddings = embeddings.detach().cpu().numpy()
+        embeddings = embeddings.detach().cpu().double().numpy()  # NumPy has no bfloat16
     try:
         rows = np.array(embeddings, dtype=np.float64)
     except (TypeError, ValueError) as error:

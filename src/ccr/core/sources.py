@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,11 @@ def empty_rows(rows: int, columns: int) -> torch.Tensor:
 
 def as_array(X: Any) -> np.ndarray:
     if hasattr(X, "to_numpy"):
-        return np.asarray(X.to_numpy())
+        found = np.asarray(X.to_numpy())
+        if found.dtype == object and hasattr(X, "convert_dtypes"):  # numbers of pandas that may be missing
+            with suppress(TypeError, ValueError):
+                return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
+        return found
     try:
         return np.asarray(X)
     except ValueError as error:
@@ -96,6 +101,14 @@ def in_range(rows: Any) -> Any:
         return rows
     exponents = np.where(np.isfinite(largest), np.frexp(largest)[1], 1024)  # infinities stay, to be refused
     return np.ldexp(rows, -exponents[:, None])
+
+
+def numbers_of(numbers: Any) -> np.ndarray:
+    """Numbers of a tensor, wherever and of whatever kind it is, or of what NumPy takes."""
+    if not isinstance(numbers, torch.Tensor):
+        return np.asarray(numbers)
+    there = numbers.detach().cpu()
+    return (there.float() if there.dtype == torch.bfloat16 else there).numpy()  # NumPy has no such numbers
 
 
 def as_tensor(rows: Any) -> torch.Tensor:

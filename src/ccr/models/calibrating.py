@@ -10,7 +10,7 @@ from ccr.core.coding import apply_rule
 from ccr.core.conformal import check_coverage, fewest_images
 from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError
-from ccr.models.calibration import SHARE, Coded, halves
+from ccr.models.calibration import SHARE, Coded, half_rows, halves
 from ccr.models.concept_model import ConceptModel
 from ccr.models.labels import MOST_VALIDATION, Labels, validation_rows
 
@@ -47,11 +47,13 @@ class Parts(NamedTuple):
 
 def hold_out(images: Embeddings, labels: Labels, watched: Any, *, coverage: float, seed: int) -> Parts:
     """Parts for a fit: `watched` are rows of the `images`, or (other images, class numbers), which are shared."""
-    check_coverage(coverage)
+    coverage = check_coverage(coverage)
     if isinstance(watched, tuple):
         other, y = watched
         first = validation_rows(Labels(labels.classes, y), 0.5, seed=seed, most=len(y))
-        warm, held = (_placed(other, y, rows) for rows in (first, np.setdiff1d(np.arange(len(y)), first)))
+        second = np.setdiff1d(np.arange(len(y)), first)
+        _check_enough(len(second) if len(first) else 0, coverage)
+        warm, held = (_placed(other, y, rows) for rows in (first, second))
         parts = Parts(tuple(warm), None, warm, held, coverage, seed)
     else:
         rest = np.setdiff1d(np.arange(len(labels.y)), watched)
@@ -59,12 +61,23 @@ def hold_out(images: Embeddings, labels: Labels, watched: Any, *, coverage: floa
         left_out = rest[chosen]
         chose = _placed(images, labels.y, watched) if len(watched) else None
         parts = Parts(watched, left_out, chose, _placed(images, labels.y, left_out), coverage, seed)
-    if len(parts.held.y) < (2 if parts.warm is None else 1) * fewest_images(coverage):
-        raise CCRError(
-            f"a coverage of {coverage:g} needs at least {fewest_images(coverage)} images to calibrate on, and only "
-            f"{len(parts.held.y)} can be held out: ask for less, give more images, or a larger validation=(X, y)"
-        )
+        if parts.warm is None:
+            first, second = half_rows(parts.held.y, labels.classes, seed)
+            _check_enough(len(second) if len(first) else 0, coverage)
+        else:
+            _check_enough(len(left_out), coverage)
     return parts
+
+
+def _check_enough(images: int, coverage: float) -> None:
+    """Sets of this coverage need so many images, beside those that give the temperature."""
+    fewest = fewest_images(coverage)
+    if images < fewest:
+        raise CCRError(
+            f"a coverage of {coverage:g} needs at least {fewest} images to calibrate on, beside those that choose "
+            f"epoch and temperature, and only {images} can be held out: ask for less, give more images, or a larger "
+            "validation=(X, y)"
+        )
 
 
 def _placed(images: Embeddings, y: np.ndarray, rows: np.ndarray) -> Placed:

@@ -68,10 +68,15 @@ def calibrate(head: LinearHead, warm: Coded, held: Coded, coverage: float) -> Ca
     return Calibrated(cooled, Calibration(temperature, coverage, least, len(own), typical_codes(held.codes)))
 
 
+def half_rows(y: np.ndarray, classes: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of two parts of every class, at random."""
+    first = validation_rows(Labels(classes, y), 0.5, seed=seed, most=len(y))
+    return first, np.setdiff1d(np.arange(len(y)), first)
+
+
 def halves(labelled: Coded, classes: np.ndarray, seed: int) -> tuple[Coded, Coded]:
     """Two parts of every class, at random."""
-    first = validation_rows(Labels(classes, labelled.y), 0.5, seed=seed, most=len(labelled.y))
-    second = np.setdiff1d(np.arange(len(labelled.y)), first)
+    first, second = half_rows(labelled.y, classes, seed)
     return (labelled.take(first), labelled.take(second)) if len(first) else (labelled, labelled)
 
 

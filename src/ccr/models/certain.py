@@ -12,7 +12,7 @@ from ccr.core.concepts import Concepts
 from ccr.core.explain import Question, settling_question
 from ccr.errors import CCRError
 from ccr.models.calibration import Calibration, Coded, calibrate, halves
-from ccr.models.labels import known_labels, labels_of
+from ccr.models.labels import known_labels, labels_of, seed_of
 from ccr.models.linear_model import LinearModel, one_row
 
 Kind = TypeVar("Kind", bound="Certain")
@@ -24,14 +24,15 @@ class Certain(LinearModel):
     concepts: Concepts
     calibration: Calibration | None
 
-    def calibrated(self: Kind, X: Any, y: Any = None, *, coverage: float = 0.9, random_state: int = 0) -> Kind:
+    def calibrated(self: Kind, X: Any, y: Any = None, *, coverage: float = 0.9, random_state: int | None = 0) -> Kind:
         """The same model with a temperature and prediction sets of this coverage, by images X (m, d) and labels y (m,)
         that it was not fitted on: one half of them for each."""
-        conformal.check_coverage(coverage)
+        coverage = conformal.check_coverage(coverage)
         codes = self.encode(X)
         truth = known_labels(labels_of(X, y), codes.shape[0], self.classes)
         labelled = Coded(codes, np.searchsorted(self.classes, truth).astype(np.int64))
-        return self.with_certainty(*halves(labelled, self.classes, random_state), coverage)
+        seed = seed_of(None) if random_state is None else random_state
+        return self.with_certainty(*halves(labelled, self.classes, seed), coverage)
 
     def with_certainty(self: Kind, warm: Coded, held: Coded, coverage: float) -> Kind:
         """The same model at the temperature that fits `warm`, with sets of this coverage by `held`, other images."""

@@ -22,7 +22,7 @@ from ccr.files import ASIDE, write_bytes
 from ccr.reading import read_object, understood
 
 FORMAT, FORMAT_VERSION = "ccr-checkpoint", 1
-PROGRESS = "progress.json"
+PROGRESS, SEED = "progress.json", "seed.json"
 
 
 class CheckpointFolder:
@@ -34,6 +34,18 @@ class CheckpointFolder:
     def part(self, name: str) -> CheckpointFolder:
         """That of a part of the run, in a folder below."""
         return CheckpointFolder(self.folder / name)
+
+    def seed(self, fresh: int) -> int:
+        """The seed of a run that was given none: the one that the run here began with, or the fresh one, now kept."""
+        path = self.folder / SEED
+        if path.exists():
+            kept = read_object(path, "be the JSON of a seed", f"delete {self.folder} to start again")
+            with understood(path, "hold a seed", f"delete {self.folder} to start again"):
+                return int(kept["seed"])
+        if not (self.folder / PROGRESS).exists():
+            self._check_free()
+            write_bytes(path, json.dumps({"seed": fresh}).encode())
+        return fresh
 
     def save(self, run: str, number: int, saved: Saved) -> None:
         """Keep the state after epoch `number` in place of the one before."""
@@ -76,7 +88,7 @@ class CheckpointFolder:
     def _check_free(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise CCRError(f"a checkpoint is a folder, but {self.folder} is a file: choose another name")
-        ours = ("epoch-", f"{PROGRESS}.tmp", ASIDE)  # .tmp: of older versions
+        ours = ("epoch-", SEED, f"{PROGRESS}.tmp", ASIDE)  # .tmp: of older versions
         if self.folder.is_dir() and any(not entry.name.startswith(ours) for entry in self.folder.iterdir()):
             raise CCRError(
                 f"{self.folder} is not empty and not a checkpoint, so it is left alone: choose another folder"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from functools import partial
 from typing import Any, Literal
@@ -51,8 +52,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
     concepts : names and embeddings (n, d), from the same encoder as the images.
     coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts, or
         a third of a list of fewer than 36.
-    fidelity : least correlation in [0, 1] of a concept's scores with those of its own text; concepts are refined in the
-        images' metric. 1 trains the head alone (the baseline). Default, where no radius is given: 0.875.
+    fidelity : least correlation in [0, 1] of a concept's scores with those of its own text, by the images' covariance
+        with `shrinkage`; concepts are refined in that metric. `fidelity_` is measured, and can be a little lower.
+        1 trains the head alone (the baseline). Default, where no radius is given: 0.875.
     radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline, 0.1 the paper's.
     weights_per_class : hold a head of so many weights per class while concepts are refined; None keeps all; "auto" is
         the fewest that validation images find no worse. Concepts without a weight are left out of the model.
@@ -192,7 +194,11 @@ class ConceptClassifier(ModelEstimator, OnHub):
         texts = self._checked_concepts()
         Embeddings(X).check_dimension(texts.dimension)
         labels = number_labels(labels_of(X, y), len(Embeddings(X)))
+        if isinstance(checkpoint, (str, os.PathLike)):
+            checkpoint = CheckpointFolder(checkpoint)
         seed = seed_of(self.random_state)
+        if isinstance(checkpoint, CheckpointFolder) and not isinstance(self.random_state, numbers.Integral):
+            seed = checkpoint.seed(seed)
         bound = Bound.fit(texts, X, **{name: getattr(self, name) for name in BOUND})
         space, initial = bound.space, bound.initial
         images = space.images(X).make_resident()
@@ -221,12 +227,12 @@ class ConceptClassifier(ModelEstimator, OnHub):
             watched,
             training=self._training(seed, bound),
             callback=callback,
-            checkpoint=CheckpointFolder(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint,
+            checkpoint=checkpoint,
         )
         (texts, left_out), (initial, _) = (kept_concepts(given, result.kept) for given in (texts, initial))
         own = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, space.own_texts(texts.embeddings))
         facts = training_facts(result, initial, fidelity=own)
-        self.model_ = ConceptModel(
+        model = ConceptModel(
             space=space,
             concepts=stored_concepts(initial.names, result.dictionary),
             initial=initial,
@@ -235,8 +241,8 @@ class ConceptClassifier(ModelEstimator, OnHub):
             classes=labels.classes,
             provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts, left_out=left_out),
         )
-        if parts is not None:
-            self.model_ = parts.calibrated(self.model_)
+        self.model_ = model if parts is None else parts.calibrated(model)
+        self.note_columns(X)
         return self
 
     def shared_model(self) -> ConceptModel:

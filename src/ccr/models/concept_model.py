@@ -229,7 +229,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a folder; an older model there is replaced whole."""
-        save_folder(path, *pack(self))
+        save_folder(path, pack(self), unpack)
 
     def shared_model(self) -> ConceptModel:
         """What a card is about: the model itself."""

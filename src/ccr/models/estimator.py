@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
 from sklearn.utils._set_output import _get_output_config  # the one place that knows what set_output was told
 
-from ccr.core.explain import Explanation
+from ccr.core.explain import Explanation, Explanations
 from ccr.core.frames import coded_frame
 from ccr.errors import CCRError, FormatError
-from ccr.models.labels import as_labels, labels_of
+from ccr.models.labels import labels_like, labels_of
 from ccr.models.linear_model import LinearModel
 from ccr.models.unfitted import NotFittedError
 
@@ -59,6 +59,14 @@ def answered_by(
     return ask
 
 
+def _column_names(X: Any) -> np.ndarray | None:
+    """The names of a data frame's columns, if all are texts."""
+    columns = getattr(X, "columns", None)
+    if columns is None or not all(isinstance(name, str) for name in columns):
+        return None
+    return np.array(list(columns), dtype=object)
+
+
 class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
     """What all estimators share: scikit-learn's calls, answered by `model_`, a frozen `LinearModel`."""
 
@@ -76,8 +84,34 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
     encoder_fingerprint_ = FromModel("provenance.encoder_fingerprint")
     metrics_ = FromModel("provenance.metrics")
 
-    predict = answered_by(LinearModel.predict)
-    predict_proba = answered_by(LinearModel.predict_proba)
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each row of X (m, d)."""
+        self.check_columns(X)
+        return self.fitted().predict(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (m, classes), columns in the order of `classes`."""
+        self.check_columns(X)
+        return self.fitted().predict_proba(X)
+
+    def note_columns(self, X: Any) -> None:
+        """Keep the names of a data frame's columns, which later ones must have in the same order."""
+        self.__dict__.pop("feature_names_in_", None)
+        names = _column_names(X)
+        if names is not None:
+            self.feature_names_in_ = names
+
+    def check_columns(self, X: Any) -> None:
+        """An error where X is a data frame whose columns are not those of `fit`, in their order."""
+        known, names = self.__dict__.get("feature_names_in_"), _column_names(X)
+        if known is None or names is None or len(known) != len(names):  # another width is refused later, with its rule
+            return
+        wrong = np.flatnonzero(known != names)
+        if len(wrong):
+            raise CCRError(
+                f"the columns must be those of fit, in the same order; column {wrong[0]} was {known[wrong[0]]!r} and "
+                f"is {names[wrong[0]]!r}: use X[list(model.feature_names_in_)]"
+            )
 
     def fitted(self) -> Any:
         """The fitted model; an error where there is none yet."""
@@ -90,6 +124,7 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """Codes (m, n) of the embeddings X (m, d): CSR, or the data frame that `set_output` asks for, with a column
         for each concept; one of pandas is sparse."""
+        self.check_columns(X)
         codes = self.fitted().encode(X)
         wanted = _get_output_config("transform", self)["dense"]
         return codes if wanted == "default" else coded_frame(codes, self.get_feature_names_out(), wanted, X)
@@ -97,16 +132,20 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits (m, classes): intercept plus the sum of contributions. Of two classes, as scikit-learn wants it, how
         far the second's logit is above the first's (m,)."""
+        self.check_columns(X)
         logits = self.fitted().logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def score(self, X: Any, y: Any = None, sample_weight: Any | None = None) -> float:
         """Share of the rows of X (m, d) whose prediction is their label y (m,); a store brings its own labels."""
         predicted = self.predict(X)
-        right = predicted == as_labels(labels_of(X, y), len(predicted))
+        right = predicted == labels_like(self.classes_, labels_of(X, y), len(predicted))
         return float(np.average(right, weights=sample_weight))
 
-    explain_many = answered_by(LinearModel.explain_many)
+    def explain_many(self, X: Any) -> Explanations:
+        """Why each row of the embeddings X (m, d) is predicted as it is; `to_frame` makes a table of it."""
+        self.check_columns(X)
+        return self.fitted().explain_many(X)
 
     def explain(self, x: Any) -> Explanation:
         """Why the embedding x (d,) is predicted as it is."""
@@ -132,7 +171,9 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def of(cls, model: LinearModel) -> Any:
-        """The estimator of a fitted model, with the concepts and hyperparameters that the model was made with."""
+        """The estimator of a fitted model, with the hyperparameters that the model was made with and the concepts that
+        it has: those that a sparse head left out (`model_.provenance.left_out`) are not kept with a model, so fitting
+        again starts from fewer."""
         settings = {name: clone(value, safe=False) for name, value in model.provenance.settings.items()}
         if cls.texts_parameter is not None:
             settings[cls.texts_parameter] = model.provenance.texts

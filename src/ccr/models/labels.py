@@ -91,6 +91,17 @@ def known_labels(y: Any, m: int, classes: np.ndarray) -> np.ndarray:
     return labels
 
 
+def labels_like(classes: np.ndarray, y: Any, m: int) -> np.ndarray:
+    """Labels (m,) of the same kind as the `classes`, which may be others: texts are never equal to numbers."""
+    labels = as_labels(y, m)
+    if (labels.dtype.kind == "U") != (classes.dtype.kind == "U"):
+        raise CCRError(
+            f"labels must be of the kind that the model was fitted on, such as {classes[0].item()!r}, got "
+            f"{labels[0].item()!r}: none could ever be right"
+        )
+    return labels
+
+
 def validation_numbers(y: Any, m: int, classes: np.ndarray) -> np.ndarray:
     """Class numbers (m,) of validation labels."""
     labels = as_labels(y, m)

@@ -14,15 +14,16 @@ from scipy.special import softmax
 from ccr.core.explain import Explanation, Explanations, explain
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
+from ccr.core.sources import numbers_of
 from ccr.core.space import Space
 from ccr.errors import CCRError
-from ccr.models.labels import as_labels, labels_of, store_part
+from ccr.models.labels import labels_like, labels_of, store_part
 from ccr.models.provenance import Provenance
 
 
 def one_row(x: Any) -> np.ndarray:
     """One embedding x (d,) as rows (1, d)."""
-    rows = np.atleast_2d(x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x))
+    rows = np.atleast_2d(numbers_of(x))
     if len(rows) != 1:
         raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
     return rows
@@ -69,7 +70,7 @@ class LinearModel(ABC):
     def score(self, X: Any, y: Any = None) -> float:
         """Share of the rows of X (m, d) whose prediction is their label y (m,); a store brings its own labels."""
         predicted = self.predict(X)
-        return float(np.mean(predicted == as_labels(labels_of(X, y), len(predicted))))
+        return float(np.mean(predicted == labels_like(self.classes, labels_of(X, y), len(predicted))))
 
     def explain(self, x: Any) -> Explanation:
         """Why the embedding x (d,) is predicted as it is."""

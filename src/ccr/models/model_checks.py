@@ -19,15 +19,23 @@ _LARGEST = float(np.finfo(np.float32).max)
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-def tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], *, narrow: bool = True) -> np.ndarray:
-    """The finite tensor of this name and shape, float32 if `narrow`."""
+def tensor(
+    tensors: Mapping[str, np.ndarray],
+    name: str,
+    shape: tuple[int, ...],
+    *,
+    narrow: bool = True,
+    infinite: bool = False,
+    unknown: bool = False,
+) -> np.ndarray:
+    """The tensor of this name and shape, float32 if `narrow`, with infinity only if `infinite` and NaN if `unknown`."""
     if name not in tensors:
         raise FormatError(f"the model has no tensor {name!r}: save it again")
     found = tensors[name]
     if found.shape != shape or found.dtype not in _WIDTHS[: 1 if narrow else 2]:
         wanted = "float32" if narrow else "float32 or float64"
         raise FormatError(f"the model's {name!r} must be {wanted} {shape}, got {found.dtype} {found.shape}")
-    if not np.isfinite(found).all():
+    if (np.isinf(found).any() and not infinite) or (np.isnan(found).any() and not unknown):
         raise FormatError(f"the model's {name!r} holds NaN or infinity: save it again")
     return found
 
@@ -63,8 +71,10 @@ def check_rule(rule: Rule, concepts: int) -> None:
         if not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
             raise FormatError(f"the model's rule has {name} {value!r}: it must be a number from 0 to {_LARGEST:g}")
     length, fewest = getattr(rule, "length", None), rule.fewest_concepts
-    too_long = length is not None and not 0 < length <= concepts
-    if too_long or not isinstance(fewest, int) or not 1 <= fewest <= concepts:
+    if length is not None and not length > 0:
+        raise FormatError(f"the model's rule has length {length!r}: it must be above 0")
+    # A threshold or a penalty was calibrated to a mean length, and stays what it is when concepts leave.
+    if not isinstance(fewest, int) or not 1 <= fewest <= concepts:
         raise FormatError(f"the model's rule has length {length!r}: it must be above 0 and at most {concepts}")
 
 

@@ -82,7 +82,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
         engine=text_or_none(config, "engine"),  # folders of older versions have neither this nor edits
         stopped=text_or_none(config, "stopped"),
         edits=_unpack_edits(config.get("edits", [])),
-        fidelity=optional(tensors, "fidelity", shape[:1], narrow=False),
+        fidelity=optional(tensors, "fidelity", shape[:1], narrow=False, unknown=True),
         left_out=tuple(str(name) for name in config.get("left_out", [])),
     )
     return {
@@ -182,12 +182,13 @@ def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], d
 
 def _pack_choice(value: Any) -> Any:
     if type(value).__name__ in CHOICES:
-        return {"type": type(value).__name__, **value.get_params(deep=False)}
+        given = value.get_params(deep=False)
+        return {"type": type(value).__name__, **{name: _plain(item) for name, item in given.items()}}
     if isinstance(value, Mapping):  # class weights; JSON keys are texts, labels may be numbers
         return {"type": "mapping", "items": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if isinstance(value, np.random.RandomState):
         return None  # a generator has no number to save
-    return [_plain(item) for item in value] if isinstance(value, tuple) else _plain(value)
+    return [_plain(item) for item in value] if isinstance(value, (tuple, np.ndarray)) else _plain(value)
 
 
 def _unpack_choice(value: Any) -> Any:
@@ -201,6 +202,8 @@ def _unpack_choice(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return str(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

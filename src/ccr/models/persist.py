@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,20 +30,26 @@ class ModelFolder(NamedTuple):
     tensors: dict[str, np.ndarray]
 
 
-def save_folder(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> AnyPath:
+def save_folder(path: str | os.PathLike[str], model: ModelFolder, reader: Callable[[ModelFolder], Any]) -> AnyPath:
     """Write the folder `path` whole or not at all: a crash leaves the old model or none.
 
-    An existing model is replaced; any other folder that is not empty is refused.
+    An existing model is replaced; any other folder that is not empty is refused, and so is a model that `reader` would
+    not understand again.
     """
     target = as_place(path)
     check_target(target)
-    blob = save_tensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in model.tensors.items()}
+    blob = save_tensors(tensors)
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "tensors_sha256": hashlib.sha256(blob).hexdigest(),
     }
-    text = json.dumps({**header, **config}, indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps({**header, **model.config}, indent=1, ensure_ascii=False, allow_nan=False)
+    try:
+        reader(ModelFolder(json.loads(text), tensors))
+    except CCRError as error:
+        raise CCRError(f"this model could not be loaded again, so it is not saved at {target}: {error}") from None
 
     def write(folder: Path) -> None:
         write_bytes(folder / TENSORS, blob)

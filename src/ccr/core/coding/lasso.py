@@ -50,7 +50,7 @@ class LassoRule:
 
     @property
     def fewest_concepts(self) -> int:
-        return 1 if self.length is None else int(self.length)
+        return 1
 
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> LassoRule:
         if self.length is None:

@@ -50,6 +50,8 @@ def contributions(names: Sequence[str], codes: np.ndarray, weights: np.ndarray) 
 
 def position(classes: Sequence[Any], name: Any) -> int:
     """Number of the class called `name`; numbers may be named by their text."""
+    if isinstance(name, (bool, int, float, np.generic)) and name in classes:  # 1 is 1.0, and True
+        return list(classes).index(name)
     names = [str(known) for known in classes]
     if str(name) not in names:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

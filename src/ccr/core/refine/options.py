@@ -21,6 +21,13 @@ PENALTY = 3.0
 LARGEST_BATCH, STEPS_PER_EPOCH = 2048, 100
 #: Shares of the epochs between which a sparse head loses its weights.
 PRUNE_FROM, PRUNE_TO = 0.1, 0.5
+#: Options that are whole numbers from 1 on, or None, and what they count.
+COUNTS = {
+    "max_iter": "it counts passes over the data",
+    "batch_size": "it counts the images of one step",
+    "n_iter_no_change": "it counts epochs without improvement",
+    "weights_per_class": "it counts the concepts that speak for or against a class",
+}
 #: The largest part of the radius that one automatic dictionary step takes.
 STRIDE = 0.05
 
@@ -58,10 +65,8 @@ class Training:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        _whole("max_iter", self.max_iter, "it counts passes over the data")
-        _whole("batch_size", self.batch_size, "it counts the images of one step")
-        _whole("n_iter_no_change", self.n_iter_no_change, "it counts epochs without improvement")
-        _whole("weights_per_class", self.weights_per_class, "it counts the concepts that speak for or against a class")
+        for name, meaning in COUNTS.items():
+            object.__setattr__(self, name, _whole(name, getattr(self, name), meaning))
         _one_of("optimizer", self.optimizer, ("adaptive", "sgd"))
         _one_of("schedule", self.schedule, ("cosine", "constant"))
         _at_least_zero("head_rate", self.head_rate)
@@ -122,9 +127,11 @@ class Training:
         return 0.5 * (1.0 + math.cos(math.pi * progress)) if self.schedule == "cosine" else 1.0
 
 
-def _whole(name: str, value: int | None, meaning: str) -> None:
+def _whole(name: str, value: float | None, meaning: str) -> int | None:
+    """The number as an int, whatever type it is of."""
     if value is not None and not (is_number(value) and value >= 1 and int(value) == value):
         raise CCRError(f"{name} must be a whole number >= 1 or None, got {value!r}: {meaning}")
+    return None if value is None else int(value)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -40,7 +40,7 @@ from ccr.errors import CCRError
 Callback = Callable[[Epoch, int], None]
 
 #: Of an engine's `state_dict`: a checkpoint of another one is not continued.
-REVISION = 6
+REVISION = 7
 #: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
 SAMPLE_ROWS = 4096
 
@@ -181,10 +181,11 @@ class Trainer:
 
     def _fingerprint(self) -> str:
         problem, train, held_out = self.problem, self.problem.train, self.problem.held_out
+        sampled = [self.sample] + ([] if held_out is None else [held_out.sample(SAMPLE_ROWS)])
         return fingerprint(
             REVISION, repr(self.training), repr(problem.coder), problem.radius, problem.classes,
             type(self.engine).__name__, problem.dictionary, self.start.dictionary,
-            self.sample.take(np.arange(len(self.sample))).numpy(), train.rows, train.y, train.weight,
+            *(rows.take(np.arange(len(rows))).numpy() for rows in sampled), train.rows, train.y, train.weight,
             *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)),
         )  # fmt: skip
 

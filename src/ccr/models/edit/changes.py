@@ -13,6 +13,7 @@ from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import position
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
+from ccr.core.sources import numbers_of
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.models.model_format import stored_concepts
@@ -35,7 +36,10 @@ def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
     """All weights of the concept times `factor`."""
     _check_finite("factor", factor)
     row, coef = model.row(concept), model.head.coef.copy()
-    coef[:, row] *= factor
+    with np.errstate(over="ignore"):
+        coef[:, row] *= factor
+    for weight in coef[:, row]:
+        _check_weight(weight, model)
     return _with_coef(model, coef)
 
 
@@ -55,7 +59,7 @@ def pin(model: ConceptModel, concept: str) -> ConceptModel:
 
 def set_weight(model: ConceptModel, concept: str, name: Any, value: float) -> ConceptModel:
     """The weight of the concept for the class `name`."""
-    _check_finite("weight", value)
+    _check_weight(value, model)
     row, number = model.row(concept), position(model.classes.tolist(), name)
     coef = model.head.coef.copy()
     coef[number, row] = value
@@ -69,7 +73,7 @@ def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, fl
     classes = model.classes.tolist()
     column = np.zeros((len(classes), 1), model.head.coef.dtype)
     for label, weight in weights.items():
-        _check_finite("weight", weight)
+        _check_weight(weight, model)
         column[position(classes, label)] = weight
     return _rebuilt(
         _with_coef(model, np.hstack([model.head.coef, column])),
@@ -168,13 +172,20 @@ def _unused_name(names: list[str]) -> str:
 
 
 def _checked_embedding(embedding: Any, dimension: int) -> np.ndarray:
-    row = np.asarray(embedding.detach().cpu() if hasattr(embedding, "detach") else embedding)
+    row = numbers_of(embedding)
     if row.size != dimension or row.ndim > 2:
         raise CCRError(
             f"a concept's embedding must have the model's {dimension} dimensions, got shape {row.shape}: embed it with "
             "the model's encoder"
         )
     return Concepts(["new"], row.reshape(1, -1)).embeddings
+
+
+def _check_weight(value: float, model: ConceptModel) -> None:
+    """A weight must be finite as the head keeps it, in 32 bits mostly."""
+    most = float(np.finfo(model.head.coef.dtype).max)
+    if not abs(float(value)) <= most:  # NaN, too
+        raise CCRError(f"a weight must be a finite number, at most {most:.3g}, got {value}")
 
 
 def _check_finite(what: str, value: float) -> None:

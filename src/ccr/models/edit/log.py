@@ -27,6 +27,8 @@ def fixed_weights(edits: Iterable[Mapping[str, Any]], classes: Sequence[Any]) ->
     for edit in edits:
         if edit["action"] in ("set_weight", "zero_weight"):
             fixed.add((edit["concept"], position(classes, edit["class"])))
+        elif edit["action"] == "add":
+            fixed |= {(edit["name"], position(classes, name)) for name in edit.get("weights", {})}
         elif edit["action"] == "rename":
             fixed = {(edit["to"] if name == edit["concept"] else name, number) for name, number in fixed}
         elif edit["action"] == "fit":

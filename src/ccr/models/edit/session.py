@@ -21,6 +21,8 @@ from ccr.models.labels import Labels, known_labels, labels_of, training_weights
 
 #: Arguments of edits that name a concept.
 CONCEPT_NAMES = {"concept", "to", "first", "second", "name"}
+#: Measurements that an edit leaves true: they are about the photos.
+STILL_TRUE = ("images",)
 
 
 class TextEncoder(Protocol):
@@ -99,6 +101,8 @@ class EditSession:
         weights = dict(weights or {})
         if embedding is None:
             embedding = self._embed(name if text is None else text, encoder)
+        elif encoder is not None:
+            raise CCRError(f"adding {name!r} takes its embedding or an encoder that makes it, got both: leave one out")
         model = changes.add(self._now, name, embedding, weights)
         return self._do(model, "add", name=name, text=text, embedded=encoder is not None, weights=weights)
 
@@ -163,8 +167,12 @@ class EditSession:
         logged = {key: plain(value) for key, value in arguments.items() if value is not None}
         # Concepts are known without the spaces around their names.
         logged |= {key: logged[key].strip() for key in CONCEPT_NAMES & logged.keys()}
-        # Sets were calibrated for the model as it was.
-        self._models.append(replace(model, calibration=None))
+        # Sets were calibrated, and accuracies measured, for the model as it was; a name changes neither.
+        if action != "rename":
+            origin = model.provenance
+            noted = {name: origin.metrics[name] for name in STILL_TRUE if name in origin.metrics}
+            model = replace(model, calibration=None, provenance=replace(origin, metrics=noted))
+        self._models.append(model)
         self._log.append(Edit(action, logged))
         return self
 

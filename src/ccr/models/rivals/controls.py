@@ -77,6 +77,7 @@ class LinearProbe(Rival):
         head = (heads or self._heads(rows, labels, [best], np.ones(m)))[best]
         names = tuple(f"dimension {column}" for column in range(dimension))
         self.model_ = self._model(space, names, head, labels.classes, alpha=best, validation_accuracy=accuracies)
+        self.note_columns(X)
         return self
 
     def _heads(
@@ -150,6 +151,7 @@ class ZeroShot(Rival):
         space = Space.fit(texts.embeddings, X, center=self.center, dispersion=None)
         head = LinearHead(np.eye(len(classes), dtype=np.float32), np.zeros(len(classes), np.float32))
         self.model_ = self._model(space, texts.names, head, classes, layer=space.texts(texts.embeddings))
+        self.note_columns(X)
         return self
 
 

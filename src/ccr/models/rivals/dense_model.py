@@ -76,7 +76,7 @@ class DenseModel(LinearModel):
         return [use(self.head.logits(codes)) for codes in self._chunks(X)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        save_folder(path, *_pack(self))
+        save_folder(path, _pack(self), _unpack)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DenseModel:
@@ -134,11 +134,6 @@ def _pack(model: DenseModel) -> ModelFolder:
     return ModelFolder(config, tensors)
 
 
-def _pairs(mapping: Mapping[Any, Any]) -> list[list[Any]]:
-    """JSON keys are texts; these may be numbers."""
-    return [list(pair) for pair in mapping.items()]
-
-
 def _unpack(folder: ModelFolder) -> dict[str, Any]:
     config, tensors = folder
     if "names" not in config:
@@ -156,7 +151,7 @@ def _unpack(folder: ModelFolder) -> dict[str, Any]:
         "columns": names,
         "layer": optional(tensors, "layer", (n, dimension), narrow=False),
         "mean": tensor(tensors, "mean", (n,), narrow=False),
-        "scale": tensor(tensors, "scale", (n,), narrow=False),
+        "scale": tensor(tensors, "scale", (n,), narrow=False, infinite=True),  # infinite: of columns that are flat
         **unpack_head(config, tensors, n),
         "provenance": Provenance(**unpack_common(config), texts=texts),
         "raw": bool(config["raw"]),

@@ -116,6 +116,7 @@ class LabelFreeCBM(Rival):
             layer=weights, mean=codes.mean, scale=codes.scale, raw=features is not None,
             kept=kept, similarities=layer.similarities, n_iter=layer.n_iter, alpha=choice.alpha, length=choice.length,
         )  # fmt: skip
+        self.note_columns(X)
         return self
 
     def _checked(self) -> Concepts:
