@@ -434,3 +434,26 @@ def test_every_row_is_read_once_in_the_same_order_from_memory_and_from_a_file(m:
         # Neighbours, which in a file are often of one class, do not meet in a batch more than a few at a time.
         close = [int((np.diff(np.sort(part)) < 8).sum()) for part in one]
         assert np.mean(close) < 20
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_batches_may_grow_from_window_to_window(tier: str, sparse: bool) -> None:
+    """By a few rows: those that a chunk would still have space for, but nothing else."""
+    rng = np.random.default_rng(4)
+    x = torch.from_numpy(unit_rows(rng.normal(size=(200, D)))).float()
+    y, ones = rng.integers(0, CLASSES, 200), np.ones(200, np.float32)
+    allowed = np.zeros((N, CLASSES), bool)
+    allowed[np.arange(CLASSES), np.arange(CLASSES)] = True
+    with Workers(1) as workers:
+        one, afresh = (SparseEngine(start(RULES["few"]), options(sparse_head=sparse), workers) for _ in range(2))
+        if sparse:
+            one.restrict(allowed)
+            afresh.restrict(allowed)
+        for size in (61, 62, 66, 90, 61):
+            window = Window(x, np.arange(size), y[:size], ones[:size])
+            reports = [engine.steps(window, size, np.array([[0.05, 0.01]])) for engine in (one, afresh)]
+            afresh.load_state_dict(afresh.state_dict())  # lets go of its memory
+            assert np.allclose(reports[0].losses, reports[1].losses, rtol=1e-6)  # chunks may be others
+            if tier == "x86":
+                assert len(one._training.workspace.entries.rows) >= size * N
+                assert sparse or len(one._training.workspace.slopes) >= size

@@ -3,14 +3,19 @@
 import sys
 import tarfile
 
+import numpy as np
+import pandas as pd
 import pytest
+import torch
 
+from ccr.core.team import ALONE
 from ccr.data.datasets import open_samples
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, MissingExtraError, UnreachableError
 from ccr.places import as_place
-from ccr.scale import embed, fit
+from ccr.scale import embed, fit, fitting
 from ccr.scale.cluster import check_versions, compare_versions, connected, installed
+from ccr.scale.rows import SharedRows
 from tests.data.failing_proxy import upload
 from tests.data.helpers import write_image
 
@@ -95,3 +100,21 @@ def test_a_bucket_without_rights(cluster, s3, photos, encoder, tmp_path):
     finally:
         s3.plan = lambda method, path: None
     assert not (tmp_path / "s" / "store.json").exists()
+
+
+def test_a_fit_removes_what_it_wrote_and_nothing_else(tmp_path):
+    storage = tmp_path / "kept"
+    for name in ("fit-mine/checkpoint", "fit-other/checkpoint"):
+        (storage / name).mkdir(parents=True)
+    fitting._remove(storage, "fit-mine")
+    assert [path.name for path in storage.iterdir()] == ["fit-other"]
+    fitting._remove(storage, "fit-other")
+    assert not storage.exists()
+
+
+def test_rows_of_any_kind_are_shared_as_an_array():
+    numbers = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for X in (numbers, numbers.tolist(), torch.from_numpy(numbers), pd.DataFrame(numbers)):
+        shared = SharedRows(fitting._rows(X), ALONE)
+        assert shared.shape == (3, 2)
+        assert np.array_equal(shared[:], numbers)

@@ -124,6 +124,11 @@ def test_concepts_that_a_sparse_head_left_out_are_not_judged() -> None:
     found = model_truth(model, X, y, seen)
     assert found.share > 0.8 > found.base_rate
     assert all(0.8 < part.auc <= 1 for part in agreement_before_and_after(model, X, y, seen))
+    loaded, kept = ConceptClassifier.of(model.model_), [concepts.index(name) for name in model.concepts_.names]
+    assert model_truth(loaded, X, y, seen[:, kept]).share == found.share
+    for judge in (model_truth, agreement_before_and_after):
+        with pytest.raises(CCRError, match=f"each of the {len(kept)} concepts .*, got 20: a model that was loaded"):
+            judge(loaded, X, y, seen)
 
 
 def test_bad_attributes_are_refused() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from ccr import Concepts
+from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.models.bound import PAPER_RADIUS
@@ -218,6 +218,17 @@ def test_curves_are_followed_and_kept(task: Task, tmp_path: Any) -> None:
     assert [(curve.name, curve.seed) for curve in curves] == [("CCR", 0), ("CCR", 1), ("baseline", 0), ("baseline", 1)]
     assert all(len(curve.history) == 8 for curve in curves)
     assert curves_by_epoch(task, seeds=(0, 1), cache=RunCache(tmp_path)) == curves
+
+
+def test_weights_of_curves_are_chosen_by_validation_images(task: Task) -> None:
+    quick = replace(task, weights="auto", max_iter=3)
+    train, validation = quick.split(0)
+    chosen = ConceptClassifier(
+        quick.concepts, coder=HardThreshold(length=quick.length), center=quick.center, max_iter=3, random_state=0,
+        **quick.settings,
+    ).fit(train.X, train.y, validation=(validation.X, validation.y))  # fmt: skip
+    count = int(np.count_nonzero(chosen.coef_, axis=1).max())
+    assert curves_by_epoch(quick, seeds=(0,)) == curves_by_epoch(replace(quick, weights=count), seeds=(0,))
 
 
 def test_a_converged_head_is_the_best_on_validation(task: Task) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,3 +65,18 @@ def test_heat_maps_are_thinned_and_share_a_scale() -> None:
     assert images[0].get_array().shape == (5, 5)
     assert images[1].get_array().shape == (256, 256)
     assert all(image.get_clim() == (0, 1) for image in images)
+
+
+@pytest.mark.parametrize("sign", ["positive", "both"])
+@pytest.mark.parametrize("weights", [None, 2])
+def test_lambda_is_that_of_all_concepts_with_the_signs_of_the_bench(
+    bench: Workbench, sign: str, weights: int | None
+) -> None:
+    options = {**bench.options, "coder": HardThreshold(length=3, sign=sign), "weights_per_class": weights}
+    own = replace(bench, options=options)
+    threshold = own.threshold(6)
+    model = own.fit("again", coder=HardThreshold(threshold=threshold, sign=sign), radius=0.0, weights_per_class=None)
+    assert explanation_length(model.transform(bench.train.X)) == pytest.approx(6, abs=0.2)
+    point = radius_sweep(own, [0.0], threshold=threshold)[0]
+    same = own.fit("same", coder=HardThreshold(threshold=threshold, sign=sign), radius=0.0)
+    assert point.length == pytest.approx(explanation_length(same.transform(bench.test.X)))

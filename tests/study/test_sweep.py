@@ -362,7 +362,13 @@ def test_the_papers_sweeps_hold_lambda_and_are_remembered(
     told: list[tuple[int, int]] = []
     found = fixed_lambda(digits.concepts, **work, tell=lambda done, total, what: told.append((done, total)))
     frozen = ConceptClassifier(
-        digits.concepts, coder=HardThreshold(length=6), radius=0.0, dispersion=None, max_iter=1, random_state=0
+        digits.concepts,
+        coder=HardThreshold(length=6),
+        radius=0.0,
+        dispersion=None,
+        weights_per_class=None,
+        max_iter=1,
+        random_state=0,
     ).fit(*parts["train"], validation=parts["test"])
     assert found.threshold == pytest.approx(frozen.threshold_)
     assert found.radius == 0.3  # like has 0: the baseline is drawn beside it anyway

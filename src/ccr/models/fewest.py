@@ -54,7 +54,7 @@ def refine_with(
         settings = replace(training, weights_per_class=tried)
         done.append(run(training=settings, callback=_part(callback, number), checkpoint=own))
     accuracies = [result.history[result.best_epoch - 1].validation_accuracy for result in done]
-    least = max(accuracies) - training.tolerance(max(accuracies), images)
+    least = max(accuracies) - replace(training, tol=None).tolerance(max(accuracies), images)
     return next(result for result, accuracy in zip(done, accuracies, strict=True) if accuracy >= least)
 
 

@@ -12,14 +12,17 @@ import os
 import shutil
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import clone
 
 from ccr.core.refine import Callback, Epoch, Saved
+from ccr.core.sources import as_array, numbers_of
 from ccr.core.team import Team
 from ccr.errors import CCRError
 from ccr.files import check_writable
@@ -64,7 +67,7 @@ def fit(
         labels.
     storage : str or Path
         URL, or a folder that all nodes see, for the checkpoints of every epoch. The same call goes on from there, also
-        after this process was killed; it is removed when the fit is done.
+        after this process was killed; what it wrote is removed when the fit is done.
     address : str
         The cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
     workers, cpus : int
@@ -78,7 +81,7 @@ def fit(
         board = beside_driver(ray, Board)
         config = {
             "model": clone(model),
-            "X": X,
+            "X": _rows(X),
             "y": y,
             "validation": validation,
             "sample_weight": sample_weight,
@@ -89,8 +92,15 @@ def fit(
         with result.checkpoint.as_directory() as folder:
             fitted = ConceptClassifier.load(Path(folder) / "model")
     fitted.set_params(**clone(model).get_params(deep=False))
-    _remove(place)
+    _remove(place, _name(config, workers))
     return fitted
+
+
+def _rows(X: Any) -> Any:
+    """X as workers can share it: a store, or an array."""
+    if isinstance(X, np.ndarray) or hasattr(type(X), "y"):
+        return X
+    return numbers_of(X) if isinstance(X, torch.Tensor) else as_array(X)
 
 
 def _trainer(config: dict[str, Any], place: Path | Place, workers: int, cpus: int) -> Any:
@@ -275,8 +285,11 @@ def _check_room(ray: Any, workers: int, cpus: int) -> None:
         )
 
 
-def _remove(place: Path | Place) -> None:
+def _remove(place: Path | Place, name: str) -> None:
+    """Remove a run's own folder, and the one that it is in if nothing else is there."""
     if isinstance(place, Place):
-        place.remove_below()
-    else:
-        shutil.rmtree(place, ignore_errors=True)
+        (place / name).remove_below()
+        return
+    shutil.rmtree(place / name, ignore_errors=True)
+    with suppress(OSError):
+        place.rmdir()

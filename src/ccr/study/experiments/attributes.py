@@ -127,7 +127,7 @@ def truth_difference(one: Truth, other: Truth) -> tuple[float, Interval]:
 
 def model_truth(model: ConceptClassifier, X: Any, y: np.ndarray, truth: np.ndarray, *, top: int = TOP) -> Truth:
     """`explanation_truth` of a fitted model on X (m, d); the columns of `truth` are the concepts it was given."""
-    columns = _kept_columns(model)
+    columns = _kept_columns(model, truth)
     return explanation_truth(model.transform(X), model.head_, y, truth[:, columns], top=top)
 
 
@@ -141,13 +141,19 @@ def agreement_before_and_after(
     """
     start, embeddings = model.initial_concepts_.embeddings, model.space_.images(X)
     before = apply_rule(model.rule_.recalibrated(embeddings, start), embeddings, start)
-    left = truth[:, _kept_columns(model)]
+    left = truth[:, _kept_columns(model, truth)]
     return agreement(before, y, left), agreement(model.transform(X), y, left)
 
 
-def _kept_columns(model: ConceptClassifier) -> list[int]:
-    """Which of the concepts that a model was given are still in it: a sparse head leaves some out."""
+def _kept_columns(model: ConceptClassifier, truth: np.ndarray) -> list[int]:
+    """Which of the concepts that a model was given are still in it: a sparse head leaves some out, and a model that was
+    loaded knows only the others."""
     assert model.concepts is not None
+    if truth.shape[1] != len(model.concepts):
+        raise CCRError(
+            f"truth must have a column for each of the {len(model.concepts)} concepts of model.concepts, in their "
+            f"order, got {truth.shape[1]}: a model that was loaded has only those that it kept"
+        )
     return [model.concepts.index(name) for name in model.concepts_.names]
 
 

@@ -87,10 +87,14 @@ class Workbench:
         model = ConceptClassifier(self.concepts, **settings)
         return model.fit(self.train.X, self.train.y, validation=(self.test.X, self.test.y))
 
+    def coder(self, **asked: Any) -> HardThreshold:
+        """One of this length or threshold, with the signs of the bench's own."""
+        return HardThreshold(sign=getattr(self.options.get("coder"), "sign", "positive"), **asked)
+
     def threshold(self, length: float) -> float:
-        """The lambda at which the unrefined, dispersed concepts have this length on the training data."""
-        model = self.fit("calibrating lambda", coder=HardThreshold(length=length), radius=0.0, max_iter=1)
-        return model.threshold_
+        """The lambda at which the unrefined, dispersed concepts, all of them, have this length on the training data."""
+        changes = {"coder": self.coder(length=length), "radius": 0.0, "weights_per_class": None, "max_iter": 1}
+        return self.fit("calibrating lambda", **changes).threshold_
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def training_curves(
 ) -> list[Curve]:
     """CCR with these settings (radius or fidelity, weights_per_class) and its baseline, epoch by epoch, for every seed,
     at the same held length."""
-    coder = HardThreshold(length=length)
+    coder = bench.coder(length=length)
     return [
         Curve(name, seed, bench.fit(f"{name}, seed {seed}", coder=coder, random_state=seed, **asked).history_)
         for name, asked in {"baseline": unrefined(settings), "CCR": settings}.items()
@@ -154,7 +158,7 @@ def training_curves(
 
 def ablation_curves(bench: Workbench, *, threshold: float, radius: float) -> list[Curve]:
     """The full method, without dispersion, and without projection, at the same lambda."""
-    coder = HardThreshold(threshold=threshold)
+    coder = bench.coder(threshold=threshold)
     changes: dict[str, dict[str, Any]] = {
         "CCR": {"radius": radius},
         "without dispersion": {"radius": radius, "dispersion": None},
@@ -166,7 +170,7 @@ def ablation_curves(bench: Workbench, *, threshold: float, radius: float) -> lis
 def threshold_sweep(bench: Workbench, thresholds: Sequence[float], *, radius: float) -> list[SweepPoint]:
     """Length and accuracy as lambda grows, for CCR and its baseline."""
     return [
-        _point(bench, name, value, coder=HardThreshold(threshold=value), radius=size)
+        _point(bench, name, value, coder=bench.coder(threshold=value), radius=size)
         for name, size in {"baseline": 0.0, "CCR": radius}.items()
         for value in thresholds
     ]
@@ -174,7 +178,7 @@ def threshold_sweep(bench: Workbench, thresholds: Sequence[float], *, radius: fl
 
 def radius_sweep(bench: Workbench, radii: Sequence[float], *, threshold: float) -> list[SweepPoint]:
     """Length and accuracy as the ball grows, at one lambda."""
-    return [_point(bench, "CCR", radius, coder=HardThreshold(threshold=threshold), radius=radius) for radius in radii]
+    return [_point(bench, "CCR", radius, coder=bench.coder(threshold=threshold), radius=radius) for radius in radii]
 
 
 def _point(bench: Workbench, name: str, value: float, **changes: Any) -> SweepPoint:

@@ -151,8 +151,8 @@ class Training:
     def _fits(self, size: int, owners: int) -> bool:
         """Whether the workspace has space for batches of `size` rows."""
         assert self.workspace is not None
-        chunks, rows = len(self.workspace.bias_slopes), self.workspace.pointers.shape[1] - 1
-        return chunks * rows >= size and len(self.workspace.pointers) >= owners * chunks
+        enough = len(self.workspace.entries.rows) >= size * len(self.parameters.dictionary)
+        return enough and len(self.workspace.pointers) >= owners * len(self.workspace.bias_slopes)
 
     def _rounded_rows(self, plan: BatchPlan, packed: PackedConcepts, workers: Workers, lasting: bool) -> RoundedRows:
         """Rows that come again in every epoch keep their bytes, a quarter of what they take themselves."""

@@ -1,4 +1,5 @@
-"""CCR and its baseline epoch by epoch on the test images, as in the paper's figure. Nothing is chosen by them."""
+"""CCR and its baseline epoch by epoch on the test images, as in the paper's figure. Nothing is chosen by them: weights
+per class that are, are chosen by the validation images first."""
 
 from __future__ import annotations
 
@@ -6,7 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ccr.core.refine import Epoch
+from ccr.models.classifier import ConceptClassifier
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache
 from ccr.study.experiments.compare.comparison import shared_key
@@ -33,7 +37,13 @@ def curves_by_epoch(
 
 
 def _curves(task: Task, seed: int) -> dict[str, Any]:
-    train, _ = task.split(seed)
-    bench = Workbench(task.concepts, train, task.test, {"center": task.center, "max_iter": task.max_iter})
-    curves = training_curves(bench, length=task.length, settings=task.settings, seeds=(seed,))
+    train, validation = task.split(seed)
+    options = {"center": task.center, "max_iter": task.max_iter}
+    bench, settings = Workbench(task.concepts, train, task.test, options), task.settings
+    if settings.get("weights_per_class") == "auto":
+        chosen = ConceptClassifier(
+            task.concepts, coder=bench.coder(length=task.length), random_state=seed, **options, **settings
+        ).fit(train.X, train.y, validation=(validation.X, validation.y))
+        settings = {**settings, "weights_per_class": int(np.count_nonzero(chosen.coef_, axis=1).max())}
+    curves = training_curves(bench, length=task.length, settings=settings, seeds=(seed,))
     return {"curves": [curve.to_dict() for curve in curves]}
