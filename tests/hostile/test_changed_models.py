@@ -109,7 +109,9 @@ def test_a_length_that_nothing_can_have_is_only_a_wish(made: Path, tmp_path: Pat
     assert rule["type"] == "ThresholdRule"
     folder = changed(made, tmp_path / "m", {"rule": {**rule, "length": 1e30}})
     X = np.random.default_rng(0).normal(size=(50, ConceptClassifier.load(made).n_features_in_))
-    assert np.array_equal(ConceptClassifier.load(folder).predict_proba(X), ConceptClassifier.load(made).predict_proba(X))
+    assert np.array_equal(
+        ConceptClassifier.load(folder).predict_proba(X), ConceptClassifier.load(made).predict_proba(X)
+    )
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"format": NaN}', "3", "", "\x00", '{"format": "ccr-model"'])

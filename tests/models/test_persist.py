@@ -220,3 +220,15 @@ def test_a_model_that_could_not_be_loaded_does_not_replace_one(model: ConceptCla
     with pytest.raises(CCRError, match=f"so it is not saved at {folder}: the model's 'coef' holds NaN or infinity"):
         replace(model.model_, head=head).save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_loaded_model_that_kept_too_few_concepts_to_be_fitted_again_says_so(digits: Data, tmp_path: Path) -> None:
+    model = fitted(digits, coder=HardThreshold(length=20, sign="both"), weights_per_class=1)
+    assert len(model.concepts_) < 20
+    model.save(tmp_path / "m")
+    model.fit(digits.X, digits.y)
+    loaded = ConceptClassifier.load(tmp_path / "m")
+    with pytest.raises(CCRError, match=rf"length is 20, and of this model's concepts {len(model.concepts_)} were kept"):
+        loaded.fit(digits.X, digits.y)
+    loaded.set_params(concepts=digits.concepts).fit(digits.X, digits.y)
+    assert np.array_equal(loaded.coef_, model.coef_)

@@ -253,6 +253,13 @@ class ConceptClassifier(ModelEstimator, OnHub):
     def _checked_concepts(self) -> Concepts:
         if not isinstance(self.concepts, Concepts):
             raise CCRError(f"concepts must be a Concepts(names, embeddings), got {type(self.concepts).__name__}")
+        length, before = getattr(self.coder, "length", None), self.__dict__.get("model_")
+        left_out = () if before is None else before.provenance.left_out
+        if left_out and length is not None and length > len(self.concepts):
+            raise CCRError(
+                f"the coder's length is {length}, and of this model's concepts {len(self.concepts)} were kept: fit "
+                f"with the whole list (the {len(left_out)} others are in model_.provenance.left_out), or ask for less"
+            )
         return self.concepts
 
     def _training(self, seed: int, bound: Bound) -> Training:
