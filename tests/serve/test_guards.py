@@ -101,7 +101,7 @@ def test_the_token_opens_and_a_browser_keeps_it_in_a_cookie(guarded: TestClient)
     first = guarded.get(f"/v1/model?token={TOKEN}&x=1", follow_redirects=False)
     assert (first.status_code, first.headers["Location"]) == (303, "/v1/model?x=1")
     assert "httponly" in first.headers["Set-Cookie"].lower()
-    assert "samesite=strict" in first.headers["Set-Cookie"].lower()
+    assert "samesite=lax" in first.headers["Set-Cookie"].lower()
     assert guarded.get("/v1/model").status_code == 200
     guarded.cookies.clear()
     assert guarded.get("/v1/model", headers={"Cookie": f"{COOKIE}=wrong"}).status_code == 401
@@ -131,6 +131,14 @@ def test_a_body_that_is_too_large_is_refused(client: TestClient, announced: bool
     answer = client.post(path, content=content, headers={"Content-Type": kind})
     assert answer.status_code == 413, answer.text
     assert "200,000 bytes" in answer.json()["error"]
+
+
+def test_more_photos_than_may_ever_wait_are_refused_for_good(served: Served) -> None:
+    with opened(served, limits=Limits(waiting=2)) as client:
+        answer = client.post("/v1/predict", files=[("photos", photo("red"))] * 3)
+        assert answer.status_code == 422
+        assert "may have 2 photos, got 3" in answer.json()["error"]
+        assert client.post("/v1/predict", files=[("photos", photo("red"))] * 2).status_code == 200
 
 
 def slow_paths() -> APIRouter:
@@ -200,9 +208,11 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(served: Served) -> None:
 
 def test_our_own_mistakes_are_not_told_to_strangers(served: Served) -> None:
     with opened(served, routers=[slow_paths()]) as client:
-        answer = client.get("/bug")
+        answer, well = client.get("/bug"), client.get("/health")
     assert answer.status_code == 500
     assert "secret" not in answer.text
+    assert set(answer.headers) == set(well.headers)
+    assert all(answer.headers[name] == value for name, value in well.headers.items() if name != "content-length")
 
 
 def test_web_sockets_are_guarded_too(served: Served) -> None:
@@ -224,6 +234,8 @@ def test_a_proxy_may_show_the_server_below_a_path(served: Served, path: str) -> 
         assert client.get(path).status_code == 200
         to = client.get(f"/ccr/v1/model?token={TOKEN}", follow_redirects=False)
         assert to.headers["Location"] == "/ccr/v1/model"
+        client.cookies.clear()
+        assert client.get(f"/ccr?token={TOKEN}", follow_redirects=False).headers["Location"] == "/ccr/"
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "many", True])

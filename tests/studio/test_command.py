@@ -43,12 +43,15 @@ def test_beyond_this_machine_a_token_is_demanded(store: EmbeddingStore, model: C
     refused = CliRunner().invoke(app, ["studio", *arguments, "--no-browser"])
     assert isinstance(refused.exception, CCRError)
     assert "token" in str(refused.exception)
-    process, said = start(*arguments, "--read-only", CCR_TOKEN="a-long-enough-token")
+    process, said = start(*arguments, "--read-only", CCR_TOKEN="a-long+enough/token=&more")
     base = said["url"].partition("?")[0]
     try:
         with pytest.raises(urllib.error.HTTPError, match="401"):
             ask(base, "api/state")
-        assert json.loads(ask(base, "api/state", Authorization="Bearer a-long-enough-token"))["read_only"]
+        assert json.loads(ask(base, "api/state", Authorization="Bearer a-long+enough/token=&more"))["read_only"]
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(said["url"], timeout=60) as page:  # the address as it was told
+            assert b"ccr studio" in page.read()
     finally:
         process.terminate()
         assert process.wait(60) == 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +14,10 @@ import pytest
 from ccr.core.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, WriteError
+from ccr.files import ASIDE
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
+from ccr.studio import serving
 from ccr.studio import session as sessions
 from ccr.studio.photos import Photos
 from ccr.studio.session import MOST_STEPS, Session, State
@@ -188,6 +193,71 @@ def test_a_refit_that_is_stopped_changes_nothing(bench: Workbench, model: Concep
     finish(bench)
     assert bench.refits.job is not None
     assert bench.refits.job.state == "done", bench.refits.job.message
+
+
+def test_a_refit_that_is_just_done_is_not_called_stopped(
+    bench: Workbench, model: ConceptModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, see = threading.Event(), threading.Event(), bench._see
+
+    def slow(*args: Any, **options: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return see(*args, **options)
+
+    monkeypatch.setattr(bench, "_see", slow)
+    job = bench.refit("head", {})
+    assert begun.wait(60)
+    with pytest.raises(CCRError, match="just done, so it cannot be stopped: undo it"):
+        bench.refits.cancel()
+    go_on.set()
+    finish(bench)
+    assert (job.state, job.version) == ("done", "1")
+    monkeypatch.undo()
+    assert same(bench.undo().model, model)
+
+
+def test_a_step_that_cannot_be_read_is_not_undone_to(bench: Workbench, model: ConceptModel) -> None:
+    bench.edit("suppress", {"concept": model.names[0]})
+    bench.edit("suppress", {"concept": model.names[1]})
+    damaged = bench.folder / "steps" / "00001" / "list.json"
+    content = damaged.read_bytes()
+    damaged.write_bytes(b"")
+    with pytest.raises(FormatError, match="step"):
+        bench.undo()
+    assert (bench.now().version, bench.session.position) == ("2", 2)
+    assert json.loads((bench.folder / "session.json").read_text())["position"] == 2
+    damaged.write_bytes(content)
+    assert bench.undo().version == "1"
+
+
+def test_a_studio_that_only_shows_writes_nothing_and_need_not_be_allowed_to(
+    bench: Workbench, store: EmbeddingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.edit("suppress", {"concept": bench.now().model.names[0]})
+    writing = bench.folder / f"{ASIDE}of-the-other-studio"
+    writing.write_bytes(b"half")
+    monkeypatch.setattr(sessions, "check_writable", refused)
+    watching = make_bench(store, None, tmp_path, read_only=True)
+    assert watching.now().version == "1"
+    watching.close()
+    assert writing.read_bytes() == b"half"
+
+
+def test_a_studio_that_only_shows_finds_the_session_that_others_write(
+    store: EmbeddingStore, model: ConceptModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = EmbeddingStore.open(shutil.copytree(store.path, tmp_path / "store"))
+    folder = serving.model_session(shared, model)
+    assert folder.parent == tmp_path / "store-studio"
+    Session.open(folder, model)
+    monkeypatch.setattr(serving, "check_writable", refused)
+    assert serving.model_session(shared, model, read_only=True) == folder
+    assert serving.model_session(shared, model) != folder  # in the cache, where it can be written
+
+
+def refused(path: Path) -> None:
+    raise WriteError(13, "permission denied", str(path))
 
 
 def test_a_model_without_texts_is_refused(model: ConceptModel) -> None:

@@ -6,6 +6,7 @@ import webbrowser
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 from rich.markup import escape
@@ -70,7 +71,7 @@ def studio(
         note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
 
     def started(url: str) -> None:
-        address = url if token is None else f"{url}?token={token}"
+        address = url if token is None else f"{url}?token={quote(token, safe='')}"
         if as_json:
             print_json({"url": address, "session": str(bench.folder)})
         else:
@@ -103,10 +104,10 @@ def _workbench(
     open_bench = partial(serving.open_workbench, store, encoder=encoder, read_only=read_only)
     if model is not None:
         loaded = ConceptModel.load(model)
-        folder = serving.model_session(store, loaded, session)
+        folder = serving.model_session(store, loaded, session, read_only=read_only)
         return open_bench(loaded, folder, models=model.resolve().parent, title=_title(model))
     listed = "" if concepts is None else concepts.read_text(encoding="utf-8", errors="replace")
-    folder, fitted = serving.own_session(store, listed, session), None
+    folder, fitted = serving.own_session(store, listed, session, read_only=read_only), None
     if not serving.has_session(folder):
         if concepts is None:
             embedded = propose_concepts(store, folder / "concepts.txt", spec=encoder, silent=silent)

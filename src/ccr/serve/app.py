@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import ccr
 from ccr.errors import CCRError
-from ccr.serve.guards import Access, Guard, problem
+from ccr.serve.guards import Access, Guard, add_headers, problem
 from ccr.serve.limits import Busy, Limits, NotReady
 from ccr.serve.meters import Meters, labels
 from ccr.serve.routes import model_router, operations_router
@@ -60,20 +60,23 @@ def create_app(service: Service, *, access: Access, root_path: str = "", routers
 
 
 def guard(app: FastAPI, *, access: Access, limits: Limits, meters: Meters, root_path: str = "") -> None:
-    """Put an application behind its guards, and count what it is asked; those added last stand first."""
+    """Put an application behind its guards, and count what it is asked; those added last stand first.
+
+    Our own mistakes are answered by 500, before all of these, so with headers of their own.
+    """
+    app.add_exception_handler(Exception, _broken_for(access.policy))
     app.add_middleware(Guard, access=access, limits=limits)
     app.add_middleware(Counted, meters=meters)
     app.add_middleware(Rooted, root_path=root_path)
 
 
 def answer_in_words(app: FastAPI) -> None:
-    """Make every error `{"error": message}`: refused input 4xx, too much at a time 503; 500 only for our own."""
+    """Make every error `{"error": message}`: refused input 4xx, too much at a time 503."""
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Busy, _later)
     app.add_exception_handler(NotReady, _later)
     app.add_exception_handler(CCRError, _refused)
-    app.add_exception_handler(Exception, _broken)
 
 
 class Counted:
@@ -139,6 +142,11 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
     return problem(422, str(error))
 
 
-async def _broken(request: Request, error: Exception) -> JSONResponse:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(500, "something went wrong inside the server, and stands in its log")
+def _broken_for(policy: str) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
+    async def broken(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        answer = problem(500, "something went wrong inside the server, and stands in its log")
+        add_headers(answer.headers, policy)
+        return answer
+
+    return broken

@@ -159,7 +159,8 @@ def _remember(scope: Scope, query: list[tuple[str, str]], token: str) -> Respons
     path = root + _path(scope)
     # A path that begins with two slashes would lead to another host.
     response = RedirectResponse("/" + path.lstrip("/\\") + (f"?{rest}" if rest else ""), 303)
-    response.set_cookie(COOKIE, token, path=root or "/", httponly=True, samesite="strict")
+    # Lax: a link on another site's page may lead here; what changes anything is no GET, and its Origin is looked at.
+    response.set_cookie(COOKIE, token, path=root or "/", httponly=True, samesite="lax")
     return response
 
 
@@ -206,21 +207,27 @@ def _name_of(address: str) -> str:
 def _path(scope: Scope) -> str:
     """The path below the root at which a proxy shows the server."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    if root and path == root:
+        return "/"
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+def add_headers(headers: MutableHeaders, policy: str) -> None:
+    """What every answer says to browsers."""
+    headers.setdefault("Content-Security-Policy", policy)
+    headers.setdefault("Cache-Control", "no-store")
+    headers["X-Content-Type-Options"] = "nosniff"
+    if "frame-ancestors 'none'" in policy:  # the older header knows no list of those who may
+        headers["X-Frame-Options"] = "DENY"
+    headers["Referrer-Policy"] = "no-referrer"
+    headers["Cross-Origin-Opener-Policy"] = "same-origin"
+    headers["Cross-Origin-Resource-Policy"] = "same-origin"
 
 
 def _with_headers(send: Send, policy: str) -> Send:
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers.setdefault("Content-Security-Policy", policy)
-            headers.setdefault("Cache-Control", "no-store")
-            headers["X-Content-Type-Options"] = "nosniff"
-            if "frame-ancestors 'none'" in policy:  # the older header knows no list of those who may
-                headers["X-Frame-Options"] = "DENY"
-            headers["Referrer-Policy"] = "no-referrer"
-            headers["Cross-Origin-Opener-Policy"] = "same-origin"
-            headers["Cross-Origin-Resource-Policy"] = "same-origin"
+            add_headers(MutableHeaders(scope=message), policy)
         await send(message)
 
     return guarded

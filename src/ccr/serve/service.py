@@ -136,8 +136,9 @@ class Service:
     async def _embedded(self, served: Served, uploads: Sequence[Upload]) -> tuple[list[Read], np.ndarray]:
         """The photos, and the rows of those that could be read; an error if none could."""
         encoder = _encoder(served)
-        if len(uploads) > self.limits.photos:
-            raise CCRError(f"a request may have {self.limits.photos} photos, got {len(uploads)}: send several")
+        most = min(self.limits.photos, self.limits.waiting)  # more could never be waiting at once
+        if len(uploads) > most:
+            raise CCRError(f"a request may have {most} photos, got {len(uploads)}: send several")
         photos = await asyncio.gather(*(self._decode(upload, encoder) for upload in uploads))
         self.meters.count("ccr_photos_total", "Photos that were sent.", by=len(photos))
         unread = sum(photo.image is None for photo in photos)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.studio.photo import tile
@@ -19,6 +20,18 @@ from ccr.texts import visible
 COLUMNS = ("row", "name", "path", "split", "truth", "predicted", "confidence", "right")
 #: Signs with which a spreadsheet begins a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class _Named(EmbeddingStore):
+    """A part of a store whose labels are a model's own classes, which may be numbers or booleans."""
+
+    def __init__(self, part: EmbeddingStore, classes: np.ndarray) -> None:
+        self.__dict__.update(vars(part))
+        self._classes = classes
+
+    @property
+    def y(self) -> np.ndarray:
+        return self._classes
 
 
 def photos_csv(seen: Seen, rows: np.ndarray) -> str:
@@ -44,12 +57,12 @@ def edits_json(model: ConceptModel) -> str:
 
 
 def report_html(seen: Seen, rows: np.ndarray, scope: str, title: str) -> str:
-    """The static report on some labelled photos."""
+    """The static report on some photos, of classes that the model knows."""
     if not len(rows):
         raise CCRError(f"there are no labelled {scope} photos to report on")
     from ccr.show.report import report_page  # brings matplotlib, which the first page need not wait for
 
-    part = seen.photos.store.select(rows=rows)
+    part = _Named(seen.photos.store.select(rows=rows), seen.model.classes[seen.truth[rows]])
     notes = [f"Made by the studio on {len(rows):,} {scope} photos."]
     return report_page(seen.model, part, title=title, notes=notes)
 

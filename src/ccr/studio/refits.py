@@ -29,7 +29,10 @@ PROGRAM = "from ccr.studio.worker import main; main()"
 
 @dataclass
 class Job:
-    """A refit: `curve` has one line for each epoch of `epochs`; `version` is the step that it became."""
+    """A refit: `curve` has one line for each epoch of `epochs`; `version` is the step that it became.
+
+    `adopting`: its model is being made the current one, too late to stop it.
+    """
 
     id: int
     kind: Kind
@@ -39,6 +42,7 @@ class Job:
     epochs: int = 0
     message: str = ""
     version: str | None = None
+    adopting: bool = False
     started: float = field(default_factory=time.monotonic)
     seconds: float | None = None
 
@@ -100,10 +104,12 @@ class Refits:
             return job
 
     def cancel(self) -> None:
-        """Stop the running refit; nothing changes."""
+        """Stop the running refit; nothing changes. One that is done but for its step is not stopped any more."""
         with self._lock:
             if not self.running or self.job is None:
                 raise CCRError("no refit is running")
+            if self.job.adopting:
+                raise CCRError("the refit is just done, so it cannot be stopped: undo it")
             self.job.end("cancelled", "stopped; the model is as it was")
             self._stop()
             self.start()
@@ -157,6 +163,7 @@ class Refits:
             job = self.job
             if job is None or message.get("job") != job.id or job.state != "running":
                 return
+            job.adopting = "done" in message
         if "epoch" in message:
             job.curve.append(message["epoch"])
             job.epochs = int(message["of"])

@@ -23,7 +23,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, MissingExtraError, WriteError
 from ccr.files import check_writable
 from ccr.models.concept_model import ConceptModel
-from ccr.places import Place
+from ccr.places import AnyPath, Place
 from ccr.progress import Tell, no_progress
 from ccr.serve.guards import access_for
 from ccr.serve.runner import checked_root, listen, run, url_of
@@ -43,11 +43,16 @@ def _beside(store: EmbeddingStore) -> Path:
     return Path.cwd() if isinstance(folder, Place) else folder
 
 
+def _sessions_beside(store: EmbeddingStore) -> AnyPath:
+    path = store.path.resolve()
+    return path.with_name(f"{path.name}-studio")
+
+
 def sessions_of(store: EmbeddingStore, given: Path | None = None) -> Path:
     """The folder of a store's sessions: as given, beside the store, or where that cannot be, in the user's cache."""
     if given is not None:
         return given
-    beside = store.path.resolve().with_name(f"{store.path.resolve().name}-studio")
+    beside = _sessions_beside(store)
     try:
         if isinstance(beside, Place):
             raise WriteError(f"{beside} is an object store, and a session is kept on disk")
@@ -59,17 +64,29 @@ def sessions_of(store: EmbeddingStore, given: Path | None = None) -> Path:
         raise
 
 
-def model_session(store: EmbeddingStore, model: ConceptModel, given: Path | None = None) -> Path:
-    """The folder of the session on a store and a model."""
+def model_session(
+    store: EmbeddingStore, model: ConceptModel, given: Path | None = None, *, read_only: bool = False
+) -> Path:
+    """The folder of the session on a store and a model; `read_only` finds one that others may write."""
     digest = hashlib.sha256("\0".join(model.names).encode(errors="surrogatepass"))
     for array in (model.concepts.embeddings, model.head.coef, model.head.intercept):
         digest.update(np.ascontiguousarray(array).tobytes())
-    return session_folder(sessions_of(store, given), digest.hexdigest())
+    return _session(store, given, read_only, digest.hexdigest())
 
 
-def own_session(store: EmbeddingStore, concepts: str, given: Path | None = None) -> Path:
+def own_session(store: EmbeddingStore, concepts: str, given: Path | None = None, *, read_only: bool = False) -> Path:
     """The folder of the session whose first model the studio fits itself; `concepts` tells lists apart."""
-    return session_folder(sessions_of(store, given), "fitted here", concepts)
+    return _session(store, given, read_only, "fitted here", concepts)
+
+
+def _session(store: EmbeddingStore, given: Path | None, read_only: bool, *parts: str) -> Path:
+    """Where a session is written; to look, where somebody else wrote it beside the store."""
+    own = session_folder(sessions_of(store, given), *parts)
+    beside = _sessions_beside(store)
+    if given is not None or not read_only or has_session(own) or isinstance(beside, Place):
+        return own
+    theirs = session_folder(beside, *parts)
+    return theirs if has_session(theirs) else own
 
 
 def has_session(folder: Path) -> bool:
@@ -216,7 +233,8 @@ def show(
             f"the studio shows a whole store, got {len(opened)} rows of {opened.path}: give the store itself"
         )
     fitted = ConceptModel.load(model) if isinstance(model, (str, Path)) else getattr(model, "model_", model)
-    folder = model_session(opened, fitted, None if session is None else Path(session))
+    given = None if session is None else Path(session)
+    folder = model_session(opened, fitted, given, read_only=read_only)
     return Running(open_workbench(opened, fitted, folder, read_only=read_only), port=port, height=height, url=url)
 
 

@@ -71,15 +71,20 @@ class Session:
     looked: list[str] = field(default_factory=list)
 
     @classmethod
-    def open(cls, folder: Path, base: ConceptModel | None, *, fitted_here: bool = False) -> tuple[Session, State]:
+    def open(
+        cls, folder: Path, base: ConceptModel | None, *, fitted_here: bool = False, read_only: bool = False
+    ) -> tuple[Session, State]:
         """The session in a folder, where it was left; a new one on `base` where there is none.
 
         `fitted_here`: on the photos that the studio trains on, so that it does not know the validation photos.
+        `read_only`: another studio may be writing there, and this one need not be allowed to.
         """
-        check_writable(folder)
+        if not read_only:
+            check_writable(folder)
         if (folder / SESSION).is_file():
             session = cls._read(folder)
-            remove_leftovers(folder)
+            if not read_only:
+                remove_leftovers(folder)
             return session, session.state()
         if base is None:
             raise CCRError(f"{folder} holds no session yet: give a model to begin with")
@@ -118,10 +123,15 @@ class Session:
             shutil.rmtree(self._place(gone), ignore_errors=True)
         return step
 
-    def move(self, by: int) -> Step:
-        """One step back (-1) or forth (1)."""
+    def beside(self, by: int) -> Step:
+        """The step before the current one (-1) or after it (1)."""
         if not 0 <= self.position + by < len(self.steps):
             raise CCRError("there is nothing to undo" if by < 0 else "there is nothing to redo")
+        return self.steps[self.position + by]
+
+    def move(self, by: int) -> Step:
+        """One step back (-1) or forth (1)."""
+        self.beside(by)
         self._keep(replace(self, position=self.position + by))
         return self.current
 

@@ -10,11 +10,12 @@ from ccr.models.concept_model import ConceptModel
 
 
 def settings_of(model: ConceptModel) -> dict[str, Any]:
-    """Length, fidelity or radius, and weights per class, in plain types."""
+    """Length or threshold, fidelity or radius, and weights per class, in plain types."""
     settings, coder = model.provenance.settings, model.provenance.settings.get("coder")
     radius = settings.get("radius")
     return {
         "length": plain(12.0 if coder is None else getattr(coder, "length", None)),
+        "threshold": plain(getattr(coder, "threshold", None)),
         "fidelity": plain(chosen_fidelity(radius, settings.get("fidelity"))),
         "radius": plain(radius),
         "weights_per_class": plain(settings.get("weights_per_class")),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from contextlib import suppress
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 
@@ -37,6 +39,12 @@ class Thumbnails:
         self._contents = store.contents
         self._folder = _folder(fallback)
         self._decoding = threading.Semaphore(AT_ONCE)
+
+    @cached_property
+    def digest(self) -> str:
+        """What the row numbers stand for: it changes when any row has another photo."""
+        contents = "\0".join("" if content is None else str(content) for content in self._contents.tolist())
+        return hashlib.sha256(contents.encode(errors="surrogatepass")).hexdigest()[:16]
 
     def key(self, row: int) -> str | None:
         """What the photo's content is known by; None where the store does not say."""

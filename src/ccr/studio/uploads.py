@@ -7,24 +7,30 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
+from PIL import Image
 
 from ccr.data.datasets import content_hash, decode
 from ccr.errors import CCRError
 from ccr.studio.thumbnails import small_jpeg
 from ccr.studio.words import Words
 
-#: Photos that are remembered, pixels that one may have, and pixels of what is shown of it.
-KEPT, MOST_PIXELS, SHOWN = 64, 40_000_000, 1024
+#: Photos that are remembered, and bytes of them all; pixels that one may have, and pixels of what is shown of it.
+KEPT, KEPT_BYTES, MOST_PIXELS, SHOWN = 64, 512 << 20, 40_000_000, 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """A dropped photo: its embedding (d,), and what is shown of it."""
+    """A dropped photo: the file, its embedding (d,), and what is shown of it."""
 
     id: str
     name: str
     embedding: np.ndarray
     jpeg: bytes
+    content: bytes
+
+    def image(self) -> Image.Image:
+        """The photo that was embedded."""
+        return decode(self.content, max_pixels=MOST_PIXELS)
 
 
 class Uploads:
@@ -42,12 +48,16 @@ class Uploads:
         if known is not None:
             return known
         image = decode(content, max_pixels=MOST_PIXELS)
-        upload = Upload(key, name[:200] or "your photo", self._words.embed_image(image), small_jpeg(image, SHOWN))
+        row, shown = self._words.embed_image(image), small_jpeg(image, SHOWN)
+        upload = Upload(key, name[:200] or "your photo", row, shown, content)
         with self._lock:
             self._kept[key] = upload
-            while len(self._kept) > KEPT:
+            while len(self._kept) > KEPT or (len(self._kept) > 1 and self._bytes() > KEPT_BYTES):
                 self._kept.popitem(last=False)
         return upload
+
+    def _bytes(self) -> int:
+        return sum(len(upload.content) for upload in self._kept.values())
 
     def get(self, key: str) -> Upload:
         found = self._kept.get(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -67,5 +66,5 @@ class Places:
 
     def _picture(self, key: str) -> Image.Image:
         if key.startswith("u"):
-            return Image.open(io.BytesIO(self._uploads.get(key).jpeg)).convert("RGB")
+            return self._uploads.get(key).image()
         return self._photos.store.image(self._photos.row(key))

@@ -67,7 +67,7 @@ class Workbench:
     ) -> None:
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
-        self.session, self.state = Session.open(folder, base, fitted_here=fitted_here)
+        self.session, self.state = Session.open(folder, base, fitted_here=fitted_here, read_only=read_only)
         self._placed = PlacedPhotos(self.photos)
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._changing, self._looking = threading.RLock(), threading.Lock()
@@ -138,9 +138,11 @@ class Workbench:
         """One step back, or forth."""
         with self._changing:
             self._check_free()
+            step = self.session.beside(by)
+            state = self.session.state(step)  # one that cannot be read is not moved to
+            seen = self._see(state.model, str(step.id))
             self.session.move(by)
-            self.state = self.session.state()
-            self._now = seen = self._see(self.state.model, self._version())
+            self.state, self._now = state, seen
             return seen
 
     def refit(self, kind: Kind, settings: dict[str, Any]) -> Job:

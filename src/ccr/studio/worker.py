@@ -65,7 +65,7 @@ def _say(out: TextIO, message: dict[str, Any]) -> None:
 
 def _work(job: dict[str, Any], out: TextIO) -> None:
     model, folder = ConceptModel.load(job["model"]), Path(job["folder"])
-    parts = {name: _part(job["store"], folder / f"{name}.npy") for name in ("train", "validation")}
+    parts = {name: _part(job["store"], folder / f"{name}.npy", model.classes) for name in ("train", "validation")}
 
     def tell(epoch: Epoch, epochs: int) -> None:
         values = {key: finite(value) for key, value in asdict(epoch).items()}
@@ -75,12 +75,19 @@ def _work(job: dict[str, Any], out: TextIO) -> None:
     fitted.save(folder / "model")
 
 
-def _part(store: str, rows: Path) -> tuple[Any, np.ndarray]:
-    """Embeddings and labels of the rows that a file names."""
+def _part(store: str, rows: Path, classes: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Embeddings and labels of the rows that a file names; `classes` are the model's."""
     numbers = np.array(map_array(rows, "be numbers of rows", "refit again"))
     chosen = EmbeddingStore.open(store).select(rows=numbers)
     small = chosen.shape[0] * chosen.shape[1] * 4 <= IN_MEMORY
-    return (np.asarray(chosen, np.float32) if small else chosen), chosen.y
+    return (np.asarray(chosen, np.float32) if small else chosen), _own(chosen.y, classes)
+
+
+def _own(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The labels of a store, which are texts, as the model's classes, which may be numbers; texts where one is new."""
+    known = {str(name): number for number, name in enumerate(classes.tolist())}
+    numbers = np.array([known.get(label, -1) for label in labels.tolist()], np.int64)
+    return labels if (numbers < 0).any() else classes[numbers]
 
 
 def _head(model: ConceptModel, train: tuple[Any, np.ndarray]) -> ConceptModel:

@@ -24,7 +24,7 @@ from ccr.studio.workbench import Workbench
 from ccr.texts import visible
 
 Names = Annotated[list[Name], Query(max_length=500)]
-#: A photo never changes under its content's hash.
+#: A row never has another photo under the digest of its store.
 FOREVER = "private, max-age=31536000, immutable"
 
 
@@ -110,12 +110,18 @@ def photos_router(bench: Workbench) -> APIRouter:
         return attachment(text, "photos.csv", "text/csv; charset=utf-8", seen.version)
 
     @router.get("/thumbnails/{key}", operation_id="thumbnail", response_class=Response)
-    def thumbnail(key: str, size: int = SIZES[0]) -> Response:
-        """A photo of the store, or one that was dropped, as a small JPEG."""
+    def thumbnail(
+        key: str,
+        size: int = SIZES[0],
+        of: Annotated[str, Query(max_length=64, description="`pictures` of /state.")] = "",
+    ) -> Response:
+        """A photo of the store, or one that was dropped, as a small JPEG. A browser keeps what it asked for with `of`:
+        on the same port, a row may be another store's next time."""
         if key.startswith("u"):
             return Response(bench.uploads.get(key).jpeg, media_type="image/jpeg")
         row = bench.photos.row(key)
-        headers = {"Cache-Control": FOREVER} if bench.thumbnails.key(row) else {}
+        lasting = bench.thumbnails.key(row) is not None and of == bench.thumbnails.digest
+        headers = {"Cache-Control": FOREVER} if lasting else {}
         return Response(bench.thumbnails.of(row, size), media_type="image/jpeg", headers=headers)
 
     @router.get("/photos/{key}", operation_id="photo")

@@ -31,6 +31,7 @@ def state_of(bench: Workbench) -> schemas.State:
         title=bench.title,
         store=str(photos.store.path),
         photos=len(photos),
+        pictures=bench.thumbnails.digest,
         classes=list(seen.classes),
         splits={name or "none": count for name, count in zip(photos.splits, counts, strict=True)},
         training=len(photos.training),

@@ -1,7 +1,9 @@
 // The state is in the address: #photos?classes=Orange&right=wrong. A link shows what I see.
 
-export function read() {
-  const hash = location.hash.slice(1), cut = hash.indexOf("?");
+export const read = () => parse(location.hash.slice(1));
+
+export function parse(hash) {
+  const cut = hash.indexOf("?");
   const values = {};
   for (const [key, value] of new URLSearchParams(cut < 0 ? "" : hash.slice(cut + 1))) (values[key] ??= []).push(value);
   return { view: (cut < 0 ? hash : hash.slice(0, cut)) || "photos", values };
@@ -10,7 +12,8 @@ export function read() {
 export function write(view, values) {
   const search = new URLSearchParams();
   for (const [key, value] of Object.entries(values)) {
-    for (const one of [value].flat()) if (one !== undefined && one !== null && one !== "" && one !== false) search.append(key, one);
+    if (Array.isArray(value)) value.forEach((one) => search.append(key, one)); // also what is empty: its place counts
+    else if (value !== undefined && value !== null && value !== "" && value !== false) search.append(key, value);
   }
   const text = search.toString();
   return `#${view}${text ? `?${text}` : ""}`;

@@ -26,11 +26,15 @@ async function ask(path, options = {}) {
 }
 
 export const get = async (path, values = {}, signal) => (await ask(`${path}?${query(values)}`, { signal })).json();
-export const bytes = async (path, values = {}) => (await ask(`${path}?${query(values)}`)).arrayBuffer();
+export const bytes = async (path, values = {}, signal) => (await ask(`${path}?${query(values)}`, { signal })).arrayBuffer();
 export const post = async (path, body = {}, signal) => (await ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal })).json();
 export const remove = async (path) => (await ask(path, { method: "DELETE" })).json();
 export const upload = async (file) => (await ask("uploads", { method: "POST", headers: { "Content-Type": "application/octet-stream", "X-File-Name": encodeURIComponent(file.name).slice(0, 1900) }, body: file })).json();
-export const thumbnail = (key, size = 160) => `api/thumbnails/${encodeURIComponent(key)}?size=${size}`;
+
+// A browser keeps pictures for good, by their address: it names the store, for a row is another photo in another one.
+let pictures = "";
+export const showing = (digest) => { pictures = digest; };
+export const thumbnail = (key, size = 160) => `api/thumbnails/${encodeURIComponent(key)}?${query({ size, of: pictures })}`;
 export const file = (path, values = {}) => `api/${path}?${query(values)}`;
 
 // The last question counts: an answer that comes late is not shown.

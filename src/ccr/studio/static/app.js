@@ -1,6 +1,6 @@
 // The shell: navigation, the session's state, undo and redo, and which view is shown.
 import { h, fill, icon, percent, spinner, empty, many } from "./dom.js";
-import { get, post, upload, Refused } from "./api.js";
+import { get, post, upload, showing, Refused } from "./api.js";
 import { read, write } from "./address.js";
 import { toast } from "./dialogs.js";
 import photos from "./photos.js";
@@ -24,10 +24,10 @@ const app = {
   },
   // Another model answers now: what is shown is asked for again.
   async changed(state) {
-    const before = app.state?.version;
-    app.state = state ?? (await get("state"));
+    const before = app.state;
+    take(state ?? (await get("state")));
     draw();
-    if (before !== app.state.version) app.current?.refresh?.();
+    if (before.version !== app.state.version || before.pictures !== app.state.pictures) app.current?.refresh?.();
   },
   async change(path, body, words) {
     try {
@@ -46,6 +46,8 @@ const app = {
     try { app.go("photo", { id: (await upload(file)).id }); } catch (error) { app.fail(error); }
   },
 };
+
+function take(state) { app.state = state; showing(state.pictures); }
 
 const main = h("main", { id: "main", tabindex: "-1" });
 const top = h("header", { class: "top" });
@@ -93,7 +95,7 @@ function show() {
 
 async function start() {
   fill(main, spinner());
-  try { app.state = await get("state"); } catch (error) { fill(main, empty("The studio does not answer.", error.message)); return; }
+  try { take(await get("state")); } catch (error) { fill(main, empty("The studio does not answer.", error.message)); return; }
   show();
   window.addEventListener("hashchange", show);
   watch();
@@ -104,8 +106,9 @@ function watch() {
   setInterval(async () => {
     if (document.hidden || app.watching) return;
     try {
-      const state = await get("state");
-      if (state.version !== app.state.version || state.encoder !== app.state.encoder || state.job?.state !== app.state.job?.state) await app.changed(state);
+      const before = app.state, state = await get("state");
+      if (app.state !== before) return; // something newer came meanwhile
+      if (state.pictures !== before.pictures || state.version !== app.state.version || state.encoder !== app.state.encoder || state.job?.state !== app.state.job?.state) await app.changed(state);
     } catch { /* shown when something is asked for */ }
   }, 5000);
 }
@@ -118,7 +121,7 @@ document.addEventListener("drop", (event) => {
   if (file) { event.preventDefault(); app.open(file); }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.target.closest("input, textarea, select, dialog") || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || app.state?.read_only) return;
+  if (event.target.closest("input:not([type=checkbox], [type=range], [type=file]), textarea, dialog") || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || app.state?.read_only) return;
   event.preventDefault();
   if (event.shiftKey ? app.state.can_redo : app.state.can_undo) app.change(event.shiftKey ? "redo" : "undo", {}, event.shiftKey ? "Done again" : "Undone");
 });

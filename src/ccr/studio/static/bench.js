@@ -1,5 +1,5 @@
 // The bench: find photos by words, add and remove concepts, refit with a live curve, see what it brought, save.
-import { h, fill, icon, percent, many, signed, spinner, debounce } from "./dom.js";
+import { h, fill, kept, icon, percent, many, signed, spinner, debounce } from "./dom.js";
 import { get, post, remove, latest, file } from "./api.js";
 import { first } from "./address.js";
 import { tile } from "./tiles.js";
@@ -7,7 +7,10 @@ import { ask, toast } from "./dialogs.js";
 import { curve } from "./curve.js";
 import { combobox } from "./combobox.js";
 
+const MOST = 13; // weights per class on the slider: as many stand for all
+
 export default function bench(root, values, app) {
+  app.wishes ??= {};
   let words = first(values, "words", ""), job = app.state.job, timer = null, against = "opened", alive = true;
   const searching = latest(), measuring = latest();
   const results = h("div"), progress = h("div", { "aria-live": "polite" }), effect = h("div"), steps = h("section", { class: "card" }), settings = h("section", { class: "card" });
@@ -22,11 +25,12 @@ export default function bench(root, values, app) {
   input.addEventListener("input", debounce(() => find(), 350));
 
   async function find() {
+    if (!alive) return; // typed just before the page was left
+    const signal = searching.signal();
     words = input.value.trim();
     history.replaceState(null, "", words ? `#bench?words=${encodeURIComponent(words)}` : "#bench");
     if (!words) { fill(results, hint()); return; }
     if (!results.querySelector(".results")) fill(results, spinner("Searching"));
-    const signal = searching.signal();
     try {
       const first = await get("search", { words, limit: 18, quick: true }, signal);
       drawFound(first);
@@ -48,32 +52,45 @@ export default function bench(root, values, app) {
   }
 
   function drawRemoval() {
-    if (!locked) fill(removal, h("div", { style: { "margin-top": "1rem" } }, combobox({ label: "Remove a concept", placeholder: "Which one? It can be undone.", names: () => app.names ?? [], take: (name) => app.change("edits", { action: "suppress", concept: name }, `${name} is suppressed.`) })));
+    if (!locked) fill(removal, h("div", { style: { "margin-top": "1rem" } }, combobox({ label: "Remove a concept", placeholder: "Which one? It can be undone.", names: () => app.names ?? [], careful: true, take: (name) => app.change("edits", { action: "suppress", concept: name }, `${name} is suppressed.`) })));
   }
   async function nameAll() { try { const answer = await get("concepts"); app.names = answer.concepts.map((one) => one.name); app.namesOf = answer.version; } catch (error) { app.fail(error); } }
 
-  function drawSettings() {
-    const now = app.state.settings;
-    const slider = (id, label, from, to, step, value, text, note) => {
-      const output = h("output", { for: id, class: "number strong" }, text(value));
-      const range = h("input", { type: "range", id, min: from, max: to, step, value, oninput: () => { output.textContent = text(Number(range.value)); range.style.setProperty("--filled", `${(100 * (range.value - from)) / (to - from)}%`); } });
-      range.style.setProperty("--filled", `${(100 * (value - from)) / (to - from)}%`);
-      return [range, h("div", { class: "setting" }, h("div", { class: "line" }, h("label", { for: id }, label), output), range, h("p", { class: "muted" }, note))];
+  // A setting that was moved is a wish for the next refit; what was not moved stays as it is, also what no slider reaches.
+  function slider(name, label, [from, to, step], held, heldWords, note, words, wish = (value) => value) {
+    const output = h("output", { for: name, class: "number strong" }), reset = h("button", { type: "button", class: "link small", "aria-label": `${label}: as it is`, onclick: () => { delete app.wishes[name]; draw(); range.focus(); } }, "reset");
+    const range = h("input", { type: "range", id: name, min: from, max: to, step, oninput: () => { app.wishes[name] = wish(Number(range.value)); draw(); } });
+    const draw = () => {
+      const wished = app.wishes[name], moved = wished !== undefined;
+      range.value = moved ? (wished === "all" ? to : wished) : held;
+      range.style.setProperty("--filled", `${(100 * (range.value - from)) / (to - from)}%`);
+      output.textContent = moved ? (wished === "all" ? "all" : words(wished)) : heldWords;
+      range.setAttribute("aria-valuetext", output.textContent);
+      reset.classList.toggle("hidden", !moved);
     };
-    const [fidelity, fidelityBox] = slider("fidelity", "Fidelity to the words", 0.7, 1, 0.005, now.fidelity ?? 0.875, (value) => value.toFixed(3), "How true concepts stay to what their words see. 1 leaves them as they are.");
-    const [length, lengthBox] = slider("length", "Concepts per photo", 3, 30, 1, now.length ?? 12, (value) => String(value), "About so many are shown in a photo.");
-    const most = 13, held = now.weights_per_class;
-    const [weights, weightsBox] = slider("weights", "Weights per class", 1, most, 1, typeof held === "number" ? Math.min(held, most) : most, (value) => (value >= most ? "all" : String(value)), "How many concepts may speak for or against a class.");
-    const wishes = () => ({ kind: "full", ...(Number(fidelity.value) === now.fidelity ? {} : { fidelity: Number(fidelity.value) }), ...(Number(length.value) === now.length ? {} : { length: Number(length.value) }), ...((Number(weights.value) >= most ? "all" : Number(weights.value)) === (held ?? "all") ? {} : { weights_per_class: Number(weights.value) >= most ? "all" : Number(weights.value) }) });
+    draw();
+    return h("div", { class: "setting" }, h("div", { class: "line" }, h("label", { for: name }, label), h("span", { class: "row" }, reset, output)), range, h("p", { class: "muted" }, note));
+  }
+
+  function drawSettings() {
+    if (job?.state === "done" && job.id === app.wished) { app.wishes = {}; app.wished = null; }
+    kept(settings, fillSettings);
+  }
+
+  function fillSettings() {
+    const now = app.state.settings, held = now.weights_per_class;
+    const fidelity = slider("fidelity", "Fidelity to the words", [0.7, 1, 0.005], now.fidelity ?? 0.875, now.fidelity === null ? `radius ${now.radius}` : now.fidelity.toFixed(3), "How true concepts stay to what their words see. 1 leaves them as they are.", (value) => value.toFixed(3));
+    const length = slider("length", "Concepts per photo", [3, 30, 1], now.length ?? app.state.length, now.length === null ? (now.threshold === null ? "as it is" : `threshold ${now.threshold}`) : String(now.length), "About so many are shown in a photo.", String);
+    const weights = slider("weights_per_class", "Weights per class", [1, MOST, 1], typeof held === "number" ? held : MOST, String(held ?? "all"), "How many concepts may speak for or against a class.", String, (value) => (value >= MOST ? "all" : value));
     const busy = job?.state === "running";
-    fill(settings, h("h2", {}, "Refit"), h("div", { class: "stack", style: { gap: ".7rem" } }, fidelityBox, lengthBox, weightsBox,
-      h("div", { class: "row" }, busy ? h("button", { type: "button", class: "danger", onclick: cancel }, "Stop") : h("button", { type: "button", class: "primary", id: "refit", onclick: () => refit("full", wishes()) }, "Refit"), h("button", { type: "button", id: "refit-head", disabled: busy, title: "The concepts stay where they are; weights that were set stay", onclick: () => refit("head") }, "Weights only")),
+    fill(settings, h("h2", {}, "Refit"), h("div", { class: "stack", style: { gap: ".7rem" } }, fidelity, length, weights,
+      h("div", { class: "row" }, busy ? h("button", { type: "button", class: "danger", onclick: cancel }, "Stop") : h("button", { type: "button", class: "primary", id: "refit", onclick: () => refit("full", { kind: "full", ...app.wishes }) }, "Refit"), h("button", { type: "button", id: "refit-head", disabled: busy, title: "The concepts stay where they are; weights that were set stay", onclick: () => refit("head") }, "Weights only")),
       h("p", { class: "muted" }, `Trained on ${many(app.state.training, "photo")}. Refit fits concepts and weights anew; weights alone take less.`), progress));
     drawJob();
   }
 
   async function refit(kind, body = { kind: "head" }) {
-    try { job = await post("refit", kind === "head" ? { kind: "head" } : body); app.state.job = job; drawSettings(); follow(); } catch (error) { app.fail(error); }
+    try { job = await post("refit", kind === "head" ? { kind: "head" } : body); app.wished = kind === "full" ? job.id : null; app.state.job = job; drawSettings(); follow(); } catch (error) { app.fail(error); }
   }
   async function cancel() { try { job = await remove("refit"); drawSettings(); } catch (error) { app.fail(error); } }
 

@@ -1,9 +1,9 @@
-// A text field that offers names: arrows choose, Enter takes, Escape leaves.
+// A text field that offers names: arrows choose, Enter takes, Escape leaves. `careful`: Enter takes no first one unasked.
 import { h, fill } from "./dom.js";
 
 let count = 0;
 
-export function combobox({ label, placeholder, names, note = () => "", value = "", take, hideLabel = false }) {
+export function combobox({ label, placeholder, names, note = () => "", value = "", take, hideLabel = false, careful = false }) {
   const id = `combo-${(count += 1)}`;
   const input = h("input", { type: "text", id, placeholder, value, role: "combobox", "aria-expanded": "false", "aria-controls": `${id}-list`, "aria-autocomplete": "list", autocomplete: "off" });
   const list = h("ul", { id: `${id}-list`, role: "listbox", "aria-label": label, class: "hidden", tabindex: "-1" }); // a list that scrolls would be a stop of its own
@@ -25,7 +25,8 @@ export function combobox({ label, placeholder, names, note = () => "", value = "
     list.scrollIntoView({ block: "nearest" }); // where it opens at the end of what scrolls
     at = -1;
   };
-  input.addEventListener("focus", open);
+  const wanted = () => found[at] ?? found.find((name) => name === input.value.trim()) ?? (careful ? undefined : found[0]);
+  input.addEventListener("focus", () => { if (!input.closest("[data-quiet]")) open(); });
   input.addEventListener("input", open);
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
@@ -34,7 +35,7 @@ export function combobox({ label, placeholder, names, note = () => "", value = "
       if (list.classList.contains("hidden")) open();
       at = (at + (event.key === "ArrowDown" ? 1 : -1) + found.length) % Math.max(found.length, 1);
       mark();
-    } else if (event.key === "Enter" && found.length) { event.preventDefault(); choose(found[Math.max(at, 0)]); } else if (event.key === "Escape") close();
+    } else if (event.key === "Enter" && !list.classList.contains("hidden")) { event.preventDefault(); if (wanted() !== undefined) choose(wanted()); } else if (event.key === "Escape") close();
   });
   return h("div", { class: "combo" }, h("label", { for: id, class: hideLabel ? "sr" : "muted" }, label), input, list);
 }

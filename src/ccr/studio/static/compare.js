@@ -31,7 +31,7 @@ export default function compare(root, values, app) {
     if (!list.length) return empty(group === "differ" ? "The two agree on every photo." : "No photo is among these.", other === app.state.version ? "You compare the model with itself: edit or refit it first, or choose another." : "");
     const box = h("div", { class: "pair-list" }), button = h("button", { type: "button" }, "More");
     const draw = () => { fill(box, list.map(pair)); button.classList.toggle("hidden", list.length >= found.total); };
-    button.addEventListener("click", async () => { try { list = [...list, ...(await get("differences", { other, scope, group, offset: list.length, limit: 60 })).photos]; draw(); } catch (error) { app.fail(error); } });
+    button.addEventListener("click", async () => { try { list = [...list, ...(await get("differences", { other, scope, group, offset: list.length, limit: 60 }, asking.signal())).photos]; draw(); } catch (error) { app.fail(error); } });
     draw();
     return [box, button];
   }

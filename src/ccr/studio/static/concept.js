@@ -1,5 +1,5 @@
 // A concept: its photos, its fidelity, its weights; renamed, suppressed, scaled, pinned, or taught by yes and no.
-import { h, fill, icon, percent, many, spinner, empty } from "./dom.js";
+import { h, fill, kept, icon, percent, many, spinner, empty } from "./dom.js";
 import { get, post, latest } from "./api.js";
 import { first, write } from "./address.js";
 import { bars } from "./bars.js";
@@ -23,7 +23,7 @@ export default function concept(root, values, app) {
 
   const votes = (photo) => {
     if (app.state.read_only) return null;
-    const button = (set, other, kind, label, text) => h("button", { type: "button", class: kind, "aria-label": `${photo.name} ${label}`, "aria-pressed": String(set.has(photo.row)), "data-vote": kind, onclick: (event) => { if (set.has(photo.row)) set.delete(photo.row); else { set.add(photo.row); other.delete(photo.row); } root.querySelectorAll(`[data-votes="${photo.row}"]`).forEach((box) => box.replaceWith(votes(photo))); lesson(); event.preventDefault(); } }, text);
+    const button = (set, other, kind, label, text) => h("button", { type: "button", class: kind, "aria-label": `${photo.name} ${label}`, "aria-pressed": String(set.has(photo.row)), "data-vote": kind, onclick: (event) => { if (set.has(photo.row)) set.delete(photo.row); else { set.add(photo.row); other.delete(photo.row); } kept(root, () => root.querySelectorAll(`[data-votes="${photo.row}"]`).forEach((box) => box.replaceWith(votes(photo)))); lesson(); event.preventDefault(); } }, text);
     return h("div", { class: "votes", "data-votes": photo.row }, button(shows, lacks, "yes", "shows it", "yes"), button(lacks, shows, "no", "does not show it", "no"));
   };
   const photos = (list) => strip(list, { values: { from: location.hash.slice(1) }, extra: votes });
@@ -51,7 +51,7 @@ export default function concept(root, values, app) {
       h("p", {}, "Mark photos that show it with yes, and photos that look alike but do not with no. Search by words for more."), box, bar);
     const input = h("input", { type: "search", placeholder: "Find photos by words …", "aria-label": "Find photos by words" });
     const results = h("div");
-    const search = async () => { if (!input.value.trim()) return; try { found = (await get("search", { words: input.value, limit: 36 }, more.signal())).photos; fill(results, photos(found)); } catch (error) { app.fail(error); } };
+    const search = async () => { const signal = more.signal(); if (!input.value.trim()) return; try { found = (await get("search", { words: input.value, limit: 36 }, signal)).photos; fill(results, photos(found)); } catch (error) { app.fail(error); } };
     fill(box, h("form", { class: "search", onsubmit: (event) => { event.preventDefault(); search(); } }, input, h("button", { type: "submit" }, "Find")), results);
     box.style.marginBottom = "1rem"; results.style.marginTop = "1rem";
     marked(results);
@@ -61,7 +61,7 @@ export default function concept(root, values, app) {
   async function marked(results) {
     const rows = [...shows, ...lacks];
     if (!rows.length) return;
-    try { const kept = await post("selections", { rows }); found = (await get("photos", { selection: kept.id, limit: 200 })).photos; fill(results, photos(found)); } catch (error) { app.fail(error); }
+    try { const signal = more.signal(), one = await post("selections", { rows }, signal); found = (await get("photos", { selection: one.id, limit: 200 }, signal)).photos; fill(results, photos(found)); } catch (error) { app.fail(error); }
   }
 
   function draw() {
@@ -85,7 +85,7 @@ export default function concept(root, values, app) {
   const fact = (value, words, id) => h("div", { class: "fact" }, h("b", { id }, value), h("span", {}, words));
 
   function weights() {
-    const set = (line) => async (event) => { const value = Number(event.target.value); if (Number.isFinite(value) && value !== line.weight) await app.change("edits", { action: value === 0 ? "zero_weight" : "set_weight", concept: name, class: line.class, ...(value === 0 ? {} : { value }) }, `${name} weighs ${value} for ${line.class}.`); };
+    const set = (line) => async (event) => { if (event.target.value.trim() === "") { event.target.value = line.weight.toFixed(2); return; } const value = Number(event.target.value); if (Number.isFinite(value) && value !== line.weight) await app.change("edits", { action: value === 0 ? "zero_weight" : "set_weight", concept: name, class: line.class, ...(value === 0 ? {} : { value }) }, `${name} weighs ${value} for ${line.class}.`); };
     const rows = shown.weights.map((line) => ({ name: line.class, value: line.carries, hint: `${percent(line.share)} of the class's photos show it` }));
     return h("section", { class: "card" }, h("h2", {}, "The classes it carries"), rows.length ? [h("p", { class: "muted" }, "What it adds to each class's logit, on average over the class's photos."), bars(rows, { link: false }), h("h3", { style: { margin: ".9rem 0 .4rem" } }, "Its weight in each"),
       h("div", { class: "weights" }, shown.weights.map((line) => h("label", { class: "weight" }, h("bdi", {}, line.class), h("input", { type: "number", step: 0.1, value: line.weight.toFixed(2), disabled: app.state.read_only, "aria-label": `Weight for ${line.class}`, onchange: set(line) }), h("span", { class: "muted small" }, percent(line.share)))))] : h("p", {}, "None yet: refit on the bench, and classes may take it up."), rows.length || app.state.read_only ? null : h("a", { class: "button", href: "#bench" }, "To the bench"));

@@ -1,24 +1,25 @@
 // All concepts in a table: how true to their words, how often shown, what they speak for.
 import { h, fill, icon, percent, signed, many, spinner, empty, debounce } from "./dom.js";
-import { get, file } from "./api.js";
+import { get, file, latest } from "./api.js";
 import { first, write } from "./address.js";
 
 const COLUMNS = [["name", "concept", "text"], ["fidelity", "fidelity", ""], ["share", "photos", ""], ["class", "strongest for", "text wider"], ["weight", "weight", "wider"], ["classes", "classes", "wider"]];
 
 export default function concepts(root, values, app) {
-  let lines = [], left = [], sort = first(values, "sort", "share"), descending = first(values, "descending", "true") === "true", words = first(values, "words", "");
+  let lines = [], left = [], sort = first(values, "sort", "share"), descending = first(values, "descending", "true") === "true", words = first(values, "words", ""), alive = true;
+  const asking = latest();
   const head = h("div", { class: "head" }), body = h("div");
   root.append(head, body);
-  const go = (changes) => app.go("concepts", { sort, descending, words, ...changes }, { replace: true });
+  const go = (changes) => app.go("concepts", { sort, descending: String(descending), words, ...changes }, { replace: true });
 
   async function load() {
     if (!lines.length) fill(body, spinner());
-    try { const answer = await get("concepts"); lines = answer.concepts; left = answer.left_out; app.names = lines.map((one) => one.name); app.namesOf = answer.version; } catch (error) { fill(body, empty(error.message)); return; }
+    try { const answer = await get("concepts", {}, asking.signal()); lines = answer.concepts; left = answer.left_out; app.names = lines.map((one) => one.name); app.namesOf = answer.version; } catch (error) { if (error.name !== "AbortError") fill(body, empty(error.message)); return; }
     drawHead(); draw();
   }
 
   function drawHead() {
-    const typed = debounce(() => { words = input.value; go({ words }); }, 150);
+    const typed = debounce(() => { if (!alive) return; words = input.value; go({ words }); }, 150);
     const input = h("input", { type: "search", value: words, placeholder: "Find a concept …", "aria-label": "Find a concept", oninput: typed });
     fill(head, h("div", { class: "grow" }, h("h1", {}, many(lines.length, "concept")), h("p", { class: "muted" }, `A photo shows ${app.state.length.toFixed(1)} of them on average.`)), h("div", { style: { width: "14rem" } }, input), h("a", { class: "button", href: file("exports/concepts.txt"), download: "concepts.txt" }, icon("download"), "List"));
   }
@@ -26,7 +27,7 @@ export default function concepts(root, values, app) {
   function draw() {
     const key = (one) => (one[sort] === null ? -1 : one[sort]);
     const shown = lines.filter((one) => one.name.toLowerCase().includes(words.toLowerCase())).sort((a, b) => (typeof key(a) === "string" ? key(a).localeCompare(key(b)) : key(a) - key(b)) * (descending ? -1 : 1) || a.name.localeCompare(b.name));
-    const heads = COLUMNS.map(([name, label, kind]) => h("th", { class: kind, scope: "col", "aria-sort": sort === name ? (descending ? "descending" : "ascending") : null }, h("button", { type: "button", onclick: () => { descending = sort === name ? !descending : name !== "name" && name !== "class"; sort = name; go({ sort, descending }); } }, label, sort === name ? (descending ? " ↓" : " ↑") : "")));
+    const heads = COLUMNS.map(([name, label, kind]) => h("th", { class: kind, scope: "col", "aria-sort": sort === name ? (descending ? "descending" : "ascending") : null }, h("button", { type: "button", onclick: () => { descending = sort === name ? !descending : name !== "name" && name !== "class"; sort = name; go({}); } }, label, sort === name ? (descending ? " ↓" : " ↑") : "")));
     const rows = shown.map((one) => h("tr", {},
       h("td", {}, h("a", { href: write("concept", { name: one.name }) }, h("bdi", {}, one.name)), one.pinned ? h("span", { class: "muted" }, " pinned") : null),
       h("td", { class: "nowrap" }, one.fidelity === null ? h("span", { class: "muted", title: "Measured on the concept's page" }, "–") : [h("span", { class: `meter ${one.fidelity < 0.71 ? "low" : ""}`, "aria-hidden": "true" }, h("i", { style: { width: `${100 * Math.max(0, one.fidelity)}%` } })), one.fidelity.toFixed(2)]),
@@ -36,5 +37,5 @@ export default function concepts(root, values, app) {
   }
 
   load();
-  return { update(next) { sort = first(next, "sort", sort); descending = first(next, "descending", String(descending)) === "true"; words = first(next, "words", ""); if (lines.length) draw(); return true; }, refresh: load };
+  return { update(next) { sort = first(next, "sort", sort); descending = first(next, "descending", String(descending)) === "true"; words = first(next, "words", ""); if (lines.length) draw(); return true; }, refresh: load, leave() { alive = false; asking.stop(); } };
 }

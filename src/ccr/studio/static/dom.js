@@ -31,6 +31,16 @@ export function fill(element, ...children) {
   return append(element, children);
 }
 
+// What is drawn anew keeps the focus: the control in the same place has it. Without opening what opens by it.
+export function kept(box, redraw) {
+  const controls = () => [...box.querySelectorAll("a, button, input, select")], at = controls().indexOf(document.activeElement);
+  redraw();
+  if (at < 0) return;
+  box.toggleAttribute("data-quiet", true);
+  controls()[at]?.focus({ preventScroll: true });
+  box.toggleAttribute("data-quiet", false);
+}
+
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined) element.setAttribute(name, value);

@@ -1,6 +1,6 @@
 // The map: photos in two dimensions. Drag to lasso; wheel, buttons or keys to look closer.
-import { h, fill, fixed, icon, many, spinner, empty } from "./dom.js";
-import { get, bytes, post, thumbnail } from "./api.js";
+import { h, fill, kept, fixed, icon, many, spinner, empty } from "./dom.js";
+import { get, bytes, post, latest, thumbnail } from "./api.js";
 import { first } from "./address.js";
 import { combobox } from "./combobox.js";
 import { hue, ramp } from "./colours.js";
@@ -11,6 +11,7 @@ const BY = [["class", "true class"], ["predicted", "predicted class"], ["right",
 export default function map(root, values, app) {
   let by = first(values, "by", "class"), concept = first(values, "concept", ""), places = null, colours = null, only = null, tool = "lasso";
   let zoom = 1, middle = [0.5, 0.5], outline = null, drag = null, frame = 0, alive = true;
+  const colouring = latest();
   const head = h("div", { class: "head" }), legend = h("div", { class: "legend" }), canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "Map of the photos. Arrow keys move, plus and minus zoom, S selects what is in view." });
   const box = h("div", { class: "map" }), tip = h("div", { class: "map-tip hidden" });
   root.append(head, box, h("div", { style: { "margin-top": ".7rem" } }, legend));
@@ -40,15 +41,15 @@ export default function map(root, values, app) {
       size();
     }
     try {
-      colours = new Float32Array(await bytes("map/colours", { by, concept }));
+      colours = new Float32Array(await bytes("map/colours", { by, concept }, colouring.signal()));
       drawHead(); drawLegend(); later();
     } catch (error) { app.fail(error); }
   }
 
   function drawHead() {
-    fill(head, h("div", { class: "grow" }, h("h1", {}, "Map"), h("p", { class: "muted" }, { pca: "By principal components; with umap-learn installed, by UMAP. ", umap: "By UMAP. " }[root.dataset.method] ?? "", "Draw around photos to see what sets them apart.")),
+    kept(head, () => fill(head, h("div", { class: "grow" }, h("h1", {}, "Map"), h("p", { class: "muted" }, { pca: "By principal components; with umap-learn installed, by UMAP. ", umap: "By UMAP. " }[root.dataset.method] ?? "", "Draw around photos to see what sets them apart.")),
       h("label", { class: "row" }, h("span", { class: "muted" }, "Colour by"), h("select", { "aria-label": "Colour by", style: { width: "auto" }, onchange: (event) => go({ by: event.target.value === "class" ? null : event.target.value, concept: event.target.value === "concept" ? concept || app.names?.[0] : null }) }, BY.map(([value, label]) => h("option", { value, selected: value === by || null }, label)))),
-      by === "concept" ? h("div", { style: { width: "14rem" } }, combobox({ label: "Concept to colour by", hideLabel: true, placeholder: "Which concept?", value: concept, names: () => app.names ?? [], take: (name) => go({ by: "concept", concept: name }) })) : null);
+      by === "concept" ? h("div", { style: { width: "14rem" } }, combobox({ label: "Concept to colour by", hideLabel: true, placeholder: "Which concept?", value: concept, names: () => app.names ?? [], take: (name) => go({ by: "concept", concept: name }) })) : null));
   }
 
   const names = () => ({ class: app.state.classes, predicted: app.state.classes, split: Object.keys(app.state.splits), right: ["wrong", "right"] })[by] ?? [];
@@ -192,7 +193,7 @@ export default function map(root, values, app) {
     const { kind, moved } = drag;
     drag = null;
     if (kind === "lasso" && moved && outline.length >= 3) select(outline);
-    else { outline = null; later(); if (!moved && event.type === "pointerup") { const row = nearest(event); if (row >= 0) app.go("photo", { id: row, from: location.hash.slice(1) }); } }
+    else { outline = null; later(); if (!moved && event.type === "pointerup") { const row = colours ? nearest(event) : -1; if (row >= 0) app.go("photo", { id: row, from: location.hash.slice(1) }); } }
   };
   canvas.addEventListener("pointerup", release);
   canvas.addEventListener("pointercancel", release);
@@ -209,5 +210,5 @@ export default function map(root, values, app) {
 
   load();
   if (!app.names) get("concepts").then((answer) => { app.names = answer.concepts.map((one) => one.name); app.namesOf = answer.version; drawHead(); }).catch(() => {});
-  return { update(next) { by = first(next, "by", "class"); concept = first(next, "concept", ""); only = null; outline = null; load(); return true; }, refresh: load, themed: () => { drawLegend(); later(); }, leave() { alive = false; sized.disconnect(); } };
+  return { update(next) { by = first(next, "by", "class"); concept = first(next, "concept", ""); only = null; outline = null; colours = null; load(); return true; }, refresh: load, themed: () => { if (colours) { drawLegend(); later(); } }, leave() { alive = false; colouring.stop(); sized.disconnect(); } };
 }

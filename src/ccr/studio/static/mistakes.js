@@ -1,5 +1,5 @@
 // Mistakes: the confusion matrix; a cell gives its photos and what spoke for and against.
-import { h, fill, fixed, percent, many, spinner, empty, segments } from "./dom.js";
+import { h, fill, kept, fixed, percent, many, spinner, empty, segments } from "./dom.js";
 import { get, latest } from "./api.js";
 import { first, write } from "./address.js";
 import { bars } from "./bars.js";
@@ -19,15 +19,17 @@ export default function mistakes(root, values, app) {
     fill(left, spinner());
     try { shown = await get("mistakes", { scope }, asking.signal()); } catch (error) { if (error.name !== "AbortError") fill(left, empty(error.message)); return; }
     drawHead();
-    fill(left, shown.n ? [matrix(), shown.left_out ? h("p", { class: "muted" }, `${shown.left_out} classes with fewer errors are not shown.`) : null] : empty("No labelled photos here."));
+    fill(left, table());
     await cell();
   }
 
+  const table = () => (shown.n ? [matrix(), shown.left_out ? h("p", { class: "muted" }, `${shown.left_out} classes with fewer errors are not shown.`) : null] : empty("No labelled photos here."));
+
   function drawHead() {
     const scopes = SCOPES.filter(([name]) => name !== "test" || app.state.test);
-    fill(head, h("div", { class: "grow" }, h("h1", {}, shown.n ? `${many(shown.n - shown.right, "mistake")} in ${many(shown.n, "photo")}` : "Mistakes"),
+    kept(head, () => fill(head, h("div", { class: "grow" }, h("h1", {}, shown.n ? `${many(shown.n - shown.right, "mistake")} in ${many(shown.n, "photo")}` : "Mistakes"),
       shown.accuracy === null ? null : h("p", { class: "muted" }, `${percent(shown.accuracy, 1)} right; 95 % interval ${percent(shown.interval[0], 1)} to ${percent(shown.interval[1], 1)}`)),
-      segments("Photos to count", scopes, scope, (value) => go({ scope: value === "validation" ? null : value, truth: null, predicted: null })));
+      segments("Photos to count", scopes, scope, (value) => go({ scope: value === "validation" ? null : value, truth: null, predicted: null }))));
   }
 
   function matrix() {
@@ -47,10 +49,12 @@ export default function mistakes(root, values, app) {
   }
 
   async function cell() {
+    const signal = cells.signal();
     if (!truth || !predicted) { fill(right, confused()); return; }
+    if (right.contains(document.activeElement)) left.querySelector("[aria-pressed=true]")?.focus(); // what was pressed goes
     fill(right, spinner());
     try {
-      const one = await get("mistakes/cell", { scope, truth, predicted }, cells.signal());
+      const one = await get("mistakes/cell", { scope, truth, predicted }, signal);
       const terms = (list) => bars(list.map((term) => ({ name: term.concept, concept: term.concept, value: term.contribution, hint: `${percent(term.share)} of these photos show it` })), { scale: Math.max(...[...one.spoke_for, ...one.spoke_against].map((term) => Math.abs(term.contribution)), 0.01) });
       const same = truth === predicted;
       fill(right, h("section", { class: "card" },
@@ -68,7 +72,7 @@ export default function mistakes(root, values, app) {
     update(next) {
       const before = scope;
       scope = first(next, "scope", "validation"); truth = first(next, "truth"); predicted = first(next, "predicted");
-      if (before !== scope || !shown) load(); else { fill(left, shown.n ? matrix() : null); cell(); }
+      if (before !== scope || !shown) load(); else { kept(left, () => fill(left, table())); cell(); }
       return true;
     },
     refresh: load, leave() { asking.stop(); cells.stop(); },

@@ -1,17 +1,20 @@
 // One photo: the exact sum, what speaks for another class, what would change it, and sliders that move the code.
 import { h, fill, icon, percent, spinner, empty, debounce } from "./dom.js";
 import { get, post, latest, thumbnail } from "./api.js";
-import { first, write } from "./address.js";
+import { first, parse, write } from "./address.js";
 import { bars, sum, sumRows } from "./bars.js";
 import { strip, picture } from "./tiles.js";
 import { combobox } from "./combobox.js";
 import { overlay } from "./where.js";
+import { asked, wishOf } from "./photos.js";
 
 export default function photo(root, values, app) {
   let id = first(values, "id", "0"), from = first(values, "from", "photos"), moved = {}, shown = null;
-  const asking = latest(), moving = latest();
+  const asking = latest(), moving = latest(), contrasting = latest();
+  const rest = () => { moving.stop(); contrasting.stop(); };
 
   async function load() {
+    rest();
     fill(root, spinner());
     try { shown = await get(`photos/${encodeURIComponent(id)}`, {}, asking.signal()); } catch (error) { if (error.name !== "AbortError") fill(root, h("h1", {}, "Photo"), empty(error.message, h("a", { href: `#${from}` }, "Back to the photos"))); return; }
     moved = {};
@@ -26,7 +29,7 @@ export default function photo(root, values, app) {
     fill(root,
       h("div", { class: "head" }, h("a", { class: "button ghost", href: `#${from}` }, icon("left"), "Back"), h("h1", { class: "grow" }, h("bdi", {}, shown.name)), turning(), choose()),
       h("div", { class: "photo" },
-        h("div", { class: "stack" }, place, app.state.where ? overlay(place, id, shown, app) : null, probabilities(shown), h("p", { class: "muted" }, [shown.split ? `split ${shown.split}` : "not of the store", `${shown.active.length} concepts shown, ${shown.in_play} in play`].join("; "))),
+        h("div", { class: "stack" }, place, app.state.where ? overlay(place, id, shown, app) : null, probabilities(shown), h("p", { class: "muted" }, [shown.split ? `split ${shown.split}` : /^\d+$/.test(id) ? "of no split" : "not of the store", `${shown.active.length} concepts shown, ${shown.in_play} in play`].join("; "))),
         h("div", { class: "stack" }, why, sliders()),
         h("div", { class: "stack" }, contrast(), counterfactual(), missing(), h("section", { class: "card" }, h("h2", {}, "Training photos most like it"), strip(shown.nearest, { values: { from } })))));
   }
@@ -34,17 +37,15 @@ export default function photo(root, values, app) {
   function turning() {
     if (!/^\d+$/.test(id)) return null;
     const turn = (step) => async () => {
-      const search = new URLSearchParams(from.includes("?") ? from.slice(from.indexOf("?") + 1) : "");
+      const before = parse(from), filters = before.view === "photos" ? asked(wishOf(before.values)) : {};
       try {
-        const near = (await get("photos", { ...grouped(search), around: id, limit: 3 })).photos;
+        const near = (await get("photos", { ...filters, around: id, limit: 3 })).photos;
         const next = near[near.findIndex((one) => String(one.row) === id) + step];
         if (next) app.go("photo", { id: next.row, from });
       } catch (error) { app.fail(error); }
     };
     return h("div", { class: "row" }, h("button", { type: "button", class: "icon", "aria-label": "Previous photo", title: "Previous (←)", onclick: turn(-1), "data-turn": "-1" }, icon("left")), h("button", { type: "button", class: "icon", "aria-label": "Next photo", title: "Next (→)", onclick: turn(1), "data-turn": "1" }, icon("right")));
   }
-
-  const grouped = (search) => { const kept = {}; for (const [key, value] of search) (kept[key] ??= []).push(value); return kept; };
 
   function choose() {
     const input = h("input", { type: "file", accept: "image/*", class: "sr", tabindex: "-1", "aria-hidden": "true", onchange: () => input.files[0] && app.open(input.files[0]) });
@@ -66,7 +67,7 @@ export default function photo(root, values, app) {
     const order = [...shown.contributions.map((one) => one.concept)];
     const apply = debounce(async () => {
       reset.classList.toggle("hidden", !Object.keys(moved).length);
-      if (!Object.keys(moved).length) { fill(result, h("span", { class: "muted" }, "Move a slider: the prediction follows.")); result.classList.remove("changed"); fill(after); return; }
+      if (!Object.keys(moved).length) { moving.stop(); fill(result, h("span", { class: "muted" }, "Move a slider: the prediction follows.")); result.classList.remove("changed"); fill(after); return; }
       try {
         const answer = await post(`photos/${encodeURIComponent(id)}/intervene`, { codes: moved }, moving.signal());
         result.classList.toggle("changed", answer.changed);
@@ -101,7 +102,7 @@ export default function photo(root, values, app) {
     const result = h("div", { class: "loading" });
     const load = async (other) => {
       try {
-        const answer = await get(`photos/${encodeURIComponent(id)}/contrast`, { other });
+        const answer = await get(`photos/${encodeURIComponent(id)}/contrast`, { other }, contrasting.signal());
         fill(result, bars(sumRows(answer.bias, answer.contributions, 9)), h("div", { class: "total muted" }, h("span", {}, "ahead by"), h("b", { class: "number" }, answer.difference.toFixed(2))));
       } catch (error) { app.fail(error); }
     };
@@ -134,5 +135,5 @@ export default function photo(root, values, app) {
   document.addEventListener("keydown", keys);
   load();
   if (!app.names) get("concepts").then((answer) => { app.names = answer.concepts.map((one) => one.name); app.namesOf = answer.version; }).catch(() => {});
-  return { update(next) { id = first(next, "id", "0"); from = first(next, "from", "photos"); load(); window.scrollTo(0, 0); return true; }, refresh: load, leave() { asking.stop(); moving.stop(); document.removeEventListener("keydown", keys); } };
+  return { update(next) { id = first(next, "id", "0"); from = first(next, "from", "photos"); load(); window.scrollTo(0, 0); return true; }, refresh: load, leave() { asking.stop(); rest(); document.removeEventListener("keydown", keys); } };
 }

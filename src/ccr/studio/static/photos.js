@@ -1,5 +1,5 @@
 // Photos: a wall with filters that combine; the whole state is in the address.
-import { h, fill, icon, many, percent, spinner, empty } from "./dom.js";
+import { h, fill, kept, icon, many, percent, spinner, empty } from "./dom.js";
 import { get, post, file, latest } from "./api.js";
 import { all, first, write } from "./address.js";
 import { rail, chips } from "./filters.js";
@@ -29,7 +29,7 @@ const SORTS = [["row", "store order"], ["confidence-", "surest first"], ["confid
 
 export default function photos(root, values, app) {
   let wish = wishOf(values), lastPicked = null;
-  const picked = new Set(), asking = latest();
+  const picked = new Set(), asking = latest(), apart = latest();
   const head = h("div", { class: "head" }), side = h("aside", { class: "rail", "aria-label": "Filters" }), active = h("div", { class: "chips" }), selected = h("div");
   const grid = wall({ picked, pick, values: () => ({ from: location.hash.slice(1) }), fail: app.fail });
   root.append(head, selected, active, h("div", { class: "with-rail" }, side, h("div", {}, grid.root)));
@@ -38,10 +38,12 @@ export default function photos(root, values, app) {
 
   const change = (changes) => { wish = { ...wish, ...changes }; app.go("photos", asked(wish)); };
 
-  function pick(row, on, range) {
-    if (range && lastPicked !== null) grid.rowsBetween(grid.at(lastPicked), grid.at(row)).forEach((one) => (on ? picked.add(one) : picked.delete(one)));
-    else if (on) picked.add(row); else picked.delete(row);
+  async function pick(row, on, range) {
+    const from = range && lastPicked !== null ? grid.at(lastPicked) : -1; // -1: not on this wall
     lastPicked = row;
+    let rows = [row];
+    if (from >= 0) try { rows = await grid.rowsBetween(from, grid.at(row)); } catch (error) { app.fail(error); }
+    rows.forEach((one) => (on ? picked.add(one) : picked.delete(one)));
     grid.root.classList.toggle("picking", picked.size > 0);
     if (range) grid.redraw();
     drawSelected();
@@ -49,13 +51,14 @@ export default function photos(root, values, app) {
 
   async function keep() {
     try {
-      const kept = await post("selections", { rows: [...picked] });
+      const { id } = await post("selections", { rows: [...picked] });
       picked.clear();
-      app.go("photos", { selection: kept.id });
+      app.go("photos", { selection: id });
     } catch (error) { app.fail(error); }
   }
 
   function drawSelected() {
+    apart.stop();
     fill(selected, picked.size ? h("div", { class: "selection" }, h("b", {}, `${many(picked.size, "photo")} picked`),
       h("button", { type: "button", class: "primary", onclick: keep }, "Show as a selection"),
       h("button", { type: "button", onclick: () => app.go("concept", { name: "", teach: "new", shows: [...picked].join(",") }) }, "Teach a concept by them"),
@@ -65,7 +68,7 @@ export default function photos(root, values, app) {
   async function drawApart() {
     if (!wish.selection) return;
     try {
-      const one = await get(`selections/${encodeURIComponent(wish.selection)}`);
+      const one = await get(`selections/${encodeURIComponent(wish.selection)}`, {}, apart.signal());
       fill(selected, h("section", { class: "card", style: { "margin-bottom": "1rem" } },
         h("div", { class: "row", style: { "margin-bottom": ".6rem" } }, h("h2", {}, `A selection of ${many(one.n, "photo")}`),
           h("span", { class: "muted" }, one.labelled ? `${percent(one.right / one.labelled)} right; ` : "", one.classes.slice(0, 4).map((item) => `${item.name} ${item.count}`).join(", "))),
@@ -93,6 +96,7 @@ export default function photos(root, values, app) {
 
   async function load() {
     const mine = asking.signal();
+    apart.stop();
     try {
       if (!app.names || app.namesOf !== app.state.version) {
         app.namesOf = app.state.version;
@@ -100,12 +104,10 @@ export default function photos(root, values, app) {
       }
       const answer = await get("photos", { ...asked(wish), limit: 0, counts: true }, mine);
       const scrolled = side.scrollTop, inner = [...side.querySelectorAll(".scroll")].map((one) => one.scrollTop);
-      const focused = side.contains(document.activeElement) ? [...side.querySelectorAll("input")].indexOf(document.activeElement) : -1;
-      drawHead(answer.total);
-      fill(side, h("div", { class: "row rail-close" }, h("h2", { class: "grow" }, "Filters"), h("button", { type: "button", class: "primary", onclick: () => side.classList.remove("open") }, `Show ${many(answer.total, "photo")}`)), rail(app, wish, answer.counts, change));
+      kept(head, () => drawHead(answer.total));
+      kept(side, () => fill(side, h("div", { class: "row rail-close" }, h("h2", { class: "grow" }, "Filters"), h("button", { type: "button", class: "primary", onclick: () => side.classList.remove("open") }, `Show ${many(answer.total, "photo")}`)), rail(app, wish, answer.counts, change)));
       side.scrollTop = scrolled;
       side.querySelectorAll(".scroll").forEach((one, at) => { one.scrollTop = inner[at] ?? 0; });
-      if (focused >= 0) side.querySelectorAll("input")[focused]?.focus({ preventScroll: true });
       const found = chips(wish, change);
       fill(active, found, found.length > 1 ? h("button", { type: "button", class: "link small", onclick: () => app.go("photos") }, "clear all") : null);
       grid.set(asked(wish), answer);
@@ -115,5 +117,5 @@ export default function photos(root, values, app) {
 
   fill(side, spinner());
   load();
-  return { update(next) { wish = wishOf(next); load(); return true; }, refresh: load, leave() { asking.stop(); grid.leave(); } };
+  return { update(next) { wish = wishOf(next); load(); return true; }, refresh: load, leave() { asking.stop(); apart.stop(); grid.leave(); } };
 }

@@ -1,9 +1,9 @@
 // A wall of any number of photos: only the rows near the window are elements, only their pages are asked for.
 import { h, fill, empty } from "./dom.js";
-import { get } from "./api.js";
+import { get, Refused } from "./api.js";
 import { tile } from "./tiles.js";
 
-const PAGE = 120, CAPTION = 46, GAP = 14, NEAR = 900, TALLEST = 15_000_000;
+const PAGE = 120, MOST = 500, CAPTION = 46, GAP = 14, NEAR = 900, TALLEST = 15_000_000;
 
 export function wall({ columnWidth = 150, values = () => ({}), picked, pick, fail }) {
   const inner = h("div", { class: "wall-inner" });
@@ -79,9 +79,15 @@ export function wall({ columnWidth = 150, values = () => ({}), picked, pick, fai
 
   return {
     root,
-    rowsBetween: (one, other) => { // rows already known between two positions
-      const rows = [];
-      for (const [number, list] of pages) list?.forEach((photo, i) => { const at = number * PAGE + i; if (at >= Math.min(one, other) && at <= Math.max(one, other)) rows.push(photo.row); });
+    async rowsBetween(one, other) { // rows between two positions; those on pages that were not shown are asked for
+      const low = Math.min(one, other), high = Math.max(one, other), mine = ask, rows = [];
+      const known = (at) => pages.get(Math.floor(at / PAGE))?.[at % PAGE]?.row;
+      for (let at = low; at <= high && known(at) !== undefined; at += 1) rows.push(known(at));
+      while (low + rows.length <= high) {
+        const answer = await get("photos", { ...filters, offset: low + rows.length, limit: Math.min(MOST, high - low - rows.length + 1) });
+        if (mine !== ask || answer.version !== version || !answer.photos.length) throw new Refused("The photos have changed meanwhile: pick again.");
+        rows.push(...answer.photos.map((photo) => photo.row));
+      }
       return rows;
     },
     at: (row) => { for (const [number, list] of pages) { const i = list?.findIndex((photo) => photo.row === row) ?? -1; if (i >= 0) return number * PAGE + i; } return -1; },

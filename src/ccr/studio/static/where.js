@@ -1,15 +1,16 @@
 // Where in the picture a concept is: its patches, laid over the photo.
 import { h } from "./dom.js";
-import { get } from "./api.js";
+import { get, latest } from "./api.js";
 
 export function overlay(place, id, shown, app) {
-  const canvas = h("canvas", { "aria-hidden": "true" }), words = h("p", { class: "muted", role: "status" }, "");
+  const canvas = h("canvas", { "aria-hidden": "true" }), words = h("p", { class: "muted", role: "status" }, ""), asking = latest();
   place.append(canvas);
   const show = async (concept) => {
     canvas.width = 0;
     words.textContent = "";
+    const signal = asking.signal();
     if (!concept) return;
-    try { draw(canvas, await get(`photos/${encodeURIComponent(id)}/where`, { concept })); words.textContent = `The brighter a part, the more it adds to ${concept}.`; } catch (error) { app.fail(error); }
+    try { draw(canvas, await get(`photos/${encodeURIComponent(id)}/where`, { concept }, signal)); words.textContent = `The brighter a part, the more it adds to ${concept}.`; } catch (error) { app.fail(error); }
   };
   const names = shown.contributions.map((term) => term.concept);
   return h("div", { class: "stack", style: { gap: ".3rem" } }, h("label", { class: "field" }, h("span", {}, "Where is it?"), h("select", { onchange: (event) => show(event.target.value) }, h("option", { value: "" }, "choose a concept"), names.map((one) => h("option", { value: one }, one)))), words);

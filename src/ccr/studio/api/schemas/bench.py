@@ -63,6 +63,7 @@ class State(Answer):
     title: str
     store: str
     photos: int
+    pictures: str = Field(description="Digest of the photos, for `of` of /thumbnails.")
     classes: list[str]
     splits: dict[str, int]
     training: int
