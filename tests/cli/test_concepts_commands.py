@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier
+from ccr.data.encoders import Encoder, load_encoder
 from ccr.data.vocab import read_concepts
 from ccr.data.vocab.examples import LearnedConcept
 from ccr.data.vocab.propose import WordNet, read_origins
+from ccr.data.vocab.propose.proposals import origins_path
 from ccr.errors import CCRError
 from tests.cli.test_commands import as_json, run, workspace  # noqa: F401 (fixture)
 
@@ -78,10 +80,12 @@ def test_propose_choose_check_on_a_store(workspace: Path, tmp_path: Path) -> Non
     as_json("concepts", "propose", workspace / "store", "--out", candidates)
     found = as_json("concepts", "choose", candidates, "--store", workspace / "store", "--out", chosen, "--size", 20)
     assert read_concepts(chosen) == found["concepts"]
+    by_place = as_json("concepts", "choose", candidates, workspace / "store", "--out", chosen, "--size", 20)
+    assert by_place == found
     few = len(found["concepts"])  # type: ignore[arg-type]
     assert 6 <= few <= 20  # blobs of colour show little that is not a near-duplicate
     assert read_origins(chosen).keys() == set(found["concepts"])  # type: ignore[arg-type]
-    checked = as_json("concepts", "check", chosen, "--store", workspace / "store", "--out", page, "--no-worth")
+    checked = as_json("concepts", "check", chosen, workspace / "store", "--out", page, "--no-worth")
     assert len(checked["concepts"]) == few  # type: ignore[arg-type]
     assert checked["worth"] is None  # the tiny CLIP embeds most words alike
     html = page.read_text(encoding="utf-8")
@@ -122,9 +126,46 @@ def test_fit_without_a_list_writes_the_one_it_made(workspace: Path, tmp_path: Pa
     assert not {"red fruit", "green fruit"} & set(listed)
 
 
+def test_fit_does_not_propose_over_a_list_that_was_edited(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    typed = ["fit", workspace / "store", "--out", tmp_path / "my model", "--epochs", 1, "--length", 4, "--no-baseline"]
+    file = tmp_path / "my model-concepts.txt"
+    as_json(*typed)
+    as_json(*typed)  # as it was written: nothing is lost
+    edited = file.read_text(encoding="utf-8") + "worn edge\n"
+    file.write_text(edited, encoding="utf-8")
+    with pytest.raises(CCRError, match=r"is there already: give it with --concepts '.*my model-conc.*', or delete"):
+        run(*typed)
+    assert file.read_text(encoding="utf-8") == edited
+    as_json(*typed, "--concepts", file)
+    origins_path(file).unlink()
+    with pytest.raises(CCRError, match="is there already"):
+        run(*typed)
+
+
+def test_fit_puts_proposed_concepts_and_random_words_into_the_template(
+    workspace: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    template = "far away from {}"
+    typed = ["fit", workspace / "store", "--out", tmp_path / "m", "--epochs", 1, "--length", 4, "--template", template]
+    as_json(*typed, "--no-baseline")
+    texts = ConceptClassifier.load(tmp_path / "m").model_.provenance.texts
+    expected = load_encoder(f"hf:{workspace / 'clip'}").embed_texts(list(texts.names), template=template)
+    assert np.allclose(texts.embeddings, expected, atol=1e-5)
+
+    def measure(model: object, store: object, encoder: Encoder, **_: object) -> None:
+        raise CCRError(f"controls by {encoder.template}")
+
+    monkeypatch.setattr("ccr.study.controls.measure_controls", measure)
+    with pytest.raises(CCRError, match=f"controls by {template}"):
+        run(*typed, "--no-baseline", "--controls", "--concepts", workspace / "concepts.txt")
+
+
 def test_learn_and_fit_with_what_was_learned(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
     out, photos = tmp_path / "reddish.json", workspace / "photos"
     shows = [photos / "red fruit" / f"{number}.png" for number in range(4)]
+    (photos / "green fruit" / "._0.png").write_bytes(b"what macOS leaves")
     arguments = ["concepts", "learn", "reddish", "--store", workspace / "store", "--out", out]
     arguments += [part for path in shows for part in ("--shows", path)]
     found = as_json(*arguments, "--lacks", photos / "green fruit", "--no-text")

@@ -18,7 +18,7 @@ from ccr.study.experiments.compare import methods_named
 from ccr.study.experiments.settings import parse_axis
 from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
 from tests.conftest import Data
-from tests.data.helpers import write_store
+from tests.data.helpers import write_image, write_store
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,32 @@ def test_numbers_that_are_none(
     assert exit_code(arguments, monkeypatch) in (1, 2)
     assert said in " ".join(capfd.readouterr().err.replace("│", " ").split())
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["explain", "MODEL", "no.jpg", "--way", "nonsense"], "give --where, too"),
+        (["audit", "MODEL", "--split", "test"], "give the store, too"),
+        (["edit", "MODEL", "--log", "--split", "test"], "give --store, too"),
+        (["embed", "photos", "--out", "s", "--encoder", "bundled", "--device", "cuda"], "runs on the CPU"),
+        (["concepts", "learn", " ", "--store", "s", "--shows", "a", "--lacks", "b", "--out", "c"], "has a name"),
+        (["concepts", "choose", "c.txt", "--out", "d.txt"], "give the store"),
+        (["concepts", "check", "c.txt", "one", "--store", "two"], "give a store once"),
+        (["explain", "MODEL", "no.jpg", "--box", "0,0,2,1"], "--box is four fractions"),
+    ],
+)
+def test_options_without_effect_are_refused_before_any_work(
+    typed: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_image(tmp_path / "photos" / "pear" / "1.png", 1)
+    assert exit_code(typed, monkeypatch) in (1, 2)
+    assert said in " ".join(capfd.readouterr().err.replace("│", " ").split())
 
 
 def test_names_that_are_nearly_right(digits: Data) -> None:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +51,14 @@ def test_edits_make_a_new_model_with_a_log(model: Path, workspace: Path, tmp_pat
     assert np.array_equal(ConceptClassifier.load(model).coef_, before.coef_), "the model itself stays"
     again = as_json("edit", tmp_path / "new", "--log")
     assert again["edits"] == found["edits"]
+
+
+def test_a_log_alone_makes_no_model_and_claims_none(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["edit", model, "--log", "--out", tmp_path / "e3"], monkeypatch) == 2
+    assert "give an edit such as --suppress NAME, too" in " ".join(capfd.readouterr().err.replace("│", " ").split())
+    assert not (tmp_path / "e3").exists()
 
 
 def test_texts_that_the_encoder_gives_otherwise_now_are_said(model: Path, workspace: Path, tmp_path: Path) -> None:
@@ -170,6 +180,20 @@ def test_report_with_fitted_and_given_baseline(model: Path, workspace: Path, tmp
     assert done.exit_code == 0  # type: ignore[attr-defined]
     assert "MB in" in done.stdout  # type: ignore[attr-defined]
     assert "baseline (" not in out.read_text(encoding="utf-8")
+
+
+def test_a_report_says_the_whole_command_that_makes_it(model: Path, workspace: Path, tmp_path: Path) -> None:
+    options = ["--images", "2", "--split", "val", "--no-baseline", "--no-probe", "--mistakes-first"]
+    options += ["--title", "my own 'title'", "--data", str(workspace / "photos"), "--where", "0"]
+    options += ["--encoder", f"hf:{workspace / 'clip'}"]
+    out = tmp_path / "report.html"
+    as_json("report", model, workspace / "store", "--out", out, *options)
+    command = shlex.join(["ccr", "report", str(model), str(workspace / "store"), *options])
+    page = unescape(out.read_text(encoding="utf-8"))
+    assert command in page
+    as_json("report", model, workspace / "store", "--out", out, "--images", 0, "--probe", "--no-baseline")
+    again = unescape(out.read_text(encoding="utf-8"))
+    assert "--split test --no-baseline --probe --where 6" in again
 
 
 def test_report_survives_images_that_moved_and_a_store_without_splits(

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.core.coding.coders import check_length
+from ccr.core.coding.coders import check_length, usual_length
 from ccr.data.store import EmbeddingStore
+from ccr.data.vocab import read_concepts
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
 from ccr.study.experiments.part import with_validation
@@ -103,6 +104,16 @@ def test_a_sweep_over_fidelity_and_weights_leads_to_its_own_model(workspace: Pat
     assert (tmp_path / "radii.png").exists() == drawn
     fitted: Any = as_json(*shlex.split(found["recommended"]["command"])[1:])["results"]
     assert list(fitted.values())[-1]["accuracy"] == found["recommended"]["runs"][0]["test_accuracy"]
+
+
+def test_a_sweep_takes_the_length_that_fit_takes(workspace: Path, tmp_path: Path) -> None:
+    typed = arguments(workspace, tmp_path, "--over", "radius=0", "--epochs", 1, "--no-figures")
+    found: Any = as_json(*typed)
+    listed = len(read_concepts(workspace / "concepts.txt"))
+    assert listed < 36
+    assert [result["setting"]["length"] for result in found["results"]] == [usual_length(listed)]
+    found = as_json(*arguments(workspace, tmp_path, "--over", "threshold=0.05", "--epochs", 1, "--no-figures"))
+    assert [result["setting"]["length"] for result in found["results"]] == [None]
 
 
 @pytest.mark.parametrize(

@@ -135,3 +135,12 @@ def test_load_image_names_the_file(tmp_path):
     assert load_image(file).size == (24, 20)
     with pytest.raises(BadImage, match="not a regular file"):
         load_image(tmp_path)
+
+
+@pytest.mark.parametrize("size", [(1, 1001), (3003, 3)])
+def test_threads_of_pixels_are_refused(size):
+    # An encoder makes the short side 224 pixels long: the picture would have a hundred megapixels and more.
+    for content in (encoded(Image.new("RGB", size)), np.zeros((size[1], size[0], 3), np.uint8)):
+        with pytest.raises(BadImage, match=f"{size[0]} x {size[1]} pixels, more than the limit of 1,000 times"):
+            decode(content)
+    assert decode(encoded(Image.new("RGB", (1, 1000)))).size == (1, 1000)

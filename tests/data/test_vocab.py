@@ -25,6 +25,11 @@ def test_one_concept_a_line(write):
     assert read_concepts(write(text)) == ["red skin", "round", "café", "a#b", "{} <b>'\""]
 
 
+def test_comments_end_a_line_and_signs_inside_words_stay(write):
+    text = "red skin # seen in most\n  # all of it\nround\t#\nC#\n#1 seed\na#b\n"
+    assert read_concepts(write(text)) == ["red skin", "round", "C#", "a#b"]
+
+
 @pytest.mark.parametrize(
     ("content", "kind", "message"),
     [

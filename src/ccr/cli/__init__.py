@@ -33,7 +33,7 @@ from ccr.cli import (
     sweep,
     theory,
 )
-from ccr.cli.common import fail, in_words, show_log, show_warnings
+from ccr.cli.common import fail, in_words, replace_unprintable, show_log, show_warnings
 from ccr.cli.common_ray import RayCommand
 from ccr.cli.common_run import Stopped, check_arguments, ready
 from ccr.errors import CCRError
@@ -101,6 +101,7 @@ app.add_typer(concepts, name="concepts")
 def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse, 130 stopped."""
     as_json = "--json" in sys.argv
+    replace_unprintable()
     show_log(silent=as_json)
     show_warnings()
     try:

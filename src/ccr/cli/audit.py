@@ -37,6 +37,8 @@ def audit(
     """
     from ccr.models.classifier import ConceptClassifier
 
+    if split is not None and store is None:
+        raise typer.BadParameter(f"--split {split} is a part of a store: give the store, too")
     loaded = ConceptClassifier.load(model)
     if store is None:
         drift = loaded.audit()

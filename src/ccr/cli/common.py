@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -54,7 +56,16 @@ def in_words(error: OSError) -> str:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    typer.echo(visible(json.dumps(value, ensure_ascii=False, allow_nan=False)))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    escaped = not encoding.lower().startswith("utf")  # a stream that would replace letters gets escapes
+    typer.echo(visible(json.dumps(value, ensure_ascii=escaped, allow_nan=False)))
+
+
+def replace_unprintable() -> None:
+    """Let a stream that is not in UTF-8 show a question mark for what it cannot, instead of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def note(message: str, *, silent: bool = False) -> None:

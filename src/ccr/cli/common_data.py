@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ccr.cli.common import bar, fitting, note, warnings_as_notes
 from ccr.errors import CCRError
+from ccr.places import as_place
 from ccr.texts import did_you_mean
 
 if TYPE_CHECKING:
@@ -77,11 +79,25 @@ def load_concepts(
         return embed_concepts(names, encoder, tell=tell)
 
 
-def propose_concepts(store: EmbeddingStore, out: Path, *, spec: str | None, silent: bool) -> Concepts:
+def check_list_target(out: Path) -> None:
+    """Refuse to propose into a list that a person wrote or changed; one that was proposed may be proposed again."""
+    from ccr.data.vocab.propose import written_by_hand
+
+    if written_by_hand(as_place(out)):
+        raise CCRError(
+            f"a proposed list is not written over one that was edited, and {out} is there already: give it with "
+            f"--concepts {shlex.quote(str(out))}, or delete it"
+        )
+
+
+def propose_concepts(
+    store: EmbeddingStore, out: Path, *, spec: str | None, template: str | None = None, silent: bool
+) -> Concepts:
     """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
     from ccr.data.vocab.automatic import automatic_concepts
 
-    encoder = store_encoder(store, spec, silent=silent)
+    check_list_target(out)
+    encoder = store_encoder(store, spec, template=template, silent=silent)
     with bar(silent=silent) as tell:
         found = automatic_concepts(store, encoder, log=lambda line: note(line, silent=silent), tell=tell)
     found.chosen.write(out)
@@ -92,10 +108,8 @@ def propose_concepts(store: EmbeddingStore, out: Path, *, spec: str | None, sile
         f"{len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...",
         silent=silent,
     )
-    note(
-        f"The list is {out}; `ccr concepts check {out} --store {store.path}` says more about it",
-        silent=silent,
-    )
+    check = shlex.join(["ccr", "concepts", "check", str(out), "--store", str(store.path)])
+    note(f"The list is {out}; `{check}` says more about it", silent=silent)
     return found.concepts
 
 
@@ -119,13 +133,13 @@ def fit_on(
 
 
 def noted_controls(
-    model: ConceptClassifier, store: EmbeddingStore, spec: str | None, *, silent: bool
+    model: ConceptClassifier, store: EmbeddingStore, spec: str | None, *, template: str | None = None, silent: bool
 ) -> ConceptClassifier:
     """The model with its controls measured on the store, printed, and noted with it."""
     from ccr.models.classifier import ConceptClassifier
     from ccr.study.controls import NOTED, measure_controls
 
-    encoder = store_encoder(store, spec, silent=silent)
+    encoder = store_encoder(store, spec, template=template, silent=silent)
     with fitting(silent=silent) as tell:
         found = measure_controls(model, store, encoder, tell=tell)
     for name, control in (("random words", found.words), ("random vectors", found.vectors)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,3 +60,10 @@ def chosen_dispersion(text: str) -> Dispersion | None:
         return parse_dispersion(text)
     except CCRError as error:
         raise typer.BadParameter(f"--{error}") from None
+
+
+def chosen_store(store: Path | None, option: Path | None) -> Path | None:
+    """The store that is given by its place or by --store; both are misuse."""
+    if store is not None and option is not None:
+        raise typer.BadParameter(f"give a store once, got {store} and --store {option}: drop one")
+    return option if store is None else store

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, fitting, note, print_json
 from ccr.cli.common_data import split_of, store_encoder
+from ccr.cli.common_options import chosen_store
 from ccr.errors import CCRError
 from ccr.files import write_text
 
@@ -33,7 +34,8 @@ class _OnPhotos(NamedTuple):
 
 def check(
     file: Annotated[Path, typer.Argument(help="Text file with one concept per line; # begins a comment.")],
-    store: Annotated[Path | None, typer.Option(help="Store with labels, to see the concepts in its photos.")] = None,
+    store: Annotated[Path | None, typer.Argument(help="Store with labels, to see the concepts in its photos.")] = None,
+    store_option: Annotated[Path | None, typer.Option("--store", help="The same, by name.")] = None,
     classes: Annotated[
         Path | None, typer.Option(help="Without a store: text file of class names that must not be given away.")
     ] = None,
@@ -53,7 +55,8 @@ def check(
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.read import concept_lines
 
-    opened = None if store is None else EmbeddingStore.open(store)
+    place = chosen_store(store, store_option)
+    opened = None if place is None else EmbeddingStore.open(place)
     names = [concept for _, concept in concept_lines(file)]
     problems = _by_words(names, opened, classes, silent=as_json)
     photos = None

@@ -10,12 +10,16 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, bar, console, print_json
 from ccr.cli.common_data import store_encoder
+from ccr.cli.common_options import chosen_store
 
 
 def choose(
     file: Annotated[Path, typer.Argument(help="Text file of candidates, one per line.")],
-    store: Annotated[Path, typer.Option(help="Store with labels; only its training images are looked at.")],
     out: Annotated[Path, typer.Option(help="Text file of the chosen ones, the most useful first.")],
+    store: Annotated[
+        Path | None, typer.Argument(help="Store with labels; only its training images are looked at.")
+    ] = None,
+    store_option: Annotated[Path | None, typer.Option("--store", help="The same, by name: one of the two.")] = None,
     size: Annotated[int | None, typer.Option(min=1, help="How many concepts.")] = None,
     per_class: Annotated[int | None, typer.Option(min=1, help="Instead: how many for each class. Default: 5.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
@@ -35,7 +39,10 @@ def choose(
 
     if size is not None and per_class is not None:
         raise typer.BadParameter("give --size or --per-class, not both")
-    names, origins, opened = read_concepts(file), read_origins(file), EmbeddingStore.open(store)
+    place = chosen_store(store, store_option)
+    if place is None:
+        raise typer.BadParameter("give the store whose photos choose: `ccr concepts choose FILE STORE`, or --store")
+    names, origins, opened = read_concepts(file), read_origins(file), EmbeddingStore.open(place)
     wanted = size or (per_class or PER_CLASS) * len(opened.classes)
     used = store_encoder(opened, encoder, silent=as_json)
     with bar(silent=as_json) as tell:

@@ -32,6 +32,8 @@ def learn(
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.examples import learn_concept
 
+    if not name.strip():
+        raise typer.BadParameter(f"a concept has a name, got {name!r}: such as 'worn edge'")
     opened = EmbeddingStore.open(store)
     used = store_encoder(opened, encoder, silent=as_json)
     learned = learn_concept(name, shows, lacks, opened, used, text=text)

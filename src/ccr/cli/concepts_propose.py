@@ -23,7 +23,9 @@ SOURCES = ("wordnet", "generic", "llm")
 
 def propose(
     classes: Annotated[Path, typer.Argument(help="Text file with one class name per line, or a store with labels.")],
-    out: Annotated[Path, typer.Option(help="Text file of concepts; beside it FILE.origins.json says whence.")],
+    out: Annotated[
+        Path, typer.Option(help="Text file of concepts, LIST.txt; beside it LIST.origins.json says whence.")
+    ],
     sources: Annotated[
         str, typer.Option(help="Where from, joined by commas: wordnet (offline), generic (fits any photo), llm.")
     ] = "wordnet,generic",

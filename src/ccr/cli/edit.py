@@ -57,6 +57,8 @@ def edit(
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.persist import check_target
 
+    if split is not None and store is None:
+        raise typer.BadParameter(f"--split {split} is a part of a store: give --store, too")
     loaded = ConceptClassifier.load(model)
     edits = {"add": add, "pin": pin, "scale": scale, "weight": weight}
     edits |= {"merge": merge, "suppress": suppress, "rename": rename}
@@ -75,7 +77,7 @@ def edit(
         _refit(session, refit)
     edited = session.model() if asked else loaded.model_
     effect = _effect(session, store, split) if store is not None else None
-    if out is not None and asked:
+    if out is not None:
         edited.save(out)
     idle = bool(add) and refit is None and not weight
     _show(edited, effect, out, log=log, idle=idle, everything=everything, as_json=as_json)
@@ -99,6 +101,8 @@ def _check(model: Path, out: Path | None, *, asked: bool, log: bool) -> None:
         raise typer.BadParameter("nothing to do: give an edit such as --suppress NAME, or --log")
     if asked and out is None:
         raise typer.BadParameter("give --out, the folder of the edited model")
+    if not asked and out is not None:
+        raise typer.BadParameter("--out is the folder of an edited model: give an edit such as --suppress NAME, too")
     if out is not None and out.resolve() == model.resolve():
         raise CCRError(f"--out must be another folder than {model}: the model that is edited stays, to go back to")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 #: More images than this that were left out are only in the JSON.
 MOST_LISTED = 20
+#: More classes than this are only counted.
+MOST_NAMED = 5
 
 
 def embed(
@@ -90,10 +95,23 @@ def embed(
         _show(summary)
 
 
+def _composition(store: str) -> Iterator[tuple[str, str]]:
+    """How many classes a finished store has, and images of each split: a mistake in the folders shows here."""
+    from ccr.data.store import EmbeddingStore
+
+    opened = EmbeddingStore.open(store)
+    classes, splits = opened.classes, Counter(opened.splits)
+    few = f": {', '.join(classes)}" if 0 < len(classes) <= MOST_NAMED else ""
+    yield "classes", escape(f"{len(classes):,}{few}")
+    names = dict.fromkeys(("train", "val", "test", *(name for name in splits if name is not None)))
+    yield " / ".join(map(escape, names)), " / ".join(f"{splits[name]:,}" for name in names)
+
+
 def _show(summary: EmbedSummary) -> None:
     table = Table(title=f"Store {escape(str(summary.store))}", title_justify="left", show_header=False)
     for name, value in (
         ("images", f"{summary.rows:,}"),
+        *_composition(summary.store),
         ("done by an earlier run", f"{summary.resumed:,}"),
         ("with the content of another", f"{summary.reused:,}"),
         ("left out", f"{len(summary.skipped):,}"),
@@ -109,5 +127,5 @@ def _show(summary: EmbedSummary) -> None:
         console.print(
             f"[yellow]{summary.crossing} images have a copy in another split: accuracy will flatter the model[/yellow]"
         )
-    store = escape(str(summary.store))
+    store = escape(shlex.quote(str(summary.store)))
     console.print(f"Next: ccr fit {store} --out MODEL; it proposes concepts for your classes, or takes --concepts FILE")

@@ -91,10 +91,12 @@ def explain(
     """
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise CCRError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}")
+    part = None if box is None else _box(box)
     wanted = way if where or box is not None else None
+    if wanted is None and way != "auto":
+        raise typer.BadParameter(f"--way {way} says how --where is found: give --where, too")
     explained = _explained(model, images, against, baseline, encoder, wanted, silent=as_json)
-    if box is not None:
-        explained = [item._replace(box=_box(box)) for item in explained]
+    explained = [item._replace(box=part) for item in explained]
     if out is not None:
         write_bytes(out, _rendered(explained, out.suffix.lower(), top))
     if as_json:
@@ -152,6 +154,8 @@ def _places(
 def _box(text: str) -> Box:
     try:
         left, top, right, bottom = (float(part) for part in text.split(","))
+        if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+            raise ValueError("it is no part of a picture")
     except ValueError:
         raise CCRError(
             f"--box is four fractions of the picture, LEFT,TOP,RIGHT,BOTTOM, got {text!r}: 0,0,0.5,1 is its left half"

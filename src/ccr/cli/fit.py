@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,14 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
-from ccr.cli.common_data import fit_on, load_concepts, noted_controls, propose_concepts, split_of
+from ccr.cli.common_data import (
+    check_list_target,
+    fit_on,
+    load_concepts,
+    noted_controls,
+    propose_concepts,
+    split_of,
+)
 from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion, chosen_weights
 from ccr.cli.common_ray import Ray, check_extra
 from ccr.cli.common_tables import evaluation_table, show_sets
@@ -115,6 +123,9 @@ def fit(
     from ccr.study.experiments.part import store_parts
 
     check_target(out)
+    beside = out.with_name(f"{out.name}-concepts.txt")
+    if concepts is None:
+        check_list_target(beside)
     if ray is not None:
         check_extra()
     opened = EmbeddingStore.open(store)
@@ -132,8 +143,7 @@ def fit(
         "device": device,
     }
     if concepts is None:
-        beside = out.with_name(f"{out.name}-concepts.txt")
-        embedded = propose_concepts(opened, beside, spec=encoder, silent=as_json)
+        embedded = propose_concepts(opened, beside, spec=encoder, template=template, silent=as_json)
     else:
         embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     embedded = _with_learned(embedded, learned or [], opened)
@@ -142,7 +152,8 @@ def fit(
     cluster = None if ray is None else partial(_on_cluster, ray, workers, cpus, out)
     result = _fitted(embedded, _named(options, baseline=baseline), opened, cluster, silent=as_json)
     if controls:
-        result = result._replace(model=noted_controls(result.model, opened, encoder, silent=as_json))
+        noted = noted_controls(result.model, opened, encoder, template=template, silent=as_json)
+        result = result._replace(model=noted)
     result.model.save(out)
     if as_json:
         measured = {"controls": result.model.metrics_["controls"]} if controls else {}
@@ -235,6 +246,6 @@ def _show(result: _Result, out: Path) -> None:
     console.print(evaluation_table(result.evaluations, title))
     if result.split == "all":
         note("the store has no test split, so these are training images: accuracy is flattered")
-    console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(str(out))} IMAGE")
+    console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
     if result.sets is not None:
         show_sets(result.sets, result.model.calibration_.temperature)

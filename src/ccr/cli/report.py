@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -74,7 +75,10 @@ def report(
     started = time.monotonic()
     loaded, opened = ConceptClassifier.load(model), EmbeddingStore.open(store, data=data)
     name, rows = split_of(opened, split)
-    command = _command(model, store, name, baseline, images, mistakes_first)
+    options: dict[str, Any] = {"--images": images, "--split": None if name == "all" else name, "--baseline": baseline}
+    options |= {"--no-baseline": no_baseline, "--probe": probe, "--mistakes-first": mistakes_first, "--title": title}
+    options |= {"--data": data, "--where": where, "--encoder": encoder}
+    command = _command(model, store, options)
     locate, unlocated = _locate(loaded, encoder, silent=as_json) if min(where, images) else (None, [])
     with fitting(silent=as_json) as tell:
         controls = _controls(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
@@ -187,12 +191,16 @@ def _facts(model: Path, data: str, controls: Controls, baseline: Path | None, co
     return [("model", str(model.resolve())), ("store", data), ("baseline", compared), ("made by", command)]
 
 
-def _command(model: Path, store: Path, split: str, baseline: Path | None, images: int, mistakes_first: bool) -> str:
-    """The call that makes this page again."""
-    words = ["ccr", "report", str(model), str(store), "--images", str(images)]
-    words += ["--split", split] if split != "all" else []
-    words += ["--baseline", str(baseline)] if baseline is not None else []
-    words += ["--mistakes-first"] if mistakes_first else []
+def _command(model: Path, store: Path, options: Mapping[str, Any]) -> str:
+    """The call that makes this page again; of options that are on or off, those that were given."""
+    words = ["ccr", "report", str(model), str(store)]
+    for name, value in options.items():
+        if value is True:
+            words.append(name)
+        elif value is False:
+            words += ["--no-probe"] if name == "--probe" else []
+        elif value is not None:
+            words += [name, str(value)]
     return shlex.join(words)
 
 

@@ -80,11 +80,12 @@ def sweep(
     Short and true to the texts: `--over fidelity=0.875,0.955 --over weights=1,3,5,all`
     """
     from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab import read_concepts
     from ccr.study.experiments.cache import RunCache
     from ccr.study.experiments.part import with_validation
     from ccr.study.experiments.sweep import run_sweep
 
-    settings = _grid(over, center)
+    settings = _grid(over, center, len(read_concepts(concepts)))
     opened = EmbeddingStore.open(store)
     check_folder(out)
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
@@ -106,15 +107,17 @@ def sweep(
         _show(results, chosen, at_most, command, out)
 
 
-def _grid(over: list[str], center: bool | None) -> list[Setting]:
-    """The settings of the --over axes; a mistake in them is misuse."""
+def _grid(over: list[str], center: bool | None, concepts: int) -> list[Setting]:
+    """The settings of the --over axes, with the length that `ccr fit` would take; a mistake in them is misuse."""
+    from ccr.core.coding.coders import usual_length
     from ccr.study.experiments.settings import Setting, grid, parse_axis
 
     try:
         axes = [parse_axis(text) for text in over]
         if center is not None and "center" in [axis.name for axis in axes]:
             raise CCRError("give --over center=... or --center/--no-center, not both: the axis sets it")
-        return grid(axes, Setting(center="none" if center is False else "data"))
+        base = Setting(center="none" if center is False else "data")
+        return grid(axes, base, length=usual_length(concepts))
     except CCRError as error:
         raise typer.BadParameter(f"--over: {error}") from None
 

@@ -20,7 +20,7 @@ from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import EmbedSummary, layout
 from ccr.data.store.embedding import BATCHES_PER_CHUNK, PLAN, Progress, prepared, summarise
-from ccr.data.store.plan import check_same_plan, describe, make_plan
+from ccr.data.store.plan import check_same_files, check_same_plan, describe, make_plan
 from ccr.data.store.shards import remove_progress
 from ccr.data.store.workers import Limits
 from ccr.errors import CCRError
@@ -85,6 +85,7 @@ def embed(
         plan = make_plan(dataset, encoder, dtype=dtype, max_bytes=max_bytes, **sizes)
         if (folder / layout.DESCRIPTION).is_file():
             check_same_plan(folder, layout.read_json(folder / layout.DESCRIPTION).get("plan"), plan)
+            check_same_files(folder, dataset, Limits(max_pixels, max_bytes))
             remove_progress(folder)
             return summarise(folder, strict, len(dataset), 0, started)
         with prepared(folder, plan):

@@ -16,6 +16,7 @@ from ccr.errors import CCRError
 Content = bytes | np.ndarray
 MAX_PIXELS = 89_478_485  # Pillow's own line between large and suspicious: a quarter of a GB as RGB
 MAX_BYTES = 256 << 20  # of a file, or of the pixels of an array: a photo has a tenth of it
+MAX_OBLONG = 1000  # times as long as wide: with a short side of 224, an encoder resizes it to 50 megapixels
 _HARD_LIMIT = 2 * MAX_PIXELS  # beyond this Pillow itself refuses
 # Named, because Pillow knows others that start programs: Ghostscript for a PostScript file, whatever it is called.
 _FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO")
@@ -48,7 +49,8 @@ def decode(content: Content, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Upright 8-bit RGB image of a file's bytes, or of an (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) uint8 array.
 
     The first frame of an animation; rotated as EXIF says; transparency on white; 16-bit greys scaled to 8. BadImage
-    when it is none, or when a file's image has more than `max_pixels` pixels.
+    when it is none, when a file's image has more than `max_pixels` pixels, or when it is over a thousand times as long
+    as wide.
     """
     if isinstance(content, np.ndarray):
         return to_rgb(_from_array(content))
@@ -78,6 +80,7 @@ def _decode_bytes(content: bytes, max_pixels: int) -> Image.Image:
             width, height = image.size
             if width * height > min(max_pixels, _HARD_LIMIT):
                 raise _too_large(f"{width} x {height}", max_pixels)
+            _check_shape(width, height)
             image.load()
             return to_rgb(_upright(image))
 
@@ -146,7 +149,17 @@ def _from_array(pixels: np.ndarray) -> Image.Image:
         pixels = pixels[:, :, 0]
     if pixels.ndim == 3 and pixels.shape[2] not in (3, 4):
         raise BadImage(f"an image has 1, 3 or 4 channels, got {pixels.shape[2]} in the last axis")
+    _check_shape(pixels.shape[1], pixels.shape[0])
     return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def _check_shape(width: int, height: int) -> None:
+    """BadImage for a thread of pixels: encoders enlarge the short side to theirs, which would take gigabytes."""
+    if max(width, height) > MAX_OBLONG * min(width, height):
+        raise BadImage(
+            f"the image is {width} x {height} pixels, more than the limit of {MAX_OBLONG:,} times as long as wide: cut "
+            "out the part that matters"
+        )
 
 
 def _too_large(size: str, max_pixels: int) -> BadImage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path, PurePosixPath
 
 from ccr.data.datasets.base import Dataset, Sample, make_dataset, split_name
@@ -19,32 +19,47 @@ IMAGE_SUFFIXES = frozenset([
 # fmt: on
 
 
-def open_folder(path: Path) -> Dataset:
+def open_folder(path: Path, *, labelled: bool = True) -> Dataset:
     """The images below `path`, in order of their names. Hidden files and other kinds of files are left out.
 
     The first folder name is the split when every folder at the top is called train, val, test or the like;
-    the next one is the class.
+    the next one is the class. Splits beside another folder are refused, unless labels do not matter (`labelled`).
     """
     root = path.resolve()
-    return _dataset({key: FileImage(root / key) for key in sorted(_image_keys(root))}, str(root))
+    return _dataset({key: FileImage(root / key) for key in sorted(_image_keys(root))}, str(root), labelled)
 
 
-def open_remote_folder(place: Place) -> Dataset:
+def open_remote_folder(place: Place, *, labelled: bool = True) -> Dataset:
     """The images below a URL, as `open_folder`."""
     sources = {
         entry.name: ObjectImage(place / entry.name, entry.size)
         for entry in place.list()
         if _is_image(entry.name) and not any(part.startswith(".") for part in entry.name.split("/"))
     }
-    return _dataset(sources, str(place))
+    return _dataset(sources, str(place), labelled)
 
 
-def _dataset(sources: Mapping[str, Source], path: str) -> Dataset:
-    keys = list(sources)
-    tops = {PurePosixPath(key).parts[0] for key in keys if "/" in key}
+def _dataset(sources: Mapping[str, Source], path: str, labelled: bool) -> Dataset:
+    folders = {PurePosixPath(key).parts[:-1] for key in sources if "/" in key}
+    tops = {parts[0] for parts in folders}
     has_splits = bool(tops) and all(split_name(top) for top in tops)
+    if labelled and not has_splits:
+        _refuse_some_splits(folders, path)
     samples = (_sample(key, source, has_splits) for key, source in sources.items())
     return make_dataset({"kind": "folder", "path": path}, samples)
+
+
+def _refuse_some_splits(folders: Set[tuple[str, ...]], path: str) -> None:
+    """An error when splits lie beside another folder: two of them, or one with folders of classes in it. A class may
+    well be called test."""
+    splits = sorted({parts[0] for parts in folders if split_name(parts[0])})
+    odd = sorted({parts[0] for parts in folders} - set(splits))
+    nested = any(len(parts) > 1 for parts in folders if parts[0] in splits)
+    if len({split_name(name) for name in splits}) > 1 or nested:
+        raise FormatError(
+            f"either every folder at the top of {path} is a split (train, val, test) or none; {', '.join(splits)} are "
+            f"splits and {odd[0]!r} is not: move {odd[0]!r} elsewhere, or rename the others if they are classes"
+        )
 
 
 def has_images(root: Path) -> bool:

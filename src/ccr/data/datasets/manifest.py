@@ -41,6 +41,7 @@ def open_remote_manifest(path: Place, *, label_column: str | None = None) -> Dat
 
 def _samples(path: AnyPath, source: Callable[[str], Source], label_column: str | None) -> Iterator[Sample]:
     rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _parquet_rows(path)
+    label_column = None if label_column is None else _heading(label_column)
     for number, row in enumerate(rows, start=1):
         yield _sample(path, number, row, source, label_column)
 
@@ -87,11 +88,16 @@ def _value(row: Mapping[str, Any], columns: tuple[str, ...]) -> str | None:
     return None
 
 
+def _heading(name: object) -> str:
+    """A column's name as it is compared: case and spaces around it do not matter."""
+    return str(name or "").strip().lower()
+
+
 def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
     try:
         with _text(path) as stream:
             for row in csv.DictReader(stream, strict=True):
-                yield {(name or "").strip().lower(): value for name, value in row.items()}
+                yield {_heading(name): value for name, value in row.items()}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FormatError(
             f"{path} must be a CSV table in UTF-8 with a heading (path, label, split): {error}"
@@ -110,4 +116,4 @@ def _parquet_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
         table.validate(full=True)
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
-            yield {str(name).strip().lower(): value for name, value in row.items()}
+            yield {_heading(name): value for name, value in row.items()}

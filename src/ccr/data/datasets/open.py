@@ -23,7 +23,7 @@ from ccr.data.datasets.sources import FileImage, ObjectImage, Source
 from ccr.data.datasets.splits import split_dataset
 from ccr.data.datasets.tar import locate_in_tar, open_tar
 from ccr.errors import CCRError, FormatError
-from ccr.places import Place, as_place, is_url
+from ccr.places import AnyPath, Place, as_place, is_url
 
 DEMO = "demo"
 _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
@@ -148,20 +148,21 @@ def open_samples(
     labels: str | Path | None = None,
     label_column: str | None = None,
     allow_outside: bool = False,
+    labelled: bool = True,
     log: Log | None = None,
 ) -> Dataset:
-    """As `open_dataset`, and data without splits of their own have none."""
+    """As `open_dataset`, and data without splits of their own have none. Not `labelled`: only the images matter."""
     if is_pattern(source) and not Path(source).exists():
         return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), label_column)
     path = as_place(source)
     if isinstance(path, Place):
-        return _open_remote(path, label_column)
+        return _open_remote(path, labels, label_column, labelled)
     if str(source) == DEMO and not path.exists():
         return open_demo(log=log)
     if not path.exists():
         raise CCRError(f"there is no {path}: give a folder of images, a manifest, a .npy array, tar shards, or 'demo'")
     if path.is_dir():
-        return _open_folder(path, labels, label_column)
+        return _open_folder(path, labels, label_column, labelled)
     suffix = path.suffix.lower()
     if suffix == ".tar" or (suffix == ".parquet" and image_column(path) is not None):
         return _open_shards(Shards(path.resolve().parent, [path.name]), str(path.resolve()), label_column)
@@ -172,7 +173,7 @@ def open_samples(
     raise CCRError(f"a data set is a folder, or a file that ends in .tar, .csv, .parquet or .npy; got {path.name!r}")
 
 
-def _open_remote(place: Place, label_column: str | None) -> Dataset:
+def _open_remote(place: Place, labels: str | Path | None, label_column: str | None, labelled: bool) -> Dataset:
     """Shards, a manifest, or a folder of images of an object store."""
     if place.name.endswith((".tar", ".parquet")) and (place.suffix == ".tar" or image_column(place) is not None):
         return _open_shards(Shards(place.parent, [place.name]), str(place), label_column)
@@ -182,7 +183,8 @@ def _open_remote(place: Place, label_column: str | None) -> Dataset:
         shards = Shards.of_folder(place, suffix)
         if shards.names:
             return _open_shards(shards, str(place), label_column)
-    return open_remote_folder(place)
+    _refuse_label_options(place, labels, label_column)
+    return open_remote_folder(place, labelled=labelled)
 
 
 def _open_shards(shards: Shards, origin: str, label_column: str | None) -> Dataset:
@@ -202,7 +204,7 @@ def _absolute(pattern: str) -> str:
     return pattern if is_url(pattern) else os.path.abspath(pattern)
 
 
-def _open_folder(path: Path, labels: str | Path | None, label_column: str | None) -> Dataset:
+def _open_folder(path: Path, labels: str | Path | None, label_column: str | None, labelled: bool) -> Dataset:
     for folder in (path, path / "package"):  # npm unpacks into `package`
         if is_cifar10(folder):
             return open_cifar10(folder)
@@ -219,4 +221,15 @@ def _open_folder(path: Path, labels: str | Path | None, label_column: str | None
             shards = Shards.of_folder(path, suffix)
             if shards.names:
                 return _open_shards(shards, str(path.resolve()), label_column)
-    return open_folder(path)
+    _refuse_label_options(path, labels, label_column)
+    return open_folder(path, labelled=labelled)
+
+
+def _refuse_label_options(path: AnyPath, labels: str | Path | None, label_column: str | None) -> None:
+    """In a folder of images, folders are the labels: an option that says otherwise is refused."""
+    for name, value in {"labels": labels, "label column": label_column}.items():
+        if value is not None:
+            raise CCRError(
+                f"the images of a folder have its folders' names as labels, got the {name} {str(value)!r} for {path}: "
+                "leave it out, or give a CSV manifest with a column of paths"
+            )

@@ -50,12 +50,14 @@ def _photos(given: str, allow_outside: bool) -> list[Sample]:
     if is_url(given):
         return _objects(given, allow_outside)
     if is_pattern(given) and path.suffix.lower() in _SHARDS and not path.exists():
-        return [Sample(f"{given}:{sample.key}", sample.source) for sample in open_samples(given)]
+        return [Sample(f"{given}:{sample.key}", sample.source) for sample in open_samples(given, labelled=False)]
     if path.is_dir() or path.suffix.lower() in _LISTS or (given == DEMO and not path.exists()):
-        dataset = open_samples(given, allow_outside=allow_outside)
+        dataset = open_samples(given, allow_outside=allow_outside, labelled=False)
         return [Sample(_path_of(path, dataset.origin, sample.key), sample.source) for sample in dataset]
     if path.exists() or not glob.has_magic(given):
-        return [_file(given)]  # a file that is not there is listed as unreadable, and not fatal
+        if not path.exists() and (given.endswith(("/", os.sep)) or path.suffix.lower() not in IMAGE_SUFFIXES):
+            raise CCRError(f"photos are files, folders, patterns or manifests, and there is no {given}: check the path")
+        return [_file(given)]  # an image that is not there is listed as unreadable, and not fatal
     matches = sorted(glob.glob(given, recursive=True))
     files = [match for match in matches if os.path.splitext(match)[1].lower() in IMAGE_SUFFIXES]
     if not files:
@@ -68,7 +70,7 @@ def _objects(url: str, allow_outside: bool) -> list[Sample]:
     place = as_place(url)
     if isinstance(place, Place) and place.suffix.lower() in IMAGE_SUFFIXES:
         return [Sample(str(place), ObjectImage(place, place.size()))]
-    dataset = open_samples(url, allow_outside=allow_outside)
+    dataset = open_samples(url, allow_outside=allow_outside, labelled=False)
     return [Sample(_path_of(place, dataset.origin, sample.key), sample.source) for sample in dataset]
 
 

@@ -46,7 +46,7 @@ def load_encoder(
     spec : str
         hf:NAME_OR_FOLDER, open_clip:MODEL/TAG_OR_CHECKPOINT or bundled.
     device : str
-        For hf and open_clip: "cpu", "cuda", ... or "auto": a GPU if there is one.
+        For hf and open_clip: "cpu", "cuda", ... or "auto": a GPU if there is one. The bundled one runs on the CPU.
     batch_size : int
         For hf and open_clip: images or texts that are embedded at a time, from 1.
     template : str, optional
@@ -58,6 +58,10 @@ def load_encoder(
     """
     kind, target = parse_spec(spec)
     checked_batch_size(batch_size)
+    if kind == "bundled" and device not in ("auto", "cpu"):
+        raise CCRError(
+            f"the bundled encoder runs on the CPU, got device {device!r}: leave it out, or take an hf: encoder"
+        )
     remember(spec)
     if kind == "bundled":
         from ccr.data.encoders.bundled import BundledEncoder

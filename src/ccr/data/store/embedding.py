@@ -20,7 +20,7 @@ from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import layout
 from ccr.data.store.chunk import Chunk, ChunkBuilder, FirstRow, load_chunk
-from ccr.data.store.plan import check_same_plan, describe, make_plan
+from ccr.data.store.plan import check_same_files, check_same_plan, describe, first_changed, make_plan
 from ccr.data.store.shards import remove_progress, write_shards
 from ccr.data.store.workers import Decoded, Decoders, Limits
 from ccr.errors import CCRError, FormatError, UnreachableError
@@ -94,7 +94,8 @@ def embed_dataset(
     """Embed every image of `dataset` into the store `out`; continue there if that was begun before.
 
     Images with the same content are embedded once. Interrupted at any moment and called again in the same way, it
-    goes on where it was, and the store is the same to the bit.
+    goes on where it was, and the store is the same to the bit. A finished store whose image files have changed since
+    is refused by name.
 
     Parameters
     ----------
@@ -133,6 +134,7 @@ def embed_dataset(
     started = time.perf_counter()
     if (folder / layout.DESCRIPTION).is_file():
         check_same_plan(folder, layout.read_json(folder / layout.DESCRIPTION).get("plan"), plan)
+        check_same_files(folder, dataset, Limits(max_pixels, max_bytes))
         remove_progress(folder)
         return summarise(folder, strict, len(dataset), 0, started)
     with prepared(folder, plan):
@@ -183,10 +185,20 @@ class _EmbeddingRun:
     def _finished_chunks(self) -> int:
         for number in range(self.chunks):
             chunk = self._load_chunk(number)
-            if chunk is None:
+            if chunk is None or self._has_changed(number, chunk):
                 return number
             self._remember(number, chunk)
         return self.chunks
+
+    def _has_changed(self, number: int, chunk: Chunk) -> bool:
+        """Is a file of the chunk another than when it was embedded?"""
+        path = layout.chunk_path(self.folder, number)
+        if isinstance(path, Place):
+            return False
+        samples = self.dataset.samples[number * self.size : (number + 1) * self.size]
+        known = {facts["image_path"]: facts["content"] for facts in chunk.metadata}
+        limits = Limits(int(self.plan["max_pixels"]), int(self.plan["max_bytes"]))
+        return first_changed(samples, known, path.stat().st_mtime, limits) is not None
 
     def load_chunks(self) -> Iterator[Chunk]:
         """All chunks, once they are there."""

@@ -1,17 +1,21 @@
-"""The plan of a store: everything that its numbers depend on, compared before an unfinished run is continued."""
+"""The plan of a store: everything that its numbers depend on, compared before an unfinished run is continued; and
+whether the files are still those that it was made of."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from ccr.data.datasets import MAX_BYTES, Dataset
+from ccr.data.datasets import MAX_BYTES, BadImage, Dataset, Sample, content_hash
 from ccr.data.encoders import Encoder
-from ccr.data.store.layout import FORMAT, FORMAT_VERSION
+from ccr.data.store.layout import DESCRIPTION, FORMAT, FORMAT_VERSION
+from ccr.data.store.metadata import described_lengths, read_columns, read_description
+from ccr.data.store.workers import Limits, decode_sample
 from ccr.errors import CCRError
-from ccr.places import AnyPath
+from ccr.places import AnyPath, Place
 
 DTYPES = ("float16", "float32")
 _ENTRIES = {
@@ -59,6 +63,55 @@ def check_same_plan(folder: AnyPath, plan: object, wanted: Mapping[str, Any]) ->
             f"{folder} holds a store made with another {', another '.join(differences)}: "
             "repeat the first call as it was, choose another folder, or delete this one"
         )
+
+
+def check_same_files(folder: AnyPath, dataset: Dataset, limits: Limits) -> None:
+    """An error that names a file which is not what the finished store in `folder` was made of. Only files that were
+    touched after it was made are read; an object store is believed."""
+    if isinstance(folder, Place):
+        return
+    since = (folder / DESCRIPTION).stat().st_mtime
+    touched = [sample for sample in dataset if _is_touched(sample, since)]
+    if not touched:
+        return
+    columns = read_columns(folder, described_lengths(read_description(folder)), ("image_path", "content"))
+    known = dict(zip(columns["image_path"], columns["content"], strict=True))
+    changed = first_changed(touched, known, since, limits)
+    if changed is not None:
+        was = "was another file" if changed.key in known else "was left out"
+        raise CCRError(
+            f"{changed.key!r} {was} when the store {folder} was made, and has changed since: delete {folder} to embed "
+            "everything again, or choose another folder"
+        )
+
+
+def first_changed(samples: Iterable[Sample], known: Mapping[str, str], since: float, limits: Limits) -> Sample | None:
+    """The first sample whose file was touched `since` and is another now: it has not the `known` hash of its content,
+    or it was left out then and can be read."""
+    for sample in samples:
+        if _is_touched(sample, since) and _content(sample, sample.key in known, limits) != known.get(sample.key, ""):
+            return sample
+    return None
+
+
+def _is_touched(sample: Sample, since: float) -> bool:
+    """Was its file written, moved or copied to where it is then or later? No, if that cannot be seen."""
+    path = getattr(sample.source, "path", None)
+    try:
+        found = path.stat() if isinstance(path, Path) else None
+    except (OSError, ValueError):
+        return False
+    return found is not None and max(found.st_mtime, found.st_ctime) >= since
+
+
+def _content(sample: Sample, readable: bool, limits: Limits) -> str:
+    """The hash of its content, empty if it is no image; what was `readable` is not decoded to know."""
+    if not readable:
+        return decode_sample(sample, crop=None, limits=limits).content
+    try:
+        return content_hash(sample.source.read(limits.bytes))
+    except BadImage:
+        return ""
 
 
 def describe(dataset: Dataset, encoder: Encoder, plan: Mapping[str, Any], totals: Mapping[str, Any]) -> dict[str, Any]:

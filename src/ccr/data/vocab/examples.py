@@ -103,11 +103,16 @@ def _text_direction(name: str, encoder: Encoder) -> np.ndarray:
 def _photos(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
-        inside = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+        inside = sorted(file for file in path.iterdir() if _is_photo(file)) if path.is_dir() else [path]
         if not inside:
             raise CCRError(f"{path} holds no photos ({', '.join(sorted(SUFFIXES))}): give another folder")
         found += inside
     return list(dict.fromkeys(found))
+
+
+def _is_photo(file: Path) -> bool:
+    """By its name; hidden files, such as those that macOS leaves beside photos, are none."""
+    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
 
 
 def _image(path: Path) -> Any:

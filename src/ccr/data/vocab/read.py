@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from ccr.errors import CCRError, FormatError
 from ccr.progress import Tell, no_progress
 
 LONGEST_CONCEPT = 200
+#: From a # that begins a line or follows a space; "C#" is a text.
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*", re.DOTALL)
 #: Texts embedded between two steps of a progress bar.
 BATCH = 32
 
@@ -21,8 +24,8 @@ BATCH = 32
 def read_concepts(path: str | Path) -> list[str]:
     """The concepts of a text file, one per line, in its order.
 
-    Blank lines and lines that begin with # are left out; spaces around a concept are trimmed; text is brought to
-    Unicode's composed form. Two concepts that differ by case alone are the same, and refused.
+    Blank lines and comments, from a # at the start or after a space, are left out; spaces around a concept are trimmed;
+    text is brought to Unicode's composed form. Two concepts that differ by case alone are the same, and refused.
 
     Parameters
     ----------
@@ -47,8 +50,8 @@ def concept_lines(file: Path) -> list[tuple[int, str]]:
     except OSError as error:
         raise FormatError(f"the concepts in {file} cannot be read: {error.strerror or error}") from error
     lines = enumerate(text.split("\n"), start=1)  # not splitlines: only line ends end a line
-    stripped = ((number, unicodedata.normalize("NFC", line).strip()) for number, line in lines)
-    concepts = [(number, line) for number, line in stripped if line and not line.startswith("#")]
+    stripped = ((number, _COMMENT.sub("", unicodedata.normalize("NFC", line)).strip()) for number, line in lines)
+    concepts = [(number, line) for number, line in stripped if line]
     if not concepts:
         raise FormatError(f"{file} has no concepts: write one per line, such as 'red skin'")
     return concepts

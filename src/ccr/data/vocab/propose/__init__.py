@@ -2,7 +2,7 @@
 
 from ccr.data.vocab.propose.generic import generic_proposals
 from ccr.data.vocab.propose.offline import FromWordNet, label_texts, wordnet_proposals
-from ccr.data.vocab.propose.proposals import Origin, Proposal, Proposals, read_origins, together
+from ccr.data.vocab.propose.proposals import Origin, Proposal, Proposals, read_origins, together, written_by_hand
 from ccr.data.vocab.propose.wordnet import WordNet
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "read_origins",
     "together",
     "wordnet_proposals",
+    "written_by_hand",
 ]

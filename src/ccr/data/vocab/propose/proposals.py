@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ccr.data.vocab.read import LONGEST_CONCEPT
-from ccr.errors import FormatError
+from ccr.errors import CCRError, FormatError
 from ccr.files import write_json, write_text
+from ccr.places import AnyPath
 
 #: Things that are colours as well.
 COLOUR_NAMES = {"orange", "violet", "rose", "olive", "lilac", "lavender", "peach", "salmon", "cherry", "lime", "lemon"}
@@ -58,16 +59,25 @@ class Proposals:
     def write(self, path: Path) -> Path:
         """Write the list, and beside it a JSON file with the origin of every concept; that file's path."""
         beside = origins_path(path)
-        write_text(path, "\n".join(self.names) + "\n")
+        write_text(path, _text(self.names))
         concepts = [asdict(item) for item in self.items]
         content = {"format": 1, "concepts": concepts, "leaks": list(self.leaks), "unknown_classes": list(self.unknown)}
         write_json(beside, content)
         return beside
 
 
+def _text(names: Sequence[str]) -> str:
+    """A list as its file has it."""
+    return "\n".join(names) + "\n"
+
+
 def origins_path(path: Path) -> Path:
     """The file beside a list that says where its concepts come from."""
-    return path.with_name(path.name.removesuffix(".txt") + ".origins.json")
+    return path.with_name(_origins_name(path.name))
+
+
+def _origins_name(name: str) -> str:
+    return name.removesuffix(".txt") + ".origins.json"
 
 
 def read_origins(path: Path) -> dict[str, tuple[Origin, ...]]:
@@ -80,6 +90,18 @@ def read_origins(path: Path) -> dict[str, tuple[Origin, ...]]:
         return {item["concept"]: tuple(Origin(**origin) for origin in item["origins"]) for item in content["concepts"]}
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{beside} is not what `ccr concepts propose` wrote: remove it or propose again") from error
+
+
+def written_by_hand(path: AnyPath) -> bool:
+    """Is there a list whose text is not the one that `Proposals.write` left, to judge by the origins beside it?"""
+    if not path.is_file():
+        return False
+    try:
+        content: Any = json.loads(path.with_name(_origins_name(path.name)).read_bytes())
+        names = [str(item["concept"]) for item in content["concepts"]]
+    except (OSError, CCRError, ValueError, KeyError, TypeError):
+        return True
+    return path.read_bytes() != _text(names).encode()
 
 
 def together(sources: Iterable[Iterable[Proposal]], *, leaking: Iterable[str], unknown: Sequence[str]) -> Proposals:

@@ -1,0 +1,51 @@
+"""What is printed on streams that are not in UTF-8, as on Windows; and photos that no encoder could take."""
+
+# ruff: noqa: F811 - fixtures are imported
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ccr.data.store import EmbeddingStore
+from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
+from tests.cli.test_predict_command import CCR, named
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_a_stream_of_few_letters_gets_question_marks_or_escapes(workspace: Path, tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "c.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
+    options = ["--length", 6, "--sign", "both", "--weights", "all", "--no-baseline", "--epochs", 1]
+    as_json("fit", workspace / "store", "--concepts", tmp_path / "c.txt", "--out", tmp_path / "m", *options)
+    image = workspace / "photos" / "red fruit" / "0.png"
+    command = [*CCR, "explain", tmp_path / "m", image, *named(workspace)]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([*command], capture_output=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert b"?? right to left" in done.stdout
+    done = subprocess.run([*command, "--json"], capture_output=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    terms = json.loads(done.stdout.decode("ascii"))["explanations"][0]["contributions"]
+    assert {term["concept"] for term in terms} == set(HOSTILE)
+
+
+def test_a_thread_of_pixels_is_refused_in_words(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.new("RGB", (60_000, 1)).save(tmp_path / "thread.png")
+    assert exit_code(["explain", model, tmp_path / "thread.png"], monkeypatch) == 1
+    assert "1,000 times as long as wide" in " ".join(capsys.readouterr().err.split())
+
+
+def test_embed_says_what_the_folders_were_taken_for(workspace: Path) -> None:
+    encoder = ["--encoder", f"hf:{workspace / 'clip'}"]
+    done = run("embed", workspace / "photos", "--out", workspace / "store", *encoder)
+    text = " ".join(done.stdout.replace("│", " ").split())  # type: ignore[attr-defined]
+    assert "classes 3: blue <b>fruit, green fruit, red fruit" in text
+    splits = Counter(EmbeddingStore.open(workspace / "store").splits)
+    assert f"train / val / test {splits['train']} / {splits['val']} / {splits['test']}" in text
