@@ -163,11 +163,19 @@ def test_columns_in_another_order_are_refused(small: Data) -> None:
     model = quick(small).fit(frame, small.y)
     assert model.feature_names_in_.tolist() == list(frame.columns)
     assert np.array_equal(model.predict(frame), model.predict(small.X))
-    for ask in (model.predict, model.predict_proba, model.transform, model.decision_function, model.explain_many):
+    for ask in (
+        model.predict,
+        model.predict_proba,
+        model.transform,
+        model.decision_function,
+        model.explain_many,
+        model.view,
+    ):
         with pytest.raises(CCRError, match=r"the columns must be those of fit, .*; column 0 was 'd0' and is 'd63'"):
             ask(frame[frame.columns[::-1]])
-    with pytest.raises(CCRError, match="columns"):
-        model.score(frame[frame.columns[::-1]], small.y)
+    for measure in (model.score, model.evaluate):
+        with pytest.raises(CCRError, match="columns"):
+            measure(frame[frame.columns[::-1]], small.y)
     model.fit(small.X, small.y)  # a table without names: any will do
     assert not hasattr(model, "feature_names_in_")
     model.predict(frame[frame.columns[::-1]])

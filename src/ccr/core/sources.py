@@ -54,6 +54,10 @@ def empty_rows(rows: int, columns: int) -> torch.Tensor:
 
 
 def as_array(X: Any) -> np.ndarray:
+    """Numbers of a tensor, wherever and of whatever kind it is, of a table, or of what NumPy takes."""
+    if isinstance(X, torch.Tensor):
+        there = X.detach().cpu()
+        return np.asarray((there.float() if there.dtype == torch.bfloat16 else there).numpy())  # NumPy has no bfloat16
     if hasattr(X, "to_numpy"):
         found = np.asarray(X.to_numpy())
         if found.dtype == object and hasattr(X, "convert_dtypes"):  # numbers of pandas that may be missing
@@ -101,14 +105,6 @@ def in_range(rows: Any) -> Any:
         return rows
     exponents = np.where(np.isfinite(largest), np.frexp(largest)[1], 1024)  # infinities stay, to be refused
     return np.ldexp(rows, -exponents[:, None])
-
-
-def numbers_of(numbers: Any) -> np.ndarray:
-    """Numbers of a tensor, wherever and of whatever kind it is, or of what NumPy takes."""
-    if not isinstance(numbers, torch.Tensor):
-        return np.asarray(numbers)
-    there = numbers.detach().cpu()
-    return (there.float() if there.dtype == torch.bfloat16 else there).numpy()  # NumPy has no such numbers
 
 
 def as_tensor(rows: Any) -> torch.Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
 from sklearn.utils._set_output import _get_output_config  # the one place that knows what set_output was told
 
-from ccr.core.explain import Explanation, Explanations
+from ccr.core.explain import Explanation
 from ccr.core.frames import coded_frame
 from ccr.errors import CCRError, FormatError
 from ccr.models.labels import labels_like, labels_of
@@ -50,10 +50,12 @@ class FromModel:
 def answered_by(
     method: Callable[Concatenate[Model, Arguments], Answer],
 ) -> Callable[Concatenate[Any, Arguments], Answer]:
-    """A method of an estimator that asks the same of its fitted model."""
+    """A method of an estimator that asks the same of its fitted model; data frames must have the columns of `fit`."""
 
     @wraps(method)
     def ask(estimator: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        for given in (*args, *kwargs.values()):
+            estimator.check_columns(given)
         return method(estimator.fitted(), *args, **kwargs)
 
     return ask
@@ -84,15 +86,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
     encoder_fingerprint_ = FromModel("provenance.encoder_fingerprint")
     metrics_ = FromModel("provenance.metrics")
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The class of each row of X (m, d)."""
-        self.check_columns(X)
-        return self.fitted().predict(X)
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (m, classes), columns in the order of `classes`."""
-        self.check_columns(X)
-        return self.fitted().predict_proba(X)
+    predict = answered_by(LinearModel.predict)
+    predict_proba = answered_by(LinearModel.predict_proba)
 
     def note_columns(self, X: Any) -> None:
         """Keep the names of a data frame's columns, which later ones must have in the same order."""
@@ -142,10 +137,7 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         right = predicted == labels_like(self.classes_, labels_of(X, y), len(predicted))
         return float(np.average(right, weights=sample_weight))
 
-    def explain_many(self, X: Any) -> Explanations:
-        """Why each row of the embeddings X (m, d) is predicted as it is; `to_frame` makes a table of it."""
-        self.check_columns(X)
-        return self.fitted().explain_many(X)
+    explain_many = answered_by(LinearModel.explain_many)
 
     def explain(self, x: Any) -> Explanation:
         """Why the embedding x (d,) is predicted as it is."""

@@ -14,7 +14,7 @@ from scipy.special import softmax
 from ccr.core.explain import Explanation, Explanations, explain
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
-from ccr.core.sources import numbers_of
+from ccr.core.sources import as_array
 from ccr.core.space import Space
 from ccr.errors import CCRError
 from ccr.models.labels import labels_like, labels_of, store_part
@@ -23,7 +23,7 @@ from ccr.models.provenance import Provenance
 
 def one_row(x: Any) -> np.ndarray:
     """One embedding x (d,) as rows (1, d)."""
-    rows = np.atleast_2d(numbers_of(x))
+    rows = np.atleast_2d(as_array(x))
     if len(rows) != 1:
         raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
     return rows

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.base import clone
 
 from ccr.core.refine import Callback, Epoch, Saved
-from ccr.core.sources import as_array, numbers_of
+from ccr.core.sources import as_array
 from ccr.core.team import Team
 from ccr.errors import CCRError
 from ccr.files import check_writable
@@ -83,7 +82,7 @@ def fit(
             "model": clone(model),
             "X": _rows(X),
             "y": y,
-            "validation": validation,
+            "validation": None if validation is None else (_rows(validation[0]), validation[1]),
             "sample_weight": sample_weight,
             "board": board,
             "threads": cpus,
@@ -98,9 +97,7 @@ def fit(
 
 def _rows(X: Any) -> Any:
     """X as workers can share it: a store, or an array."""
-    if isinstance(X, np.ndarray) or hasattr(type(X), "y"):
-        return X
-    return numbers_of(X) if isinstance(X, torch.Tensor) else as_array(X)
+    return X if isinstance(X, np.ndarray) or hasattr(type(X), "y") else as_array(X)
 
 
 def _trainer(config: dict[str, Any], place: Path | Place, workers: int, cpus: int) -> Any:

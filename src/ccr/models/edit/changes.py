@@ -13,7 +13,7 @@ from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import position
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
-from ccr.core.sources import numbers_of
+from ccr.core.sources import as_array
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.models.model_format import stored_concepts
@@ -172,7 +172,7 @@ def _unused_name(names: list[str]) -> str:
 
 
 def _checked_embedding(embedding: Any, dimension: int) -> np.ndarray:
-    row = numbers_of(embedding)
+    row = as_array(embedding)
     if row.size != dimension or row.ndim > 2:
         raise CCRError(
             f"a concept's embedding must have the model's {dimension} dimensions, got shape {row.shape}: embed it with "

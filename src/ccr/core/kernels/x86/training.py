@@ -1,10 +1,10 @@
 """Many steps of Algorithm 2 by any number of threads, without a word between them and Python.
 
 Each thread calls `train` with its number. A step has `phases`, each cut into items. Every thread has a share of a
-phase's items, the same ones in every step: the concepts that it moves are those that it codes over, and stay in its own
-cache. When it is through, it helps the others. It takes an item with a ticket, (phase, items taken) in one word of the
-share; whoever finishes a phase's last item does what must be done once and opens the next phase. Which thread does what
-changes no number.
+phase's items, the same ones in every step, so that the concepts that it moves, and where threads share concepts
+(`division`) also codes over, stay in its own cache. When it is through, it helps the others. It takes an item with a
+ticket, (phase, items taken) in one word of the share; whoever finishes a phase's last item does what must be done once
+and opens the next phase. Which thread does what changes no number.
 """
 
 from __future__ import annotations
