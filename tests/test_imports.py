@@ -27,8 +27,8 @@ ORDER = {
     "core/explain": "patches terms where question sums picture views counterfactual intervention comparison mistake "
     "explanation many images pairs drift",
     "models": "unfitted labels bound provenance linear_model persist model_checks card hub calibration certain "
-    "model_format export photos concept_model calibrating checkpoint fewest edit estimator paper_settings classifier "
-    "rivals",
+    "model_format left_out export photos concept_model calibrating checkpoint fewest edit estimator paper_settings "
+    "classifier rivals",
     "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file exports",
     "models/photos": "prediction chunk reading several where on_photos tables kept run",
     "models/edit": "log effect changes session",

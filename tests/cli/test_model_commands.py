@@ -16,6 +16,7 @@ from ccr.cli.edit_options import read_number, read_pair, read_weight
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
 from tests.cli.test_commands import COLOURS, HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
+from tests.models.test_left_out import as_older_versions_wrote_it
 
 
 def test_audit_with_and_without_images(model: Path, workspace: Path) -> None:
@@ -152,8 +153,11 @@ def test_every_command_copes_with_concepts_that_were_left_out(workspace: Path, t
     audited = as_json("audit", model, store)
     assert not {concept["concept"] for concept in audited["concepts"]} & set(left_out)  # type: ignore[union-attr,index]
     as_json("report", model, store, "--out", tmp_path / "report.html", "--images", 3)
-    assert f"without the {len(left_out)} that it left out" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    done = run("edit", model, "--out", tmp_path / "new", "--add", left_out[0], "--refit", store)
+    assert "that it left out" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+    older = as_older_versions_wrote_it(model, tmp_path / "older")
+    as_json("report", older, store, "--out", tmp_path / "older.html", "--images", 3)
+    assert f"without the {len(left_out)} that it left out" in (tmp_path / "older.html").read_text(encoding="utf-8")
+    done = run("edit", model, "--out", tmp_path / "new", "--add", left_out[0], "--refit", store, "--encoder", "none")
     assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
     again = ConceptClassifier.load(tmp_path / "new")
     assert again.concepts_.names[-1] == left_out[0]

@@ -59,7 +59,7 @@ def test_round_trip_is_exact(digits: Data, tmp_path: Path, options: dict[str, ob
     assert np.array_equal(again.decision_function(digits.X_test), model.decision_function(digits.X_test))
     assert np.array_equal(again.predict(digits.X_test), model.predict(digits.X_test))
     assert np.array_equal(again.concepts_.embeddings, model.concepts_.embeddings)
-    assert again.concepts == model.model_.provenance.texts
+    assert again.concepts == model.concepts
     assert again.model_.provenance.left_out == model.model_.provenance.left_out
     assert again.history_ == model.history_ or np.isnan(model.threshold_)
     assert again.evaluate(digits.X_test, digits.y_test) == model.evaluate(digits.X_test, digits.y_test)
@@ -67,10 +67,8 @@ def test_round_trip_is_exact(digits: Data, tmp_path: Path, options: dict[str, ob
     assert np.array_equal(again.space_.texts(texts), model.space_.texts(texts))
     mine, theirs = model.get_params() | {"concepts": again.concepts}, again.get_params()
     assert {key: str(value) for key, value in mine.items()} == {key: str(value) for key, value in theirs.items()}
-    if not model.model_.provenance.left_out:  # concepts that were left out are not in the folder
-        assert again.concepts == model.concepts
-        again.fit(digits.X, digits.y)
-        assert np.allclose(again.coef_, model.coef_, atol=1e-4)
+    again.fit(digits.X, digits.y)
+    assert np.array_equal(again.coef_, model.coef_)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +218,3 @@ def test_a_model_that_could_not_be_loaded_does_not_replace_one(model: ConceptCla
     with pytest.raises(CCRError, match=f"so it is not saved at {folder}: the model's 'coef' holds NaN or infinity"):
         replace(model.model_, head=head).save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_a_loaded_model_that_kept_too_few_concepts_to_be_fitted_again_says_so(digits: Data, tmp_path: Path) -> None:
-    model = fitted(digits, coder=HardThreshold(length=20, sign="both"), weights_per_class=1)
-    assert len(model.concepts_) < 20
-    model.save(tmp_path / "m")
-    model.fit(digits.X, digits.y)
-    loaded = ConceptClassifier.load(tmp_path / "m")
-    with pytest.raises(CCRError, match=rf"length is 20, and of this model's concepts {len(model.concepts_)} were kept"):
-        loaded.fit(digits.X, digits.y)
-    loaded.set_params(concepts=digits.concepts).fit(digits.X, digits.y)
-    assert np.array_equal(loaded.coef_, model.coef_)

@@ -68,10 +68,7 @@ def edit(
         check_target(out)
     session = loaded.edit()
     if add:
-        text_encoder = model_encoder(loaded, encoder, silent=as_json)
-        _warn_of_other_texts(loaded, text_encoder, silent=as_json)
-        for text in add:
-            session.add(text, encoder=text_encoder)
+        _add(session, add, loaded, encoder, silent=as_json)
     _apply(session, {key: value or [] for key, value in edits.items()}, loaded)
     if refit is not None:
         _refit(session, refit)
@@ -81,6 +78,20 @@ def edit(
         edited.save(out)
     idle = bool(add) and refit is None and not weight
     _show(edited, effect, out, log=log, idle=idle, everything=everything, as_json=as_json)
+
+
+def _add(
+    session: EditSession, names: list[str], model: ConceptClassifier, encoder: str | None, *, silent: bool
+) -> None:
+    """Concepts that the fit left out come back as they were; others are embedded."""
+    from ccr.models.left_out import left_out_text
+
+    new = [name for name in names if left_out_text(model.model_.provenance, name) is None]
+    text_encoder = model_encoder(model, encoder, silent=silent) if new else None
+    if text_encoder is not None:
+        _warn_of_other_texts(model, text_encoder, silent=silent)
+    for name in names:
+        session.add(name, encoder=text_encoder if name in new else None)
 
 
 def _warn_of_other_texts(model: ConceptClassifier, encoder: Encoder, *, silent: bool) -> None:

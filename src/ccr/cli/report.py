@@ -145,8 +145,8 @@ def _controls(
         notes.append("The model's concepts stayed where they started: it is its own baseline.")
     elif given is None and fit:
         baseline = fit_on(_unfitted_baseline(model), store, "fitting a baseline", tell).model_
-        left_out = len(model.model_.provenance.left_out)
-        if left_out:
+        if _fewer_known(model):
+            left_out = len(model.model_.provenance.left_out)
             notes.append(f"The baseline has the concepts that the model kept, without the {left_out} that it left out.")
     if probe or (probe is None and len(train) <= MOST_PROBED):
         return Controls(baseline, _probe(train, rows, notes, tell), notes)
@@ -155,14 +155,20 @@ def _controls(
     return Controls(baseline, None, notes)
 
 
+def _fewer_known(model: ConceptClassifier) -> bool:
+    """Is this a model of an older version, which knows only the concepts that it kept?"""
+    origin = model.model_.provenance
+    return bool(origin.left_out) and origin.left_out_texts is None
+
+
 def _unfitted_baseline(model: ConceptClassifier) -> ConceptClassifier:
-    """The model's settings on the concepts that it kept, which stay; of its own length, if others were left out."""
+    """The model's settings and its whole list of concepts, which stay; of its own length, if it knows fewer."""
     from ccr.core.coding import HardThreshold, Sign, ThresholdRule
     from ccr.models.bound import unrefined
     from ccr.models.classifier import ConceptClassifier
 
     settings, rule = unrefined(model.get_params(deep=False)), model.rule_
-    if model.model_.provenance.left_out and isinstance(rule, ThresholdRule) and rule.length is not None:
+    if _fewer_known(model) and isinstance(rule, ThresholdRule) and rule.length is not None:
         sign: Sign = "positive" if rule.positive else "both"
         settings["coder"] = HardThreshold(length=max(1.0, rule.length), sign=sign)
     return ConceptClassifier(**settings)

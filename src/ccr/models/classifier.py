@@ -29,7 +29,8 @@ from ccr.models.estimator import FromModel, ModelEstimator, answered_by
 from ccr.models.fewest import PartedCheckpoint, refine_with
 from ccr.models.hub import OnHub
 from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, seed_of, training_weights
-from ccr.models.model_format import kept_concepts, stored_concepts
+from ccr.models.left_out import kept_concepts, left_out_facts
+from ccr.models.model_format import stored_concepts
 from ccr.models.paper_settings import paper_settings
 from ccr.models.provenance import Provenance, encoder_of, training_facts
 
@@ -229,9 +230,10 @@ class ConceptClassifier(ModelEstimator, OnHub):
             callback=callback,
             checkpoint=checkpoint,
         )
-        (texts, left_out), (initial, _) = (kept_concepts(given, result.kept) for given in (texts, initial))
+        facts = left_out_facts(texts, result.kept)
+        texts, initial = (kept_concepts(given, result.kept) for given in (texts, initial))
         own = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, space.own_texts(texts.embeddings))
-        facts = training_facts(result, initial, fidelity=own)
+        facts |= training_facts(result, initial, fidelity=own)
         model = ConceptModel(
             space=space,
             concepts=stored_concepts(initial.names, result.dictionary),
@@ -239,7 +241,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
             rule=result.rule,
             head=LinearHead(np.ascontiguousarray(result.weights.T), result.bias),
             classes=labels.classes,
-            provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts, left_out=left_out),
+            provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts),
         )
         self.model_ = model if parts is None else parts.calibrated(model)
         self.note_columns(X)

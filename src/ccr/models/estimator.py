@@ -15,6 +15,7 @@ from ccr.core.explain import Explanation
 from ccr.core.frames import coded_frame
 from ccr.errors import CCRError, FormatError
 from ccr.models.labels import labels_like, labels_of
+from ccr.models.left_out import whole_list
 from ccr.models.linear_model import LinearModel
 from ccr.models.unfitted import NotFittedError
 
@@ -163,12 +164,12 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def of(cls, model: LinearModel) -> Any:
-        """The estimator of a fitted model, with the hyperparameters that the model was made with and the concepts that
-        it has: those that a sparse head left out (`model_.provenance.left_out`) are not kept with a model, so fitting
-        again starts from fewer."""
+        """The estimator of a fitted model, with the hyperparameters and the concepts that the model was made with,
+        those that a sparse head left out (`model_.provenance.left_out`) among them: fitted again on the same images,
+        it ends with the same model. Models of older versions know only the concepts that they kept."""
         settings = {name: clone(value, safe=False) for name, value in model.provenance.settings.items()}
         if cls.texts_parameter is not None:
-            settings[cls.texts_parameter] = model.provenance.texts
+            settings[cls.texts_parameter] = whole_list(model.provenance)
         unknown = set(settings) - set(cls._get_param_names())
         if unknown:
             raise FormatError(f"the model has settings that {cls.__name__} does not know: {', '.join(sorted(unknown))}")

@@ -60,6 +60,8 @@ def pack(model: Any) -> ModelFolder:
     }
     if origin.fidelity is not None:
         tensors["fidelity"] = origin.fidelity
+    if origin.left_out_texts is not None and origin.left_out_places is not None:
+        tensors |= {"left_out": origin.left_out_texts, "left_out_places": origin.left_out_places.astype(np.int64)}
     return ModelFolder(config, tensors)
 
 
@@ -83,7 +85,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
         stopped=text_or_none(config, "stopped"),
         edits=_unpack_edits(config.get("edits", [])),
         fidelity=optional(tensors, "fidelity", shape[:1], narrow=False, unknown=True),
-        left_out=tuple(str(name) for name in config.get("left_out", [])),
+        **_unpack_left_out(config, tensors, shape[-1]),
     )
     return {
         "space": unpack_space(config, tensors, shape[-1]),
@@ -140,15 +142,6 @@ def stored_concepts(names: Any, rows: np.ndarray) -> Concepts:
     exact.setflags(write=False)
     object.__setattr__(concepts, "embeddings", exact)
     return concepts
-
-
-def kept_concepts(concepts: Concepts, rows: np.ndarray) -> tuple[Concepts, tuple[str, ...]]:
-    """The concepts of these rows, bit for bit, and the names of the others."""
-    if len(rows) == len(concepts):
-        return concepts, ()
-    names = [concepts.names[row] for row in rows]
-    left_out = tuple(name for name in concepts.names if name not in set(names))
-    return stored_concepts(names, concepts.embeddings[rows]), left_out
 
 
 def pack_space(space: Space) -> dict[str, np.ndarray]:
@@ -209,6 +202,17 @@ def _plain(value: Any) -> Any:
 
 def _finite(value: float) -> float | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unpack_left_out(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dimension: int) -> dict[str, Any]:
+    names = tuple(str(name) for name in config.get("left_out", []))
+    if "left_out" not in tensors:  # folders of older versions have names alone
+        return {"left_out": names}
+    texts = stored_concepts(names, tensor(tensors, "left_out", (len(names), dimension)))
+    places = tensors.get("left_out_places", np.zeros(0))
+    if places.shape != (len(names),) or places.dtype != np.int64 or (places < 0).any() or (np.diff(places) < 0).any():
+        raise FormatError("the places of the concepts that the model left out are damaged: save it again")
+    return {"left_out": texts.names, "left_out_texts": texts.embeddings, "left_out_places": places}
 
 
 def _unpack_edits(edits: Any) -> tuple[dict[str, Any], ...]:

@@ -32,6 +32,8 @@ class Provenance:
     edits : what was changed by hand since `fit`, oldest first, in JSON types.
     fidelity : (n,), of each concept on the training images; None for models of older versions and edited ones.
     left_out : names of the concepts that a sparse head gave no weight, and that are not in the model.
+    left_out_texts, left_out_places : (k, d), their text embeddings, and (k,), how many of the model's concepts stood
+        before each in the list; None for models of older versions.
     """
 
     settings: Mapping[str, Any]
@@ -46,6 +48,8 @@ class Provenance:
     edits: tuple[Mapping[str, Any], ...] = ()
     fidelity: np.ndarray | None = None
     left_out: tuple[str, ...] = ()
+    left_out_texts: np.ndarray | None = None
+    left_out_places: np.ndarray | None = None
 
     @property
     def epochs(self) -> int:

@@ -35,15 +35,22 @@ def simple_edit(state: State, action: str, arguments: Mapping[str, Any]) -> Edit
     return Edited(_followed(replace(state, model=session.model()), entry), entry)
 
 
-def add_words(state: State, name: str, text: str, embed: Embed) -> Edited:
-    """One more concept, by words; it says nothing until the model is refitted."""
-    row = embed(text)
-    if name in state.texts.names and name not in state.model.names:  # one that the model left out comes back
-        row = state.texts.embeddings[state.texts.index(name)]
+def comes_back(state: State, name: str, text: str | None) -> bool:
+    """Is this a concept of the list that the model left out, by its own words?"""
+    return text in (None, name) and name in state.texts.names and name not in state.model.names
+
+
+def add_words(state: State, name: str, text: str | None, embed: Embed) -> Edited:
+    """One more concept, by words (None: its name); it says nothing until the model is refitted."""
+    name, texts = name.strip(), state.texts
+    if comes_back(state, name, text):
+        row = texts.embeddings[texts.index(name)]
+    else:
+        row = embed(text or name)
+        texts = _joined(_without(texts, name), name, row)
     model = EditSession(state.model).add(name, row).model()
-    entry = {"action": "add", "name": name.strip(), "text": text}
-    texts = state.texts if name.strip() in state.texts.names else _joined(state.texts, name, row)
-    kept = tuple(one for one in state.removed if one != name.strip())
+    entry = {"action": "add", "name": name, "text": text or name}
+    kept = tuple(one for one in state.removed if one != name)
     return Edited(State(with_entry(model, state.model, entry), texts, state.pinned, kept), entry)
 
 

@@ -16,6 +16,7 @@ from ccr.core.concepts import Concepts
 from ccr.errors import CCRError, FormatError
 from ccr.files import check_writable, remove_leftovers, write_bytes, write_json
 from ccr.models.concept_model import ConceptModel
+from ccr.models.left_out import whole_list
 from ccr.models.model_format import stored_concepts
 from ccr.reading import map_array, read_object, understood
 from ccr.studio.arrays import npy
@@ -43,11 +44,12 @@ class State:
     @classmethod
     def of(cls, model: ConceptModel) -> State:
         """The state of a model that nobody worked on yet."""
-        if model.provenance.texts is None:
+        texts = whole_list(model.provenance)
+        if texts is None:
             raise CCRError(
                 "the model does not know its concepts' text embeddings, so it cannot be edited: fit it again"
             )
-        return cls(model, model.provenance.texts)
+        return cls(model, texts)
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,10 @@ class Workbench:
     def add(self, name: str, text: str | None = None) -> Seen:
         """Add a concept by its words."""
         self.check_writable()
-        self.words.embed(text or name)  # before others have to wait for this change
-        return self._change(lambda state: edits.add_words(state, name, text or name, self.words.embed))
+        name, text = name.strip(), text or None
+        if not edits.comes_back(self.state, name, text):
+            self.words.embed(text or name)  # before others have to wait for this change
+        return self._change(lambda state: edits.add_words(state, name, text, self.words.embed))
 
     def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> Seen:
         """Teach a concept by photos; `by_name` draws it toward its name."""
@@ -228,7 +230,7 @@ class Workbench:
             return self._take(replace(self.state, model=model), entry).version
 
     def _whole_list(self, state: State) -> State:
-        """With the concepts that the model left out when it was fitted, if the encoder can embed them again."""
+        """With the concepts that a model of an older version left out, if the encoder can embed them again."""
         left = [name for name in state.model.provenance.left_out if name not in {*state.texts.names, *state.removed}]
         if not left or not self.words.available:
             return state

@@ -18,6 +18,7 @@ from ccr.models.edit import changes
 from ccr.models.edit.effect import EditEffect, edit_effect
 from ccr.models.edit.log import Edit, fixed_weights
 from ccr.models.labels import Labels, known_labels, labels_of, training_weights
+from ccr.models.left_out import left_out_text
 
 #: Arguments of edits that name a concept.
 CONCEPT_NAMES = {"concept", "to", "first", "second", "name"}
@@ -94,13 +95,15 @@ class EditSession:
         text: str | None = None,
         weights: Mapping[Any, float] | None = None,
     ) -> EditSession:
-        """Add a concept: its text embedding (d,), or an `encoder` that embeds its `text` (by default the name).
+        """Add a concept: its text embedding (d,), or an `encoder` that embeds its `text` (by default the name). A
+        concept that the fit left out needs neither.
 
         It contributes nothing until it has `weights` ({class: weight}), or the head is refitted.
         """
         weights = dict(weights or {})
+        known = left_out_text(self._now.provenance, name) if text is None and encoder is None else None
         if embedding is None:
-            embedding = self._embed(name if text is None else text, encoder)
+            embedding = self._embed(name if text is None else text, encoder) if known is None else known
         elif encoder is not None:
             raise CCRError(f"adding {name!r} takes its embedding or an encoder that makes it, got both: leave one out")
         model = changes.add(self._now, name, embedding, weights)
