@@ -32,7 +32,7 @@ def add_centre_square(parts: Parts, size: int) -> str:
     parts.add("Identity", _weights(parts, "height", sides), name="down")
     if not flattens_first():
         return _narrow_first(parts, planes, "square")
-    return _in_order(parts, planes, size)
+    return _in_order(parts, planes)
 
 
 def flattens_first() -> bool:
@@ -42,7 +42,7 @@ def flattens_first() -> bool:
     return Image.fromarray(pixels).resize((1, 3), Image.Resampling.BOX).getpixel((0, 0)) == 0
 
 
-def _in_order(parts: Parts, planes: str, size: int) -> str:
+def _in_order(parts: Parts, planes: str) -> str:
     """The square, by the order that Pillow takes: flat first if the height is reduced by more than twice as many pixels
     as the width."""
     less = {side: parts.add("Sub", side, f"{side}_resized", name=f"{side}_less") for side in ("height", "width")}
@@ -54,7 +54,8 @@ def _in_order(parts: Parts, planes: str, size: int) -> str:
     branches = {}
     for name, steps in {"then": _flat_first, "else": _narrow_first}.items():
         inner = Parts()
-        made = helper.make_tensor_value_info(steps(inner, planes, f"{name}_square"), double, [3, size, size])
+        # Of no shape: where it is known, the nodes of the tower are fused otherwise than in its own file.
+        made = helper.make_tensor_value_info(steps(inner, planes, f"{name}_square"), double, None)
         branches[f"{name}_branch"] = helper.make_graph(inner.nodes, name, [], [made], inner.constants)
     return parts.add("If", much, name="square", **branches)
 
