@@ -82,6 +82,13 @@ def test_labels_keep_their_kind(digits: Data, tmp_path: Path, kind: type) -> Non
     assert np.array_equal(said, fitted.predict(digits.X_test))
 
 
+def test_the_largest_whole_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    model = ConceptModel.load(SAVED / "top")
+    large = replace(model, classes=np.uint64(2**63) + np.arange(len(model.classes), dtype=np.uint64))
+    large.to_onnx(tmp_path / "m.onnx")
+    assert run(tmp_path / "m.onnx", ROWS)["label"].tolist() == large.predict(ROWS).tolist()
+
+
 @pytest.mark.parametrize("coder", CODERS)
 def test_ten_thousand_real_embeddings(coder: str, clip: Data, tmp_path: Path) -> None:
     """Labels and active concepts are identical, logits within 1e-5, in every row."""
@@ -128,6 +135,23 @@ def test_damaged_embeddings_get_no_numbers(tmp_path: Path) -> None:
     for logits in (run(tmp_path / "m.onnx", bad)["logits"], module):
         assert np.isnan(logits[:2]).all()
         assert np.allclose(logits[2:], model.logits(ROWS[:1]), atol=1e-5), "the norm of an embedding counts for nothing"
+
+
+def test_damaged_embeddings_get_no_label(tmp_path: Path) -> None:
+    """Texts and floats have one that stands for none; others have probabilities that are NaN."""
+    model = ConceptModel.load(SAVED / "threshold-positive")
+    n = len(model.classes)
+    bad = np.stack([np.zeros(64), np.full(64, np.nan), np.full(64, np.inf), ROWS[0]]).astype(np.float32)
+    for classes in (np.array([f"class {row:02}" for row in range(n)]), np.arange(n) / 2, np.arange(n)):
+        known = replace(model, classes=classes)
+        known.to_onnx(tmp_path / "m.onnx")
+        said = run(tmp_path / "m.onnx", bad)
+        assert np.isnan(said["probabilities"][:3]).all()
+        assert np.isfinite(said["probabilities"][3]).all()
+        assert said["label"][3] == known.predict(ROWS[:1])[0]
+        if classes.dtype.kind != "i":
+            none = said["label"][:3] == "" if classes.dtype.kind == "U" else np.isnan(said["label"][:3])
+            assert none.all()
 
 
 @pytest.mark.parametrize("name", ["omp", "ip-omp", "lasso"])

@@ -101,12 +101,24 @@ def _head(parts: Parts, model: Any, codes: str) -> None:
     logits = parts.add("Add", products, parts.constant("bias", model.head.intercept.astype(np.float32)), name="logits")
     parts.add("Softmax", logits, name="probabilities", axis=1)
     winner = parts.add("ArgMax", logits, name="winner", axis=1, keepdims=0)
-    parts.add("Gather", parts.constant("classes", class_tensor(model.classes)), winner, name="label", axis=0)
+    _label(parts, class_tensor(model.classes), winner, logits)
     weights_of = parts.add("Gather", parts.constant("weights", coef), winner, name="winner_weights", axis=0)
     parts.add("Mul", codes, weights_of, name="contributions")
 
 
+def _label(parts: Parts, classes: np.ndarray, winner: str, logits: str) -> None:
+    """The winner's class; where logits are NaN, the label that stands for none, if classes of this kind have one."""
+    none = {"O": "", "f": np.nan}.get(classes.dtype.kind)
+    if none is not None:
+        first = parts.add("Gather", logits, parts.constant("first_class", np.array(0)), name="first_logit", axis=1)
+        damaged = parts.add("IsNaN", first, name="damaged")  # then all logits are NaN
+        nobody = parts.constant("nobody", np.array(len(classes)))
+        winner = parts.add("Where", damaged, nobody, winner, name="winner_or_nobody")
+        classes = np.append(classes, np.array([none], classes.dtype))
+    parts.add("Gather", parts.constant("classes", classes), winner, name="label", axis=0)
+
+
 def class_tensor(classes: np.ndarray) -> np.ndarray:
     """Classes as ONNX knows them: texts, whole numbers of 64 bits, floating numbers or booleans."""
-    kinds: dict[str, Any] = {"U": object, "i": np.int64, "u": np.int64, "f": np.float64, "b": np.bool_}
+    kinds: dict[str, Any] = {"U": object, "i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
     return classes.astype(kinds[classes.dtype.kind])

@@ -68,7 +68,7 @@ def _kind(name: str, classes: Any) -> Any:
     import pyarrow as pa
 
     if name in ("prediction", "runner_up"):
-        kinds = {"U": pa.string(), "i": pa.int64(), "u": pa.int64(), "f": pa.float64(), "b": pa.bool_()}
+        kinds = {"U": pa.string(), "i": pa.int64(), "u": pa.uint64(), "f": pa.float64(), "b": pa.bool_()}
         return kinds[np.asarray(classes).dtype.kind]
     is_text = name in ("path", "error") or name.startswith("concept_")
     return pa.string() if is_text else pa.float64()
