@@ -32,7 +32,9 @@ from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.photos.chunk import predict_samples
 from ccr.models.photos.kept import progress_folder
+from ccr.models.photos.prediction import Prediction
 from ccr.models.photos.run import predict_photos
+from ccr.models.photos.tables import write_table
 from tests.cli.test_commands import COLOURS, as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.hostile.dying import dies_at
 
@@ -243,6 +245,51 @@ def test_photos_in_python(model: Path, workspace: Path, tmp_path: Path) -> None:
         loaded.explain_image(good, encoder="bundled")
 
 
+def test_photos_in_memory_are_read_as_files_are(model: Path, workspace: Path, tmp_path: Path) -> None:
+    """Turned as their EXIF says, within the same limits; pixels of an array are taken, too."""
+    loaded, encoder = ConceptClassifier.load(model), load_encoder(f"hf:{workspace / 'clip'}")
+    pixels = np.zeros((60, 90, 3), np.uint8)
+    pixels[:30] = 200, 30, 30
+    turned, exif = tmp_path / "turned.png", Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(turned, exif=exif)
+    from_file = loaded.explain_image(turned, encoder=encoder).to_dict()
+    assert loaded.explain_image(Image.open(turned), encoder=encoder).to_dict() == from_file
+    upright = np.ascontiguousarray(np.rot90(pixels, -1))
+    assert loaded.explain_images([upright, turned], encoder=encoder)[0].to_dict() == from_file
+    assert loaded.explain_image(pixels, encoder=encoder).to_dict() != from_file
+    for bad, why in (
+        (Image.new("RGB", (0, 4)), "must have pixels, got one of 0 x 4"),
+        (Image.new("RGBA", (4, 0)), "must have pixels"),
+        (Image.new("RGB", (2001, 2)), "times as long as wide"),
+        (np.zeros((4, 4, 3)), "must be uint8"),
+        (torch.zeros(3, 4, 4), "got Tensor"),
+        (None, "got NoneType"),
+    ):
+        with pytest.raises(CCRError, match=why) as caught:
+            loaded.explain_image(bad, encoder=encoder)
+        assert len(str(caught.value)) < 250, "pixels are not printed"
+
+
+@pytest.mark.parametrize("explain", [-1, 2.5, True, "3", None])
+def test_the_number_of_concepts_is_checked(explain: object, model: Path, workspace: Path, tmp_path: Path) -> None:
+    loaded, photo = ConceptClassifier.load(model).model_, workspace / "photos" / "red fruit" / "3.png"
+    with pytest.raises(CCRError, match="explain must be a whole number from 0"):
+        loaded.predict_images(photo, explain=explain, encoder=named(workspace)[1])  # type: ignore[arg-type]
+    encoder = load_encoder(f"hf:{workspace / 'clip'}")
+    with pytest.raises(CCRError, match="explain must be a whole number from 0"):
+        predict_photos(loaded, open_photos([str(photo)]), encoder, tmp_path / "p.csv", explain=explain)  # type: ignore[arg-type]
+
+
+def test_a_table_has_no_more_columns_than_concepts(model: Path, workspace: Path, tmp_path: Path) -> None:
+    loaded = ConceptClassifier.load(model)
+    as_json("predict", model, workspace / "store", "--out", tmp_path / "p.csv", "--explain", 300_000)
+    assert sum(name.startswith("concept_") for name in rows_of(tmp_path / "p.csv")[0]) == len(loaded.concepts_)
+    photo = workspace / "photos" / "red fruit" / "3.png"
+    found = loaded.predict_images(photo, explain=300_000, encoder=named(workspace)[1])
+    assert found.explained == len(loaded.concepts_)
+
+
 def test_export_writes_a_file_that_runs(model: Path, workspace: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.onnx"
     found = as_json("export", model, "--out", out)
@@ -262,3 +309,11 @@ def test_export_refuses(
     assert "only the bundled image tower" in " ".join(capsys.readouterr().err.split())
     shutil.rmtree(tmp_path / "none", ignore_errors=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_largest_whole_numbers_are_written(tmp_path: Path) -> None:
+    classes = np.array([3, 2**64 - 1], np.uint64)
+    items = [Prediction("a.png", 2**64 - 1, 0.7, 3, 0.3), Prediction("b.png", error="damaged")]
+    with (tmp_path / "p.parquet").open("wb") as stream:
+        write_table(stream, ".parquet", items, explained=0, classes=classes)
+    assert pq.read_table(tmp_path / "p.parquet")["prediction"].to_pylist() == [2**64 - 1, None]

@@ -82,7 +82,7 @@ def _decode_bytes(content: bytes, max_pixels: int) -> Image.Image:
                 raise _too_large(f"{width} x {height}", max_pixels)
             _check_shape(width, height)
             image.load()
-            return to_rgb(_upright(image))
+            return to_rgb(upright(image))
 
 
 @lru_cache(maxsize=1)
@@ -92,7 +92,8 @@ def _known_formats() -> tuple[str, ...]:
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF says."""
     try:
         return ImageOps.exif_transpose(image)
     except Exception:  # damaged EXIF says nothing about the rotation; the pixels are fine

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any, overload
 
 from ccr.core.explain.terms import Contribution
 from ccr.core.frames import to_frame
+from ccr.errors import CCRError
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,15 @@ class Predictions(Sequence[Prediction]):
         """One row per photo; "pandas" or "polars", None: the first of the two that is installed."""
         rows = [flat(item, self.explained) for item in self]
         return to_frame({name: [row[name] for row in rows] for name in column_names(self.explained)}, kind)
+
+
+def checked_explain(explain: int, model: Any) -> int:
+    """How many concepts are named per photo: what was asked for, and at most all that the model has."""
+    if not isinstance(explain, Integral) or isinstance(explain, bool) or explain < 0:
+        raise CCRError(
+            f"explain must be a whole number from 0, got {explain!r}: it is how many concepts are named per photo"
+        )
+    return min(int(explain), len(model.names))
 
 
 def column_names(explained: int) -> tuple[str, ...]:

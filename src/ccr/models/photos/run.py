@@ -14,11 +14,10 @@ from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, Sample
 from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store.workers import Decoders, Limits
-from ccr.errors import CCRError
 from ccr.models.model_format import pack
 from ccr.models.photos.chunk import predict_rows, predict_samples, printable
 from ccr.models.photos.kept import PredictSummary, Run
-from ccr.models.photos.prediction import Prediction
+from ccr.models.photos.prediction import Prediction, checked_explain
 from ccr.progress import Tell, no_progress
 
 _BATCHES_PER_CHUNK = 2  # what a killed run loses at most, in batches
@@ -90,7 +89,7 @@ def photos_run(
     tell: Tell,
 ) -> Run:
     """The run of `predict_photos`, whoever makes its chunks."""
-    size = _BATCHES_PER_CHUNK * checked_batch_size(batch_size)
+    explain, size = checked_explain(explain, model), _BATCHES_PER_CHUNK * checked_batch_size(batch_size)
     plan = _plan(model, encoder.fingerprint, [sample.key for sample in samples], explain=explain, batch_size=batch_size)
     plan |= {"max_pixels": limits.pixels, "max_bytes": limits.bytes}
     return Run(Path(out), plan, len(samples), size, model.classes, explain, tell)
@@ -98,6 +97,7 @@ def photos_run(
 
 def store_run(model: Any, store: Any, out: str | Path, *, explain: int, tell: Tell) -> tuple[Run, list[str]]:
     """The run of `predict_store`, and what its rows are called."""
+    explain = checked_explain(explain, model)
     model.images(store)  # refuses embeddings of another encoder
     paths = [printable(str(row if path is None else path)) for row, path in enumerate(store.paths)]
     plan = _plan(model, store.fingerprint, paths, explain=explain, batch_size=_ROWS_PER_CHUNK)
@@ -105,8 +105,6 @@ def store_run(model: Any, store: Any, out: str | Path, *, explain: int, tell: Te
 
 
 def _plan(model: Any, encoder: str | None, paths: Sequence[str], *, explain: int, batch_size: int) -> dict[str, Any]:
-    if explain < 0:
-        raise CCRError(f"explain must be at least 0, got {explain}: it is how many concepts are named per photo")
     digest = hashlib.sha256()
     for path in paths:
         digest.update(printable(path).encode() + b"\0")
