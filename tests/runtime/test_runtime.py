@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas
+import polars
 import pytest
+import torch
 
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, HardThreshold, TopK
@@ -86,6 +89,23 @@ def test_rows_that_point_nowhere_are_refused() -> None:
             light.predict(bad)
     with pytest.raises(CCRError, match=r"explain takes one embedding, got 2"):
         light.explain(X[:2])
+
+
+def test_tensors_and_tables_are_read_as_the_full_model_reads_them() -> None:
+    light, full = ccr.runtime.load(SAVED / "top"), ConceptModel.load(SAVED / "top")
+    X = np.load(SAVED / "answers.npz")["rows"]
+    table = pandas.DataFrame(X)
+    halves = torch.from_numpy(X).bfloat16().requires_grad_()
+    for given in (halves, torch.from_numpy(X), table, table.convert_dtypes(), polars.DataFrame(X), X.tolist()):
+        assert np.abs(light.logits(given) - full.logits(given)).max() < 1e-5
+    for one in (halves[0], table.iloc[0], table.convert_dtypes().iloc[0], X[0].tolist()):
+        assert light.explain(one).prediction == full.explain(one).prediction
+    missing = table.convert_dtypes()
+    missing.iloc[2, 3] = pandas.NA
+    for bad, why in ((missing, "NaN or infinity in row 2"), ([[1.0], [1.0, 2.0]], "must be a matrix of numbers")):
+        for model in (light, full):
+            with pytest.raises(CCRError, match=why):
+                model.predict(bad)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])

@@ -10,7 +10,7 @@ import numpy as np
 
 from ccr.core.explain.terms import contributions
 from ccr.errors import CCRError
-from ccr.runtime.rows import Place, as_matrix
+from ccr.runtime.rows import Place, as_array, as_matrix
 from ccr.runtime.selection import Select
 from ccr.runtime.why import RuntimeExplanation
 
@@ -67,7 +67,7 @@ class RuntimeModel:
 
     def explain(self, x: Any) -> RuntimeExplanation:
         """Why the embedding x (d,) is predicted as it is."""
-        rows = np.atleast_2d(np.asarray(x.detach().cpu() if hasattr(x, "detach") else x))
+        rows = np.atleast_2d(as_array(x))
         if len(rows) != 1:
             raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
         (code,) = self.encode(rows).astype(np.float64)

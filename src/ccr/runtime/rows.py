@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +28,26 @@ class Place:
         return placed
 
 
+def as_array(X: Any) -> np.ndarray:
+    """Numbers of a tensor, of a table, or of what NumPy takes, as `ccr.core.sources.as_array` reads them."""
+    if hasattr(X, "detach"):
+        there = X.detach().cpu()
+        return np.asarray(there.float() if str(there.dtype) == "torch.bfloat16" else there)  # NumPy has no bfloat16
+    if hasattr(X, "to_numpy"):
+        found = np.asarray(X.to_numpy())
+        if found.dtype == object and hasattr(X, "convert_dtypes"):  # numbers of pandas that may be missing
+            with suppress(TypeError, ValueError):
+                return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
+        return found
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise CCRError(f"X must be a matrix of numbers, got {type(X).__name__}: {error}") from None
+
+
 def as_matrix(X: Any, dimension: int) -> np.ndarray:
     """X (m, d) as an array of numbers; a torch tensor or a data frame will do. Nothing is copied that need not be."""
-    array = np.asarray(X.detach().cpu() if hasattr(X, "detach") else X)
+    array = as_array(X)
     if array.ndim != 2 or 0 in array.shape:
         raise CCRError(f"X must be (images, dimensions), got shape {array.shape}: one embedding is X[None, :]")
     if array.dtype.kind not in "fiub":
