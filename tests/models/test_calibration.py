@@ -180,4 +180,33 @@ def test_a_fit_that_cannot_be_calibrated_leaves_the_model_before(digits: Data) -
 
 
 def test_any_random_state_divides_the_images(fitted: ConceptClassifier, digits: Data) -> None:
-    assert fitted.model_.calibrated(digits.X_test, digits.y_test, random_state=None).calibration is not None
+    model, given = fitted.model_, (digits.X_test, digits.y_test)
+    assert model.calibrated(*given, random_state=None).calibration is not None
+    one, two = (model.calibrated(*given, random_state=np.random.RandomState(3)).calibration for _ in range(2))
+    assert one.least_probability == two.least_probability
+    by_number = model.calibrated(*given, random_state=np.int64(0)).calibration.least_probability
+    assert by_number == model.calibrated(*given).calibration.least_probability
+
+
+@pytest.mark.parametrize("odd", [1.5, -1, "a", [1]])
+def test_other_random_states_are_refused(fitted: ConceptClassifier, digits: Data, odd: object) -> None:
+    with pytest.raises(CCRError, match="random_state must be None, a RandomState or a whole number"):
+        fitted.model_.calibrated(digits.X_test, digits.y_test, random_state=odd)
+
+
+def test_a_calibration_error_goes_with_the_temperature_it_was_measured_at(
+    fitted: ConceptClassifier, digits: Data
+) -> None:
+    measured = fitted.evaluate(digits.X_test, digits.y_test).to_dict()
+    noted = fitted.model_.with_metrics("test", measured).with_metrics("images", {"test": 3})
+    after = noted.calibrated(digits.X_test, digits.y_test).provenance.metrics
+    assert after["test"] == {name: value for name, value in measured.items() if name != "calibration_error"}
+    assert {name: after[name] for name in after if name != "test"} == {
+        name: noted.provenance.metrics[name] for name in after if name != "test"
+    }
+
+
+def test_one_image_of_each_class_cannot_be_halved(fitted: ConceptClassifier, digits: Data) -> None:
+    one_each = [int(np.flatnonzero(digits.y_test == name)[0]) for name in fitted.classes_]
+    with pytest.raises(CCRError, match=r"two images of at least one class, got 10 images"):
+        fitted.model_.calibrated(digits.X_test[one_each], digits.y_test[one_each], coverage=0.5)

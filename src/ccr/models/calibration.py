@@ -11,7 +11,7 @@ from scipy import sparse
 
 from ccr.core import conformal
 from ccr.core.heads import LinearHead
-from ccr.errors import FormatError
+from ccr.errors import CCRError, FormatError
 from ccr.models.labels import Labels, validation_rows
 from ccr.models.model_checks import share, tensor
 
@@ -77,7 +77,12 @@ def half_rows(y: np.ndarray, classes: np.ndarray, seed: int) -> tuple[np.ndarray
 def halves(labelled: Coded, classes: np.ndarray, seed: int) -> tuple[Coded, Coded]:
     """Two parts of every class, at random."""
     first, second = half_rows(labelled.y, classes, seed)
-    return (labelled.take(first), labelled.take(second)) if len(first) else (labelled, labelled)
+    if not len(first):
+        raise CCRError(
+            f"calibrating needs two images of at least one class, got {len(second)} images, each of another class: one "
+            "half of a class's images gives the temperature, the other the prediction sets; give more images"
+        )
+    return labelled.take(first), labelled.take(second)
 
 
 def typical_codes(codes: sparse.csr_matrix) -> np.ndarray:

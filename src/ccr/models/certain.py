@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from ccr.errors import CCRError
 from ccr.models.calibration import Calibration, Coded, calibrate, halves
 from ccr.models.labels import known_labels, labels_of, seed_of
 from ccr.models.linear_model import LinearModel, one_row
+from ccr.models.provenance import Provenance
 
 Kind = TypeVar("Kind", bound="Certain")
 
@@ -24,15 +26,21 @@ class Certain(LinearModel):
     concepts: Concepts
     calibration: Calibration | None
 
-    def calibrated(self: Kind, X: Any, y: Any = None, *, coverage: float = 0.9, random_state: int | None = 0) -> Kind:
+    def calibrated(self: Kind, X: Any, y: Any = None, *, coverage: float = 0.9, random_state: Any = 0) -> Kind:
         """The same model with a temperature and prediction sets of this coverage, by images X (m, d) and labels y (m,)
-        that it was not fitted on: one half of them for each."""
+        that it was not fitted on: one half of them for each.
+
+        `random_state`, None, a whole number or a RandomState, says which half. A calibration error that was noted with
+        the model is dropped: it was that of the old temperature.
+        """
         coverage = conformal.check_coverage(coverage)
         codes = self.encode(X)
         truth = known_labels(labels_of(X, y), codes.shape[0], self.classes)
         labelled = Coded(codes, np.searchsorted(self.classes, truth).astype(np.int64))
-        seed = seed_of(None) if random_state is None else random_state
-        return self.with_certainty(*halves(labelled, self.classes, seed), coverage)
+        whole = isinstance(random_state, (int, np.integer)) and random_state >= 0
+        seed = int(random_state) if whole else seed_of(random_state)
+        found = self.with_certainty(*halves(labelled, self.classes, seed), coverage)
+        return replace(found, provenance=_without_calibration_error(self.provenance))  # type: ignore[type-var]
 
     def with_certainty(self: Kind, warm: Coded, held: Coded, coverage: float) -> Kind:
         """The same model at the temperature that fits `warm`, with sets of this coverage by `held`, other images."""
@@ -76,3 +84,14 @@ class Certain(LinearModel):
                 "--coverage 0.9`), or use calibrated(X, y) with images that it was not fitted on"
             )
         return self.calibration
+
+
+def _without_calibration_error(origin: Provenance) -> Provenance:
+    """The same without what was measured at another temperature."""
+    metrics = {
+        name: {key: value for key, value in found.items() if key != "calibration_error"}
+        if isinstance(found, Mapping)
+        else found
+        for name, found in origin.metrics.items()
+    }
+    return replace(origin, metrics=metrics)
