@@ -148,6 +148,41 @@ def test_names_from_outside_do_nothing_on_a_card(digits: Data) -> None:
         assert line.count("|") in (3, 9)
 
 
+ODD = ("<b>x</b>", "a\n\n# b", ["a", "b"], 10**400, float("nan"), True, None, {"n": 1})
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:9])
+def test_a_card_shows_no_measurement_that_is_none(fitted: ConceptClassifier, odd: object) -> None:
+    """Whatever stands in place of a number: the page keeps its headings and tables, and shows no HTML."""
+    model = fitted.model_
+    known, fields = fitted.metrics_["test"], ("n", "interval", "in_play", "macro_f1", "calibration_error", "fidelity")
+    control = {"accuracy": 0.5, "gap": odd, "interval": [odd, odd]}
+    metrics = {"test": {**known, **dict.fromkeys(fields, odd)}, "second": {"accuracy": odd}}
+    metrics |= {"third": {**known, "interval": [odd, odd]}, "controls": {"words": control}, "images": {"train": odd}}
+    origin = replace(
+        model.provenance,
+        metrics=metrics,
+        settings={"<i>\n# c": odd},
+        edits=({"action": odd},),
+        left_out=("a\n\n# b",),
+    )
+    text = model_card(replace(model, provenance=origin), name="me/x")
+    body = text.split("\n---\n", 1)[1]
+    assert yaml.safe_load(text.removeprefix("---\n").split("\n---\n")[0])["library_name"] == "ccr"
+    assert "<b>" not in body
+    assert "<i>" not in body
+    assert not [line for line in body.splitlines() if line.startswith(("# b", "# c"))]
+    tables = [line for line in body.splitlines() if line.startswith("| ")]
+    assert {line.count("|") for line in tables} == {3, 5, 9}
+    assert "| third |" in body
+    assert "nan" not in body.split("## Classes")[0]
+
+
+def test_a_coverage_is_not_rounded_to_certainty(fitted: ConceptClassifier) -> None:
+    model = replace(fitted.model_, calibration=replace(fitted.calibration_, coverage=0.996))
+    assert "true class of 99.6 % of images" in model_card(model, name="me/x")
+
+
 def test_the_commands_push_and_pull(
     fitted: ConceptClassifier, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: Data
 ) -> None:

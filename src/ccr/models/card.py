@@ -5,16 +5,18 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 import ccr
 from ccr.core.metrics import Fidelity, weights_per_class
 from ccr.errors import MissingExtraError
+from ccr.texts import visible
 
 #: Concepts per class and classes that a card lists at most; the folder holds all of them.
 MOST_CONCEPTS, MOST_CLASSES = 5, 200
+_MOST = 1e12  # no count and no measurement of a model is larger
 TAGS = ("interpretability", "concept-bottleneck", "explainable-ai", "clip", "ccr")
 
 
@@ -30,8 +32,8 @@ def model_card(model: Any, *, name: str, license: str | None = None, pictures: M
 
 
 def inert(text: object) -> str:
-    """A name from outside as Markdown that shows it and does nothing else."""
-    escaped = html.escape(str(text), quote=False)
+    """A name from outside as one line of Markdown that shows it and does nothing else."""
+    escaped = html.escape(visible(str(text)), quote=False)
     return re.sub(r"([\\`*_\[\]()|~#!])", lambda found: f"&#{ord(found[0])};", escaped)
 
 
@@ -52,7 +54,7 @@ def _metadata(model: Any, name: str, license: str | None) -> str:
         )
         for split, found in _evaluations(model)
         for kind, field in (("accuracy", "accuracy"), ("f1", "macro_f1"))
-        if isinstance(found.get(field), (int, float))
+        if _is_number(found.get(field))
     ]
     data = ModelCardData(
         library_name="ccr",
@@ -89,13 +91,13 @@ def _loading(given: str) -> str:
 
 def _evaluations(model: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for split, found in model.provenance.metrics.items():
-        if isinstance(found, Mapping) and isinstance(found.get("accuracy"), (int, float)):
+        if isinstance(found, Mapping) and _is_number(found.get("accuracy")):
             yield str(split), found
 
 
 def _measured(model: Any) -> str:
     rows = [
-        f"| {inert(split)} | {found.get('n', '')} | {_percent(found.get('accuracy'))} | {_interval(found)} | "
+        f"| {inert(split)} | {_number(found.get('n'), 0)} | {_percent(found.get('accuracy'))} | {_interval(found)} | "
         f"{_number(found.get('in_play'))} | {_number(_inner(found, 'fidelity', 'mean'), 2)} | "
         f"{_number(_inner(found, 'fidelity', 'min'), 2)} | {_percent(found.get('calibration_error'))} |"
         for split, found in _evaluations(model)
@@ -144,14 +146,12 @@ def _control(found: Any) -> str:
     """The cells of one control: an accuracy noted by hand, or what `ccr.study.controls` measured; else nothing."""
     if isinstance(found, float):
         return f"{_percent(found)} | not known | not known"
-    if not isinstance(found, Mapping) or not isinstance(found.get("accuracy"), (int, float)):
+    if not isinstance(found, Mapping) or not _is_number(found.get("accuracy")):
         return ""
-    gap, ends = found.get("gap"), found.get("interval")
-    points = f"{100 * gap:+.1f}" if isinstance(gap, (int, float)) else "not known"
-    known = isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, (int, float)) for end in ends)
-    return f"{_percent(found['accuracy'])} | {points} | " + (
-        f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" if known and ends else "not known"
-    )
+    gap, ends = found.get("gap"), _ends(found)
+    points = f"{100 * gap:+.1f}" if _is_number(gap) else "not known"
+    between = f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" if ends else "not known"
+    return f"{_percent(found['accuracy'])} | {points} | {between}"
 
 
 def _certainty(model: Any) -> str:
@@ -160,9 +160,9 @@ def _certainty(model: Any) -> str:
         return ""
     return (
         f"## When it does not answer\n\nProbabilities are at temperature {found.temperature:.2f}. Prediction sets hold "
-        f"the true class of {found.coverage:.0%} of images like the {found.images} that they were calibrated on; a "
-        f"class is in a set if its probability is at least {found.least_probability:.3f}, and the model abstains where "
-        "that is not exactly one."
+        f"the true class of {100 * found.coverage:g} % of images like the {found.images} that they were calibrated on; "
+        f"a class is in a set if its probability is at least {found.least_probability:.3f}, and the model abstains "
+        "where that is not exactly one."
     )
 
 
@@ -192,7 +192,9 @@ def _concepts(model: Any) -> str:
 
 def _origin(model: Any) -> str:
     origin = model.provenance
-    settings = ", ".join(f"{name}={inert(value)}" for name, value in origin.settings.items() if value is not None)
+    settings = ", ".join(
+        f"{inert(name)}={inert(value)}" for name, value in origin.settings.items() if value is not None
+    )
     edits = ", ".join(inert(edit.get("action", "?")) for edit in origin.edits)
     print_of = inert(origin.encoder_fingerprint or "not known")
     lines = [
@@ -211,7 +213,7 @@ def _images(model: Any) -> str:
     """How many there were of each split, where that was noted."""
     found = model.provenance.metrics.get("images")
     counts = found.items() if isinstance(found, Mapping) else ()
-    return ", ".join(f"{count:,} {inert(split)}" for split, count in counts if isinstance(count, int)) or "not known"
+    return ", ".join(f"{count:,.0f} {inert(split)}" for split, count in counts if _is_number(count)) or "not known"
 
 
 LIMITS = """## Limits
@@ -223,17 +225,29 @@ LIMITS = """## Limits
 - Photos that differ from those it was fitted on, in camera, place or time, are answered worse than measured here."""
 
 
+def _is_number(value: Any) -> TypeGuard[float]:
+    """A number that a card can show: finite, and of so many digits that it is one of a measurement."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
+
+
 def _percent(value: Any) -> str:
-    return f"{100 * value:.1f} %" if isinstance(value, (int, float)) else "not known"
+    return f"{100 * value:.1f} %" if _is_number(value) else "not known"
 
 
 def _number(value: Any, digits: int = 1) -> str:
-    return f"{value:.{digits}f}" if isinstance(value, (int, float)) else "not known"
+    return f"{value:.{digits}f}" if _is_number(value) else "not known"
 
 
 def _interval(found: Mapping[str, Any]) -> str:
+    ends = _ends(found)
+    return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" if ends else "not known"
+
+
+def _ends(found: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Both ends of an interval, if it was noted."""
     ends = found.get("interval")
-    return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" if isinstance(ends, list) and len(ends) == 2 else "not known"
+    known = isinstance(ends, (list, tuple)) and len(ends) == 2 and all(map(_is_number, ends))
+    return (ends[0], ends[1]) if known and ends else None
 
 
 def _inner(found: Mapping[str, Any], name: str, part: str) -> Any:
