@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load, save
 from tools.fuzz.seeds import DIMENSION, make_model
 
+import ccr.runtime
 from ccr import ConceptClassifier
 from ccr.errors import FormatError
 
@@ -73,35 +74,71 @@ def test_tensors_must_have_their_shape_and_type_and_be_finite(
         ConceptClassifier.load(folder)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"classes": ["left", "left"]},
-        {"classes": ["right", "left"]},
-        {"classes": ["left", "right\x1b[2J"], "class_type": "<U20"},
-        {"class_type": "<U1"},
-        {"class_type": "|O"},
-        {"class_type": "<f4"},
-        {"concepts": ["a"] * 8},
-        {"concepts": [f"\x9b{number}" for number in range(8)]},
-        {"rule": {"type": "ThresholdRule", "threshold": -1.0}},
-        {"rule": {"type": "ThresholdRule", "threshold": "0.1"}},
-        {"rule": {"type": "ThresholdRule", "threshold": 0.1, "length": 0}},
-        {"rule": {"type": "TopRule", "length": 9}},
-        {"rule": {"type": "TopRule", "length": 2.5}},
-        {"rule": {"type": "TopRule", "length": 0}},
-        {"encoder": ["hf:x"]},
-        {"encoder_fingerprint": 3},
-        {"history": 3},
-        {"best_epoch": "x"},
-        {"parameters": []},
-    ],
-    ids=str,
-)
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {"classes": ["left", "left"]},
+    {"classes": ["right", "left"]},
+    {"classes": ["left", "right\x1b[2J"], "class_type": "<U20"},
+    {"class_type": "<U1"},
+    {"class_type": "|O"},
+    {"class_type": "<f4"},
+    {"concepts": ["a"] * 8},
+    {"concepts": [f"\x9b{number}" for number in range(8)]},
+    {"rule": {"type": "ThresholdRule", "threshold": -1.0}},
+    {"rule": {"type": "ThresholdRule", "threshold": "0.1"}},
+    {"rule": {"type": "ThresholdRule", "threshold": 0.1, "length": 0}},
+    {"rule": {"type": "TopRule", "length": 9}},
+    {"rule": {"type": "TopRule", "length": 2.5}},
+    {"rule": {"type": "TopRule", "length": 0}},
+    {"rule": {"type": "ThresholdRule", "threshold": True}},
+    {"rule": {"type": "ThresholdRule", "threshold": 0.1, "positive": "no"}},
+    {"rule": {"type": "ThresholdRule", "threshold": 0.1, "positive": 1}},
+    {"left_out": ["a\n\n# b"]},
+    {"left_out": "ab"},
+    {"left_out": [3]},
+    {"encoder": ["hf:x"]},
+    {"encoder_fingerprint": 3},
+    {"history": 3},
+    {"best_epoch": "x"},
+    {"parameters": []},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS, ids=str)
 def test_configurations_that_make_no_model(made: Path, tmp_path: Path, config: dict[str, Any]) -> None:
     folder = changed(made, tmp_path / "m", config)
     with pytest.raises(FormatError, match=str(folder)):
         ConceptClassifier.load(folder)
+
+
+#: What the light runtime does not read.
+ELSEWHERE = {"left_out", "history", "best_epoch", "parameters"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"concepts": list(range(8))},
+        {"concepts": "abcdefgh"},
+        {"concepts": ["a", " ", "c", "d", "e", "f", "g", "h"]},
+        {"rule": {"type": "ThresholdRule", "threshold": 0.1, "other": 1}},
+        *(config for config in CONFIGURATIONS if not ELSEWHERE & set(config)),
+    ],
+    ids=str,
+)
+def test_the_runtime_refuses_what_the_library_refuses(made: Path, tmp_path: Path, config: dict[str, Any]) -> None:
+    folder = changed(made, tmp_path / "m", config)
+    for load_model in (ccr.runtime.load, ConceptClassifier.load):
+        with pytest.raises(FormatError, match=str(folder)):
+            load_model(folder)
+
+
+def test_a_wide_type_takes_no_memory(made: Path, tmp_path: Path) -> None:
+    """Labels of 20 million characters each: the classes are as wide as the longest of them."""
+    folder = changed(made, tmp_path / "m", {"class_type": "<U20000000"})
+    known = ConceptClassifier.load(made).classes_
+    for classes in (ConceptClassifier.load(folder).classes_, ccr.runtime.load(folder).classes):
+        assert classes.tolist() == known.tolist()
+        assert classes.dtype.itemsize == 4 * max(len(name) for name in known.tolist())
 
 
 def test_a_length_that_nothing_can_have_is_only_a_wish(made: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ccr.core.coding import Rule
 
 _LARGEST = float(np.finfo(np.float32).max)
+_SWITCHES = ("positive", "information")  # entries of rules that are true or false
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -51,6 +52,9 @@ def known_classes(config: Mapping[str, Any]) -> np.ndarray:
     kind = np.dtype(config["class_type"])
     if not isinstance(written, list) or kind.kind not in "Ufiub":
         raise FormatError(f"the model's classes must be a list of texts, numbers or booleans, got {kind}")
+    if kind.kind == "U":  # no wider than what was written, whatever the file says: it would take as much memory
+        longest = max((len(name) for name in written if isinstance(name, str)), default=1)
+        kind = min(kind, np.dtype(f"U{max(longest, 1)}"), key=lambda one: one.itemsize)
     classes = np.array(written, dtype=kind)
     if classes.ndim != 1 or len(classes) < 2 or classes.tolist() != written:
         raise FormatError(
@@ -63,19 +67,41 @@ def known_classes(config: Mapping[str, Any]) -> np.ndarray:
     return classes
 
 
+def known_names(written: Any) -> tuple[str, ...]:
+    """Names of concepts as a configuration lists them: texts that can be shown, no two alike."""
+    if not isinstance(written, list) or not all(isinstance(name, str) and name.strip() for name in written):
+        raise FormatError("the model's concepts must be a list of names: the file was changed after it was saved")
+    names = tuple(name.strip() for name in written)
+    for name in names:
+        check_name(name, "a concept's name")
+    if len(set(names)) < len(names):
+        raise FormatError("the model's concepts must have different names: the file was changed after it was saved")
+    return names
+
+
 def check_rule(rule: Rule, concepts: int) -> None:
     """The rule's numbers must be such that its codes exist over this many concepts."""
-    for name, value in asdict(rule).items():  # type: ignore[call-overload]
-        if isinstance(value, bool) or (value is None and name == "length"):
-            continue
-        if not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
-            raise FormatError(f"the model's rule has {name} {value!r}: it must be a number from 0 to {_LARGEST:g}")
+    check_rule_values(asdict(rule))  # type: ignore[call-overload]
     length, fewest = getattr(rule, "length", None), rule.fewest_concepts
-    if length is not None and not length > 0:
-        raise FormatError(f"the model's rule has length {length!r}: it must be above 0")
     # A threshold or a penalty was calibrated to a mean length, and stays what it is when concepts leave.
     if not isinstance(fewest, int) or not 1 <= fewest <= concepts:
         raise FormatError(f"the model's rule has length {length!r}: it must be above 0 and at most {concepts}")
+
+
+def check_rule_values(values: Mapping[str, Any]) -> None:
+    """The entries of a rule: switches, numbers that float32 can hold, and a length above 0 or none."""
+    for name, value in values.items():
+        if name in _SWITCHES:
+            if not isinstance(value, bool):
+                raise FormatError(f"the model's rule has {name} {value!r}: it must be true or false")
+            continue
+        if value is None and name == "length":
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
+            raise FormatError(f"the model's rule has {name} {value!r}: it must be a number from 0 to {_LARGEST:g}")
+    length = values.get("length")
+    if length is not None and not length > 0:
+        raise FormatError(f"the model's rule has length {length!r}: it must be above 0")
 
 
 def text_or_none(config: Mapping[str, Any], name: str) -> str | None:

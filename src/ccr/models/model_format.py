@@ -19,7 +19,7 @@ from ccr.core.refine import Epoch
 from ccr.core.space import Angular, ImageMetric, Space, Symmetric
 from ccr.errors import FormatError
 from ccr.models.calibration import pack_calibration, unpack_calibration
-from ccr.models.model_checks import check_rule, known_classes, optional, positive, tensor, text_or_none
+from ccr.models.model_checks import check_rule, known_classes, known_names, optional, positive, tensor, text_or_none
 from ccr.models.persist import ModelFolder
 from ccr.models.provenance import Provenance
 
@@ -205,7 +205,7 @@ def _finite(value: float) -> float | None:
 
 
 def _unpack_left_out(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dimension: int) -> dict[str, Any]:
-    names = tuple(str(name) for name in config.get("left_out", []))
+    names = known_names(config.get("left_out", []))
     if "left_out" not in tensors:  # folders of older versions have names alone
         return {"left_out": names}
     texts = stored_concepts(names, tensor(tensors, "left_out", (len(names), dimension)))

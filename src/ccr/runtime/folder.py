@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ccr.errors import FormatError
-from ccr.models.model_checks import known_classes, optional, tensor, text_or_none
+from ccr.models.model_checks import known_classes, known_names, optional, tensor, text_or_none
 from ccr.models.persist import ModelFolder, read_folder
 from ccr.runtime.model import RuntimeModel
 from ccr.runtime.rows import Place
@@ -33,7 +33,7 @@ def _unpack(folder: ModelFolder) -> RuntimeModel:
     kind = config.get("model")
     if kind != "ConceptClassifier":
         raise FormatError(f"this folder holds a {kind}: the light runtime reads concept classifiers")
-    names = tuple(str(name) for name in config["concepts"])
+    names = known_names(config["concepts"])
     concepts = tensor(tensors, "refined", (len(names), tensors["refined"].shape[-1]))
     if not np.allclose(np.linalg.norm(concepts, axis=1), 1.0, atol=UNIT_TOLERANCE):
         raise FormatError("the model's concepts are not unit vectors: the file was changed after it was saved")

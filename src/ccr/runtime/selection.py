@@ -12,30 +12,37 @@ from typing import Any
 import numpy as np
 
 from ccr.errors import CCRError, FormatError
+from ccr.models.model_checks import check_rule_values
 
 #: From scores (b, n) to codes (b, n).
 Select = Callable[[np.ndarray], np.ndarray]
+#: What the rules that can be read consist of.
+_ENTRIES = {"ThresholdRule": {"threshold", "positive", "length"}, "TopRule": {"length"}}
 
 
 def selection(rule: Mapping[str, Any], concepts: int) -> Select:
     """The function of a rule as a model's configuration holds it."""
-    kind = rule.get("type")
+    values = dict(rule)
+    kind = values.pop("type", None)
+    if kind not in _ENTRIES:
+        raise CCRError(
+            f"the light runtime codes by a threshold or the top k, this model by {kind}, whose codes are solved for "
+            "image by image with compiled kernels: load it with ccr.ConceptModel"
+        )
+    if unknown := set(values) - _ENTRIES[kind]:
+        raise FormatError(f"the model's rule has {', '.join(sorted(unknown))}, which a {kind} has not: save it again")
+    check_rule_values(values)
     if kind == "ThresholdRule":
-        return _threshold(float(rule["threshold"]), bool(rule["positive"]))
-    if kind == "TopRule":
-        length = int(rule["length"])
-        if not 1 <= length <= concepts:
-            raise FormatError(f"the model's rule has length {length}: it must be above 0 and at most {concepts}")
-        return _top(length)
-    raise CCRError(
-        f"the light runtime codes by a threshold or the top k, this model by {kind}, whose codes are solved for image "
-        "by image with compiled kernels: load it with ccr.ConceptModel"
-    )
+        return _threshold(float(values["threshold"]), values.get("positive", False))
+    length = values["length"]
+    if not isinstance(length, int) or length > concepts:
+        raise FormatError(
+            f"the model's rule has length {length!r}: it must be a whole number above 0 and at most {concepts}"
+        )
+    return _top(length)
 
 
 def _threshold(bound: float, positive: bool) -> Select:
-    if not 0 <= bound <= np.finfo(np.float32).max:
-        raise FormatError(f"the model's rule has threshold {bound}: it must be a number from 0")
     limit = float(np.float32(bound))  # as the kernels compare
     if positive:
         return lambda scores: np.where(scores > limit, scores, 0.0)
