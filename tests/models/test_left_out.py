@@ -73,6 +73,31 @@ def test_what_was_left_out_comes_back_without_an_encoder(short: ConceptClassifie
         short.edit().add(gone, text="other words")
 
 
+def test_what_comes_back_is_left_out_no_longer(short: ConceptClassifier, tmp_path: Path) -> None:
+    before = short.model_.provenance
+    one, *others = before.left_out
+    session = short.edit().add(one)
+    origin = session.model().provenance
+    assert origin.left_out == tuple(others)
+    assert np.array_equal(origin.left_out_texts, before.left_out_texts[1:])
+    assert np.array_equal(origin.left_out_places, before.left_out_places[1:])
+    assert sorted(whole_list(origin).names) == sorted(whole_list(before).names)
+    assert others[0] not in short.edit().rename(short.concepts_.names[0], others[0]).model().provenance.left_out
+    for name in others:
+        session.add(name)
+    session.model().save(tmp_path / "model")
+    loaded = ConceptModel.load(tmp_path / "model")
+    assert loaded.provenance.left_out == ()
+    assert whole_list(loaded.provenance).names == loaded.names
+    assert session.undo(len(others) + 1).model().provenance.left_out == before.left_out
+
+
+def test_a_name_changes_no_fidelity(short: ConceptClassifier) -> None:
+    name = short.concepts_.names[0]
+    assert np.array_equal(short.edit().rename(name, "another name").model().provenance.fidelity, short.fidelity_)
+    assert short.edit().pin(name).model().provenance.fidelity is None
+
+
 def test_a_model_of_an_older_version_knows_only_its_own(short: ConceptClassifier, digits: Data, tmp_path: Path) -> None:
     short.save(tmp_path / "model")
     older = ConceptClassifier.load(as_older_versions_wrote_it(tmp_path / "model", tmp_path / "older"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,20 @@ def left_out_text(origin: Provenance, name: str) -> np.ndarray | None:
     return origin.left_out_texts[origin.left_out.index(name.strip())]
 
 
+def without(origin: Provenance, names: Collection[str]) -> Provenance:
+    """The same, where concepts of these names are left out no longer: they are in the model."""
+    rows = [row for row, name in enumerate(origin.left_out) if name not in names]
+    if len(rows) == len(origin.left_out):
+        return origin
+    texts, places = origin.left_out_texts, origin.left_out_places
+    return replace(
+        origin,
+        left_out=tuple(origin.left_out[row] for row in rows),
+        left_out_texts=texts[rows] if texts is not None and rows else None,
+        left_out_places=places[rows] if places is not None and rows else None,
+    )
+
+
 def whole_list(origin: Provenance) -> Concepts | None:
     """The list that the model was fitted with, as it is after edits: the model's own concepts and, in their places,
     those that were left out. A model of an older version knows its own alone."""
@@ -44,7 +60,9 @@ def whole_list(origin: Provenance) -> Concepts | None:
     if texts is None or others is None or places is None:
         return texts
     known = set(texts.names)
-    back = [row for row, name in enumerate(origin.left_out) if name not in known]  # an edit may have added one again
+    back = [
+        row for row, name in enumerate(origin.left_out) if name not in known
+    ]  # models of older versions may have both
     places = np.minimum(places[back], len(texts))
     names = np.insert(np.array(texts.names, object), places, [origin.left_out[row] for row in back])
     return stored_concepts(names.tolist(), np.insert(texts.embeddings, places, others[back], axis=0))

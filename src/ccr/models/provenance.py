@@ -30,7 +30,8 @@ class Provenance:
     engine, stopped : which engine took the steps, and why it stopped; None for models of older versions.
     metrics : measurements by name, such as "training" and "test", in JSON types.
     edits : what was changed by hand since `fit`, oldest first, in JSON types.
-    fidelity : (n,), of each concept on the training images; None for models of older versions and edited ones.
+    fidelity : (n,), of each concept on the training images; None for models of older versions and those whose concepts
+        were edited, but for their names.
     left_out : names of the concepts that a sparse head gave no weight, and that are not in the model.
     left_out_texts, left_out_places : (k, d), their text embeddings, and (k,), how many of the model's concepts stood
         before each in the list; None for models of older versions.

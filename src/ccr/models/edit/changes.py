@@ -16,6 +16,7 @@ from ccr.core.heads import LinearHead
 from ccr.core.sources import as_array
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
+from ccr.models.left_out import without
 from ccr.models.model_format import stored_concepts
 
 
@@ -143,13 +144,17 @@ def _rebuilt(
     refined: np.ndarray | None = None,
     texts: np.ndarray | None = None,
 ) -> ConceptModel:
-    """These names, and these rows where they are given; rows that stay keep every bit."""
+    """These names, and these rows where they are given; rows that stay keep every bit, and their fidelity."""
     before = texts_of(model).embeddings if texts is None else texts
+    named = stored_concepts(names, before)
+    origin = replace(without(model.provenance, set(named.names)), texts=named)
+    if not (initial is None and refined is None and texts is None):
+        origin = replace(origin, fidelity=None)
     return replace(
         model,
         initial=stored_concepts(names, model.initial.embeddings if initial is None else initial),
         concepts=stored_concepts(names, model.concepts.embeddings if refined is None else refined),
-        provenance=replace(model.provenance, texts=stored_concepts(names, before), fidelity=None),
+        provenance=origin,
     )
 
 
