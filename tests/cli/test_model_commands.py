@@ -11,8 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ccr.cli.edit_options import read_number, read_pair, read_weight
+from ccr.cli.explain import _embedded
+from ccr.data.encoders import load_encoder
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
 from tests.cli.test_commands import COLOURS, HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
@@ -118,6 +121,22 @@ def test_names_may_hold_the_signs_that_separate() -> None:
     for text in ("a", "=2", "a=two"):
         with pytest.raises(CCRError, match="must end in = and a number"):
             read_number("--scale NAME=FACTOR", text)
+
+
+def test_explain_refuses_two_images_in_a_picture_before_it_looks_at_them(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = [tmp_path / "a.png", tmp_path / "b.png"]
+    assert exit_code(["explain", model, *missing, "--out", tmp_path / "why.PNG"], monkeypatch) == 1
+    assert "a picture shows one image, got 2" in " ".join(capsys.readouterr().err.split())
+
+
+def test_explain_tells_how_far_it_is(workspace: Path) -> None:
+    encoder, told = load_encoder(f"hf:{workspace / 'clip'}"), []
+    pictures = [Image.new("RGB", (30, 30), (number, 90, 200)) for number in range(9)]
+    rows = _embedded(encoder, pictures, lambda *step: told.append(step))
+    assert told == [(done, 9, "embedding photos") for done in (0, 4, 8)]
+    assert np.allclose(rows, encoder.embed_images(pictures), atol=1e-6)
 
 
 def test_explain_says_what_would_change_it_and_what_the_baseline_says(

@@ -104,6 +104,9 @@ def test_not_fitted(digits: Data, call: str) -> None:
         getattr(model, call)(digits.X)
     with pytest.raises(SklearnNotFitted):
         model.save("nowhere")
+    model.model_ = None
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(model, call)(digits.X)
 
 
 @pytest.mark.parametrize(

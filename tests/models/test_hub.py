@@ -111,6 +111,33 @@ def test_without_a_network_it_says_so(
         fitted.push_to_hub("me/digits", token="hf_x")
 
 
+def test_what_was_not_fetched_before_is_said_in_words(
+    hub: Hub,
+    fitted: ConceptClassifier,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fitted.push_to_hub("me/digits")
+    hub.asked.clear()
+    with pytest.raises(CCRError, match=r"me/digits was not fetched to this machine before.*leave --cached"):
+        ConceptModel.from_pretrained("me/digits", cache_dir=tmp_path / "empty", local_files_only=True)
+    assert exit_code(["pull", "me/digits", "--out", tmp_path / "m", "--cached"], monkeypatch) == 1
+    assert "was not fetched to this machine before" in " ".join(capsys.readouterr().err.split())
+    assert not hub.asked
+
+
+@pytest.mark.parametrize("name", ["bad name!!", "a/b/c", "me/.y", "me/x..y"])
+def test_a_name_that_no_hub_takes_is_not_written(
+    name: str, fitted: ConceptClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted.save(tmp_path / "model")
+    assert exit_code(["push", tmp_path / "model", name, "--out", tmp_path / "out"], monkeypatch) == 1
+    with pytest.raises(CCRError, match="is called OWNER/NAME"):
+        fitted.save_pretrained(tmp_path / "out", repo_id=name)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_wrong_token_is_said_in_words(hub: Hub, fitted: ConceptClassifier) -> None:
     hub.token = "hf_right"
     with pytest.raises(CCRError, match=r"refused.*--token"):

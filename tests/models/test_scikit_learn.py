@@ -53,6 +53,19 @@ def test_one_against_the_rest(small: Data) -> None:
     assert model.score(small.X, small.y) > 0.5
 
 
+def test_settings_of_a_part_that_is_not_there_are_refused_in_words(small: Data) -> None:
+    search = GridSearchCV(quick(small), {"coder__length": [4, 8]}, cv=2)
+    with pytest.raises(CCRError, match=r"coder__length .* coder, which is None .* coder=HardThreshold\(length=12\)"):
+        search.fit(small.X, small.y)
+    with pytest.raises(CCRError, match=r"dispersion__strength .* which is 'auto'"):
+        quick(small).set_params(dispersion__strength=0.5)
+    with pytest.raises(CCRError, match="max_iter__x is a setting of max_iter, which is 4"):
+        quick(small).set_params(max_iter__x=1)
+    assert quick(small).set_params(coder=HardThreshold(length=12), coder__length=4).coder.length == 4
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        quick(small).set_params(nothing__x=1)
+
+
 def test_epochs_are_counted(small: Data) -> None:
     model = quick(small).fit(small.X, small.y)
     assert model.n_iter_ == len(model.history_) == 4

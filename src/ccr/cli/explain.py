@@ -16,14 +16,18 @@ from ccr.errors import CCRError
 from ccr.files import write_bytes
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.figure import Figure
     from PIL import Image
 
     from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation, Where
     from ccr.data.encoders import Encoder
     from ccr.models.classifier import ConceptClassifier
+    from ccr.progress import Tell
 
 ENDINGS = (".html", ".png", ".json")
+#: Photos that are embedded between two steps of the progress bar: no core waits, and people see that it goes on.
+AT_A_TIME = 4
 #: Left, top, right, bottom, as fractions of the picture.
 Box = tuple[float, float, float, float]
 
@@ -91,6 +95,8 @@ def explain(
     """
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise CCRError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}")
+    if out is not None and out.suffix.lower() == ".png" and len(images) > 1:
+        raise CCRError(f"a picture shows one image, got {len(images)}: use .html, or one image at a time")
     part = None if box is None else _box(box)
     wanted = way if where or box is not None else None
     if wanted is None and way != "auto":
@@ -125,7 +131,8 @@ def _explained(
     other = None if baseline is None else _checked_baseline(ConceptClassifier.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
     loaded = model_encoder(model, spec, silent=silent)
-    rows = loaded.embed_images(pictures)
+    with bar(silent=silent) as tell:
+        rows = _embedded(loaded, pictures, tell)
     places = [None] * len(images) if way is None else _places(model, loaded, pictures, way, silent=silent)
     explained = []
     for path, picture, row, place in zip(images, pictures, rows, places, strict=True):
@@ -134,6 +141,15 @@ def _explained(
         beside = None if other is None else other.explain(row)
         explained.append(Explained(path, picture, explanation, contrast, explanation.counterfactual(), beside))
     return explained
+
+
+def _embedded(encoder: Encoder, pictures: list[Image.Image], tell: Tell) -> list[np.ndarray]:
+    """The embedding (d,) of each picture, a few pictures at a time."""
+    rows: list[np.ndarray] = []
+    for start in range(0, len(pictures), AT_A_TIME):
+        tell(start, len(pictures), "embedding photos")
+        rows += list(encoder.embed_images(pictures[start : start + AT_A_TIME]))
+    return rows
 
 
 def _places(
@@ -179,8 +195,6 @@ def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
     if ending == ".png":
         from ccr.show import plots
 
-        if len(explained) > 1:
-            raise CCRError(f"a picture shows one image, got {len(explained)}: use .html, or one image at a time")
         return plots.png(_drawn(explained[0], top))
     from ccr.show import page
 

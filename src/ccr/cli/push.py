@@ -55,7 +55,9 @@ def push(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.hub import check_repository
 
+    check_repository(repository)
     if controls and store is None:
         raise CCRError("--controls are measured on images: give --store, the store that the model was fitted on")
     loaded = ConceptClassifier.load(model)

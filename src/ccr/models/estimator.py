@@ -19,6 +19,9 @@ from ccr.models.left_out import whole_list
 from ccr.models.linear_model import LinearModel
 from ccr.models.unfitted import NotFittedError
 
+#: Of parts that have settings of their own.
+_EXAMPLES = {"coder": "HardThreshold(length=12)", "dispersion": "Symmetric(strength=0.9)"}
+
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 Model = TypeVar("Model")
@@ -111,11 +114,25 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def fitted(self) -> Any:
         """The fitted model; an error where there is none yet."""
-        try:
-            return self.__dict__["model_"]
-        except KeyError:
+        model = self.__dict__.get("model_")
+        if model is None:
             name = type(self).__name__
-            raise NotFittedError(f"this {name} is not fitted yet: call fit(X, y), or load a saved one") from None
+            raise NotFittedError(f"this {name} is not fitted yet: call fit(X, y), or load a saved one")
+        return model
+
+    def set_params(self, **params: Any) -> Any:
+        """Set hyperparameters; those of a part by its name and two underscores, such as `coder__length`."""
+        known = self.get_params(deep=False)
+        for name in params:
+            part, nested, _ = name.partition("__")
+            whole = params.get(part, known.get(part))
+            if nested and part in known and not hasattr(whole, "set_params"):
+                example = _EXAMPLES.get(part)
+                raise CCRError(
+                    f"{name} is a setting of {part}, which is {whole!r} and has none: give {part} itself first"
+                    + (f", such as {part}={example}" if example else "")
+                )
+        return super().set_params(**params)
 
     def transform(self, X: Any) -> Any:
         """Codes (m, n) of the embeddings X (m, d): CSR, or the data frame that `set_output` asks for, with a column

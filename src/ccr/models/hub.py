@@ -57,6 +57,8 @@ class OnHub:
         license : of the model, as hubs write it, such as "apache-2.0".
         pictures : for the card, {file name: (what it shows, PNG)}.
         """
+        if repo_id is not None:
+            check_repository(repo_id)
         folder, drawn = Path(save_directory), pictures or {}
         shown = {f"{PICTURES}/{name}": words for name, (words, _) in drawn.items()}
         card = model_card(self.shared_model(), name=repo_id or folder.name, license=license, pictures=shown)
@@ -124,9 +126,15 @@ class OnHub:
 def fetch(repo_id: str, **options: Any) -> Path:
     """The folder, in the hub's cache, of the model in a repository: its two files and nothing else."""
     hub = _library()
-    with in_words(repo_id):
+    with in_words(repo_id, cached=bool(options.get("local_files_only"))):
         found = [hub.hf_hub_download(repo_id, name, endpoint=endpoint(), **options) for name in FILES]
     return Path(found[0]).parent
+
+
+def check_repository(repo_id: str) -> None:
+    """An error for a name that no repository of a hub can have."""
+    with in_words(repo_id):
+        _library().utils.validate_repo_id(repo_id)
 
 
 def endpoint() -> str | None:
@@ -135,20 +143,26 @@ def endpoint() -> str | None:
 
 
 @contextmanager
-def in_words(repo_id: str) -> Iterator[None]:
-    """Around what talks to a hub: whatever goes wrong is said in one sentence, with what to do."""
+def in_words(repo_id: str, *, cached: bool = False) -> Iterator[None]:
+    """Around what talks to a hub, or with `cached` takes what was fetched before: whatever goes wrong is said in one
+    sentence, with what to do."""
     try:
         yield
     except CCRError:
         raise
     except Exception as error:  # of the network, of a server that answers anything, of names that are none
-        raise CCRError(_reason(repo_id, error)) from error
+        raise CCRError(_reason(repo_id, error, cached=cached)) from error
 
 
-def _reason(repo_id: str, error: Exception) -> str:
+def _reason(repo_id: str, error: Exception, *, cached: bool) -> str:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     named, where = visible(repo_id), endpoint() or "the hub"
     said = visible(" ".join(str(error).split())[:300])
+    if cached and "LocalEntryNotFoundError" in kinds:
+        return (
+            f"{named} was not fetched to this machine before, or not in this revision: leave --cached "
+            f"(local_files_only) out to fetch it from {where}"
+        )
     if "GatedRepoError" in kinds:
         return f"{named} is open only to those who were let in: ask its owner, and log in with `hf auth login`"
     if "RepositoryNotFoundError" in kinds:
