@@ -19,7 +19,7 @@ from ccr.core.kernels.plain import elastic
 from ccr.errors import CCRError
 
 PACKAGE = Path(ccr.__file__).parent
-x86_only = pytest.mark.skipif(kernels.TIER != "x86", reason="the x86 kernels cannot be had here")
+x86_only = pytest.mark.skipif(kernels.TIER != "x86", reason="the x86 kernels cannot be used here")
 FIT = """
 import numpy as np
 from ccr import ConceptClassifier, Concepts, HardThreshold
@@ -85,7 +85,7 @@ def test_what_cannot_be_chosen_is_said(monkeypatch: pytest.MonkeyPatch, caplog: 
         raise AttributeError("llvmlite is another")
 
     monkeypatch.setattr("importlib.import_module", changed)
-    with pytest.raises(CCRError, match="CCR_KERNELS=x86 cannot be had: llvmlite is another; unset it"):
+    with pytest.raises(CCRError, match="CCR_KERNELS=x86 cannot be used here: llvmlite is another; unset it"):
         choice.choose_tier("x86")
     with caplog.at_level(logging.WARNING, logger="ccr"):
         assert choice.choose_tier("").NAME == "plain"

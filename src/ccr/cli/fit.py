@@ -82,13 +82,13 @@ def fit(
             "such as 0.9, and a temperature."
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: as many as help.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: by its size.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same model.")] = 0,
     template: Annotated[
-        str | None, typer.Option(help='How a concept is put to the encoder, such as "a photo of {}".')
+        str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
-    baseline: Annotated[bool, typer.Option(help="Also fit the baseline, whose concepts stay, for comparison.")] = True,
+    baseline: Annotated[bool, typer.Option(help="Also fit the baseline (no refinement) for comparison.")] = True,
     controls: Annotated[
         bool,
         typer.Option(
@@ -115,8 +115,8 @@ def fit(
 
     Truer to the texts, and shorter: `--fidelity 0.95 --weights 3`. As in the paper: `--radius 0.1 --weights all`
 
-    On a cluster, equal to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray, where the same
-    command goes on.
+    On a cluster, with the same result up to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray,
+    from where the same command continues.
     """
     from ccr.data.store import EmbeddingStore
     from ccr.models.persist import check_target
