@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ccr.cli.common import All, Json, console, note, print_json
-from ccr.cli.common_data import model_encoder, split_of
+from ccr.cli.common_data import model_encoder, split_of, training_rows
 from ccr.cli.common_tables import MOST_CLASSES
 from ccr.cli.edit_options import read_number, read_pair, read_weight
 from ccr.errors import CCRError
@@ -139,7 +139,7 @@ def _apply(session: EditSession, edits: dict[str, list[str]], model: ConceptClas
 def _refit(session: EditSession, path: Path) -> None:
     from ccr.data.store import EmbeddingStore
 
-    session.refit(split_of(EmbeddingStore.open(path), None, order=("train",))[1])
+    session.refit(training_rows(EmbeddingStore.open(path)))
 
 
 def _effect(session: EditSession, path: Path, split: str | None) -> EditEffect:

@@ -20,6 +20,7 @@ from ccr.cli.common_data import (
     noted_controls,
     propose_concepts,
     split_of,
+    training_rows,
 )
 from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion, chosen_weights
 from ccr.cli.common_ray import Ray, check_extra
@@ -122,6 +123,7 @@ def fit(
     from ccr.models.persist import check_target
     from ccr.study.experiments.part import store_parts
 
+    out = out if out.name not in ("", "..") else out.resolve()
     check_target(out)
     beside = out.with_name(f"{out.name}-concepts.txt")
     if concepts is None:
@@ -129,6 +131,7 @@ def fit(
     if ray is not None:
         check_extra()
     opened = EmbeddingStore.open(store)
+    training_rows(opened)
     if controls:
         store_parts(opened, "--controls")
     options: dict[str, Any] = {
@@ -245,7 +248,7 @@ def _show(result: _Result, out: Path) -> None:
     title = f"Measured on {images} images, split {escape(result.split)}"
     console.print(evaluation_table(result.evaluations, title))
     if result.split == "all":
-        note("the store has no test split, so these are training images: accuracy is flattered")
+        note("the store has no labelled test images, so these are training images: accuracy is flattered")
     console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
     if result.sets is not None:
         show_sets(result.sets, result.model.calibration_.temperature)
