@@ -197,3 +197,16 @@ print(len(started))
     assert run(program, NUMBA_CACHE_DIR=str(cache), cwd=tmp_path) == ["1"]
     assert not (lying / "imported").exists()
     assert list(cache.glob("*/*/elastic.descend-*.nbi"))
+
+
+def test_a_wait_is_called_what_it_is(tmp_path: Path) -> None:
+    program = """
+import time
+from ccr.core.kernels import warm
+warm.PATIENCE, call, said = 0.0, warm.GROUPS["elastic"].call, []
+warm.GROUPS["elastic"] = warm.GROUPS["elastic"]._replace(call=lambda: (call(), time.sleep(0.2)))
+warm.warm_up(said.append, group="elastic")
+print(*said)
+"""
+    assert run(program, NUMBA_CACHE_DIR=str(tmp_path))[0] == "compiling"
+    assert run(program, NUMBA_CACHE_DIR=str(tmp_path))[0] == "loading"
