@@ -38,7 +38,7 @@ from ccr.data.datasets import open_dataset
 from ccr.data.encoders import Encoder, load_encoder
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.isolated import isolated_python
-from ccr.models.photos.run import progress_folder
+from ccr.models.photos.kept import progress_folder
 
 #: Photos that are cut off in the middle, from the end of the list.
 DAMAGED = 2

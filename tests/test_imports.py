@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import ccr
 
 SOURCE = Path(ccr.__file__).parent
+ROOT = Path(__file__).parents[1]
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
     "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
@@ -127,3 +131,16 @@ def test_the_package_exports_what_it_says() -> None:
 def test_importing_ccr_alone_is_light() -> None:
     code = "import sys, ccr; assert 'torch' not in sys.modules; ccr.Concepts; assert 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+PROGRAMS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for folder in ("benchmarks", "tools")
+    for path in (ROOT / folder).rglob("*.py")
+    if path.name not in ("__init__.py", "__main__.py")
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_benchmarks_and_tools_find_what_they_import(program: str) -> None:
+    importlib.import_module(program)

@@ -43,7 +43,8 @@ def _section(name: str, command: Any) -> str:
 
 
 def _metavar(argument: Any) -> str:
-    return argument.name.upper() + ("..." if argument.nargs == -1 else "")
+    shown = argument.name.upper() + ("..." if argument.nargs == -1 else "")
+    return shown if argument.required else f"[{shown}]"
 
 
 def _row(parameter: Any) -> str:
@@ -53,7 +54,8 @@ def _row(parameter: Any) -> str:
         if option
         else f"`{parameter.name}`"
     )
-    default = "" if parameter.required or parameter.default in (None, False) else f"`{parameter.default}`"
+    given = parameter.default
+    default = "" if parameter.required or given is None or given is False or given == "" else f"`{given}`"
     text = (getattr(parameter, "help", None) or "").replace("|", "\\|").replace("\n", " ")
     return f"| {names} | {text} | {'required' if parameter.required else default} |"
 

@@ -1,4 +1,4 @@
-"""Image classifiers whose every prediction is a short exact sum of named concepts."""
+"""Image classifiers whose every prediction is a short, exact sum of named concepts."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def as_place(text: str | os.PathLike[str] | Place) -> AnyPath:
         raise CCRError(f"a URL begins with one of {', '.join(f'{name}://' for name in SCHEMES)}, got {text}")
     parts = urlsplit(f"{scheme}://{rest}")
     if "@" in parts.netloc:
-        raise CCRError("a URL must not hold credentials, for it is kept in stores and models: put them into the "
+        raise CCRError("a URL must not hold credentials, because it is kept in stores and models: put them into the "
                        "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)")  # fmt: skip
     if parts.query or parts.fragment:
         raise CCRError(

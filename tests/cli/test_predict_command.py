@@ -125,7 +125,7 @@ def test_what_cannot_be_done_is_refused(
     for arguments, why in (
         ([photo, "--out", tmp_path / "p.xlsx"], "ends in .csv, .parquet, .jsonl"),
         ([workspace / "photos" / "*.gif", *out], "no image matches the pattern"),
-        ([workspace / "store", photo, *out], "a store is predicted alone"),
+        ([workspace / "store", photo, *out], "a store must be the only source"),
         ([tmp_path, *out], "there are no images"),
     ):
         assert exit_code(["predict", model, *arguments], monkeypatch) == 1

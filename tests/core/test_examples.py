@@ -83,8 +83,8 @@ def test_it_is_seen_as_learned_among_other_concepts(clip):
 @pytest.mark.parametrize(
     ("shows", "lacks", "message"),
     [
-        (np.ones((1, 4)), np.eye(4), "at least 2 photos that it shows"),
-        (np.eye(4), np.zeros((0, 4)), "at least 2 photos that it lacks"),
+        (np.ones((1, 4)), np.eye(4), "at least 2 photos in shows="),
+        (np.eye(4), np.zeros((0, 4)), "at least 2 photos in lacks="),
         (np.eye(4), np.full((2, 4), np.nan), "must be finite"),
         (np.eye(4), np.zeros((2, 4)), "not zero"),
         (np.eye(4), np.eye(3), "same dimensions"),

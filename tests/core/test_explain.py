@@ -171,3 +171,19 @@ def test_missing_concepts_need_not_be_known_without_data_but_classes_must() -> N
     for ask in (found.contributions_to, found.change_toward, found.mistake):
         with pytest.raises(CCRError, match="no class is called 'z'"):
             ask("z")
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_printed_it_is_the_sum(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    head = LinearHead(rng.normal(size=(3, 40)), rng.normal(size=3))
+    code = sparse.csr_matrix(rng.normal(size=(1, 40)) * (rng.random(40) < 0.7))
+    shown = explain(code, head, concepts=[f"concept {n}" for n in range(40)], classes=["a", "b", "c"])
+    heading, *lines = str(shown).splitlines()
+    assert heading == f"{shown.prediction}, probability {shown.probability:.1%}"
+    terms = [float(line.split()[0]) for line in lines[:-1]]
+    assert lines[-1].split() == ["=", f"{shown.logit:.2f}", "logit"]
+    assert sum(terms) == pytest.approx(shown.logit, abs=0.005 * (len(terms) + 1))
+    assert len(terms) <= 22
+    for line, term in zip(lines[1:], shown.contributions[:20], strict=False):
+        assert line.endswith(term.concept if term.code >= 0 else f"not: {term.concept}")

@@ -19,7 +19,7 @@ from ccr.core.kernels.plain import elastic
 from ccr.errors import CCRError
 
 PACKAGE = Path(ccr.__file__).parent
-x86_only = pytest.mark.skipif(kernels.TIER != "x86", reason="the x86 kernels cannot be had here")
+x86_only = pytest.mark.skipif(kernels.TIER != "x86", reason="the x86 kernels cannot be used here")
 FIT = """
 import numpy as np
 from ccr import ConceptClassifier, Concepts, HardThreshold
@@ -85,7 +85,7 @@ def test_what_cannot_be_chosen_is_said(monkeypatch: pytest.MonkeyPatch, caplog: 
         raise AttributeError("llvmlite is another")
 
     monkeypatch.setattr("importlib.import_module", changed)
-    with pytest.raises(CCRError, match="CCR_KERNELS=x86 cannot be had: llvmlite is another; unset it"):
+    with pytest.raises(CCRError, match="CCR_KERNELS=x86 cannot be used here: llvmlite is another; unset it"):
         choice.choose_tier("x86")
     with caplog.at_level(logging.WARNING, logger="ccr"):
         assert choice.choose_tier("").NAME == "plain"
@@ -197,3 +197,16 @@ print(len(started))
     assert run(program, NUMBA_CACHE_DIR=str(cache), cwd=tmp_path) == ["1"]
     assert not (lying / "imported").exists()
     assert list(cache.glob("*/*/elastic.descend-*.nbi"))
+
+
+def test_a_wait_is_called_what_it_is(tmp_path: Path) -> None:
+    program = """
+import time
+from ccr.core.kernels import warm
+warm.PATIENCE, call, said = 0.0, warm.GROUPS["elastic"].call, []
+warm.GROUPS["elastic"] = warm.GROUPS["elastic"]._replace(call=lambda: (call(), time.sleep(0.2)))
+warm.warm_up(said.append, group="elastic")
+print(*said)
+"""
+    assert run(program, NUMBA_CACHE_DIR=str(tmp_path))[0] == "compiling"
+    assert run(program, NUMBA_CACHE_DIR=str(tmp_path))[0] == "loading"

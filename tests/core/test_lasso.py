@@ -177,7 +177,9 @@ def test_bad_choices_are_refused(digits: Data) -> None:
     ):
         with pytest.raises(CCRError, match=message):
             coder.encode(digits.X, digits.concepts)
-    with pytest.raises(CCRError, match="NonNegativeLasso cannot be refined through: use radius=0"):
+    with pytest.raises(
+        CCRError, match="NonNegativeLasso has no gradient, so concepts cannot be refined with it: leave"
+    ):
         ConceptClassifier(digits.concepts, coder=NonNegativeLasso(length=5), radius=0.1).fit(digits.X, digits.y)
 
 

@@ -159,7 +159,7 @@ def test_a_classifier_on_pursuit_codes(digits: Data, tmp_path: Path) -> None:
 
 
 def test_bad_choices_are_refused(digits: Data) -> None:
-    with pytest.raises(CCRError, match="cannot be refined through"):
+    with pytest.raises(CCRError, match="cannot be refined with it"):
         ConceptClassifier(digits.concepts, coder=IPOMP(5), radius=0.1).fit(digits.X, digits.y)
     for length in (0, 41, 2.5):
         with pytest.raises(CCRError, match="whole number between 1 and"):

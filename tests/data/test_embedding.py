@@ -203,7 +203,7 @@ def test_another_plan_is_refused_by_name(images, tmp_path):
 def test_a_folder_with_other_things_is_refused(images, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("years of work")
-    with pytest.raises(CCRError, match="is no store begun by ccr"):
+    with pytest.raises(CCRError, match="is not a store begun by ccr"):
         embed_dataset(open_dataset(images), PixelEncoder(), tmp_path / "mine", **QUICK)
     assert sorted(folder_files(tmp_path / "mine")) == ["thesis.tex"]
 

@@ -187,7 +187,7 @@ def test_clip_retrieval_folder_without_metadata(foreign):
 
 
 def test_bad_folders_are_explained(foreign, tmp_path):
-    with pytest.raises(FormatError, match="is no embedding store"):
+    with pytest.raises(FormatError, match="is not an embedding store"):
         EmbeddingStore.open(tmp_path / "none")
     (foreign / "metadata/metadata_3.parquet").unlink()
     with pytest.raises(FormatError, match="12 shards of embeddings and 11 of metadata"):

@@ -7,8 +7,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-#: First line of a block that is not run, for readers to see.
-EXCUSE = re.compile(r"^# not run in the tests: (.{10,})$")
+#: The line before a block that is not run; pages do not show it.
+EXCUSE = re.compile(r"^ *<!-- not run in the tests: (.{10,}) -->$")
 #: What a block without a language begins with if it is for a shell. `ccr X [OPTIONS]` is the form of a command.
 _COMMAND = re.compile(r"^(?:ccr|python3?|pip|make|npm|uvicorn|docker|git|curl|ray|mkdocs|tar) (?!.*\[OPTIONS\])", re.M)
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```\s*$", re.DOTALL | re.MULTILINE)
@@ -22,11 +22,12 @@ class Block:
     line: int
     language: str
     code: str
+    above: str = ""
 
     @property
     def excuse(self) -> str | None:
-        """Why it is not run, as its first line says; None: it is run."""
-        found = EXCUSE.match(self.code.split("\n", 1)[0])
+        """Why it is not run, as the line above it says; None: it is run."""
+        found = EXCUSE.match(self.above)
         return found[1] if found else None
 
     @property
@@ -45,7 +46,8 @@ def blocks(page: Path) -> list[Block]:
         code = textwrap.dedent(match["code"])
         language = match["info"].split()[0] if match["info"].strip() else "sh" if _COMMAND.search(code) else "text"
         language = {"bash": "sh", "console": "sh", "shell": "sh", "py": "python"}.get(language, language)
-        found.append(Block(page, text.count("\n", 0, match.start()) + 1, language, code))
+        before = text[: match.start()].splitlines()
+        found.append(Block(page, len(before) + 1, language, code, before[-1] if before else ""))
     return found
 
 

@@ -280,7 +280,7 @@ def test_an_interrupted_sparse_head_goes_on_the_same(engine: Any, digits: Data, 
         ({"fidelity": 0.9, "weights_per_class": "auto", "validation_fraction": 0.0}, "chosen on validation images"),
         ({"fidelity": 0.9, "shrinkage": 0.0}, r"shrinkage must be in \(0, 1\], got 0.0"),
         ({"weights_per_class": 0}, "weights_per_class must be a whole number >= 1"),
-        ({"coder": IPOMP(3)}, "IPOMP cannot be refined through"),
+        ({"coder": IPOMP(3)}, "IPOMP has no gradient, so concepts cannot be refined with it"),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str, digits: Data) -> None:

@@ -77,7 +77,7 @@ def test_own_pages_and_links_from_elsewhere_work(client: TestClient, served: Ser
 
 def test_listening_beyond_this_machine_demands_a_token() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.5", "example.org"):
-        with pytest.raises(CCRError, match="a token is demanded"):
+        with pytest.raises(CCRError, match="a token is required"):
             access_for(host, None)
     for host in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
         assert set(LOCAL_NAMES) <= set(access_for(host, None).names)

@@ -81,7 +81,7 @@ def test_beyond_this_machine_a_token_is_demanded(model: Path) -> None:
     finally:
         child.terminate()
         child.communicate(timeout=30)
-    with pytest.raises(CCRError, match="a token is demanded"):
+    with pytest.raises(CCRError, match="a token is required"):
         serve(model, host="0.0.0.0")
 
 

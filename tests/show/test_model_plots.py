@@ -77,7 +77,7 @@ def test_drift_marks_what_is_flagged() -> None:
     assert sum(patch.get_height() for patch in figure.axes[0].patches) == len(names)
     still = audit(Concepts(names, start), Concepts(names, start), fidelity=np.ones(len(names)))
     assert drawn(model_plots.drift(still))
-    with pytest.raises(CCRError, match="knows no fidelity"):
+    with pytest.raises(CCRError, match="has no fidelities"):
         model_plots.drift(audit(Concepts(names, start), Concepts(names, start)))
 
 

@@ -208,7 +208,7 @@ def test_a_refit_that_is_just_done_is_not_called_stopped(
     monkeypatch.setattr(bench, "_see", slow)
     job = bench.refit("head", {})
     assert begun.wait(60)
-    with pytest.raises(CCRError, match="just done, so it cannot be stopped: undo it"):
+    with pytest.raises(CCRError, match="just finished, so it cannot be stopped: undo it"):
         bench.refits.cancel()
     go_on.set()
     finish(bench)

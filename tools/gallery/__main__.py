@@ -21,8 +21,8 @@ Explanations of the demo's test photos: right, wrong, right for a doubtful reaso
 Nobody picked them; the rules are in `tools/gallery/choice.py`. Blue bars speak for the class, orange ones against it;
 bias and contributions add up to the class's logit. Pictures and words of this page are made by
 
+<!-- not run in the tests: tests/docs/test_gallery.py runs it without writing into docs/ -->
 ```sh
-# not run in the tests: tests/docs/test_gallery.py runs it without writing into docs/
 ccr demo
 python -m tools.gallery ccr-demo --out docs
 ```
@@ -85,15 +85,15 @@ def few_colours(png: bytes, colours: int = 200) -> bytes:
 def _single(album: _Album, model: ConceptClassifier, seen: choice.Predictions, away: list[str], each: int) -> list[str]:
     truth = album.photos.y
     sections = {
-        "Right": ("The surest right predictions, one of a class.", choice.right(seen, truth, each)),
+        "Right": ("The most confident correct predictions, one per class.", choice.right(seen, truth, each)),
         "Wrong": (
-            "The surest wrong ones, one of a class. The sum says what misled the model, and so what to change: a "
-            "concept to take away, one to add, or photos to add.",
+            "The most confident wrong ones, one per class. The sum says what misled the model, and so what to change: "
+            "a concept to remove, one to add, or photos to add.",
             choice.wrong(seen, truth, each),
         ),
         "Right for a doubtful reason": (
-            "The class is right, but what contributes most is not of the fruit: photos of one kind were taken in front "
-            "of the same shelf. A probe on embeddings would hide this; here it is the first word.",
+            "The class is right, but what contributes most is not about the fruit: photos of one kind were taken in "
+            "front of the same shelf. A probe on embeddings would hide this; here it is the first word.",
             choice.surprising(seen, truth, away, each),
         ),
     }

@@ -45,7 +45,7 @@ def audit(
     else:
         from ccr.data.store import EmbeddingStore
 
-        drift = loaded.audit(split_of(EmbeddingStore.open(store), split)[1])
+        drift = loaded.audit(split_of(EmbeddingStore.open(store), split, labelled=False)[1])
     if as_json:
         print_json({"model": str(model), **drift.to_dict(top=top)})
         return

@@ -21,18 +21,42 @@ if TYPE_CHECKING:
     from ccr.progress import Tell
 
 
-def split_of(
-    store: EmbeddingStore, name: str | None, *, order: tuple[str, ...] = ("test", "val")
-) -> tuple[str, EmbeddingStore]:
-    """The part of a store to measure on: the named split, or the first of `order` that there is."""
+def split_of(store: EmbeddingStore, name: str | None, *, labelled: bool = True) -> tuple[str, EmbeddingStore]:
+    """The part of a store to measure on: the named split, or else the first of `test` and `val` that has images with a
+    label (`labelled=False`: images), and of it those, or else all of them."""
     present = [split for split in dict.fromkeys(store.splits) if split is not None]
-    for candidate in (name,) if name else order:
-        if candidate in present:
-            return candidate, store.select(candidate)
-    if name is not None:
+    if name is not None and name not in present:
         close = did_you_mean(name, present)
         raise CCRError(f"the store has no split {name!r}{close}; it has {', '.join(present) or 'none'}")
-    return "all", store
+    if name is not None:
+        return name, store.select(name)
+    for candidate in ("test", "val"):
+        if candidate in present:
+            rows = store.select(candidate)
+            found = _with_labels(rows) if labelled else rows
+            if found is not None:
+                return candidate, found
+    return "all", (_with_labels(store) if labelled else None) or store
+
+
+def _with_labels(rows: EmbeddingStore) -> EmbeddingStore | None:
+    """The rows that have a label; None where none has."""
+    known = [label is not None for label in rows.labels]
+    return rows if all(known) else rows.select(rows=known) if any(known) else None
+
+
+def training_rows(store: EmbeddingStore) -> EmbeddingStore:
+    """The split `train`; where there is none, all images that are neither in `test` nor in `val`."""
+    if "train" in set(store.splits):
+        return store.select("train")
+    free = (store.splits != "test") & (store.splits != "val")
+    if not free.any():
+        have = " and ".join(sorted({str(split) for split in store.splits}))
+        raise CCRError(
+            f"there is nothing to train on: all {len(store)} images of {store.path} are set aside as {have}; "
+            "call a split train, or embed images without splits, and `ccr embed` makes them"
+        )
+    return store.select(rows=free)
 
 
 def store_encoder(store: EmbeddingStore, spec: str | None, *, template: str | None = None, silent: bool) -> Encoder:
@@ -120,14 +144,12 @@ def fit_on(
     tell: Tell,
     elsewhere: Callable[..., ConceptClassifier] | None = None,
 ) -> ConceptClassifier:
-    """Fit on the split `train`, or where there is none on everything; `val`, if there is one, chooses the epoch.
+    """Fit on the training images; those of `val` that have a label, if there are any, choose the epoch.
     `elsewhere(model, X, ...)` fits in place of `model.fit(X, ...)`."""
-    splits = set(store.splits)
-    train = store.select("train") if "train" in splits else store
-    validation = None
-    if "val" in splits and model.validation_fraction > 0:
-        val = store.select("val")
-        validation = (val, val.y)
+    train, val = training_rows(store), None
+    if "val" in set(store.splits) and model.validation_fraction > 0:
+        val = _with_labels(store.select("val"))
+    validation = None if val is None else (val, val.y)
     fit = model.fit if elsewhere is None else partial(elsewhere, model)
     return fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))
 

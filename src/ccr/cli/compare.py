@@ -59,10 +59,10 @@ def compare(
 
     Each method learns on the split `train`, chooses between a few variants and head penalties on `val` (or on a tenth
     of train), has its head solved to convergence, and is measured on `test`. Finished runs are kept in the folder: the
-    same command goes on where it was stopped. A method that fails is listed with its reason; the others stand.
+    same command continues where it was stopped. A method that fails is listed with its reason, and the others go on.
 
-    With CCR always come its controls, random words and random vectors in place of the concepts, at the same settings;
-    the meaning gap is its accuracy less theirs. The rows "ball" are CCR as in the paper, whatever --fidelity is. With
+    CCR always comes with its controls, random words and random vectors in place of the concepts, at the same settings;
+    the meaning gap is its accuracy minus theirs. The rows "ball" are CCR as in the paper, whatever --fidelity is. With
     --weights a head is kept as trained, since a solved one would have all weights.
 
     Example: `ccr compare photos-store --concepts concepts.txt --length 10 --out comparison`

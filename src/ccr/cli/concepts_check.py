@@ -35,7 +35,7 @@ class _OnPhotos(NamedTuple):
 def check(
     file: Annotated[Path, typer.Argument(help="Text file with one concept per line; # begins a comment.")],
     store: Annotated[Path | None, typer.Argument(help="Store with labels, to see the concepts in its photos.")] = None,
-    store_option: Annotated[Path | None, typer.Option("--store", help="The same, by name.")] = None,
+    store_option: Annotated[Path | None, typer.Option("--store", help="The same, as an option.")] = None,
     classes: Annotated[
         Path | None, typer.Option(help="Without a store: text file of class names that must not be given away.")
     ] = None,
@@ -47,8 +47,8 @@ def check(
     """Say of every concept whether it is good, doubtful or bad, why, and what to do about it.
 
     By its words: repeated, negated, abstract, unknown, or a class name. With a store also by its training photos: never
-    or always active, not to be told from another, hardly seen; and for the list, which classes no concept
-    distinguishes, the accuracy to expect without refinement, and how much of it random words would have.
+    or always active, indistinguishable from another, hardly seen; and for the list, which classes no concept
+    distinguishes, the accuracy to expect without refinement, and how much of it random words would reach.
 
     Example: `ccr concepts check concepts.txt --store photos-store --out concepts.html`
     """

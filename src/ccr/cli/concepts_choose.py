@@ -19,7 +19,7 @@ def choose(
     store: Annotated[
         Path | None, typer.Argument(help="Store with labels; only its training images are looked at.")
     ] = None,
-    store_option: Annotated[Path | None, typer.Option("--store", help="The same, by name: one of the two.")] = None,
+    store_option: Annotated[Path | None, typer.Option("--store", help="The same; give one of the two.")] = None,
     size: Annotated[int | None, typer.Option(min=1, help="How many concepts.")] = None,
     per_class: Annotated[int | None, typer.Option(min=1, help="Instead: how many for each class. Default: 5.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
@@ -27,7 +27,7 @@ def choose(
 ) -> None:
     """Choose the concepts that cover every class, tell confusable classes apart and do not repeat each other.
 
-    Greedy, with a guarantee: at least 63 % of the value that the best list of that size has (docs/concepts.md).
+    Greedy, with a guarantee: at least 63 % of the value of the best list of that size (docs/concepts.md).
     Concepts that the encoder hardly sees come last, and of near-duplicates one stays.
 
     Example: `ccr concepts choose candidates.txt --store photos-store --out concepts.txt --size 128`

@@ -14,17 +14,17 @@ from ccr.cli.common_data import store_encoder
 
 def learn(
     name: Annotated[str, typer.Argument(help="What the concept is called, such as 'worn edge'.")],
-    store: Annotated[Path, typer.Option(help="Store of photos of the same kind: their spread is the measure.")],
+    store: Annotated[Path, typer.Option(help="Store of similar photos, whose covariance sets the metric.")],
     shows: Annotated[list[Path], typer.Option(help="A photo, or a folder of photos, that show it; several times.")],
     lacks: Annotated[list[Path], typer.Option(help="A photo, or a folder of photos, that do not; several times.")],
     out: Annotated[Path, typer.Option(help="JSON file of the concept, for `ccr fit --learned FILE`.")],
-    text: Annotated[bool, typer.Option(help="Draw it toward the text that is its name, when photos are few.")] = True,
+    text: Annotated[bool, typer.Option(help="Pull it toward its name's text embedding when photos are few.")] = True,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make a concept from a few photos that show it and a few that do not: for what words or the encoder cannot say.
 
-    The direction that tells them apart in the images' metric; the leave-one-out error says how often a photo that was
+    It is the direction that parts them in the images' metric; the leave-one-out error says how often a photo that was
     left out would have fallen on the wrong side. At least two photos of each kind; ten are better.
 
     Example: `ccr concepts learn "worn edge" --store parts-store --shows worn/ --lacks intact/ --out worn.json`
@@ -33,7 +33,7 @@ def learn(
     from ccr.data.vocab.examples import learn_concept
 
     if not name.strip():
-        raise typer.BadParameter(f"a concept has a name, got {name!r}: such as 'worn edge'")
+        raise typer.BadParameter(f"a concept needs a name, got {name!r}: give one such as 'worn edge'")
     opened = EmbeddingStore.open(store)
     used = store_encoder(opened, encoder, silent=as_json)
     learned = learn_concept(name, shows, lacks, opened, used, text=text)

@@ -24,10 +24,10 @@ SOURCES = ("wordnet", "generic", "llm")
 def propose(
     classes: Annotated[Path, typer.Argument(help="Text file with one class name per line, or a store with labels.")],
     out: Annotated[
-        Path, typer.Option(help="Text file of concepts, LIST.txt; beside it LIST.origins.json says whence.")
+        Path, typer.Option(help="Text file of concepts, LIST.txt; LIST.origins.json says where each is from.")
     ],
     sources: Annotated[
-        str, typer.Option(help="Where from, joined by commas: wordnet (offline), generic (fits any photo), llm.")
+        str, typer.Option(help="Sources, separated by commas: wordnet (offline), generic (fits any photo), llm.")
     ] = "wordnet,generic",
     encoder: Annotated[
         str | None,
@@ -44,7 +44,7 @@ def propose(
         str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option(help="Say what a language model would be asked and cost; ask nothing.")
+        bool, typer.Option(help="Show what a language model would be asked and what it would cost, without asking.")
     ] = False,
     as_json: Json = False,
 ) -> None:

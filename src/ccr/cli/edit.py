@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ccr.cli.common import All, Json, console, note, print_json
-from ccr.cli.common_data import model_encoder, split_of
+from ccr.cli.common_data import model_encoder, split_of, training_rows
 from ccr.cli.common_tables import MOST_CLASSES
 from ccr.cli.edit_options import read_number, read_pair, read_weight
 from ccr.errors import CCRError
@@ -29,12 +29,12 @@ KNOWN, ALIKE = 3, 0.99
 def edit(
     model: Annotated[Path, typer.Argument(help="Folder of a model; it stays as it is.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the edited model.")] = None,
-    add: Annotated[Many, typer.Option(help="TEXT: a new concept; it says nothing until --refit or --weight.")] = None,
+    add: Annotated[Many, typer.Option(help="TEXT: a new concept; it has no effect until --refit or --weight.")] = None,
     pin: Annotated[Many, typer.Option(help="NAME: back to where it was before refinement.")] = None,
     scale: Annotated[Many, typer.Option(help="NAME=FACTOR: multiply what it contributes.")] = None,
     weight: Annotated[Many, typer.Option(help="CLASS:NAME=VALUE: its weight for a class.")] = None,
     merge: Annotated[Many, typer.Option(help="A+B: one concept halfway, called A.")] = None,
-    suppress: Annotated[Many, typer.Option(help="NAME: take it away.")] = None,
+    suppress: Annotated[Many, typer.Option(help="NAME: remove it from the model.")] = None,
     rename: Annotated[Many, typer.Option(help="OLD=NEW.")] = None,
     refit: Annotated[Path | None, typer.Option(help="Store: fit the head again on its split train.")] = None,
     store: Annotated[Path | None, typer.Option(help="Store: measure before and after.")] = None,
@@ -48,9 +48,9 @@ def edit(
 ) -> None:
     """Edit concepts and weights of a fitted model and save the result as a new model, with a log of the edits.
 
-    Each edit may be given many times. They are done in this order: add, pin, scale, weight, merge, suppress, rename,
-    refit; all name concepts as they are called in MODEL (or by --add). Where a name itself holds the sign that
-    separates, every reading that fits the model's names is tried.
+    Each edit may be given several times. They are done in this order: add, pin, scale, weight, merge, suppress, rename,
+    refit; all name concepts as they are called in MODEL (or by --add). Where a name itself contains =, : or
+    +, every reading that fits the model's names is tried.
 
     Example: `ccr edit photos-model --out fixed --suppress "price tag" --scale "bright light=0.5" --refit photos-store`
     """
@@ -139,7 +139,7 @@ def _apply(session: EditSession, edits: dict[str, list[str]], model: ConceptClas
 def _refit(session: EditSession, path: Path) -> None:
     from ccr.data.store import EmbeddingStore
 
-    session.refit(split_of(EmbeddingStore.open(path), None, order=("train",))[1])
+    session.refit(training_rows(EmbeddingStore.open(path)))
 
 
 def _effect(session: EditSession, path: Path, split: str | None) -> EditEffect:

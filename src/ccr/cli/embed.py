@@ -48,9 +48,9 @@ def embed(
     batch_size: BatchSize = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     max_pixels: Annotated[
-        int, typer.Option(min=1, help="Leave out images of more pixels: decoding takes up to 10 bytes for each.")
+        int, typer.Option(min=1, help="Leave out images with more pixels; decoding takes up to 10 bytes a pixel.")
     ] = 89_478_485,
-    max_mb: Annotated[int, typer.Option(min=1, help="Leave out files of more megabytes, without reading them.")] = 256,
+    max_mb: Annotated[int, typer.Option(min=1, help="Leave out files with more megabytes, unread.")] = 256,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at an unreadable image instead of listing it.")
     ] = False,
@@ -60,8 +60,8 @@ def embed(
 ) -> None:
     """Embed images once, for everything that follows.
 
-    Stopped at any moment, the same command goes on where it was. Unreadable images are left out and listed. Images
-    with the same content are embedded once and never lie in two splits.
+    If it is stopped, the same command continues where it left off. Unreadable images are left out and listed. Images
+    with the same content are embedded once and are never in two splits.
 
     Example: `ccr embed photos/ --out photos-store --encoder bundled`
 

@@ -28,7 +28,7 @@ def evaluate(
 ) -> None:
     """Measure a model: accuracy with its interval, length, concepts in play, weights per class, fidelity of concepts to
     their texts; macro F1, top-5 accuracy, calibration error; images and accuracy of the ten hardest classes; of a model
-    that was fitted with --coverage, how its prediction sets hold.
+    fitted with --coverage, also how often its prediction sets hold the true class.
 
     Example: `ccr evaluate photos-model photos-store --split test`
     """

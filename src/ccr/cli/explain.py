@@ -72,10 +72,10 @@ def explain(
     model: Annotated[Path, typer.Argument(help="Folder of a model.")],
     images: Annotated[list[Path], typer.Argument(help="Image files.")],
     against: Annotated[str | None, typer.Option(help="Also say why not this class.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="Folder of a model to explain the images beside.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Folder of another model whose sums are shown beside.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of concepts to show.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Write a page (.html), a picture (.png) or data (.json).")] = None,
-    where: Annotated[bool, typer.Option("--where", help="Also say which parts of the picture it comes from.")] = False,
+    where: Annotated[bool, typer.Option("--where", help="Also show which parts of the picture count.")] = False,
     way: Annotated[
         str, typer.Option(help="With --where: exact, values (MaskCLIP), occlusion, or auto: exact where possible.")
     ] = "auto",
@@ -88,8 +88,8 @@ def explain(
 ) -> None:
     """Explain predictions: bias plus one contribution (code x weight) for each active concept is the class's logit.
 
-    Below each sum stands the smallest set of concepts without which the prediction would be another. With --where
-    every contribution is split over the patches of the picture: drawn by .html and .png, as numbers in .json.
+    Below each sum comes the smallest set of concepts whose removal would change the prediction. With --where, every
+    contribution is split over the patches of the picture: drawn in .html and .png, as numbers in .json.
 
     Example: `ccr explain photos-model apple.jpg --against pear --where --out why.html`
     """

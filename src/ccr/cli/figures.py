@@ -37,12 +37,12 @@ def figures(
     as_json: Json = False,
 ) -> None:
     """Draw the paper's figures: correlations before and after dispersion, accuracy by epoch with seeds, sweeps over
-    lambda and radius at fixed lambda, and what dispersion and projection do. And two frontiers: accuracy against
-    fidelity at 1, 3, 5 and all weights per class, for these concepts, random words and random vectors; and accuracy
-    against concepts in play, for CCR, its baseline and the other methods.
+    lambda, sweeps over the radius at fixed lambda, and what dispersion and projection do. And two frontiers: accuracy
+    against fidelity at 1, 3, 5 and all weights per class, for these concepts, random words and random vectors; and
+    accuracy against concepts in play, for CCR, its baseline and the other methods.
 
-    Radius, dispersion, epochs and seeds are of the paper's figures. Fits of the frontiers are kept in the folder: the
-    same command goes on where it was stopped.
+    --radius, --dispersion, --epochs and --seeds apply to the paper's figures only. Fits of the frontiers are kept in
+    the folder: the same command continues where it was stopped.
 
     Example: `ccr figures photos-store --concepts concepts.txt --out figures`
     """

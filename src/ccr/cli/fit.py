@@ -20,6 +20,7 @@ from ccr.cli.common_data import (
     noted_controls,
     propose_concepts,
     split_of,
+    training_rows,
 )
 from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion, chosen_weights
 from ccr.cli.common_ray import Ray, check_extra
@@ -82,13 +83,13 @@ def fit(
             "such as 0.9, and a temperature."
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: as many as help.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: by its size.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same model.")] = 0,
     template: Annotated[
-        str | None, typer.Option(help='How a concept is put to the encoder, such as "a photo of {}".')
+        str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
-    baseline: Annotated[bool, typer.Option(help="Also fit the baseline, whose concepts stay, for comparison.")] = True,
+    baseline: Annotated[bool, typer.Option(help="Also fit the baseline (no refinement) for comparison.")] = True,
     controls: Annotated[
         bool,
         typer.Option(
@@ -115,13 +116,14 @@ def fit(
 
     Truer to the texts, and shorter: `--fidelity 0.95 --weights 3`. As in the paper: `--radius 0.1 --weights all`
 
-    On a cluster, equal to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray, where the same
-    command goes on.
+    On a cluster, with the same result up to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray,
+    from where the same command continues.
     """
     from ccr.data.store import EmbeddingStore
     from ccr.models.persist import check_target
     from ccr.study.experiments.part import store_parts
 
+    out = out if out.name not in ("", "..") else out.resolve()
     check_target(out)
     beside = out.with_name(f"{out.name}-concepts.txt")
     if concepts is None:
@@ -129,6 +131,7 @@ def fit(
     if ray is not None:
         check_extra()
     opened = EmbeddingStore.open(store)
+    training_rows(opened)
     if controls:
         store_parts(opened, "--controls")
     options: dict[str, Any] = {
@@ -245,7 +248,7 @@ def _show(result: _Result, out: Path) -> None:
     title = f"Measured on {images} images, split {escape(result.split)}"
     console.print(evaluation_table(result.evaluations, title))
     if result.split == "all":
-        note("the store has no test split, so these are training images: accuracy is flattered")
+        note("the store has no labelled test images, so these are training images: accuracy is flattered")
     console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
     if result.sets is not None:
         show_sets(result.sets, result.model.calibration_.temperature)

@@ -40,22 +40,23 @@ def predict(
     ],
     out: Annotated[Path, typer.Option(help="The file of predictions: .csv, .parquet or .jsonl.")],
     explain: Annotated[
-        int, typer.Option(min=0, help="Concepts that are named per photo, with their contributions; 0: none.")
+        int, typer.Option(min=0, help="How many concepts to name for each photo, with their contributions; 0: none.")
     ] = 5,
     split: Annotated[str | None, typer.Option(help="Of a store: only this split, such as test.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
     workers: Workers = None,
     batch_size: BatchSize = 32,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Photos of more pixels count as unreadable.")] = 89_478_485,
-    max_mb: Annotated[int, typer.Option(min=1, help="Files of more megabytes count as unreadable.")] = 256,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Photos with more pixels count as unreadable.")] = 89_478_485,
+    max_mb: Annotated[int, typer.Option(min=1, help="Files with more megabytes count as unreadable.")] = 256,
     outside: Outside = False,
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Predict photos: class, probability, runner-up, and the concepts that contribute most, one row per photo.
 
-    Stopped at any moment, the same command goes on where it was, and the file is the same to the byte. What is done is
-    kept in FILE.progress until the file is there. Unreadable photos are listed, with the reason in the column error.
+    If it is stopped, the same command continues where it left off, and the file is the same to the byte. Finished work
+    is kept in FILE.progress until the file is complete. Unreadable photos are listed, with the reason in the column
+    error.
 
     Example: `ccr predict photos-model new-photos/ --out predictions.csv`
 
@@ -117,7 +118,7 @@ def _store(photos: list[str], split: str | None) -> EmbeddingStore | None:
             raise typer.BadParameter("--split chooses rows of a store; photos have no splits")
         return None
     if len(photos) > 1:
-        raise CCRError(f"a store is predicted alone, got {stores[0]} among {len(photos)} sources: one command for each")
+        raise CCRError(f"a store must be the only source, got {stores[0]} among {len(photos)}: use one command each")
     store = EmbeddingStore.open(stores[0])
     return store if split is None else split_of(store, split)[1]
 

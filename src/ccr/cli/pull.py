@@ -16,9 +16,10 @@ def pull(
     out: Annotated[Path, typer.Option(help="Folder of the model.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: the newest.")] = None,
     token: Annotated[
-        str | None, typer.Option(envvar="HF_TOKEN", help="Default: that of `hf auth login`.", show_envvar=True)
+        str | None,
+        typer.Option(envvar="HF_TOKEN", help="Access token. Default: that of `hf auth login`.", show_envvar=True),
     ] = None,
-    cached: Annotated[bool, typer.Option("--cached", help="Take what was fetched before; no network.")] = False,
+    cached: Annotated[bool, typer.Option("--cached", help="Use what was fetched before, without a network.")] = False,
     as_json: Json = False,
 ) -> None:
     """Fetch a model: its two files alone, read as strictly as any model's; nothing from a hub is ever executed.

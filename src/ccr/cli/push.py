@@ -32,13 +32,14 @@ def push(
     ] = False,
     pictures: Annotated[int, typer.Option(min=0, max=50, help="How many pictures, with --store.")] = 4,
     license_name: Annotated[
-        str | None, typer.Option("--license", help="Of the model, as hubs write it, such as apache-2.0.")
+        str | None, typer.Option("--license", help="Licence of the model, as hubs write it, such as apache-2.0.")
     ] = None,
     private: Annotated[bool, typer.Option(help="Make a new repository visible to its owners alone.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch to push to. Default: main.")] = None,
-    message: Annotated[str, typer.Option(help="What the change is called.")] = "Push model using ccr",
+    message: Annotated[str, typer.Option(help="Commit message.")] = "Push model using ccr",
     token: Annotated[
-        str | None, typer.Option(envvar="HF_TOKEN", help="Default: that of `hf auth login`.", show_envvar=True)
+        str | None,
+        typer.Option(envvar="HF_TOKEN", help="Access token. Default: that of `hf auth login`.", show_envvar=True),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write what would be pushed into this folder, and push nothing.")

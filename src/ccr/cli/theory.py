@@ -35,10 +35,10 @@ def theory(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check the paper's theorems, and ours, on random instances; exit 1 if a claim is violated or a check could not
-    have told.
+    """Check the paper's theorems, and ours, on random instances; exit 1 if a claim is violated, or if a check could
+    not have detected it.
 
-    Broken on purpose, an assumption must make its claim fail: those rows of the table say which one.
+    Each assumption is also broken on purpose, and its claim must then fail: those rows of the table say which one.
     """
     from ccr.study.theory import run_claims
 

@@ -63,7 +63,7 @@ def _checked(shows: Any, lacks: Any) -> tuple[np.ndarray, int]:
     kinds = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in (shows, lacks)]
     for name, rows in zip(("shows", "lacks"), kinds, strict=True):
         if rows.ndim != 2 or len(rows) < 2:
-            raise CCRError(f"a concept is learned from at least 2 photos that it {name}, got {len(rows)}: add some")
+            raise CCRError(f"a concept is learned from at least 2 photos in {name}=, got {len(rows)}: add some")
         if not np.isfinite(rows).all() or not rows.any(axis=1).all():
             raise CCRError(f"embeddings of {name} must be finite and not zero: embed those photos again")
     if kinds[0].shape[1] != kinds[1].shape[1]:

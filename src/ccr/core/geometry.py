@@ -71,7 +71,7 @@ def fit_cone(embeddings: torch.Tensor, factor: float | None = None) -> ConeWiden
     if float(mean.norm()) < 1e-6:
         raise CCRError(
             "angular dispersion needs a mean direction, but these concepts' mean is zero: they already point "
-            "all ways; use dispersion=None or Symmetric()"
+            "in all directions; use dispersion=None or Symmetric()"
         )
     axis = (mean / mean.norm()).to(unit)
     widest = float(_angles(unit, axis).max())

@@ -215,7 +215,8 @@ def _common_part(rows: np.ndarray) -> np.ndarray:
     if distance.min() < 1e-6:
         raise CCRError(
             f"center='data' measures concepts from their mean, but concept {int(distance.argmin())} is the mean "
-            "itself, so it has no direction left: add different concepts, or use center=None with a radius"
+            "itself, so it has no direction left: add different concepts, or use center=None with a radius "
+            "(ccr fit --no-center --radius 0.1)"
         )
     square = float(mean @ mean)
     return mean * max(0.0, 1.0 - 1.0 / (len(rows) * square)) if square > 0 else mean

@@ -42,7 +42,7 @@ TRAINING = tuple(name for name in Training.__dataclass_fields__ if name not in (
 
 
 class ConceptClassifier(ModelEstimator, OnHub):
-    """A classifier whose every prediction is a short exact sum of named concepts.
+    """A classifier whose every prediction is a short, exact sum of named concepts.
 
     An image's code holds its scores on few `concepts`; a linear head on it predicts; and the concepts are refined by
     gradient steps inside a small ball around where they started (Algorithm 2, docs/method.md). `fit` makes the frozen

@@ -54,7 +54,7 @@ from ccr.models.provenance import Provenance
 
 @dataclass(frozen=True, eq=False)
 class ConceptModel(Certain, OnPhotos, Exports, OnHub):
-    """A classifier whose every prediction is a short exact sum of named concepts.
+    """A classifier whose every prediction is a short, exact sum of named concepts.
 
     Parameters
     ----------

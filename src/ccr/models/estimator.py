@@ -46,8 +46,8 @@ class FromModel:
 
     def __set__(self, estimator: ModelEstimator, value: Any) -> None:
         raise CCRError(
-            f"{self.name} is read-only, for a fitted model is one whole: change it by edit(), whose model() is a new "
-            "one, or fit again"
+            f"{self.name} is read-only, because a fitted model is one whole: use edit(), whose model() is a changed "
+            "copy, or fit again"
         )
 
 

@@ -156,7 +156,7 @@ def _class_weights(given: ClassWeight, labels: Labels) -> np.ndarray:
         name = labels.classes[bad[0]].item()
         raise CCRError(
             f"class_weight must be finite numbers > 0, got {weight[bad[0]]} for {name!r}: drop the images of a class "
-            "that shall not count"
+            "that should not count"
         )
     return weight
 

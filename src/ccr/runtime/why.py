@@ -1,4 +1,4 @@
-"""RuntimeExplanation: one prediction as a short exact sum of named contributions."""
+"""RuntimeExplanation: one prediction as a short, exact sum of named contributions."""
 
 from __future__ import annotations
 

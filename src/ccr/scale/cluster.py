@@ -67,7 +67,7 @@ def _refuse(address: str, error: Exception) -> NoReturn:
     text = " ".join(str(error).split())
     if "ersion mismatch" in text:
         raise CCRError(
-            f"the cluster at {address} and this machine have other versions ({text[:300]}): install the same Ray and "
+            f"the cluster at {address} and this machine differ in version ({text[:300]}): install the same Ray and "
             "Python on both"
         ) from None
     raise UnreachableError(

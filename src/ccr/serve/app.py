@@ -45,7 +45,7 @@ def create_app(service: Service, *, access: Access, root_path: str = "", routers
     app = FastAPI(
         title="ccr",
         version=ccr.__version__,
-        summary="Image classifiers whose every prediction is a short exact sum of named concepts.",
+        summary="Image classifiers whose every prediction is a short, exact sum of named concepts.",
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
@@ -145,7 +145,7 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
 def _broken_for(policy: str) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
     async def broken(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        answer = problem(500, "something went wrong inside the server, and stands in its log")
+        answer = problem(500, "something went wrong inside the server; the reason is in its log")
         add_headers(answer.headers, policy)
         return answer
 

@@ -76,7 +76,7 @@ def access_for(
         )
     if token is None and not is_local(host):
         raise CCRError(
-            f"--host {host} lets other machines ask, so a token is demanded: put one into the environment variable "
+            f"--host {host} lets other machines ask, so a token is required: put one into the environment variable "
             "CCR_TOKEN or give --token; without --host only this machine can ask"
         )
     further = tuple(name.strip().lower() for name in names)

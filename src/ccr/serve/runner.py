@@ -78,7 +78,7 @@ def run(
     with _signals_to(server), suppress(SystemExit):  # a failed start leaves by it
         asyncio.run(server.serve(sockets=[listening]))
     if not server.began:
-        raise CCRError("the server could not start: the reason stands in its log")
+        raise CCRError("the server could not start: the reason is in its log")
 
 
 class _Server(uvicorn.Server):

@@ -62,7 +62,7 @@ def drift(audit: Audit, *, top: int = 25, least: float | None = None) -> Figure:
     """
     known = [item for item in audit.concepts if item.fidelity is not None]
     if not known:
-        raise CCRError("this audit knows no fidelity: make it with data, as in model.audit(X)")
+        raise CCRError("this audit has no fidelities: make it with data, as in model.audit(X)")
     shown, seen = known[:top], known[0].overlap is not None
     figure = Figure(figsize=(9 if seen else 7, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
     grid = figure.add_gridspec(
@@ -157,7 +157,7 @@ def confusion_map(view: ModelView, *, most: int = MOST_NAMED) -> Figure:
     Of more than `most` classes, those with most errors are shown.
     """
     if not view.labelled:
-        raise CCRError("a map of confusions needs the true labels, but this view was made without: give y")
+        raise CCRError("a map of confusions needs the true labels, but this view was made without them: give y")
     counts = view.confusion.astype(np.float64)
     np.fill_diagonal(counts, 0.0)
     rows = _busiest(counts + counts.T, most)

@@ -27,7 +27,7 @@ def located(
     where = explained.where
     if where is None:
         raise CCRError(
-            "the explanation knows no places: make it from the picture, by ccr.models.photos.where.explain_image"
+            "the explanation has no maps: make it from the picture, by ccr.models.photos.where.explain_image"
         )
     maps = shown_maps(where, top=top, against=against)
     scale, picture = common_scale([item for _, item in maps]), framed(image, where.frame, 336)

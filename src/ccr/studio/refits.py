@@ -109,7 +109,7 @@ class Refits:
             if not self.running or self.job is None:
                 raise CCRError("no refit is running")
             if self.job.adopting:
-                raise CCRError("the refit is just done, so it cannot be stopped: undo it")
+                raise CCRError("the refit has just finished, so it cannot be stopped: undo it")
             self.job.end("cancelled", "stopped; the model is as it was")
             self._stop()
             self.start()

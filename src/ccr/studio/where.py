@@ -39,7 +39,7 @@ class Places:
         """How much each patch adds to the code of a concept that the photo shows, and which part of it they cover."""
         where = seen.model.explain_patches(self._patches(key).smoothed(SMOOTHING)).where
         if where is None or concept not in where.concepts:
-            raise CCRError(f"this photo does not show {concept!r}, so it is nowhere: choose a concept of its sum")
+            raise CCRError(f"this photo does not show {concept!r}, so it has no map: choose a concept of its sum")
         found, frame = np.asarray(where.code_map(concept).map, np.float64), where.frame
         return {
             "concept": concept,

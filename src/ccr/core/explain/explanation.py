@@ -1,4 +1,4 @@
-"""Explanation: one prediction as a short exact sum of named contributions, and what could be asked about it."""
+"""Explanation: one prediction as a short, exact sum of named contributions, and what could be asked about it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ from ccr.core.explain.counterfactual import CodeChange, Counterfactual, fewest_r
 from ccr.core.explain.intervention import Intervention
 from ccr.core.explain.mistake import Mistake, missing_concepts, spoken
 from ccr.core.explain.picture import picture
+from ccr.core.explain.sums import sum_rows, sum_text
 from ccr.core.explain.terms import Contrast, Contribution, contributions, plain, position
 from ccr.core.explain.views import ModelView
 from ccr.core.explain.where import Where
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
+
+#: Contributions that `print` names; the others are summed.
+MOST_PRINTED = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +35,8 @@ class Explanation:
     `contributions` holds every active concept with a weight for the predicted class, largest effect first. `head` has
     the active concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
     `where` says which parts of the picture the contributions come from, if the explanation was made from a picture.
-    `thumbnail` is the image as a `data:` address, where it is known. A notebook shows an explanation as a picture.
+    `thumbnail` is the image as a `data:` address, where it is known. A notebook shows an explanation as a picture,
+    `print` as lines of text.
     """
 
     prediction: Any
@@ -50,6 +55,11 @@ class Explanation:
     full_head: LinearHead = field(repr=False)
     where: Where | None = field(default=None, repr=False)
     thumbnail: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        """The sum, a contribution in a line."""
+        rows = sum_rows(self.bias, self.contributions, MOST_PRINTED)
+        return sum_text(f"{self.prediction}, probability {self.probability:.1%}", rows, self.logit)
 
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""

@@ -27,6 +27,12 @@ def sum_rows(bias: float, contributions: Sequence[Contribution], top: int) -> li
     return rows
 
 
+def sum_text(heading: str, rows: Sequence[SumRow], total: float) -> str:
+    """A sum in plain text: a row in a line, the total below them."""
+    lines = [f"{row.value:+9.2f}  {row.name}" for row in rows]
+    return "\n".join([heading, *lines, f"{f'= {total:.2f}':>9}  logit"])
+
+
 def signed_name(term: Any) -> str:
     """The name of a `concept` as its `code` counted: one with a negative code counted by being away from the image."""
     return term.concept if term.code >= 0 else f"not: {term.concept}"

@@ -139,7 +139,7 @@ class ModelView:
     def confusions(self, *, top: int | None = 10, concepts: int = 5) -> tuple[Confusion, ...]:
         """Pairs of classes taken for each other, most errors first, with the concepts that tell them apart."""
         if not self.labelled:
-            raise CCRError("which classes are confused needs the true labels, but this view was made without: give y")
+            raise CCRError("confusions need the true labels, but this view was made without them: give y")
         pairs = self.confusion + self.confusion.T
         np.fill_diagonal(pairs, 0)
         first, second = np.nonzero(np.triu(pairs))

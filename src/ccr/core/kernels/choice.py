@@ -30,7 +30,9 @@ def choose_tier(wish: str) -> ModuleType:
         return importlib.import_module("ccr.core.kernels.x86.tier")
     except Exception as reason:
         if wish:
-            raise CCRError(f"CCR_KERNELS={wish} cannot be had: {reason}; unset it or use CCR_KERNELS=plain") from reason
+            raise CCRError(
+                f"CCR_KERNELS={wish} cannot be used here: {reason}; unset it or use CCR_KERNELS=plain"
+            ) from reason
         # Anything but an ImportError comes from an llvmlite that is not the one these kernels were written for.
         expected = isinstance(reason, ImportError)
         log.log(logging.INFO if expected else logging.WARNING, "slower kernels are used (plain): %s", reason)

@@ -17,7 +17,7 @@ _NUMBA_FILE = Path(".numba_config.yaml")
 if "numba" not in sys.modules and _NUMBA_FILE.exists():
     raise CCRError(
         f"{_NUMBA_FILE.resolve()} would change how numba compiles and which compiled code it runs: work in another "
-        "folder, or say what is in that file by environment variables (NUMBA_...) and move it away"
+        "folder, or set what it sets by environment variables (NUMBA_...) and move it away"
     )
 
 import llvmlite  # noqa: E402

@@ -25,6 +25,7 @@ log = logging.getLogger("ccr")
 #: Seconds after which a wait is worth a word.
 PATIENCE = 1.0
 MESSAGE = "compiling the CPU kernels for {}, once for this machine: about half a minute"
+LOADING = "loading the compiled CPU kernels for {}"
 
 _ready: set[str] = set()
 _lock = threading.Lock()
@@ -39,7 +40,8 @@ def warm_up(say: Callable[[str], None] | None = None, *, group: str = "training"
     with _lock:
         if group in _ready:
             return
-        timer = threading.Timer(PATIENCE, say or _silent, (MESSAGE.format(group),))
+        message = LOADING if _on_disk(group) else MESSAGE
+        timer = threading.Timer(PATIENCE, say or _silent, (message.format(group),))
         timer.daemon = True
         timer.start()
         try:
@@ -64,12 +66,17 @@ def _silent(text: str) -> None:
 def _compile_elsewhere(group: str) -> None:
     """Compile in another process, if nothing is on disk yet. Where that fails (nothing can be written, no process can
     be started), the kernels compile here as they are called."""
-    kernel = GROUPS[group].last
-    if CACHE is None or any(Path(kernel.stats.cache_path).glob(f"*.{kernel.py_func.__name__}-*.nbi")):
+    if CACHE is None or _on_disk(group):
         return
     program = isolated_python(f"from ccr.core.kernels import warm; warm.GROUPS[{group!r}].call()")
     with suppress(OSError):
         subprocess.run(program, check=False, capture_output=True, cwd=CACHE)
+
+
+def _on_disk(group: str) -> bool:
+    """Have the kernels of the group been compiled before?"""
+    kernel = GROUPS[group].last
+    return CACHE is not None and any(Path(kernel.stats.cache_path).glob(f"*.{kernel.py_func.__name__}-*.nbi"))
 
 
 def _call_coding() -> None:

@@ -71,7 +71,10 @@ def refine(
         problem = Problem(rows, train, held_out, coder, radius, classes, training, first)
         return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
     if radius > 0:
-        raise CCRError(f"{type(coder).__name__} cannot be refined through: use radius=0 or HardThreshold(length=12)")
+        raise CCRError(
+            f"{type(coder).__name__} has no gradient, so concepts cannot be refined with it: leave them as they are "
+            "(fidelity=1, or radius=0), or use HardThreshold(length=12)"
+        )
     fitted = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training)
     if callback is not None:
         callback(fitted.history[0], 1)

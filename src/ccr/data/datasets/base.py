@@ -20,6 +20,7 @@ from ccr.texts import check_name
 _SPLIT_NAMES = {
     "train": "train",
     "training": "train",
+    "trainval": "train",
     "val": "val",
     "valid": "val",
     "validation": "val",

@@ -156,7 +156,7 @@ def _check_tag(open_clip: Any, model: str, tag: str) -> None:
     built = bool((open_clip.get_model_config(model) or {}).get("quick_gelu", False))
     if trained != built:
         right = model + _SUFFIX if trained else model.removesuffix(_SUFFIX)
-        raise CCRError(f"the weights {tag!r} want the other activation than {model!r} has: use open_clip:{right}/{tag}")
+        raise CCRError(f"the weights {tag!r} need another activation than {model!r} has: use open_clip:{right}/{tag}")
 
 
 def _uses_quickgelu(model: torch.nn.Module) -> bool:

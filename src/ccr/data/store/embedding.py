@@ -252,7 +252,7 @@ def prepared(folder: AnyPath, plan: Mapping[str, Any]) -> Iterator[None]:
     """The folder with this plan in it and no other run at work; another plan or foreign files are refused."""
     progress = folder / layout.PROGRESS
     if folder.exists() and not progress.is_dir() and any(folder.iterdir()):
-        raise CCRError(f"{folder} exists and is no store begun by ccr: choose a new or empty folder")
+        raise CCRError(f"{folder} exists and is not a store begun by ccr: choose a new or empty folder")
     if not isinstance(progress, Place):
         progress.mkdir(parents=True, exist_ok=True)
     with _one_run(progress):

@@ -289,7 +289,7 @@ def _matrix(folder: AnyPath, description: dict[str, Any]) -> ShardedMatrix:
     else:
         files = numbered(folder / "img_emb", "img_emb_*.npy")
     if not files:
-        raise FormatError(f"{folder} is no embedding store: it has no img_emb/img_emb_0.npy; make one with `ccr embed`")
+        raise FormatError(f"{folder} is not an embedding store, having no img_emb/img_emb_0.npy: run `ccr embed`")
     matrix = ShardedMatrix.open(files)
     if description:
         check_lengths(folder, description, matrix.lengths)
