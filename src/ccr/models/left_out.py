@@ -60,7 +60,7 @@ def whole_list(origin: Provenance) -> Concepts | None:
     if texts is None or others is None or places is None:
         return texts
     known = set(texts.names)
-    back = [row for row, name in enumerate(origin.left_out) if name not in known]  # a model from elsewhere may have both
+    back = [row for row, name in enumerate(origin.left_out) if name not in known]  # edited models may have both
     places = np.minimum(places[back], len(texts))
     names = np.insert(np.array(texts.names, object), places, [origin.left_out[row] for row in back])
     return stored_concepts(names.tolist(), np.insert(texts.embeddings, places, others[back], axis=0))
