@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -219,10 +220,14 @@ def _measures(outcome: Outcome) -> tuple[str, ...]:
         f"{outcome.mean('validation_length'):.1f}",
         f"{outcome.mean('validation_in_play'):.1f}",
         f"{outcome.mean('weights_per_class'):.1f}",
-        f"{outcome.mean('validation_fidelity'):.2f}",
-        f"{outcome.mean('validation_min_fidelity'):.2f}",
+        *(_fidelity(outcome.mean(f"validation_{name}")) for name in ("fidelity", "min_fidelity")),
         _accuracy(outcome, "test_accuracy"),
     )
+
+
+def _fidelity(value: float) -> str:
+    """A dash where all images score alike."""
+    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def _accuracy(outcome: Outcome, measure: str) -> str:

@@ -150,6 +150,7 @@ def _dots(axes: Axes, outcomes: Sequence[Outcome], split: str, number: int, leas
         cmap="viridis",
         vmin=min(least, 0.99),
         vmax=1.0,
+        plotnonfinite=True,  # without a fidelity it is still a result
         s=max(90 * 0.6**number, 20),  # smaller and smaller, so that equal results are all seen
         edgecolors=INK,
         linewidths=0.6,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +69,7 @@ def _numbers(evaluation: Evaluation) -> tuple[str, ...]:
         f"{evaluation.length:.1f}",
         f"{evaluation.in_play:.1f}",
         f"{evaluation.weights_per_class:.1f}",
-        f"{evaluation.fidelity.mean:.2f}",
-        f"{evaluation.fidelity.min:.2f}",
+        *("-" if math.isnan(value) else f"{value:.2f}" for value in evaluation.fidelity),
     )
 
 
