@@ -117,6 +117,14 @@ def test_a_thousand_classes_are_thinned_to_the_most_confused() -> None:
         model_plots.confusion_map(view(3, labelled=False))
 
 
+def test_a_model_without_errors_has_a_blank_map() -> None:
+    codes, head = sparse.csr_matrix(np.eye(3)), LinearHead(np.eye(3), np.zeros(3))
+    perfect = view_codes([codes], head, concepts="abc", classes=["a", "b", "c"], y=np.arange(3))
+    figure = model_plots.confusion_map(perfect)
+    assert figure.axes[0].images[0].get_clim() == (0.0, 1.0)
+    assert drawn(figure)
+
+
 def test_pairs_of_concepts_are_a_map() -> None:
     pairs = [Coactivation(NAMES[0], NAMES[1], 5, 0.5, 2.0, 1.0), Coactivation(NAMES[1], NAMES[2], 3, 0.25, 1.0, 0.5)]
     figure = model_plots.coactivation_map(pairs)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -42,6 +43,12 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
         "weights: per class; fidelity, worst: correlation of concepts with their texts"
     )
     return table
+
+
+def add_whole_column(table: Table, heading: str, texts: Iterable[str], *, justify: JustifyMethod = "right") -> None:
+    """A column that becomes narrower by breaking lines between words, never inside a number."""
+    least = max(len(word) for text in (heading, *texts) for word in text.split() or [""])
+    table.add_column(heading, justify=justify, min_width=least, overflow="fold")
 
 
 def show_sets(sets: SetQuality, temperature: float) -> None:

@@ -27,6 +27,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def turned(self) -> Interval:
+        """Of the same quantity with the other sign."""
+        return Interval(0.0 - self.high, 0.0 - self.low)  # 0 stays 0, without a minus
+
 
 class Deviation(NamedTuple):
     """How far concepts moved: mean (ACED) and maximum of |d_i - d0_i|."""

@@ -204,7 +204,9 @@ def _map(cells: np.ndarray, names: Sequence[Any], label: str) -> tuple[Figure, A
     size = 3.0 + 0.22 * len(names)
     figure = Figure(figsize=(size + 2.2, size + 0.8), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(cells, cmap="Blues", vmin=0.0, interpolation="nearest")
+    image = axes.imshow(
+        cells, cmap="Blues", vmin=0.0, vmax=np.nanmax(cells, initial=0.0) or 1.0, interpolation="nearest"
+    )
     axes.set_facecolor("#dddddd")  # under the blank diagonal
     texts = [shortened(name) for name in names]
     axes.set_xticks(range(len(texts)))
