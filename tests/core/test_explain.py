@@ -165,6 +165,18 @@ def test_two_explanations_side_by_side() -> None:
     assert first.compare(first).agree
 
 
+def test_a_tie_of_the_digits_that_predict_has_is_decided_as_it_does() -> None:
+    """More digits would give the second class the lead; predictions have those of float32."""
+    head = LinearHead(np.array([[1, 0], [1, 2.0**-30]], np.float32), np.zeros(2, np.float32))
+    code = sparse.csr_matrix(np.ones((1, 2), np.float32))
+    found = explain(code, head, concepts=NAMES[:2], classes=["a", "b"])
+    assert found.prediction == "ab"[int(head.logits(code)[0].argmax())] == "a"
+    assert found.logit == found.bias + sum(term.contribution for term in found.contributions)
+    assert found.contrast("b").difference == pytest.approx(0.0, abs=1e-9)
+    assert found.mistake("b").prediction == "a"
+    assert found.counterfactual() is None or found.counterfactual().becomes == "b"
+
+
 def test_concepts_without_a_weight_for_the_class_are_shared_too() -> None:
     code = sparse.csr_matrix(np.ones((1, 3)))
     heads = [
