@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from rich.table import Table
 from ccr.cli.common import Json, bar, check_folder, console, fitting, note, print_json, warnings_as_notes, write_files
 from ccr.cli.common_data import load_concepts
 from ccr.cli.common_ray import Ray, pool_at
-from ccr.cli.common_tables import add_whole_column
+from ccr.cli.common_tables import add_whole_column, fidelity_text
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -223,14 +222,9 @@ def _measures(outcome: Outcome) -> tuple[str, ...]:
         f"{outcome.mean('validation_length'):.1f}",
         f"{outcome.mean('validation_in_play'):.1f}",
         f"{outcome.mean('weights_per_class'):.1f}",
-        *(_fidelity(outcome.mean(f"validation_{name}")) for name in ("fidelity", "min_fidelity")),
+        *(fidelity_text(outcome.mean(f"validation_{name}")) for name in ("fidelity", "min_fidelity")),
         _accuracy(outcome, "test_accuracy"),
     )
-
-
-def _fidelity(value: float) -> str:
-    """A dash where all images score alike."""
-    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def _accuracy(outcome: Outcome, measure: str) -> str:
