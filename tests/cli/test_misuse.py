@@ -61,6 +61,9 @@ def test_numbers_that_are_none(
         (["concepts", "choose", "c.txt", "--out", "d.txt"], "give the store"),
         (["concepts", "check", "c.txt", "one", "--store", "two"], "give a store once"),
         (["explain", "MODEL", "no.jpg", "--box", "0,0,2,1"], "--box is four fractions"),
+        (["figures", "s", "--concepts", "c", "--out", "o", "--no-paper", "--no-frontier"], "nothing to draw"),
+        (["figures", "s", "--concepts", "c", "--out", "o", "--radius", "5"], "radius must be in"),
+        (["figures", "s", "--concepts", "c", "--out", "o", "--dispersion", "foo"], "dispersion is none"),
     ],
 )
 def test_options_without_effect_are_refused_before_any_work(

@@ -8,14 +8,16 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from ccr.cli.common import print_json, replace_unprintable
+from ccr.cli.common import print_json, replace_unprintable, warnings_as_notes
 from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRWarning
 from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.cli.test_predict_command import CCR, named
 
@@ -59,3 +61,14 @@ def test_embed_says_what_the_folders_were_taken_for(workspace: Path) -> None:
     assert "classes 3: blue <b>fruit, green fruit, red fruit" in text
     splits = Counter(EmbeddingStore.open(workspace / "store").splits)
     assert f"train / val / test {splits['train']} / {splits['val']} / {splits['test']}" in text
+
+
+def test_what_many_fits_warn_of_is_noted_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings_as_notes(silent=False):
+        for reached in (3.1, 3.2):
+            for length in (12, 20):
+                warnings.warn(f"length {length} cannot be reached: images have {reached}", CCRWarning, stacklevel=1)
+    assert capsys.readouterr().err.splitlines() == [
+        "note: length 12 cannot be reached: images have 3.1",
+        "note: length 20 cannot be reached: images have 3.1",
+    ]

@@ -53,6 +53,9 @@ def test_compare_writes_tables_and_figures_and_does_nothing_twice(workspace: Pat
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()} == kept
     assert "random vectors" in done.stdout
     assert "Meaning gap of CCR" in done.stdout
+    assert "…" not in done.stdout  # in 80 columns
+    low, high = found["methods"][0]["interval"]
+    assert f"{100 * low:.1f}-{100 * high:.1f}" in done.stdout
     assert str(tmp_path) in done.stdout.replace("\n", "")
 
 

@@ -64,6 +64,9 @@ def test_a_sweep_from_grid_to_recommended_model(
     recommended = found["recommended"]
     command = recommended["command"]  # type: ignore[index]
     assert command in printed
+    assert "…" not in printed  # in 80 columns
+    ends = [100 * recommended["validation_accuracy"][end] for end in ("min", "max")]  # type: ignore[index]
+    assert f"{ends[0]:.1f}-{ends[1]:.1f}" in printed
     words = shlex.split(command)
     assert words[:2] == ["ccr", "fit"]
     fitted = as_json(*words[1:])["results"]
@@ -104,6 +107,15 @@ def test_a_sweep_over_fidelity_and_weights_leads_to_its_own_model(workspace: Pat
     assert (tmp_path / "radii.png").exists() == drawn
     fitted: Any = as_json(*shlex.split(found["recommended"]["command"])[1:])["results"]
     assert list(fitted.values())[-1]["accuracy"] == found["recommended"]["runs"][0]["test_accuracy"]
+
+
+def test_figures_over_the_radius_are_left_out_where_fidelity_is_bounded_by_default(
+    workspace: Path, tmp_path: Path
+) -> None:
+    done = run(*arguments(workspace, tmp_path, "--over", "length=3,5", "--epochs", 1))
+    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    assert "bounds fidelity instead" in " ".join(done.output.split())  # type: ignore[attr-defined]
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "sweep.json", "sweep.csv", "pareto.png"}
 
 
 def test_a_sweep_takes_the_length_that_fit_takes(workspace: Path, tmp_path: Path) -> None:

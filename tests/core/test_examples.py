@@ -20,10 +20,11 @@ def photos(seed, p=4, q=5, d=8, apart=1.0):
     return unit_rows(shows), unit_rows(lacks), A @ A.T / d, rng.normal(size=d)
 
 
-@given(st.integers(0, 10_000), st.booleans(), st.booleans())
-def test_leave_one_out_is_learning_again_without_each_photo(seed, with_text, with_covariance):
+@given(st.integers(0, 10_000), st.booleans(), st.booleans(), st.booleans())
+def test_leave_one_out_is_learning_again_without_each_photo(seed, with_text, with_covariance, with_mean):
     shows, lacks, S, text = photos(seed)
     options = {"text": text if with_text else None, "covariance": S if with_covariance else None}
+    options["mean"] = np.random.default_rng(seed).normal(size=8) if with_mean else None
     wrong = []
     for row in range(len(shows)):
         learned = learn_direction(np.delete(shows, row, axis=0), lacks, **options)

@@ -165,6 +165,30 @@ def test_two_explanations_side_by_side() -> None:
     assert first.compare(first).agree
 
 
+def test_a_tie_of_the_digits_that_predict_has_is_decided_as_it_does() -> None:
+    """More digits would give the second class the lead; predictions have those of float32."""
+    head = LinearHead(np.array([[1, 0], [1, 2.0**-30]], np.float32), np.zeros(2, np.float32))
+    code = sparse.csr_matrix(np.ones((1, 2), np.float32))
+    found = explain(code, head, concepts=NAMES[:2], classes=["a", "b"])
+    assert found.prediction == "ab"[int(head.logits(code)[0].argmax())] == "a"
+    assert found.logit == found.bias + sum(term.contribution for term in found.contributions)
+    assert found.contrast("b").difference == pytest.approx(0.0, abs=1e-9)
+    assert found.mistake("b").prediction == "a"
+    assert found.counterfactual() is None or found.counterfactual().becomes == "b"
+
+
+def test_concepts_without_a_weight_for_the_class_are_shared_too() -> None:
+    code = sparse.csr_matrix(np.ones((1, 3)))
+    heads = [
+        LinearHead(np.array([weights, [0.0, 0.0, 0.0]]), np.array([1.0, 0.0])) for weights in ([1, 0, 0], [0, 1, 0])
+    ]
+    first, second = (explain(code, head, concepts=NAMES[:3], classes=["a", "b"]) for head in heads)
+    assert first.compare(second).overlap == 1.0
+    other = explain(sparse.csr_matrix([[0.0, 1.0, 0.0]]), heads[1], concepts=NAMES[:3], classes=["a", "b"])
+    assert first.compare(other).overlap == pytest.approx(1 / 3)
+    assert first.compare(other, of="b").overlap == pytest.approx(1 / 3)
+
+
 def test_missing_concepts_need_not_be_known_without_data_but_classes_must() -> None:
     code, head = one(0)
     found = explain(code, head, concepts=NAMES, classes=list("abcd"))

@@ -45,8 +45,9 @@ def test_bad_interventions_are_refused() -> None:
     e = explain(codes[0], head, concepts=NAMES, classes=list("abc"))
     with pytest.raises(CCRError, match="no concept is called 'zebra'"):
         e.intervene({"zebra": 1.0})
-    with pytest.raises(CCRError, match="finite"):
-        e.intervene({"concept 1": float("nan")})
+    for value in (float("nan"), "0", None, True):
+        with pytest.raises(CCRError, match="must be a finite number"):
+            e.intervene({"concept 1": value})  # type: ignore[dict-item]
 
 
 def naive_curve(
@@ -97,5 +98,6 @@ def test_orders_differ_and_bad_ones_are_refused() -> None:
     )
     with pytest.raises(CCRError, match="order must be"):
         intervention_curve([], head, order="best")  # type: ignore[arg-type]
-    with pytest.raises(CCRError, match="steps must be"):
-        intervention_curve([], head, steps=[-1])
+    for steps in ([1.5], ["2"], [float("nan")], [-1], []):
+        with pytest.raises(CCRError, match="steps must be whole numbers"):
+            intervention_curve([], head, steps=steps)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,7 +127,7 @@ def test_degenerate_dispersion() -> None:
         disperse(np.array([[1.0, 0.0], [-1.0, 0.0]]))
 
 
-@pytest.mark.parametrize("factor", [0.0, -1.0, math.nan, math.inf, 40.0])
+@pytest.mark.parametrize("factor", [0.0, -1.0, math.nan, math.inf, 40.0, "2"])
 def test_impossible_factors_are_refused(factor: float) -> None:
     with pytest.raises(CCRError, match="factor"):
         disperse(cone(5, 6, 0), factor)
@@ -183,7 +184,7 @@ def test_more_rows_than_dimensions_duplicates_and_single_rows() -> None:
     assert np.allclose(orthogonalize(many[:1]), many[:1])
 
 
-@pytest.mark.parametrize("strength", [-0.1, 1.1, math.nan])
+@pytest.mark.parametrize("strength", [-0.1, 1.1, math.nan, "0.5", None])
 def test_impossible_strengths_are_refused(strength: float) -> None:
     with pytest.raises(CCRError, match="strength must be in"):
         orthogonalize(cone(5, 6, 0), strength)
@@ -266,5 +267,18 @@ def test_ball_projection_is_the_nearest_point(shape: tuple[int, int, int], radiu
 def test_ball_projection_of_the_center_and_bad_radius() -> None:
     centers = rows(2, 3, 0)
     assert np.array_equal(project_to_ball(centers, centers, 0.0), centers)
-    with pytest.raises(CCRError, match="radius must not be negative"):
-        project_to_ball(centers, centers, -1.0)
+    for radius in (-1.0, math.nan, "2", None):
+        with pytest.raises(CCRError, match="radius must be a number that is not negative"):
+            project_to_ball(centers, centers, radius)  # type: ignore[arg-type]
+    assert np.array_equal(project_to_ball(centers + 9, centers, math.inf), centers + 9)
+
+
+@pytest.mark.parametrize("project", [project_to_ball, project_to_cap])
+def test_centers_are_one_for_each_row_or_one_for_all(project: Any) -> None:
+    vectors, center = rows(4, 3, 0), unit_rows(rows(1, 3, 1))
+    apart = project(vectors, np.repeat(center, 4, axis=0), 0.1)
+    assert np.allclose(project(vectors, center, 0.1), apart)
+    assert np.allclose(project(vectors, center[0], 0.1), apart)
+    for wrong in (np.eye(2), rows(3, 3, 2), rows(4, 2, 2), rows(4, 1, 2)):
+        with pytest.raises(CCRError, match="a center for each row"):
+            project(vectors, wrong, 0.1)

@@ -153,9 +153,9 @@ def test_what_a_probe_says_and_refuses(digits: Data) -> None:
         probe.fit(digits.X, digits.y, validation=(digits.X_test, ["digit x"] * len(digits.X_test)))
     with pytest.raises(CCRError, match="at least two classes"):
         probe.fit(digits.X, ["one"] * len(digits.X))
-    for alphas in ([], [1.0, -1.0], [float("inf")]):
+    for alphas in ([], [1.0, -1.0], [float("inf")], ["a"], None, 3.0):
         with pytest.raises(CCRError, match="alphas must be one or more numbers > 0"):
-            LinearProbe(alphas).fit(digits.X, digits.y)
+            LinearProbe(alphas).fit(digits.X, digits.y)  # type: ignore[arg-type]
     with pytest.raises(CCRError, match="center must be"):
         LinearProbe(center="origin").fit(digits.X, digits.y)  # type: ignore[arg-type]
 

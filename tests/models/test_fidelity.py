@@ -53,6 +53,52 @@ def test_moments_are_those_of_all_rows_whatever_the_chunks(monkeypatch: pytest.M
         assert np.allclose(found.covariance, np.cov(unit.T, bias=True), atol=1e-6)
 
 
+@pytest.mark.parametrize("spread", [1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("d", [12, 128])
+def test_fidelity_of_images_that_hardly_differ_is_numpys(spread: float, d: int) -> None:
+    rng = np.random.default_rng(d)
+    X = unit_rows(unit_rows(rng.normal(size=(1, d))) + spread / np.sqrt(d) * rng.normal(size=(500, d))).astype(
+        np.float32
+    )
+    one = unit_rows(rng.normal(size=(6, d)))
+    two = unit_rows(one + 0.5 * unit_rows(rng.normal(size=(6, d))))
+    wide = X.astype(np.float64)
+    expected = [np.corrcoef(wide @ one[row], wide @ two[row])[0, 1] for row in range(6)]
+    assert np.allclose(fidelity(X, one, two), expected, atol=1e-5)
+    assert np.allclose(fidelity(X, one, one), 1.0)
+    covariance = np.cov(wide.T, bias=True)
+    moments = Embeddings(X, normalize=False).moments()
+    assert np.allclose(moments.covariance, covariance, atol=1e-6 * np.trace(covariance))
+
+
+@pytest.mark.parametrize("m", [1, 2, 700])
+def test_images_without_a_difference_give_no_fidelity(m: int, short: ConceptClassifier, digits: Data) -> None:
+    rng = np.random.default_rng(m)
+    same = np.repeat(rng.normal(size=(1, 64)), m, axis=0)
+    one, two = rng.normal(size=(2, 5, 64))
+    assert np.isnan(fidelity(same, one, two)).all()
+    found = short.model_.fidelity(np.repeat(digits.X[:1], m, axis=0))
+    assert np.isnan(found).all()
+    evaluation = short.evaluate(np.repeat(digits.X[:1], m, axis=0), np.repeat(digits.y[:1], m))
+    assert evaluation.to_dict()["fidelity"] == {"mean": None, "min": None}
+
+
+@given(st.integers(0, 10**6), st.integers(2, 6))
+def test_fidelity_never_leaves_its_range(seed: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, one, two = rng.normal(size=(m, 9)), rng.normal(size=(20, 9)), rng.normal(size=(20, 9))
+    assert (np.abs(fidelity(X, one, two)) <= 1.0).all()
+
+
+def test_a_concept_that_no_image_differs_along_has_no_fidelity() -> None:
+    rng = np.random.default_rng(0)
+    X, one, two = rng.normal(size=(50, 6)), rng.normal(size=(3, 6)), rng.normal(size=(3, 6))
+    X[:, 4:] = 0.7
+    one[0, :4] = 0.0
+    two[1] = 0.0
+    assert np.isnan(fidelity(X, one, two)).tolist() == [True, True, False]
+
+
 @given(st.integers(0, 10**6), st.floats(0.01, 1.0))
 def test_the_metric_keeps_every_texts_own_score(seed: int, shrinkage: float) -> None:
     """<H x, R t> = <x, t>: up to the sizes of image and concept, scores are the text's own."""

@@ -244,7 +244,10 @@ def test_few_images_and_odd_containers() -> None:
     ("change", "message"),
     [
         ({"concepts": None}, "concepts must be"),
-        ({"length": 0}, "length must be positive"),
+        ({"length": 0}, "length must be a positive number"),
+        ({"length": "4"}, "length must be a positive number"),
+        ({"cutoff": None}, "cutoff must be in"),
+        ({"max_iter": "9"}, "max_iter must not be negative"),
         ({"cutoff": 2.0}, "cutoff must be in"),
         ({"l1_ratio": 0.0}, "l1_ratio must be in"),
         ({"batch_size": 1}, "batch_size at least 2"),

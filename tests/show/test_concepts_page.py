@@ -32,7 +32,7 @@ def test_bad_concepts_come_first_and_texts_stay_texts(tmp_path: Path) -> None:
     html = concepts_page(f"Concepts {HOSTILE}", [("good", "1")], rows, Photos())
     assert html.index("alert") < html.index("xxxx") < html.index("red skin")
     assert "active in 25.0% of the images" in html
-    assert "1 images could not be read: the image is gone" in html
+    assert "1 image could not be read: the image is gone" in html
     for width in (360, 1200):
         seen = measure(html, tmp_path, width)
         assert seen["scripts"] == seen["handlers"] == seen["broken"] == 0

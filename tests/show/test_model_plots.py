@@ -117,6 +117,14 @@ def test_a_thousand_classes_are_thinned_to_the_most_confused() -> None:
         model_plots.confusion_map(view(3, labelled=False))
 
 
+def test_a_model_without_errors_has_a_blank_map() -> None:
+    codes, head = sparse.csr_matrix(np.eye(3)), LinearHead(np.eye(3), np.zeros(3))
+    perfect = view_codes([codes], head, concepts="abc", classes=["a", "b", "c"], y=np.arange(3))
+    figure = model_plots.confusion_map(perfect)
+    assert figure.axes[0].images[0].get_clim() == (0.0, 1.0)
+    assert drawn(figure)
+
+
 def test_pairs_of_concepts_are_a_map() -> None:
     pairs = [Coactivation(NAMES[0], NAMES[1], 5, 0.5, 2.0, 1.0), Coactivation(NAMES[1], NAMES[2], 3, 0.25, 1.0, 0.5)]
     figure = model_plots.coactivation_map(pairs)
@@ -127,6 +135,49 @@ def test_pairs_of_concepts_are_a_map() -> None:
     assert drawn(figure)
     with pytest.raises(CCRError, match="at least one pair"):
         model_plots.coactivation_map([])
+
+
+def test_letters_come_from_an_installed_font_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = "\u1d81\u1d84\u1d8a"  # of STIXGeneral, which comes with matplotlib; not of its default
+
+    def picture(name: str) -> bytes:
+        return plots.png(model_plots.accuracy_curve([1], {name: [0.5]}), dpi=50)
+
+    alone = picture(letters), picture("plain")
+    assert not set(plots._font_families()) - set(mpl.rcParams["font.family"]) - set(plots.FALLBACKS)
+    monkeypatch.setattr(plots, "FALLBACKS", ("No Such Font", "STIXGeneral"))
+    assert plots._font_families() == [*mpl.rcParams["font.family"], "STIXGeneral"]
+    assert picture(letters) != alone[0]
+    assert picture("plain") == alone[1]
+
+
+@pytest.mark.parametrize("name", ["_hidden", "plain", "__"])
+def test_every_line_is_in_the_legend(name: str) -> None:
+    legend = model_plots.accuracy_curve([1, 2], {name: [0.1, 0.2], "other": [0.2, 0.3]}).axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text().strip() for text in legend.get_texts()] == [name, "other"]
+
+
+def test_long_names_are_whole_inside_the_picture() -> None:
+    rng, n = np.random.default_rng(0), 6
+    names = [f"{row} a rather long name of a concept, which goes on and on as long names do" for row in range(n)]
+    classes = [f"{row} a class with a name that goes on and on until it has about 80 letters" for row in range(3)]
+    codes = sparse.csr_matrix(np.abs(rng.normal(size=(9, n))))
+    head = LinearHead(rng.normal(size=(3, n)), np.zeros(3))
+    explained = explain(codes[:1], head, concepts=names, classes=classes)
+    contrast = explained.contrast(next(name for name in classes if name != explained.prediction))
+    seen = view_codes([codes], head, concepts=names, classes=classes, y=rng.integers(3, size=9))
+    concepts = Concepts(names, rng.normal(size=(n, 12)))
+    audited = audit(concepts, concepts, fidelity=np.linspace(0.5, 1, n), before=[codes], after=[codes])
+    for figure in (
+        model_plots.class_view(seen.of_class(classes[0])),
+        model_plots.contrast_bars(contrast),
+        model_plots.drift(audited),
+        plots.waterfall(contrast),
+    ):
+        figure.draw_without_rendering()
+        edges = figure.get_tightbbox()
+        assert min(*edges.min, *(figure.get_size_inches() - edges.max)) > -0.02
 
 
 def test_no_global_state() -> None:

@@ -112,6 +112,24 @@ def test_every_section_is_there_and_every_link_leads_somewhere(html: str) -> Non
     assert "linear probe" in html
 
 
+def test_a_baseline_without_a_class_of_the_images_is_refused_by_its_name(rows: Rows) -> None:
+    concepts = rows_of(len(HOSTILE), 20)[1]
+    few = np.asarray(rows)[rows.y != rows.y[0]].view(Rows)
+    few.y = rows.y[rows.y != rows.y[0]]
+    with pytest.raises(CCRError, match=r"the baseline must know every class.*" + re.escape(repr(str(rows.y[0])))):
+        report_page(fitted(rows, concepts), rows, baseline=fitted(few, concepts))
+
+
+def test_one_image_has_no_fidelity_and_the_page_says_none(rows: Rows) -> None:
+    one = np.asarray(rows)[:1].view(Rows)
+    one.y = rows.y[:1]
+    page = report_page(fitted(rows, rows_of(len(HOSTILE), 20)[1]), one, images=1)
+    reader = Reader()
+    reader.feed(page)
+    assert "nan" not in "".join(reader.text).lower().split()
+    assert "Mean fidelity" not in page
+
+
 def test_the_headline_is_what_the_model_measures(rows: Rows) -> None:
     model = fitted(rows, rows_of(len(HOSTILE), 20)[1])
     page = report_page(model, rows, images=4)

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.heads import LinearHead
+from ccr.core.metrics import Interval
 from ccr.errors import CCRError
 from ccr.models.bound import PAPER_RADIUS
 from ccr.study.experiments import Part
@@ -256,6 +257,20 @@ def test_tables_say_what_was_found(whole: Any) -> None:
     text = markdown(whole)
     assert text.count("| CCR |") == 4
     assert f"{100 * whole.rows[0].accuracy:.1f}" in text
+
+
+def test_a_method_that_predicts_the_same_is_no_reference_and_zero_has_no_minus(whole: Any, task: Task) -> None:
+    ccr = [run for run in whole.runs if run.method == "ccr"]
+    twins = [replace(run, method="random-words") for run in ccr]
+    found = summarise([*ccr, *twins], (), methods_named(["ccr", "random-words"]), task)
+    table = markdown(found).split("\n\n")[0].splitlines()
+    first, second = ([cell.strip() for cell in line.split("|")] for line in table[2:])
+    assert first[5:7] == ["-", "-"]
+    assert second[5:7] == ["+0.0", "0.0 to 0.0"]
+    assert "+0.0 points (0.0 to 0.0)" in markdown(found)
+    assert "-0.0" not in json.dumps(found.to_dict()["meaning_gaps"])
+    tiny = replace(found.rows[1], difference=-1e-6, apart=Interval(-1e-6, 0.2))
+    assert "| +0.0 | 0.0 to 20.0 |" in markdown(replace(found, rows=(found.rows[0], tiny)))
 
 
 def test_seeds_hold_out_other_images_but_never_all_of_a_class(task: Task) -> None:

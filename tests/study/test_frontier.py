@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,3 +106,20 @@ def test_figures_show_every_line(found: Frontier) -> None:
     names = {str(line.get_label()) for line in axes.get_lines()}
     assert {"baseline (fidelity 1)", "CLIP-IP-OMP", "SpLiCE", "label-free CBM", "linear probe"} < names
     assert frontier_plots.frontier_files(found)["in_play.png"].startswith(b"\x89PNG")
+
+
+def test_points_with_nothing_in_play_and_without_a_fidelity_are_drawn(found: Frontier) -> None:
+    first, *others = found.points
+    empty = replace(first, kind=NAMED, fidelity=1.0, in_play=0.0, mean_fidelity=None, least_fidelity=None)
+    (axes,) = frontier_plots.in_play_figure(replace(found, points=(empty, *others))).axes
+    places = [line.get_transform().transform(line.get_xydata()) for line in axes.get_lines()]
+    assert all(np.isfinite(place).all() for place in places)
+    drawn = frontier_plots.frontier_files(replace(found, points=(empty, *others)))
+    assert json.loads(drawn["frontier.json"])["points"][0]["mean_fidelity"] is None
+
+
+def test_one_test_image_gives_points_without_a_fidelity(task: Task, tmp_path: Path) -> None:
+    alone = replace(task, test=Part(task.test.X[:1], task.test.y[:1]))
+    small = Grid(OPTIONS, fidelities=(1.0,), weights=(1,), rival_lengths=())
+    result = measure_frontier(alone, small, cache=RunCache(tmp_path))
+    assert {point.mean_fidelity for point in result.points} == {None}

@@ -75,12 +75,17 @@ def test_a_claim_in_doubt_exits_with_1_and_is_named(
     assert json.loads(as_json.stdout)["claims"][0]["verdict"] == verdict
 
 
+def _scans(folder: Path, count: int) -> Path:
+    """A store of so many scanned digits."""
+    (folder / "photos" / "scans").mkdir(parents=True)
+    for number, scan in enumerate(load_digits().images[:count]):
+        Image.fromarray((15 * scan).astype(np.uint8)).save(folder / "photos" / "scans" / f"{number}.png")
+    embed_dataset(open_dataset(folder / "photos"), PixelEncoder(), folder / "store", workers=0)
+    return folder / "store"
+
+
 def test_a_store_is_checked_too(app: typer.Typer, tmp_path: Path) -> None:
-    (tmp_path / "photos" / "scans").mkdir(parents=True)
-    for number, scan in enumerate(load_digits().images[:150]):
-        Image.fromarray((15 * scan).astype(np.uint8)).save(tmp_path / "photos" / "scans" / f"{number}.png")
-    embed_dataset(open_dataset(tmp_path / "photos"), PixelEncoder(), tmp_path / "store", workers=0)
-    options = ["--instances", "2", "--store", str(tmp_path / "store")]
+    options = ["--instances", "2", "--store", str(_scans(tmp_path, 150))]
     summary = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
     assert {"real cap", "real fidelity", "real dimensions", "real condition"} <= {c["key"] for c in summary["claims"]}
     before, *after = summary["isotropy"]
@@ -88,6 +93,20 @@ def test_a_store_is_checked_too(app: typer.Typer, tmp_path: Path) -> None:
     assert min(spread["dimensions"] for spread in after) > before["dimensions"]
     shown = CliRunner().invoke(app, options, env={"COLUMNS": "200"})
     assert "whitened, shrinkage 0.1" in shown.stdout
+
+
+def test_a_store_with_few_images_for_its_dimension_cannot_tell(app: typer.Typer, tmp_path: Path) -> None:
+    store = _scans(tmp_path, 30)
+    result = CliRunner().invoke(app, ["--instances", "2", "--store", str(store), "--json"])
+    assert result.exit_code == 1
+    verdicts = {claim["key"]: claim["verdict"] for claim in json.loads(result.stdout)["claims"]}
+    assert {key for key, verdict in verdicts.items() if verdict == "cannot tell"} == {
+        "real dimensions",
+        "real condition",
+    }
+    assert "violated" not in verdicts.values()
+    shown = CliRunner().invoke(app, ["--instances", "2", "--store", str(store)], env={"COLUMNS": "200"})
+    assert "30 images are too few" in shown.stderr
 
 
 def test_out_must_not_be_a_file(app: typer.Typer, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccr.errors import CCRError
 from ccr.study.theory import (
     GROUPS,
     MappedWorlds,
@@ -152,3 +154,38 @@ def test_isotropy_of_isotropic_and_of_flat_clouds() -> None:
     assert found.along_random == pytest.approx(1, abs=0.1)
     line = cloud * [1.0, *[0.001] * 7]
     assert isotropy(line, rng).dimensions == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("m", [4, 5, 40, 100])
+def test_few_images_disprove_nothing(m: int) -> None:
+    X = np.random.default_rng(m).normal(size=(m, 64))
+    verdicts = {result.key: result.verdict for result in check_embeddings(X, 2)}
+    assert verdicts == {
+        "real cap": "holds",
+        "real fidelity": "holds",
+        "real dimensions": "cannot tell",
+        "real condition": "cannot tell",
+    }
+    table = [spread.to_dict() for spread in isotropy_table(X, shrinkages=(0.5,))]
+    assert all(np.isfinite([row["dimensions"], row["condition"], row["along_random"]]).all() for row in table)
+    json.dumps(table, allow_nan=False)
+
+
+def test_images_in_a_subspace_are_judged_inside_it() -> None:
+    rng = np.random.default_rng(0)
+    cloud = rng.normal(size=(400, 8)) * np.geomspace(1, 0.05, 8)
+    flat = np.pad(cloud, ((0, 0), (0, 24)))
+    assert isotropy(flat, rng).condition == pytest.approx(isotropy(cloud, rng).condition)
+    assert {result.verdict for result in check_embeddings(flat, 4)} == {"holds"}
+
+
+def test_equal_images_have_no_spread() -> None:
+    found = isotropy(np.ones((5, 3)), np.random.default_rng(0)).to_dict()
+    assert (found["dimensions"], found["condition"], found["along_random"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(("X", "words"), [(np.eye(3), "at least 4 images"), (np.ones((9, 3)), "are the same")])
+def test_images_that_cannot_be_halved_are_refused(X: np.ndarray, words: str) -> None:
+    for measure in (check_embeddings, isotropy_table):
+        with pytest.raises(CCRError, match=words):
+            measure(X)

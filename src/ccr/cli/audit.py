@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +56,11 @@ def audit(
 
 def _table(drift: Audit, top: int) -> Table:
     known = drift.fidelity
-    said = "fidelity unknown" if known is None else f"mean fidelity {known.mean:.2f}, worst {known.min:.2f}"
+    said = (
+        "fidelity unknown"
+        if known is None or math.isnan(known.mean)
+        else f"mean fidelity {known.mean:.2f}, worst {known.min:.2f}"
+    )
     title = f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged; {said}"
     table = Table(title=title, title_justify="left")
     table.add_column("concept", overflow="fold")

@@ -131,13 +131,17 @@ def bar(*, silent: bool) -> Iterator[Tell]:
 
 @contextmanager
 def warnings_as_notes(*, silent: bool) -> Iterator[None]:
-    """Warnings of the library as plain lines, without file names and line numbers."""
+    """Warnings of the library as plain lines, without file names and line numbers; what several fits say, once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CCRWarning)
         yield
+    told: set[str] = set()
     for warning in caught:
         if issubclass(warning.category, CCRWarning):
-            note(f"note: {warning.message}", silent=silent)
+            what = str(warning.message).partition(":")[0]  # behind it are numbers, which differ a little
+            if what not in told:
+                note(f"note: {warning.message}", silent=silent)
+            told.add(what)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -34,14 +36,24 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
             f"{evaluation.length:.1f}",
             f"{evaluation.in_play:.1f}",
             f"{evaluation.weights_per_class:.1f}",
-            f"{evaluation.fidelity.mean:.2f}",
-            f"{evaluation.fidelity.min:.2f}",
+            *map(fidelity_text, evaluation.fidelity),
         )
     table.caption = (
         "length: concepts per image; in play: those with a weight for any class\n"
         "weights: per class; fidelity, worst: correlation of concepts with their texts"
     )
     return table
+
+
+def fidelity_text(value: float) -> str:
+    """Two digits, or a dash where all images score alike."""
+    return "-" if math.isnan(value) else f"{value:.2f}"
+
+
+def add_whole_column(table: Table, heading: str, texts: Iterable[str], *, justify: JustifyMethod = "right") -> None:
+    """A column that becomes narrower by breaking lines between words, never inside a number."""
+    least = max(len(word) for text in (heading, *texts) for word in text.split() or [""])
+    table.add_column(heading, justify=justify, min_width=least, overflow="fold")
 
 
 def show_sets(sets: SetQuality, temperature: float) -> None:

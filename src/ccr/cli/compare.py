@@ -14,6 +14,7 @@ from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_
 from ccr.cli.common_data import store_encoder
 from ccr.cli.common_options import chosen_bound, chosen_weights
 from ccr.cli.common_ray import Ray, pool_at
+from ccr.cli.common_tables import add_whole_column
 
 if TYPE_CHECKING:
     from ccr.study.experiments.compare import Comparison
@@ -115,17 +116,18 @@ def _files(comparison: Comparison, curves: list[Curve]) -> dict[str, bytes]:
 
 def _show(comparison: Comparison, what: str) -> None:
     """The tables, and what could not be run."""
-    from ccr.study.experiments.compare.table import LEGEND, TABLES, meaning
+    from ccr.study.experiments.compare.table import LEGEND, TABLES, cells, meaning
 
     for title, columns in TABLES.items():
         where = f", {comparison.images} test images, {what}" if columns is next(iter(TABLES.values())) else ""
         table = Table(title=escape(title + where), title_justify="left", box=None, padding=(0, 1, 0, 0))
-        table.add_column("method", no_wrap=True)
-        for column in columns:
-            table.add_column(column.heading, justify="right")
-        for row in comparison.rows:
-            table.add_row(escape(row.title), *(column.text(row) for column in columns))
-        console.print(table)
+        rows = [[method.title, *cells(comparison, method, columns)] for method in comparison.rows]
+        headings = ["method", *(column.heading for column in columns)]
+        for number, (heading, texts) in enumerate(zip(headings, zip(*rows, strict=True), strict=True)):
+            add_whole_column(table, heading, texts, justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table, crop=False)
     if comparison.meaning_gaps:
         console.print(escape(meaning(comparison)), highlight=False)
     note(LEGEND)

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
-from ccr.cli.common_options import chosen_coder, chosen_dispersion
+from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,13 +50,17 @@ def figures(
     from ccr.show.frontier_plots import frontier_files
     from ccr.study.experiments.compare import store_task
 
+    if not paper and not frontier:
+        raise typer.BadParameter("--no-paper and --no-frontier leave nothing to draw: drop one of them")
+    chosen_bound(None, radius)
+    spread = chosen_dispersion(dispersion)
     opened = EmbeddingStore.open(store)
     task = store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), length=length)
     files: dict[str, bytes] = {}
     facts: dict[str, Any] = {}
     with fitting(silent=as_json) as tell:
         if paper:
-            options = {"dispersion": chosen_dispersion(dispersion), "max_iter": epochs, "random_state": 0}
+            options = {"dispersion": spread, "max_iter": epochs, "random_state": 0}
             curves = _paper_curves(task, options, length=length, radius=radius, seeds=seeds, tell=tell)
             facts |= curves.to_dict()
             files |= {

@@ -136,8 +136,11 @@ def _controls(
 ) -> Controls:
     from ccr.models.bound import chosen_radius
     from ccr.models.concept_model import ConceptModel
+    from ccr.show.report.headline import check_baseline
 
     baseline, notes = None if given is None else ConceptModel.load(given), []
+    if baseline is not None:
+        check_baseline(baseline, rows)
     if "train" not in set(store.splits):
         return Controls(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
     train = store.select("train")

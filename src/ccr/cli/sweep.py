@@ -15,6 +15,7 @@ from rich.table import Table
 from ccr.cli.common import Json, bar, check_folder, console, fitting, note, print_json, warnings_as_notes, write_files
 from ccr.cli.common_data import load_concepts
 from ccr.cli.common_ray import Ray, pool_at
+from ccr.cli.common_tables import add_whole_column, fidelity_text
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _files(
 def _show(results: Sweep, chosen: Outcome | None, at_most: float | None, command: str | None, out: Path) -> None:
     from ccr.study.experiments.sweep import RULE
 
-    console.print(_table(results, chosen))
+    console.print(_table(results, chosen), crop=False)
     for reason, names in _reasons(results).items():
         note(f"{len(names)} failed ({'; '.join(names[:3])}{'; ...' if len(names) > 3 else ''}): {reason}")
     if chosen is None:
@@ -194,14 +195,16 @@ def _table(results: Sweep, chosen: Outcome | None) -> Table:
     title = f"Chosen on {images['validation']} validation images; {images['train']} training, {images['test']} test"
     table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
     asked = [f"{name}\nasked" if name in ("fidelity", "weights") else name for name in varied]
-    for heading in ("", *asked, *MEASURED):
-        wraps = heading == "dispersion" or heading.endswith("acc.")
-        table.add_column(heading, justify="right", no_wrap=not wraps, min_width=5 if wraps else None)
     front, ranked = results.front(), results.ranked()
-    for outcome in ranked[:MOST_ROWS]:
-        mark = "->" if outcome is chosen else "*" if outcome in front else ""
-        parts = (escape(outcome.setting.value(name)) for name in varied)
-        table.add_row(mark, *parts, *_measures(outcome), style="bold" if outcome is chosen else None)
+    marks = ["->" if outcome is chosen else "*" if outcome in front else "" for outcome in ranked[:MOST_ROWS]]
+    rows = [
+        [mark, *map(outcome.setting.value, varied), *_measures(outcome)]
+        for mark, outcome in zip(marks, ranked, strict=False)
+    ]
+    for heading, texts in zip(("", *asked, *MEASURED), zip(*rows, strict=True), strict=True):
+        add_whole_column(table, heading, texts)
+    for row in rows:
+        table.add_row(*map(escape, row), style="bold" if row[0] == "->" else None)
     seeds, more = len(ranked[0].runs), len(ranked) - MOST_ROWS
     table.caption = (
         "->: recommended; *: on the front: none is both shorter and more accurate\n"
@@ -219,8 +222,7 @@ def _measures(outcome: Outcome) -> tuple[str, ...]:
         f"{outcome.mean('validation_length'):.1f}",
         f"{outcome.mean('validation_in_play'):.1f}",
         f"{outcome.mean('weights_per_class'):.1f}",
-        f"{outcome.mean('validation_fidelity'):.2f}",
-        f"{outcome.mean('validation_min_fidelity'):.2f}",
+        *(fidelity_text(outcome.mean(f"validation_{name}")) for name in ("fidelity", "min_fidelity")),
         _accuracy(outcome, "test_accuracy"),
     )
 

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, check_folder, console, print_json, write_files
+from ccr.cli.common import Json, bar, check_folder, console, note, print_json, write_files
 
 if TYPE_CHECKING:
     from ccr.progress import Tell
@@ -72,7 +72,14 @@ def _on_embeddings(store: Path, seed: int, *, silent: bool) -> tuple[Sequence[Cl
         tell(0, 2, f"{images.shape[0]} embeddings")
         spreads = isotropy_table(images, seed=seed)
         tell(1, 2, "claims on embeddings")
-        return check_embeddings(images, seed=seed), spreads
+        results = check_embeddings(images, seed=seed)
+    if any(result.verdict == "cannot tell" for result in results):
+        m, d = images.shape
+        note(
+            f"note: {m} images are too few to tell how they spread over {d} dimensions: embed at least {2 * d + 2}",
+            silent=silent,
+        )
+    return results, spreads
 
 
 def _events(seed: int, tell: Tell) -> list[EventFrequency]:
@@ -121,7 +128,9 @@ def _summary(
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
     """JSON knows no infinity and no NaN."""
-    return {**row, "worst": row["worst"] if abs(row["worst"]) < float("inf") else None}
+    from ccr.core.metrics import finite
+
+    return {**row, "worst": finite(row["worst"])}
 
 
 def _show(

@@ -18,9 +18,9 @@ TEXT_PHOTOS, SHRINKAGE = 4.0, 0.5
 
 
 class Learned(NamedTuple):
-    """`direction` (d,), a unit vector whose product with an image is its score; the `threshold` between the two kinds;
-    `error`, the share of photos on the wrong side when each is left out of learning in turn; and that for each photo,
-    those that show it first."""
+    """`direction` (d,), a unit vector whose product with an image's unit embedding, as it is, is its score; the
+    `threshold` of that score between the two kinds; `error`, the share of photos on the wrong side when each is left
+    out of learning in turn; and that for each photo, those that show it first."""
 
     direction: np.ndarray
     threshold: float
@@ -42,12 +42,12 @@ def learn_direction(
     ----------
     shows, lacks : (p, d) and (q, d), embeddings of at least two photos each.
     text : (d,), the concept's text as images meet it: a direction from the mean of texts. None: photos alone.
-    mean, covariance : (d,) and (d, d), of many images of the same kind as the photos. None: the photos' own mean, and
-        the same spread in all directions.
+    mean, covariance : (d,) and (d, d), of many images of the same kind as the photos. None: photos are not measured
+        from a mean, and spread the same in all directions.
     """
     rows, p = _checked(shows, lacks)
-    if mean is not None:
-        rows = rows - mean
+    origin = np.zeros(rows.shape[1]) if mean is None else np.asarray(mean, np.float64)
+    rows = rows - origin
     whiten, color = _metric(covariance, rows.shape[1])
     own = None if text is None else unit_rows((np.asarray(text, np.float64) @ color)[None])[0]
     rows = rows @ whiten
@@ -56,7 +56,8 @@ def learn_direction(
     direction, threshold = _direction(rows, kinds, own)
     back = direction @ whiten
     size = np.linalg.norm(back)
-    return Learned(back / size, float(threshold / size), float(wrong.mean()), wrong)
+    unit = back / size
+    return Learned(unit, float(threshold / size + unit @ origin), float(wrong.mean()), wrong)
 
 
 def _checked(shows: Any, lacks: Any) -> tuple[np.ndarray, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -77,8 +78,8 @@ def fit_cone(embeddings: torch.Tensor, factor: float | None = None) -> ConeWiden
     widest = float(_angles(unit, axis).max())
     if factor is None:
         return ConeWidening(axis, _automatic_factor(unit, axis, widest))
-    if not (math.isfinite(factor) and factor > 0):
-        raise CCRError(f"the dispersion factor must be a positive number, got {factor}: 1 changes nothing")
+    if not (is_number(factor) and factor > 0):
+        raise CCRError(f"the dispersion factor must be a positive number, got {factor!r}: 1 changes nothing")
     if factor * widest > math.pi + 1e-9:
         raise CCRError(
             f"dispersion factor {factor} would turn the farthest concept by {factor * widest:.2f} radians, past "
@@ -117,9 +118,9 @@ def symmetric_map(embeddings: torch.Tensor, strength: float) -> torch.Tensor:
     Directions in which these rows do not reach (a text added later may) pass with gain 1, as they would
     among orthonormal rows.
     """
-    if not 0.0 <= strength <= 1.0:
+    if not (is_number(strength) and 0.0 <= strength <= 1.0):
         raise CCRError(
-            f"strength must be in [0, 1], got {strength}: 0 leaves the concepts as they are, 1 makes them orthonormal"
+            f"strength must be in [0, 1], got {strength!r}: 0 leaves the concepts as they are, 1 makes them orthonormal"
         )
     unit = _unit(embeddings).double()
     identity = torch.eye(unit.shape[1], dtype=unit.dtype, device=unit.device)
@@ -136,11 +137,13 @@ def symmetric_map(embeddings: torch.Tensor, strength: float) -> torch.Tensor:
 
 def project_to_ball(vectors: Rows, centers: Rows, radius: float) -> Rows:
     """Nearest point to each row within Euclidean distance `radius` >= 0 of its center (Algorithm 1, docs/method.md)."""
-    if not radius >= 0:
-        raise CCRError(f"radius must not be negative, got {radius}: it is how far a row may be from its center")
+    if not (isinstance(radius, Real) and radius >= 0):  # infinite: everywhere
+        raise CCRError(
+            f"radius must be a number that is not negative, got {radius!r}: it is how far a row may be from its center"
+        )
 
     def project(tensor: torch.Tensor) -> torch.Tensor:
-        center = torch.as_tensor(centers).to(tensor)
+        center = _centers(centers, tensor)
         step = tensor - center
         length = step.norm(dim=1, keepdim=True)
         shrink = (radius / length.clamp_min(torch.finfo(tensor.dtype).tiny)).clamp_max(1.0)
@@ -156,7 +159,7 @@ def project_to_cap(vectors: Rows, centers: Rows, radius: float) -> Rows:
     A row of zeros becomes its center; a row opposite to its center goes to a fixed point of the cap's rim.
     """
     check_radius(radius)
-    return _like(vectors, lambda tensor: cap(tensor, torch.as_tensor(centers).to(tensor), radius))
+    return _like(vectors, lambda tensor: cap(tensor, _centers(centers, tensor), radius))
 
 
 def check_radius(radius: float) -> None:
@@ -189,6 +192,17 @@ def cap(vectors: torch.Tensor, centers: torch.Tensor, radius: float) -> torch.Te
     if vectors.shape[1] == 1:
         rim = centers  # on a line the cap is the center alone, until the radius reaches 2
     return torch.where(inside, unit, rim)
+
+
+def _centers(centers: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """A center for each row of the tensor, of its kind; one (d,) or (1, d) is that of all."""
+    center = torch.as_tensor(centers).to(tensor)
+    if tuple(center.shape) not in (tuple(tensor.shape), (1, tensor.shape[1]), (tensor.shape[1],)):
+        raise CCRError(
+            f"there must be a center for each row, of the same dimension, got rows of shape {tuple(tensor.shape)} and "
+            f"centers of shape {tuple(center.shape)}"
+        )
+    return center.expand(tensor.shape)
 
 
 def _away(unit: torch.Tensor, centers: torch.Tensor) -> torch.Tensor:

@@ -158,12 +158,15 @@ class Embeddings:
         return (self.team.sum(sums.sum(dim=0).numpy()) / len(self)).astype(np.float32)
 
     def moments(self) -> Moments:
-        """Mean (d,) and covariance (d, d) of the prepared rows, float64, read in chunks."""
-        parts, d = self._parts(), self.shape[1]
+        """Mean (d,) and covariance (d, d) of the prepared rows, float64, read in chunks.
+
+        Measured from the first row: no digits are lost to a mean that is large beside the spread.
+        """
+        parts, d, origin = self._parts(), self.shape[1], self.span(0, 1)
         total, square = torch.zeros(d, dtype=torch.float64), torch.zeros(d, d, dtype=torch.float64)
 
         def products(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-            rows = self.span(part.start, part.stop)
+            rows = self.span(part.start, part.stop) - origin
             return rows.sum(dim=0, dtype=torch.float64), (rows.T @ rows).double()
 
         with Workers() as workers:
@@ -172,7 +175,8 @@ class Embeddings:
                     total += first
                     square += second
         mean = self.team.sum(total.numpy()) / len(self)
-        return Moments(mean, self.team.sum(square.numpy()) / len(self) - np.outer(mean, mean))
+        covariance = self.team.sum(square.numpy()) / len(self) - np.outer(mean, mean)
+        return Moments(origin[0].double().numpy() + mean, covariance)
 
     def sample(self, most: int) -> Embeddings:
         """At most this many of the rows, evenly spaced, prepared and in memory."""

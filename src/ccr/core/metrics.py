@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
-from ccr.core.inputs import Embeddings
+from ccr.core.inputs import Embeddings, Moments
 from ccr.errors import CCRError
 
 #: Effective concepts per class over which ANEC is the mean.
@@ -26,6 +26,10 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+    def turned(self) -> Interval:
+        """Of the same quantity with the other sign."""
+        return Interval(0.0 - self.high, 0.0 - self.low)  # 0 stays 0, without a minus
 
 
 class Deviation(NamedTuple):
@@ -155,16 +159,24 @@ def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
     what its name says?
 
     Rows of `dictionary` and `texts` (n, d) are concepts and their texts in the space of the images, which are an array
-    or `Embeddings`. Exact, by the images' covariance. NaN where one of the two scores all images alike.
+    or `Embeddings`. Exact, by the images' covariance. NaN where one of the two scores all images alike, up to rounding.
     """
     embeddings = images if isinstance(images, Embeddings) else Embeddings(images, normalize=False)
-    covariance, rows, own = embeddings.moments().covariance, _rows(dictionary), _rows(texts)
+    moments, rows, own = embeddings.moments(), _rows(dictionary), _rows(texts)
 
     def products(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-        return ((one @ covariance) * two).sum(axis=1)
+        return np.asarray(((one @ moments.covariance) * two).sum(axis=1))
 
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(products(rows, own) / np.sqrt(products(rows, rows) * products(own, own)))
+    seen, said, least = products(rows, rows), products(own, own), _rounding(moments)
+    known = (seen > least * (rows**2).sum(axis=1)) & (said > least * (own**2).sum(axis=1))
+    scale = np.sqrt(np.where(known, seen, 1.0)) * np.sqrt(np.where(known, said, 1.0))
+    return np.where(known, np.clip(products(rows, own) / scale, -1.0, 1.0), np.nan)
+
+
+def _rounding(moments: Moments) -> float:
+    """The variance along a unit vector up to which it may be that of float32 rows that do not differ along it."""
+    total, size = float(np.trace(moments.covariance)), float(moments.mean @ moments.mean)
+    return max(1e-12 * total, (8 * float(np.finfo(np.float32).eps)) ** 2 * (total + size) / len(moments.mean))
 
 
 def weights_per_class(head: LinearHead) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from unicodedata import east_asian_width
 
 from matplotlib.axes import Axes
 
-from ccr.show.style import INK
+from ccr.core.explain import Contrast
+from ccr.show.style import INK, shortened
 
 
 def label_axes(axes: Axes, x: str, y: str) -> None:
@@ -25,6 +27,19 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def room_for(names: Iterable[str]) -> float:
+    """About how many inches the longest of these names takes."""
+    return max(
+        (sum(0.14 if east_asian_width(letter) in "WF" else 0.085 for letter in name) for name in names), default=0
+    )
+
+
+def two_classes(contrast: Contrast) -> str:
+    """One class rather than the other, on two lines if their names are long."""
+    names = shortened(contrast.prediction), f"rather than {shortened(contrast.other)}"
+    return ("\n" if sum(map(len, names)) > 50 else " ").join(names)
 
 
 def set_title(axes: Axes, text: str, size: int = 11) -> None:

@@ -30,7 +30,8 @@ def concepts_page(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[R
     body = [f"<h1>{escape(title)}</h1>", page.table(("", ""), facts, texts=(1,)), "<h2>Concepts, the worst first</h2>"]
     body += ['<div class="cards">', *(_card(row, pictures) for row in order), "</div>"]
     if pictures is not None and pictures.missing:
-        body.append(f'<p class="muted">{pictures.missing} images could not be read: {escape(pictures.reason)}</p>')
+        count = "1 image" if pictures.missing == 1 else f"{pictures.missing:,} images"
+        body.append(f'<p class="muted">{count} could not be read: {escape(pictures.reason)}</p>')
     return page.page(title, body)
 
 

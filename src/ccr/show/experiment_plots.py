@@ -34,7 +34,8 @@ def training_figure(curves: Sequence[Curve]) -> Figure:
     for name, colour in zip(dict.fromkeys(curve.name for curve in curves), COLOURS, strict=False):
         runs = np.array([100 * curve.column("validation_accuracy") for curve in curves if curve.name == name])
         epochs = np.arange(1, runs.shape[1] + 1)
-        axes.plot(epochs, runs.mean(axis=0), color=colour, label=f"{name}, mean of {len(runs)} seeds")
+        label = f"{name}, mean of {len(runs)} seeds" if len(runs) > 1 else f"{name}, one seed"
+        axes.plot(epochs, runs.mean(axis=0), color=colour, label=label)
         axes.fill_between(epochs, runs.min(axis=0), runs.max(axis=0), color=colour, alpha=0.2, linewidth=0)
     label_axes(axes, "epoch", "test accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -150,6 +151,7 @@ def _dots(axes: Axes, outcomes: Sequence[Outcome], split: str, number: int, leas
         cmap="viridis",
         vmin=min(least, 0.99),
         vmax=1.0,
+        plotnonfinite=True,  # without a fidelity it is still a result
         s=max(90 * 0.6**number, 20),  # smaller and smaller, so that equal results are all seen
         edgecolors=INK,
         linewidths=0.6,

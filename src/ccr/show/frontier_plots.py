@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, ScalarFormatter
@@ -24,7 +26,7 @@ def frontier_files(found: Frontier) -> dict[str, bytes]:
     """Both figures (PNG) and the numbers behind them (frontier.json), by the names of their files."""
     drawn = {"fidelity": fidelity_figure(found), "in_play": in_play_figure(found)}
     pictures = {f"{name}.png": png(figure, dpi=100) for name, figure in drawn.items()}
-    return {**pictures, "frontier.json": json.dumps(found.to_dict(), indent=1).encode()}
+    return {**pictures, "frontier.json": json.dumps(found.to_dict(), indent=1, allow_nan=False).encode()}
 
 
 def fidelity_figure(found: Frontier) -> Figure:
@@ -35,7 +37,7 @@ def fidelity_figure(found: Frontier) -> Figure:
     for axes, count in zip(panels, weights, strict=True):
         for kind, (colour, dash, marker) in KINDS.items():
             line = found.line(kind, count)
-            seen = [point.mean_fidelity for point in line]
+            seen = [np.nan if point.mean_fidelity is None else point.mean_fidelity for point in line]
             axes.plot(seen, _percent(line), dash, marker=marker, ms=5, color=colour, label=kind)
         _draw_probe(axes, found)
         label_axes(axes, "mean fidelity on test images", "")
@@ -66,14 +68,23 @@ def in_play_figure(found: Frontier) -> Figure:
             title = rivals[0].title
             axes.plot([p.in_play for p in rivals], accuracies, dash, marker="s", ms=4, color=colour, label=title)
     _draw_probe(axes, found)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(TICKS))
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.minorticks_off()
+    _log_axis(axes, [*(p.in_play for p in found.points), *(p.in_play for p in found.rivals)])
     label_axes(axes, "concepts in play per image", "test accuracy, %")
     axes.legend(frameon=False, fontsize=9, loc="lower right")
     axes.set_title(_title("Accuracy against concepts in play", found), fontsize=11, loc="left")
     return figure
+
+
+def _log_axis(axes: Axes, counts: Sequence[float]) -> None:
+    """A logarithmic axis that begins at 0 where a count is 0."""
+    if min(counts, default=1.0) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(TICKS))
+    else:
+        axes.set_xscale("symlog", linthresh=min([1.0, *(count for count in counts if count > 0)]))
+        axes.xaxis.set_major_locator(FixedLocator((0, *TICKS)))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.minorticks_off()
 
 
 def _percent(points: list[Point]) -> list[float]:

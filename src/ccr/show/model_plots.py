@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ccr.core.explain import Audit, CarryingConcept, ClassView, Coactivation, ConceptDrift, Contrast, ModelView
 from ccr.errors import CCRError
-from ccr.show.axes import annotate_below, annotate_right, label_axes, name_rows, set_title
+from ccr.show.axes import annotate_below, annotate_right, label_axes, name_rows, room_for, set_title, two_classes
 from ccr.show.style import AGAINST, COLOURS, FOR, INK, NEUTRAL, shortened, signed_name
 from ccr.show.sums import sum_rows
 
@@ -32,11 +32,11 @@ class ParetoPoint(NamedTuple):
 def contrast_bars(contrast: Contrast, *, top: int = 12) -> Figure:
     """Why one class and not the other: the part of the `top` concepts in the difference of their logits."""
     rows = sum_rows(contrast.bias, contrast.contributions, top)
-    figure, axes = _tall(len(rows))
-    _signed(axes, [shortened(row.name) for row in rows], [row.value for row in rows])
+    names = [shortened(row.name) for row in rows]
+    figure, axes = _tall(names)
+    _signed(axes, names, [row.value for row in rows])
     axes.set_xlabel("part of the difference of logits")
-    classes = f"{shortened(contrast.prediction)} rather than {shortened(contrast.other)}"
-    set_title(axes, f"{classes}\ntogether {contrast.difference:+.2f}")
+    set_title(axes, f"{two_classes(contrast)}\ntogether {contrast.difference:+.2f}")
     return figure
 
 
@@ -44,11 +44,11 @@ def class_view(view: ClassView, *, top: int = 10) -> Figure:
     """The concepts that carry a class and those that speak against it; beside each bar, how many of its images
     show it."""
     shown: list[CarryingConcept] = [*view.carrying[:top], *reversed(view.opposing[: max(1, top // 2)])]
-    figure, axes = _tall(max(len(shown), 1))
     names = [shortened(signed_name(item)) for item in shown]
+    figure, axes = _tall(names)
     values = [item.contribution for item in shown]
     _signed(axes, names, values, [f"{item.share:.0%}" for item in shown])
-    axes.set_xlabel("contribution where it shows; at the bar: share of the class's images that show it")
+    axes.set_xlabel("contribution where it shows\nat the bar: share of the class's images that show it")
     accuracy = "" if np.isnan(view.accuracy) else f", {view.accuracy:.0%} right"
     set_title(axes, f"{shortened(view.name)}: {view.images} images{accuracy}")
     return figure
@@ -64,7 +64,8 @@ def drift(audit: Audit, *, top: int = 25, least: float | None = None) -> Figure:
     if not known:
         raise CCRError("this audit has no fidelities: make it with data, as in model.audit(X)")
     shown, seen = known[:top], known[0].overlap is not None
-    figure = Figure(figsize=(9 if seen else 7, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
+    width = max(9 if seen else 7, room_for(shortened(item.concept) for item in shown) + (6.8 if seen else 5))
+    figure = Figure(figsize=(width, 2.9 + 0.27 * max(len(shown), 3)), layout="constrained")
     grid = figure.add_gridspec(
         2, 2 if seen else 1, height_ratios=[1.3, 0.3 * max(len(shown), 3) + 0.6], width_ratios=[1, 1] if seen else [1]
     )
@@ -105,6 +106,7 @@ def accuracy_curve(
             raise CCRError(f"{name!r} must have an accuracy for each of {len(lengths)} lengths, got {runs.shape[1]}")
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         text = shortened(name).replace("$", r"\$")
+        text = f" {text}" if text.startswith("_") else text  # matplotlib would leave it out of the legend
         axes.plot(lengths, runs.mean(axis=0), color=colour, marker=marker, markersize=5, label=text)
         if len(runs) > 1:
             axes.fill_between(lengths, runs.min(axis=0), runs.max(axis=0), color=colour, alpha=0.2, linewidth=0)
@@ -204,7 +206,9 @@ def _map(cells: np.ndarray, names: Sequence[Any], label: str) -> tuple[Figure, A
     size = 3.0 + 0.22 * len(names)
     figure = Figure(figsize=(size + 2.2, size + 0.8), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(cells, cmap="Blues", vmin=0.0, interpolation="nearest")
+    image = axes.imshow(
+        cells, cmap="Blues", vmin=0.0, vmax=np.nanmax(cells, initial=0.0) or 1.0, interpolation="nearest"
+    )
     axes.set_facecolor("#dddddd")  # under the blank diagonal
     texts = [shortened(name) for name in names]
     axes.set_xticks(range(len(texts)))
@@ -266,11 +270,12 @@ def _images_kept(axes: Axes, concepts: Sequence[ConceptDrift]) -> None:
         left += counts
     name_rows(axes, [""] * len(concepts))
     axes.set_xlabel("images that show it")
-    axes.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=0.8)
+    axes.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, columnspacing=0.8)
 
 
-def _tall(rows: int) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(8, 1.3 + 0.3 * max(rows, 2)), layout="constrained")
+def _tall(names: Sequence[str]) -> tuple[Figure, Axes]:
+    """A figure with a row for each of these names."""
+    figure = Figure(figsize=(max(8, room_for(names) + 6), 1.3 + 0.3 * max(len(names), 2)), layout="constrained")
     return figure, figure.subplots()
 
 

@@ -8,16 +8,26 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.text import Text
 
 from ccr.core.explain import Contrast, Explanation
-from ccr.show.axes import annotate_right
+from ccr.show.axes import annotate_right, room_for, two_classes
 from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, shortened
 from ccr.show.sums import SumRow, sum_rows
 
 #: Characters of a name in a picture that grows with its names.
 LONGEST = 70
+#: Fonts with Chinese, Japanese and Korean letters, which matplotlib's own has not: Linux, macOS, Windows.
+FALLBACKS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC", "Noto Sans JP", "Noto Sans KR",
+    "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "PingFang SC",
+    "Hiragino Sans GB", "Hiragino Sans", "Apple SD Gothic Neo", "Heiti TC", "Microsoft YaHei", "Yu Gothic",
+    "Malgun Gothic", "SimHei", "Arial Unicode MS",
+)  # fmt: skip
 
 
 def explanation(
@@ -57,7 +67,8 @@ def waterfall(explained: Explanation | Contrast, *, top: int = 12) -> Figure:
     """The sum, step by step: bias, the `top` largest contributions, the rest, and the logit they add up to."""
     total = explained.logit if isinstance(explained, Explanation) else explained.difference
     steps = sum_rows(explained.bias, explained.contributions, top)
-    figure = Figure(figsize=(7.5, 1.2 + 0.3 * (len(steps) + 1)), layout="constrained")
+    names = [shortened(step.name) for step in steps]
+    figure = Figure(figsize=(max(7.5, room_for(names) + 6), 1.2 + 0.3 * (len(steps) + 1)), layout="constrained")
     axes = figure.subplots()
     level = 0.0
     for row, (_, size, _) in enumerate(steps):
@@ -69,23 +80,30 @@ def waterfall(explained: Explanation | Contrast, *, top: int = 12) -> Figure:
         level += size
     axes.barh(len(steps), total, color=INK, height=0.7)
     ending = "logit" if isinstance(explained, Explanation) else "difference of logits"
-    _names(axes, [shortened(step.name) for step in steps] + [ending])
+    _names(axes, [*names, ending])
     axes.use_sticky_edges = False
     axes.margins(x=0.12)
-    title = f"{shortened(explained.prediction)}" + (
-        f" rather than {shortened(explained.other)}" if isinstance(explained, Contrast) else ""
-    )
+    title = two_classes(explained) if isinstance(explained, Contrast) else shortened(explained.prediction)
     axes.set_title(title, loc="left", fontsize=12, parse_math=False)
     return figure
 
 
 def png(figure: Figure, *, dpi: int = 130) -> bytes:
-    """The figure as PNG bytes, at `dpi` dots per inch."""
-    buffer = BytesIO()
-    with warnings.catch_warnings():
+    """The figure as PNG bytes, at `dpi` dots per inch; letters that its font lacks come from others installed here."""
+    buffer, families, usual = BytesIO(), _font_families(), rcParams["font.family"]
+    with warnings.catch_warnings(), rc_context({"font.family": families}):
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # an emoji in a name is drawn as a box
+        for text in figure.findobj(Text):
+            if text.get_fontfamily() == usual:
+                text.set_fontfamily(families)
         figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
+
+
+def _font_families() -> list[str]:
+    """The user's font, and those of `FALLBACKS` that are installed: what one lacks, the next draws."""
+    installed = set(fontManager.get_font_names())
+    return [*rcParams["font.family"], *(name for name in FALLBACKS if name in installed)]
 
 
 def _headline(explanation: Explanation, truth: Any | None) -> str:

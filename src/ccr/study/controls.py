@@ -80,7 +80,7 @@ def measure_controls(
     _, apart = paired_bootstrap(scores)
     means = scores.mean(axis=1)
     controls = [
-        Control(float(mean), float(means[0] - mean), Interval(-found.high, -found.low))
+        Control(float(mean), float(means[0] - mean), found.turned())
         for mean, found in zip(means[1:], apart[1:], strict=True)
     ]
     return Controls(len(test.y), float(means[0]), *controls)

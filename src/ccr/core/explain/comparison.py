@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedConcept:
-    """A concept's contribution in each explanation; None where it is not active."""
+    """A concept's contribution in each explanation; None where it is not active, or has no weight for the class."""
 
     concept: str
     first: Contribution | None
@@ -24,8 +24,8 @@ class ComparedConcept:
 class Comparison:
     """Contributions to the class `of` in two explanations of one image.
 
-    In each of them `bias` + its contributions == `logit`. `overlap` is the share of concepts active in either
-    that are active in both; 1 when neither has any.
+    In each of them `bias` + its contributions == `logit`. `overlap` is the share of concepts active in either that are
+    active in both, with a weight for the class or without; 1 when neither has any.
     """
 
     of: Any
@@ -59,8 +59,14 @@ def compare(first: Explanation, second: Explanation, *, of: Any) -> Comparison:
         logits=(float(first.logits[places[0]]), float(second.logits[places[1]])),
         biases=(float(first.head.intercept[places[0]]), float(second.head.intercept[places[1]])),
         concepts=tuple(sorted(rows, key=lambda row: (-_size(row), row.concept))),
-        overlap=len(mine.keys() & theirs.keys()) / len(rows) if rows else 1.0,
+        overlap=overlap(first, second),
     )
+
+
+def overlap(first: Explanation, second: Explanation) -> float:
+    """The share of concepts active in either that are active in both; 1 when neither has any."""
+    mine, theirs = set(first.active), set(second.active)
+    return len(mine & theirs) / len(mine | theirs) if mine or theirs else 1.0
 
 
 def _size(row: ComparedConcept) -> float:

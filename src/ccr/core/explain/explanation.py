@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import softmax
 
+from ccr.core.checks import is_number
 from ccr.core.concepts import unknown_concept
 from ccr.core.explain.comparison import Comparison, compare
 from ccr.core.explain.counterfactual import CodeChange, Counterfactual, fewest_removals, shifts, smallest_change
@@ -127,8 +127,10 @@ class Explanation:
         entries = dict(zip(self.columns.tolist(), self.codes.tolist(), strict=True))
         before = dict(entries)
         for name, value in codes.items():
-            if not math.isfinite(value):
-                raise CCRError(f"a code entry must be a finite number, got {value} for {name!r}: 0 removes the concept")
+            if not is_number(value):
+                raise CCRError(
+                    f"a code entry must be a finite number, got {value!r} for {name!r}: 0 removes the concept"
+                )
             entries[_column(self.concepts, name)] = float(value)
         columns = sorted(column for column, value in entries.items() if value != 0)
         values = np.array([entries[column] for column in columns], dtype=np.float64)
@@ -155,7 +157,7 @@ class Explanation:
 
     @property
     def _winner(self) -> int:
-        return int(self.logits.argmax())
+        return position(self.classes, self.prediction)
 
     def _dense(self) -> np.ndarray:
         code = np.zeros(len(self.concepts))
@@ -168,7 +170,7 @@ def explain(code: Any, head: LinearHead, *, concepts: Sequence[str], classes: Se
     columns, values = code.indices[code.data != 0], code.data[code.data != 0].astype(np.float64)
     active_head = _double(LinearHead(head.coef[:, columns], head.intercept))
     logits = active_head.coef @ values + active_head.intercept
-    winner = int(logits.argmax())
+    winner = _predicted(LinearHead(head.coef[:, columns], head.intercept), code.data[code.data != 0])
     probabilities = softmax(logits)
     active = tuple(concepts[column] for column in columns)
     return Explanation(
@@ -187,6 +189,13 @@ def explain(code: Any, head: LinearHead, *, concepts: Sequence[str], classes: Se
         concepts=concepts,
         full_head=head,
     )
+
+
+def _predicted(head: LinearHead, values: np.ndarray) -> int:
+    """The class that wins in the code's own digits, as in `predict`: more digits may order a tie otherwise."""
+    columns = np.arange(len(values), dtype=np.int32)
+    pointers = np.array([0, len(values)], np.int32)
+    return int(head.logits(sparse.csr_matrix((values, columns, pointers), shape=(1, len(values))))[0].argmax())
 
 
 def _double(head: LinearHead) -> LinearHead:

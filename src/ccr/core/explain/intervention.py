@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ccr.core.checks import is_number
 from ccr.core.explain.counterfactual import Shift
 from ccr.core.explain.terms import plain, plain_fields
 from ccr.core.heads import LinearHead
@@ -131,7 +132,7 @@ def _dense(codes: Any) -> np.ndarray:
 
 
 def _checked_steps(steps: Sequence[int]) -> list[int]:
-    wanted = sorted({int(step) for step in steps})
-    if not wanted or wanted[0] < 0:
-        raise CCRError(f"steps must be numbers of corrected concepts, >= 0, got {list(steps)}: try (0, 1, 2, 5, 10)")
-    return wanted
+    given = list(steps)
+    if not given or not all(is_number(step) and step >= 0 and step == int(step) for step in given):
+        raise CCRError(f"steps must be whole numbers of corrected concepts, >= 0, got {given}: try (0, 1, 2, 5, 10)")
+    return sorted({int(step) for step in given})

@@ -3,13 +3,13 @@ nothing."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
+from ccr.core.checks import is_number
 from ccr.core.concepts import Concepts
 from ccr.core.heads import DenseSoftmax, LinearHead
 from ccr.core.inputs import Embeddings
@@ -107,10 +107,10 @@ class LinearProbe(Rival):
         return {alpha: count / len(labels.y) for alpha, count in right.items()}
 
     def _checked_alphas(self) -> list[float]:
-        alphas = sorted({float(alpha) for alpha in self.alphas}, reverse=True)
-        if not alphas or not all(math.isfinite(alpha) and alpha > 0 for alpha in alphas):
+        given = list(self.alphas) if isinstance(self.alphas, Iterable) else []
+        if not given or not all(is_number(alpha) and alpha > 0 for alpha in given):
             raise CCRError(f"alphas must be one or more numbers > 0, got {self.alphas!r}: try (1, 3, 10)")
-        return alphas
+        return sorted({float(alpha) for alpha in given}, reverse=True)
 
 
 class ZeroShot(Rival):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ccr.core.checks import is_number
 from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead, elastic_net_path
 from ccr.core.inputs import Embeddings
@@ -41,7 +42,9 @@ class LabelFreeCBM(Rival):
     Parameters
     ----------
     concepts : names and embeddings, from the same encoder as X.
-    length : mean number of nonzero weights of an image's predicted class; the head has the largest that is not above.
+    length : mean number of nonzero weights of an image's predicted class; the head has the largest of the path that is
+        not above. The path ends at a ten-thousandth of the penalty that leaves no weight, so that a very large length
+        is not reached.
     l1_ratio : share of the absolute part in the penalty, in (0, 1].
     cutoff : concepts with a lower validation similarity are dropped.
     center : "data" measures images and concepts from their own means; None takes them as they are.
@@ -122,13 +125,16 @@ class LabelFreeCBM(Rival):
     def _checked(self) -> Concepts:
         if not isinstance(self.concepts, Concepts):
             raise CCRError(f"concepts must be a Concepts(names, embeddings), got {type(self.concepts).__name__}")
-        if not self.length > 0:
-            raise CCRError(f"length must be positive, got {self.length}: the weights of a predicted class; try 12")
-        if not -1 <= self.cutoff <= 1:
-            raise CCRError(f"cutoff must be in [-1, 1], got {self.cutoff}: it is a similarity; try 0.45")
-        if self.max_iter < 0 or self.batch_size < 2:
+        if not (is_number(self.length) and self.length > 0):
             raise CCRError(
-                f"max_iter must not be negative and batch_size at least 2, got {self.max_iter} and {self.batch_size}"
+                f"length must be a positive number, got {self.length!r}: the weights of a predicted class; try 12"
+            )
+        if not (is_number(self.cutoff) and -1 <= self.cutoff <= 1):
+            raise CCRError(f"cutoff must be in [-1, 1], got {self.cutoff!r}: it is a similarity; try 0.45")
+        if not (is_number(self.max_iter) and is_number(self.batch_size)) or self.max_iter < 0 or self.batch_size < 2:
+            raise CCRError(
+                "max_iter must not be negative and batch_size at least 2, got "
+                f"{self.max_iter!r} and {self.batch_size!r}: try 1000 and 4096"
             )
         return self.concepts
 

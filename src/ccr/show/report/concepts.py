@@ -42,7 +42,7 @@ def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> l
 
 def _summary(audit: Audit) -> str:
     known = audit.fidelity
-    said = "" if known is None else f" Mean fidelity {known.mean:.2f}, worst {known.min:.2f}."
+    said = "" if known is None or np.isnan(known.mean) else f" Mean fidelity {known.mean:.2f}, worst {known.min:.2f}."
     return (
         "Does a concept see what its text sees? Fidelity is the correlation, over these images, of its scores with "
         f"those of its own text.{said} An image is gained if only the model shows the concept in it, lost if only the "

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.explain import Counterfactual, Explanation, Mistake, ModelView
+from ccr.core.explain.comparison import overlap
 from ccr.errors import CCRError
 from ccr.show import page, where_pictures
 from ccr.show.report.headline import Measured
@@ -104,11 +105,10 @@ def _mistake(mistake: Mistake) -> str:
 
 def beside(theirs: Explanation, ours: Explanation, truth: Any | None = None) -> str:
     """Another model's explanation of the same image, to unfold."""
-    shared = ours.compare(theirs).overlap if str(ours.prediction) in map(str, theirs.classes) else 0.0
     body = page.verdict(theirs, truth) + page.terms(theirs.bias, theirs.contributions, TOP)
     right = "" if truth is None else ", right" if str(theirs.prediction) == str(truth) else ", wrong"
     prediction = f"{page.name(theirs.prediction)}, {theirs.probability:.0%}"
-    return page.details(f"Baseline: {prediction}{right}; {shared:.0%} of concepts shared", body)
+    return page.details(f"Baseline: {prediction}{right}; {overlap(ours, theirs):.0%} of concepts shared", body)
 
 
 def _turns(labels: np.ndarray) -> np.ndarray:

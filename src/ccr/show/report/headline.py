@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ccr.core.metrics import Evaluation, wilson_interval
+from ccr.errors import CCRError
 from ccr.models.bound import bound_in_words
 from ccr.models.concept_model import ConceptModel
 from ccr.show import page
@@ -26,6 +28,18 @@ class Measured:
         """Of a `ConceptModel`, or of the estimator that fitted it, on labelled rows."""
         model = getattr(model, "model_", model)
         return cls(model, model.evaluate(rows), model.predict(rows))
+
+
+def check_baseline(baseline: Any, rows: Any) -> None:
+    """Refuse a baseline that does not know all classes of these labelled rows."""
+    known = set(map(str, getattr(baseline, "model_", baseline).classes.tolist()))
+    unknown = [label for label in np.unique(rows.y).tolist() if str(label) not in known]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
+        raise CCRError(
+            f"the baseline must know every class of these images, but it does not know {shown}: give one "
+            "that was fitted on the same classes"
+        )
 
 
 def headline(model: Measured, baseline: Measured | None, probe: float | None, truth: np.ndarray) -> list[str]:
@@ -68,8 +82,7 @@ def _numbers(evaluation: Evaluation) -> tuple[str, ...]:
         f"{evaluation.length:.1f}",
         f"{evaluation.in_play:.1f}",
         f"{evaluation.weights_per_class:.1f}",
-        f"{evaluation.fidelity.mean:.2f}",
-        f"{evaluation.fidelity.min:.2f}",
+        *("-" if math.isnan(value) else f"{value:.2f}" for value in evaluation.fidelity),
     )
 
 

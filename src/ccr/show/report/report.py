@@ -17,7 +17,7 @@ from ccr.models.concept_model import ConceptModel
 from ccr.progress import Tell, no_progress
 from ccr.show import model_plots, page, plots
 from ccr.show.report import classes, concepts, gallery
-from ccr.show.report.headline import Measured, headline
+from ccr.show.report.headline import Measured, check_baseline, headline
 from ccr.show.report.pictures import Pictures
 
 SECTIONS = {
@@ -69,6 +69,8 @@ def report_page(
     """
     tell(0, len(SECTIONS), "measuring")
     ours = Measured.on(model, rows)
+    if baseline is not None:
+        check_baseline(baseline, rows)
     theirs = None if baseline is None else Measured.on(baseline, rows)
     pictures, view = Pictures(rows), ours.model.view(rows)
     parts = {"numbers": headline(ours, theirs, probe, rows.y)}
@@ -147,7 +149,8 @@ def _confusion(view: ModelView) -> str:
 def _missing(pictures: Pictures) -> list[str]:
     if not pictures.missing:
         return []
-    return [f"{pictures.missing} images could not be read; the first: {pictures.reason}"]
+    count = "1 image" if pictures.missing == 1 else f"{pictures.missing:,} images"
+    return [f"{count} could not be read; the first: {pictures.reason}"]
 
 
 def _settings(model: ConceptModel, rows: Any) -> list[tuple[str, str]]:

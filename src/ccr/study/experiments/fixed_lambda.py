@@ -11,7 +11,7 @@ import numpy as np
 
 from ccr.core.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.models.bound import PAPER_RADIUS
+from ccr.models.bound import PAPER_RADIUS, chosen_fidelity
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr.study.experiments.curves import LAMBDAS, RADII, SweepPoint, Workbench, radius_sweep, threshold_sweep
@@ -53,10 +53,10 @@ def fixed_lambda(
     Parameters
     ----------
     settings : the grid, at least one setting.
-    like : the setting whose dispersion, centring, signs and weights both sweeps have; one without a fidelity.
+    like : the setting whose dispersion, centring, signs and weights both sweeps have; one with a radius.
     options : further parameters of the classifier, plain values.
     """
-    if like.fidelity is not None:
+    if chosen_fidelity(like.radius, like.fidelity) is not None:
         raise CCRError("the paper's sweeps are over the radius of a ball, and this setting bounds fidelity instead")
     plan = _plan(settings, like, options)
     data = {name: fingerprint_data(part.X, part.y) for name, part in {"train": train, "test": test}.items()}

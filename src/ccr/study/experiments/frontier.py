@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ccr.core.concepts import Concepts
+from ccr.core.metrics import finite
 from ccr.errors import CCRError
 from ccr.models.bound import DEFAULT_FIDELITY
 from ccr.models.classifier import ConceptClassifier
@@ -32,14 +33,14 @@ NAMED, WORDS, VECTORS = "named concepts", "random words", "random vectors"
 @dataclass(frozen=True)
 class Point:
     """One fit, measured on the test images; `fidelity` was asked for, `mean_fidelity` and `least_fidelity` were
-    seen."""
+    seen, None where all images score alike."""
 
     kind: str
     fidelity: float
     weights: int | None
     accuracy: float
-    mean_fidelity: float
-    least_fidelity: float
+    mean_fidelity: float | None
+    least_fidelity: float | None
     in_play: float
     length: float
 
@@ -164,14 +165,14 @@ def _points(
     return points
 
 
-def _measure(model: ConceptClassifier, task: Task) -> dict[str, float]:
+def _measure(model: ConceptClassifier, task: Task) -> dict[str, float | None]:
     held_out = None if task.validation is None else (task.validation.X, task.validation.y)
     model.fit(task.train.X, task.train.y, validation=held_out)
     found = model.evaluate(task.test.X, task.test.y)
     return {
         "accuracy": found.accuracy,
-        "mean_fidelity": found.fidelity.mean,
-        "least_fidelity": found.fidelity.min,
+        "mean_fidelity": finite(found.fidelity.mean),
+        "least_fidelity": finite(found.fidelity.min),
         "in_play": found.in_play,
         "length": found.length,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ccr.core.geometry import fidelity_radius, project_to_cap, unit_rows
+from ccr.core.metrics import finite
 from ccr.core.space import ImageMetric, Space
+from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
 from ccr.study.theory.observe_metric import cap_departures, correlations
 from ccr.study.theory.testbed import Testbed
@@ -22,6 +25,10 @@ IMAGES = 20_000
 BOUND = 0.9
 #: Shrinkages of the table, beside the classifier's own.
 SHRINKAGES = (0.9, 0.1, 0.01)
+#: Two halves, and a spread in each of them.
+FEWEST = 4
+#: Part of the dimensions that images fill which half of them must be able to fill, too, to stand for all.
+ENOUGH = 0.9
 
 
 @dataclass(frozen=True)
@@ -29,9 +36,9 @@ class Isotropy:
     """How images spread. `shrinkage`: of the metric that whitened them, None: as they are.
 
     `dimensions` is the effective number, (sum of eigenvalues)^2 / (sum of their squares), of `of`; `condition` the
-    largest eigenvalue of the covariance over the one that a tenth are below (the last ones are rounding where
-    images do not span the space); `along_random` the 95th over the 5th percentile of the variance along random
-    directions. An isotropic cloud has dimensions = of, and 1 for both ratios. Of random concepts, moved to where the
+    largest eigenvalue of the covariance over the one that a tenth are below, of those in the span of the images;
+    `along_random` the 95th over the 5th percentile of the variance along random directions; all are NaN where images do
+    not differ. An isotropic cloud has dimensions = of, and 1 for both ratios. Of random concepts, moved to where the
     metric's correlation is `BOUND`, one in twenty has a plain correlation on these images below `fidelity`.
     """
 
@@ -43,7 +50,8 @@ class Isotropy:
     fidelity: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain types only, ready for JSON."""
+        return {name: value if value is None else finite(value) for name, value in asdict(self).items()}
 
 
 def isotropy(
@@ -52,12 +60,26 @@ def isotropy(
     """Of images (m, d), at least two; what is known of their metric is passed on."""
     d = rows.shape[1]
     covariance = np.cov(rows, rowvar=False).reshape(d, d)
-    values = np.maximum(np.linalg.eigvalsh(covariance), 0.0)
+    values = spanned(covariance)
+    if not len(values):
+        return Isotropy(shrinkage, d, math.nan, math.nan, math.nan, fidelity)
     directions = unit_rows(rng.standard_normal((DIRECTIONS, d)))
     low, high = np.percentile(((directions @ covariance) * directions).sum(axis=1), (5, 95))
     dimensions = values.sum() ** 2 / (values**2).sum()
     ratios = float(values[-1] / np.percentile(values, 10)), float(high / low)
     return Isotropy(shrinkage, d, float(dimensions), *ratios, fidelity)
+
+
+def spanned(covariance: np.ndarray) -> np.ndarray:
+    """The eigenvalues of a covariance (d, d) that are more than rounding, smallest first."""
+    values = np.linalg.eigvalsh(covariance)
+    return np.asarray(values[values > np.finfo(np.float64).eps * len(values) * max(values[-1], 0.0)])
+
+
+def halves_span(rows: np.ndarray) -> bool:
+    """Whether half of the rows (m, d) can fill nearly all dimensions that all of them fill."""
+    filled = len(spanned(np.cov(rows, rowvar=False).reshape(rows.shape[1], rows.shape[1])))
+    return 0 < ENOUGH * filled <= len(rows) // 2 - 1
 
 
 def default_shrinkage() -> float:
@@ -93,9 +115,19 @@ def plain_fidelities(rows: np.ndarray, metric: ImageMetric, rng: np.random.Gener
 
 
 def centred_rows(X: Any) -> np.ndarray:
-    """Embeddings X (m, d) as the classifier sees them without a metric: unit rows from their mean, float64."""
+    """Embeddings X (m, d), m >= 4, as the classifier sees them without a metric: unit rows from their mean, float64."""
+    if len(X) < FEWEST:
+        raise CCRError(
+            f"how images spread is measured on halves of at least two, so at least {FEWEST} images are needed, got "
+            f"{len(X)}: embed more"
+        )
     rows = Space.of_images(X, center="data").images(X).sample(IMAGES)
-    return rows.take(np.arange(len(rows))).numpy().astype(np.float64)
+    found = rows.take(np.arange(len(rows))).numpy().astype(np.float64)
+    if (found == found[0]).all():
+        raise CCRError(
+            f"how images spread is measured on images that differ, but all {len(X)} are the same: embed others"
+        )
+    return found
 
 
 def observe_embeddings(rows: np.ndarray, bed: Testbed, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -105,10 +105,7 @@ class Comparison:
         if self.reference != NAMED:
             return ()
         controls = [row for row in self.rows if row.method in STAND_INS]
-        return tuple(
-            MeaningGap(row.method, row.title, -row.difference, Interval(-row.apart.high, -row.apart.low))
-            for row in controls
-        )
+        return tuple(MeaningGap(row.method, row.title, 0.0 - row.difference, row.apart.turned()) for row in controls)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""

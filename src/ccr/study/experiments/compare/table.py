@@ -13,10 +13,11 @@ NOTHING = "-"
 
 
 class Column(NamedTuple):
-    """A heading and what it says of a row."""
+    """A heading and what it says of a row; one `apart` says nothing of the method that differences are taken from."""
 
     heading: str
     text: Callable[[Row], str]
+    apart: bool = False
 
 
 def _percent(value: float | None) -> str:
@@ -24,7 +25,12 @@ def _percent(value: float | None) -> str:
 
 
 def _range(interval: Interval) -> str:
-    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
+    return f"{_points(interval.low)} to {_points(interval.high)}"
+
+
+def _points(difference: float, sign: str = "-") -> str:
+    """A difference of accuracies in points; one that is 0 to the last digit shown has no minus."""
+    return f"{round(100 * difference, 1) + 0.0:{sign}.1f}"
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -35,17 +41,12 @@ def _at(curve: Sequence[float] | None, k: int) -> str:
     return NOTHING if curve is None else _percent(curve[k - 1])
 
 
-def _same(row: Row) -> bool:
-    """Whether this is the first method itself."""
-    return row.apart == (0.0, 0.0)
-
-
 ACCURACY = (
     Column("accuracy, %", lambda row: _percent(row.accuracy)),
     Column("seeds, worst-best", lambda row: f"{100 * row.worst:.1f}-{100 * row.best:.1f}"),
     Column("95 % interval", lambda row: f"{100 * row.interval.low:.1f}-{100 * row.interval.high:.1f}"),
-    Column("less the first", lambda row: NOTHING if _same(row) else f"{100 * row.difference:+.1f}"),
-    Column("its 95 % interval", lambda row: NOTHING if _same(row) else _range(row.apart)),
+    Column("less the first", lambda row: _points(row.difference, "+"), apart=True),
+    Column("its 95 % interval", lambda row: _range(row.apart), apart=True),
     Column("length", lambda row: _number(row.length, 1)),
 )
 EXPLANATIONS = (
@@ -82,7 +83,7 @@ LEGEND = (
 
 def gap_in_words(gap: MeaningGap) -> str:
     """Such as "+2.1 points (1.2 to 3.0) over CCR, random words"."""
-    return f"{100 * gap.gap:+.1f} points ({_range(gap.interval)}) over {gap.title}"
+    return f"{_points(gap.gap, '+')} points ({_range(gap.interval)}) over {gap.title}"
 
 
 def meaning(comparison: Comparison) -> str:
@@ -91,9 +92,15 @@ def meaning(comparison: Comparison) -> str:
     return f"Meaning gap of CCR ({comparison.settings}): {gaps}." if gaps else ""
 
 
+def cells(comparison: Comparison, row: Row, columns: Sequence[Column]) -> list[str]:
+    """What the columns say of a row."""
+    first = row.method == comparison.reference
+    return [NOTHING if first and column.apart else column.text(row) for column in columns]
+
+
 def markdown(comparison: Comparison) -> str:
     """The tables one after the other, the meaning gaps, and what the headings mean."""
-    parts = [_markdown(comparison.rows, columns) for columns in TABLES.values()]
+    parts = [_markdown(comparison, columns) for columns in TABLES.values()]
     parts += [meaning(comparison)] if comparison.meaning_gaps else []
     if comparison.failures:
         parts.append("\n".join(f"{item.method}, seed {item.seed}: {item.reason}" for item in comparison.failures))
@@ -117,8 +124,8 @@ def _flat(row: Row) -> dict[str, object]:
     return flat
 
 
-def _markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+def _markdown(comparison: Comparison, columns: Sequence[Column]) -> str:
     lines = ["| method | " + " | ".join(column.heading for column in columns) + " |"]
     lines.append("|---|" + "--:|" * len(columns))
-    lines += [f"| {row.title} | " + " | ".join(column.text(row) for column in columns) + " |" for row in rows]
+    lines += [f"| {row.title} | " + " | ".join(cells(comparison, row, columns)) + " |" for row in comparison.rows]
     return "\n".join(lines)
