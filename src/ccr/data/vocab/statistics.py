@@ -78,8 +78,8 @@ def check_number(n: int) -> None:
     """Refuse more concepts than can be compared with each other."""
     if n > MOST_COMPARED:
         raise CCRError(
-            f"at most {MOST_COMPARED:,} concepts are compared with each other at a time, got {n:,}: divide the list, or "
-            "shorten it"
+            f"at most {MOST_COMPARED:,} concepts are compared with each other at a time, got {n:,}: divide the list, "
+            "or shorten it"
         )
 
 
