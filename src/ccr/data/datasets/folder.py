@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path, PurePosixPath
@@ -107,7 +108,7 @@ def _image_keys(root: Path) -> Iterator[str]:
                 listed = [(entry.name, _is_folder(entry)) for entry in entries if not entry.name.startswith(".")]
         except OSError as error:
             raise FormatError(
-                f"the folder {folder} cannot be read ({error.strerror}): allow reading it, or move it elsewhere"
+                f"{error.filename or folder} cannot be read ({error.strerror}): allow reading it, or move it elsewhere"
             ) from error
         here = (found.st_dev, found.st_ino)
         if here not in above:
@@ -119,8 +120,10 @@ def _image_keys(root: Path) -> Iterator[str]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself
-        return False
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return False
+        raise
 
 
 def _sample(key: str, source: Source, has_splits: bool) -> Sample:

@@ -62,20 +62,17 @@ def open_tar(
     (`labelled`).
     """
     found = list((index or index_here)(shards.files, label_column))
-    folders = [[_folders(name) for name in one.names] for one in found]
-    has_splits = _has_splits(folders, found, origin, labelled)
+    has_splits = _has_splits(found, origin, labelled)
     keys: list[pa.Array] = []
     where: list[np.ndarray] = []
     labels: list[str | None] = []
     splits: list[str | None] = []
-    for number, (name, one, above) in enumerate(zip(shards.names, found, folders, strict=True)):
+    for number, (name, one) in enumerate(zip(shards.names, found, strict=True)):
         keys.append(pa.array([f"{name}/{member}" for member in one.names], pa.large_string()))
         where.append(np.column_stack([np.full(len(one.where), number, np.int64), one.where]).reshape(-1, 3))
-        own = [split_name(parts[0]) if has_splits and parts else None for parts in above]
-        said = [parts[1 if has_splits else 0 :] for parts in above]
-        labels += [label or (label_text(parts[0]) if parts else None)
-                   for label, parts in zip(one.labels, said, strict=True)]  # fmt: skip
-        splits += [first or second or split_of_name(name) for first, second in zip(one.splits, own, strict=True)]
+        above = [_split_and_label(member, has_splits) for member in one.names]
+        labels += [own or label for own, (_, label) in zip(one.labels, above, strict=True)]
+        splits += [own or split or split_of_name(name) for own, (split, _) in zip(one.splits, above, strict=True)]
     if len({split is None for split in splits}) > 1:
         splits = _without_splits(splits, keys, origin, labelled)
     table = SampleTable(
@@ -84,14 +81,21 @@ def open_tar(
     return make_dataset({"kind": KIND, "path": origin, "label_column": label_column}, table)
 
 
-def _has_splits(folders: list[list[list[str]]], found: list[TarIndex], origin: str, labelled: bool) -> bool:
+def _split_and_label(name: str, has_splits: bool) -> tuple[str | None, str | None]:
+    """What the folders in a member's name say, the first of them a split or not."""
+    folders = _folders(name)
+    split = split_name(folders.pop(0)) if has_splits and folders else None
+    return split, label_text(folders[0]) if folders else None
+
+
+def _has_splits(found: Sequence[TarIndex], origin: str, labelled: bool) -> bool:
     """Is the first folder of every image in one a split? As in a folder of images, splits beside others are refused
     where folders are labels."""
-    first = {tuple(parts) for shard in folders for parts in shard if parts}
-    if first and all(split_name(parts[0]) for parts in first):
+    folders = {tuple(_folders(name)) for one in found for name in one.names} - {()}
+    if folders and all(split_name(parts[0]) for parts in folders):
         return True
     if labelled and not all(label for one in found for label in one.labels):
-        refuse_some_splits(first, origin)
+        refuse_some_splits(folders, origin)
     return False
 
 

@@ -75,7 +75,7 @@ def check_same_files(folder: AnyPath, dataset: Dataset, limits: Limits) -> None:
     touched after its run began are read, all of them if it was made from another place; an object store is believed."""
     description = read_description(folder)
     since = begun_at(folder / DESCRIPTION, description["source"], dataset.origin)
-    touched = [sample for sample in dataset if _is_touched(sample, since)]
+    touched = [] if since == math.inf else [sample for sample in dataset if _is_touched(sample, since)]
     if not touched:
         return
     columns = read_columns(folder, described_lengths(description), ("image_path", "content"))
@@ -109,8 +109,8 @@ def first_changed(samples: Iterable[Sample], known: Mapping[str, str], since: fl
 
 def _is_touched(sample: Sample, since: float) -> bool:
     """Was its file written, moved or copied to where it is then or later? No, if that cannot be seen."""
-    if since == EVER:
-        return True
+    if math.isinf(since):
+        return since == EVER
     path = getattr(sample.source, "path", None)
     try:
         found = path.stat() if isinstance(path, Path) else None
