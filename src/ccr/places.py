@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from ccr.buckets import REFUSED, filesystem, words
 from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError
@@ -53,12 +53,11 @@ class Place:
         raise CCRError(f"{self.url} is not on this machine: this command reads local files; copy it here first")
 
     def __truediv__(self, name: str) -> Place:
-        parts = urlsplit(self.url)
-        return Place(urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}")))
+        return Place(f"{self.url.rstrip('/')}/{name}")
 
     @property
     def name(self) -> str:
-        return PurePosixPath(urlsplit(self.url).path).name
+        return self.key.partition("/")[2].rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
@@ -66,8 +65,8 @@ class Place:
 
     @property
     def parent(self) -> Place:
-        parts = urlsplit(self.url)
-        return Place(urlunsplit(parts._replace(path=str(PurePosixPath(parts.path).parent))))
+        bucket, _, path = self.key.partition("/")
+        return Place(f"{self.scheme}://{bucket}/{path.rpartition('/')[0]}".rstrip("/"))
 
     def with_name(self, name: str) -> Place:
         return self.parent / name
@@ -79,10 +78,13 @@ class Place:
         return self
 
     @property
+    def scheme(self) -> str:
+        return self.url.partition("://")[0]
+
+    @property
     def key(self) -> str:
-        """Bucket and key, as pyarrow names objects."""
-        parts = urlsplit(self.url)
-        return f"{parts.netloc}{parts.path}".rstrip("/")
+        """Bucket and key, as pyarrow names objects. Every character of a key is its own: # and ? mean nothing in it."""
+        return self.url.partition("://")[2].rstrip("/")
 
     def is_file(self) -> bool:
         return self._info().type.name == "File"
@@ -159,8 +161,7 @@ class Place:
 
     def filesystem(self) -> Any:
         """pyarrow's file system of the bucket, one in each process."""
-        parts = urlsplit(self.url)
-        return filesystem(parts.scheme, parts.netloc)
+        return filesystem(self.scheme, self.key.partition("/")[0])
 
     def tried(self, call: Callable[[], Result]) -> Result:
         """The call's result; where the network fails, it is made again. Errors name the place and the remedy."""

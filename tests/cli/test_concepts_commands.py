@@ -181,3 +181,28 @@ def test_learn_and_fit_with_what_was_learned(workspace: Path, tmp_path: Path) ->
     out.write_text("{}")
     with pytest.raises(CCRError, match="learn it again"):
         run("fit", workspace / "store", "--concepts", concepts, "--learned", out, "--out", model)
+
+
+def test_lists_of_few_concepts_are_checked(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    file, store = tmp_path / "c.txt", workspace / "store"
+    file.write_text("red skin\nlong stem\n", encoding="utf-8")
+    found = as_json("concepts", "check", file, "--store", store, "--no-worth")
+    assert [item["active"] is None for item in found["concepts"]] == [False, False]  # type: ignore[union-attr]
+    for text, count in (("x" * 300, 0), ("red skin", 1)):
+        file.write_text(f"{text}\n", encoding="utf-8")
+        done = run("concepts", "check", file, "--store", store)
+        assert f"got {count}" in done.stderr  # type: ignore[attr-defined]
+        assert f"bad: {1 - count}" in done.stdout  # type: ignore[attr-defined]
+
+
+def test_classes_and_a_store_are_not_both_given(workspace: Path, names: Path, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "c.txt").write_text("red skin\nround\n", encoding="utf-8")
+    done = run("concepts", "check", tmp_path / "c.txt", workspace / "store", "--classes", names)
+    assert done.exit_code == 2  # type: ignore[attr-defined]
+    assert "not both" in done.output  # type: ignore[attr-defined]
+
+
+def test_choose_says_why_there_are_fewer(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "c.txt").write_text("red skin\n", encoding="utf-8")
+    done = run("concepts", "choose", tmp_path / "c.txt", workspace / "store", "--out", tmp_path / "o.txt")
+    assert "there are no more" in " ".join(done.stdout.split())  # type: ignore[attr-defined]

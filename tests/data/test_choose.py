@@ -3,13 +3,18 @@
 from itertools import combinations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr.core.geometry import unit_rows
+from ccr.data.store import EmbeddingStore
+from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.data.vocab.choose import SAME, Objective, _different, choose, confusable, greedy
-from ccr.data.vocab.statistics import class_statistics, score_statistics
+from ccr.data.vocab.classes import training_part
+from ccr.data.vocab.statistics import MOST_COMPARED, class_statistics, score_statistics, spreads
 from ccr.errors import CCRError
 
 GUARANTEE = 1 - 1 / np.e
@@ -120,3 +125,31 @@ def test_same_input_same_choice_and_bad_sizes_are_refused():
     assert choose(found, texts, size=10).rows.tolist() == choose(found, texts, size=20).rows[:10].tolist()
     with pytest.raises(CCRError, match="at least 1"):
         choose(found, texts, size=0)
+
+
+def test_spreads_need_no_correlation_and_too_many_concepts_are_refused_in_words():
+    found = class_statistics(*images())
+    texts = np.random.default_rng(2).normal(size=(9, 12))
+    assert np.array_equal(spreads(found, texts), score_statistics(found, texts).spread)
+    many = np.broadcast_to(texts[:1], (MOST_COMPARED + 1, 12))
+    assert spreads(found, many).shape == (MOST_COMPARED + 1,)
+    with pytest.raises(CCRError, match=r"at most 30,000 concepts .* got 30,001: divide the list"):
+        choose(found, many, size=3)
+
+
+@pytest.mark.parametrize(
+    ("splits", "rows"),
+    [
+        (["train", "train", "test", "val"], [0]),
+        (["val", None, "test", "val"], [0, 3]),
+        (["test", "test", "test", "test"], [0, 2, 3]),
+        (["test", "train", "test", "test"], [0, 2, 3]),
+    ],
+)
+def test_choices_are_made_on_training_images_or_on_what_there_is(tmp_path, splits, rows):
+    for path in (embeddings_path(tmp_path, 0), metadata_path(tmp_path, 0)):
+        path.parent.mkdir()
+    np.save(embeddings_path(tmp_path, 0), np.eye(4, dtype=np.float32))
+    table = pa.table({"image_path": list("abcd"), "label": ["x", None, "y", "x"], "split": splits})
+    pq.write_table(table, metadata_path(tmp_path, 0))
+    assert list(training_part(EmbeddingStore.open(tmp_path)).paths) == ["abcd"[row] for row in rows]

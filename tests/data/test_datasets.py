@@ -1,6 +1,8 @@
 import csv
 import json
 import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -282,3 +284,58 @@ def test_demo_photos():
     assert len(dataset.classes) == 14
     assert dataset.samples[0].image().mode == "RGB"
     check_all_found_again(dataset.select("val"))
+
+
+def test_links_to_folders_are_followed_but_not_in_circles(tmp_path):
+    write_image(tmp_path / "elsewhere/1.png", 1)
+    write_image(tmp_path / "d/cat/2.png", 2)
+    (tmp_path / "d/dog").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/back").symlink_to(tmp_path / "d")
+    (tmp_path / "d/cat/up").symlink_to(tmp_path / "d")
+    (tmp_path / "d/itself").symlink_to(tmp_path / "d/itself")
+    dataset = open_dataset(tmp_path / "d")
+    assert [(sample.key, sample.label) for sample in dataset] == [("cat/2.png", "cat"), ("dog/1.png", "dog")]
+    check_all_found_again(dataset)
+
+
+def test_a_folder_that_cannot_be_read_is_named():
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others than their owner
+        root = Path(name)
+        root.chmod(0o755)
+        write_image(root / "cat/1.png", 1)
+        write_image(root / "dog/1.png", 2)
+        (root / "dog").chmod(0)
+        me = os.geteuid()
+        os.seteuid(65534 if me == 0 else me)  # everything is open to root
+        try:
+            with pytest.raises(FormatError, match=r"dog cannot be read \(Permission denied\): allow"):
+                open_dataset(root)
+        finally:
+            os.seteuid(me)
+            (root / "dog").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        (np.array([b"cat", b"dog"]), ["cat", "dog"]),
+        (np.array([1.0, np.nan]), ["1.0", None]),
+        (np.array(["cat ", " "]), ["cat", None]),
+    ],
+)
+def test_labels_of_arrays_are_texts_or_none(tmp_path, values, labels):
+    np.save(tmp_path / "x.npy", np.stack([np.asarray(picture(row)) for row in range(2)]))
+    np.save(tmp_path / "y.npy", values)
+    dataset = open_dataset(tmp_path / "x.npy", labels=tmp_path / "y.npy")
+    assert [sample.label for sample in dataset] == labels
+
+
+@pytest.mark.parametrize("mark", [",", ", ", ";", "\t"])
+def test_what_separates_the_columns_of_a_manifest(tmp_path, mark):
+    rows = [("path", "label", "split"), ("a.png", "cat", "train"), ("b.png", " ", "test")]
+    (tmp_path / "m.csv").write_text("\n".join(mark.join(row) for row in rows) + "\n")
+    dataset = open_dataset(tmp_path / "m.csv")
+    assert [(sample.key, sample.label, sample.split) for sample in dataset] == [
+        ("a.png", "cat", "train"),
+        ("b.png", None, "test"),
+    ]

@@ -226,3 +226,20 @@ def test_paths_and_urls(tmp_path):
     assert is_url(Path("s3://bucket/a"))
     assert not is_url("c:/photos")
     assert not is_url("hf:name")
+
+
+ODD = {"hash": "a#1.png", "question": "what?.png", "tab": "tab\there.png", "percent": "100%.png", "space": "a b.png"}
+
+
+@pytest.mark.parametrize("name", ODD.values(), ids=ODD)
+def test_every_character_of_a_key_is_its_own(bucket, name):
+    place = bucket / "photos" / name
+    assert (place.key, place.name) == (f"{bucket.key}/photos/{name}", name)
+    assert (place.suffix, place.parent) == (".png", bucket / "photos")
+    place.write_bytes(b"content")
+    assert [(entry.name, entry.size) for entry in (bucket / "photos").list()] == [(name, 7)]
+    assert place.read_bytes() == b"content"
+    place.unlink()
+    assert not place.exists()
+    assert Place("s3://bucket").parent == Place("s3://bucket/photos").parent == Place("s3://bucket")
+    assert Place("s3://bucket").name == ""

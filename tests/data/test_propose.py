@@ -21,7 +21,7 @@ from ccr.data.vocab.propose import (
 )
 from ccr.data.vocab.propose.glosses import compound, phrases
 from ccr.data.vocab.propose.names import look_up, plain_name
-from ccr.data.vocab.propose.proposals import origins_path
+from ccr.data.vocab.propose.proposals import LabelTexts, origins_path
 from ccr.errors import CCRError, FormatError
 
 
@@ -253,3 +253,38 @@ def test_every_sense_of_a_sample_reads_as_wordnet_wrote_it(wordnet):
         for sense in wordnet.senses(str(word)):
             assert word.replace("_", " ") in {lemma.casefold() for lemma in sense.lemmas}
             assert sense.gloss
+
+
+@pytest.mark.parametrize(
+    ("label", "concept"),
+    [
+        ("apples", "apple"),
+        ("apple", "two apples"),
+        ("apple", "an apple's skin"),
+        ("pear", "pear, cut"),
+        ("dog", "a dog."),
+        ("dog", "dog/cat"),
+        ("Wolves", "grey wolf"),
+        ("wolf", "Wolves"),
+        ("stove", "old stoves"),
+        ("t-shirts", "white T shirt"),
+        ("leaf", "leaves"),
+        ("Berries", "red berry"),
+    ],
+)
+def test_labels_are_found_in_any_number_and_between_any_signs(label, concept):
+    own = [Proposal(text, (Origin(None, "hand", "", ""),)) for text in (concept, "round")]
+    result = together([own], leaking=label_texts([label], {}), unknown=[])
+    assert (result.leaks, result.names) == ((concept,), ["round"])
+
+
+@pytest.mark.parametrize(
+    ("label", "concept"), [("princess", "princes"), ("bus", "bu"), ("apple", "pineapple"), ("!", "!")]
+)
+def test_other_words_are_no_labels(label, concept):
+    assert not LabelTexts(label_texts([label], {})).are_in(concept)
+
+
+def test_synonyms_of_plural_class_names_are_left_out(wordnet):
+    found = wordnet_proposals(["automobiles", "apples"], wordnet)
+    assert "car" in label_texts(["automobiles", "apples"], found.senses)

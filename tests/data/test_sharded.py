@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccr.data.datasets import BadImage, locate, open_dataset
+from ccr.data.datasets import BadImage, locate, open_dataset, open_photos
 from ccr.data.datasets.patterns import expand, split_of_name
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError, FormatError
@@ -198,3 +198,93 @@ def test_patterns():
 @given(st.integers(0, 50), st.integers(0, 60))
 def test_a_range_counts_as_python_does(first, more):
     assert expand(f"{{{first:04}..{first + more}}}") == [f"{number:04}" for number in range(first, first + more + 1)]
+
+
+def test_shards_of_which_some_have_no_split_are_refused(tmp_path):
+    for row, name in enumerate(("train-0", "test-0", "extra-0")):
+        write_tar(tmp_path / f"{name}.tar", {"cat/1.png": png(row)})
+    with pytest.raises(FormatError, match=r"either every image of .* 'extra-0.tar/cat/1.png' has none: give it one"):
+        open_dataset(tmp_path)
+    assert len(open_photos([tmp_path])) == 3  # where splits do not matter
+
+
+def test_a_first_folder_is_a_split_only_if_all_are(tmp_path):
+    write_tar(tmp_path / "a" / "0.tar", {"dev/1.png": png(1), "cat/1.png": png(2)})
+    write_tar(tmp_path / "a" / "1.tar", {"dev/2.png": png(3), "2.png": png(4)})
+    assert [sample.label for sample in open_dataset(tmp_path / "a")] == ["dev", "cat", "dev", None]
+    write_tar(tmp_path / "b.tar", {"train/cat/1.png": png(1), "test/cat/1.png": png(2), "other/1.png": png(3)})
+    with pytest.raises(FormatError, match="'other' is not"):
+        open_dataset(tmp_path / "b.tar")
+
+
+def test_dots_in_the_names_of_images(tmp_path):
+    members = {"cat/i.001.png": png(1), "cat/i.002.PNG": png(2), "cat/i.002.cls": b"two", "cat/x.png": png(3)}
+    members |= {"cat/x.seg.png": png(4), "cat/x.cls": b"tom", "cat/y.left.png": png(5), "cat/y.json": b'{"label": 7}'}
+    write_tar(tmp_path / "a.tar", members)
+    dataset = open_dataset(tmp_path / "a.tar")
+    assert {sample.key[10:]: sample.label for sample in dataset} == {
+        "i.001.png": "cat",
+        "i.002.PNG": "two",
+        "x.png": "tom",  # x.seg.png is what WebDataset keeps beside it
+        "y.left.png": "7",
+    }
+
+
+def test_of_repeated_members_the_last_counts_and_hard_links_are_followed(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name, content in (
+            ("a.png", png(1)),
+            ("a.cls", b"old"),
+            ("b.png", png(2)),
+            ("a.png", png(3)),
+            ("a.cls", b""),
+        ):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        for name, target in (("c.png", "b.png"), ("d.png", "nowhere.png")):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.LNKTYPE, target
+            archive.addfile(link)
+    dataset = open_dataset(tmp_path / "a.tar", val=0, test=0)
+    assert [sample.key for sample in dataset] == [f"a.tar/{name}.png" for name in "bacd"]
+    assert [sample.source.read() for sample in dataset] == [png(2), png(3), png(2), b""]
+    assert not dataset.classes
+    summary = embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0)
+    assert [skipped.path for skipped in summary.skipped] == ["a.tar/d.png"]
+
+
+def test_shards_in_capitals_are_read_again(tmp_path):
+    write_tar(tmp_path / "t" / "X.TAR", {"cat/1.png": png(1)})
+    (tmp_path / "p").mkdir()
+    parquet(tmp_path / "p" / "Y.PARQUET", range(2), label=["a", "b"])
+    for source, key in (("t/X.TAR", "X.TAR/cat/1.png"), ("t", "X.TAR/cat/1.png"), ("p/Y.PARQUET", "Y.PARQUET#1"),
+                        ("p", "Y.PARQUET#1")):  # fmt: skip
+        dataset = open_dataset(tmp_path / source)
+        assert locate(dataset.origin, key).read() == png(1), source
+
+
+def test_a_damaged_page_of_a_parquet_file_is_a_bad_image(tmp_path):
+    parquet(tmp_path / "a.parquet", range(6))
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    start = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(1).column(0).data_page_offset
+    content[start : start + 40] = bytes(40)
+    (tmp_path / "a.parquet").write_bytes(content)
+    dataset = open_dataset(tmp_path / "a.parquet")  # which reads images to find copies
+    with pytest.raises(BadImage, match=r"a\.parquet is damaged there"):
+        dataset.samples[2].image()
+    assert embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0).rows == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([b"cat", b" "], ["cat", None]),
+        ([float("nan"), 2.0], [None, "2.0"]),
+        (["cat ", ""], ["cat", None]),
+        ([-1, None], [None, None]),
+    ],
+)
+def test_labels_in_parquet_are_texts_or_none(tmp_path, values, labels):
+    parquet(tmp_path / "a.parquet", range(2), label=values)
+    assert [sample.label for sample in open_dataset(tmp_path / "a.parquet")] == labels

@@ -17,7 +17,7 @@ class Bytes:
 
     data: bytes
 
-    def read(self) -> bytes:
+    def read(self, max_bytes: int = 256) -> bytes:
         return self.data
 
 
@@ -83,3 +83,20 @@ def test_impossible_shares_are_refused(val, test):
 def test_an_unreadable_file_still_has_a_split(tmp_path):
     (tmp_path / "m.csv").write_text("path,label\ngone.png,a\nlost.png,a\n")
     assert set(splits_of(open_dataset(tmp_path / "m.csv"))) == {"train"}
+
+
+@given(
+    st.lists(st.sampled_from("abc"), min_size=1, max_size=20), st.floats(0, 0.99), st.floats(0, 0.99), st.integers(0, 5)
+)
+def test_every_class_stays_in_train(labels, val, test, seed):
+    shares = (val, test) if val + test < 0.999 else (val / 2, test / 2)
+    dataset = split_dataset(dataset_of(range(len(labels)), labels), val=shares[0], test=shares[1], seed=seed)
+    assert {sample.label for sample in dataset if sample.split == "train"} == set(labels)
+
+
+def test_files_over_the_limit_are_not_read(tmp_path):
+    for row in range(6):
+        write_image(tmp_path / "a" / f"{row}.png", 1)
+    size = (tmp_path / "a/1.png").stat().st_size
+    assert set(open_dataset(tmp_path, test=0.5, max_bytes=size).splits) == {"train"}  # all are one content
+    assert set(open_dataset(tmp_path, test=0.5, max_bytes=size - 1).splits) == {"train", "val", "test"}

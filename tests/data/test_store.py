@@ -215,3 +215,20 @@ def test_other_versions_are_refused(stored, tmp_path, change, message):
     (copy / "store.json").write_text(json.dumps({**description, **change}))
     with pytest.raises(FormatError, match=message):
         EmbeddingStore.open(copy)
+
+
+def test_tables_of_other_shards_are_refused(foreign):
+    (foreign / "metadata/metadata_3.parquet").unlink()
+    (foreign / "img_emb/img_emb_11.npy").unlink()
+    with pytest.raises(FormatError, match="got none for shard 3"):
+        _ = EmbeddingStore.open(foreign).labels
+
+
+def test_labels_of_a_foreign_store_are_texts_or_none(foreign):
+    given = [[b"cat", b"dog"], [" cat", ""], ["cat ", None]]
+    for n, values in enumerate(given):
+        pq.write_table(pa.table({"label": values}), foreign / f"metadata/metadata_{n}.parquet")
+    pq.write_table(pa.table({"label": [1.5, float("nan")]}), foreign / "metadata/metadata_3.parquet")
+    store = EmbeddingStore.open(foreign)
+    assert list(store.labels[:8]) == ["cat", "dog", "cat", None, "cat", None, "1.5", None]
+    assert store.classes == ("1.5", "cat", "dog")

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccr.data.vocab import embed_concepts, read_concepts
+from ccr.data.vocab import embed_concepts, random_words, read_concepts
+from ccr.data.vocab.read import _plain
+from ccr.data.vocab.words import WORDS_FILE, control_words
 from ccr.errors import CCRError, FormatError
 from tests.data.helpers import PixelEncoder
 
@@ -82,3 +84,32 @@ def test_embedding_many_concepts_tells_how_far_it_is():
     concepts = embed_concepts(names, PixelEncoder(), tell=lambda *step: told.append(step))
     assert np.allclose(concepts.embeddings, PixelEncoder().embed_texts(names))
     assert told == [(32, 70, "embedding concepts"), (64, 70, "embedding concepts"), (70, 70, "embedding concepts")]
+
+
+@pytest.mark.parametrize(
+    "other", ["red  skin", "red\u00a0skin", "\ufeffred skin", "re\u200bd skin", "red skin\u200e", "re\u200dd skin"]
+)
+def test_lines_that_look_the_same_are_the_same(write, other):
+    assert read_concepts(write(f"round\n{other}\n")) == ["round", "red skin"]
+    with pytest.raises(CCRError, match="lines 1 and 2"):
+        read_concepts(write(f"red skin\n{other}\n"))
+
+
+def test_joiners_that_are_part_of_the_spelling_stay(write):
+    words = ["\u0645\u06cc\u200c\u062e\u0648", "क्\u200dष", "👩\u200d🌾"]
+    assert read_concepts(write("\n".join(words))) == words
+
+
+@given(st.text(st.sampled_from("e é\u0301\u200d\u200c\u200e\u00a0\u212a#"), max_size=12))
+def test_a_line_that_was_read_reads_as_itself(text):
+    assert _plain(_plain(text)) == _plain(text)
+
+
+def test_control_words_are_there_whatever_the_list_uses():
+    words = read_concepts(WORDS_FILE)
+    few = ["red skin", words[0]]
+    assert control_words(64, texts=few) == random_words(64, seed=0, exclude=few)
+    long = [f"red {word}" for word in words[1:]] + [words[0]]
+    found = control_words(len(long), texts=long)
+    assert len(set(found)) == len(long)
+    assert words[0] not in found

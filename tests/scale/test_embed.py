@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import ccr.scale.embedding as embedding
@@ -10,6 +11,7 @@ from ccr.data.datasets import open_samples
 from ccr.data.encoders import load_encoder
 from ccr.errors import CCRError
 from ccr.scale import embed
+from ccr.scale.parts import Part, Task
 from tests.data.helpers import folder_files
 from tests.scale.conftest import kill_driver, kill_node, kill_worker, wait_for
 
@@ -79,3 +81,12 @@ def test_a_killed_driver_goes_on(cluster, photos, encoder_folder, expected, tmp_
 
     embed_dataset(open_dataset(photos), encoder, whole, batch_size=4, workers=0)
     assert folder_files(out) == folder_files(whole)
+
+
+def test_a_part_of_other_contents_is_made_again():
+    rows = [{"image_path": str(row), "label": None, "split": None, "content": f"{row}"} for row in (4, 6)]
+    part = Part(np.zeros((2, 3)), np.array([4, 6]), np.array([-1, 1]), rows, [], 1, 0)  # sample 5 cannot be read
+    contents, firsts = np.array([b"4", b"", b"6"]), np.array([4, 5, 1])
+    assert part.is_of(Task(4, [], contents, firsts, []))
+    assert not part.is_of(Task(4, [], np.array([b"4", b"", b"7"]), firsts, []))
+    assert not part.is_of(Task(4, [], contents, np.array([4, 5, 2]), []))

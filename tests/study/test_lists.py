@@ -1,7 +1,9 @@
 """What a list is worth: real names against random directions, on real images."""
 
+import numpy as np
 import pytest
 
+from ccr import Concepts
 from ccr.models.rivals import random_unit_concepts
 from ccr.study.experiments import Part
 from ccr.study.lists import list_worth
@@ -17,3 +19,13 @@ def test_names_of_things_are_worth_more_than_random_directions(clip):
     assert worth.meaning_gap == pytest.approx(worth.accuracy - worth.random_words)
     assert worth.meaning_gap > 0
     assert [step[:2] for step in steps] == [(0, 2), (1, 2)]
+
+
+def test_lists_of_two_concepts_have_a_worth():
+    rng = np.random.default_rng(0)
+    y = np.repeat(["a", "b"], 40)
+    X = np.where(y[:, None] == "a", 1.0, -1.0) * np.eye(8)[0] + 0.3 * rng.normal(size=(80, 8))
+    part = Part(X, y)
+    words = Concepts(["one", "two"], np.eye(8)[[4, 5]])
+    worth = list_worth(Concepts(["left", "right"], np.eye(8)[:2]), words, train=part, test=part)
+    assert worth.accuracy > 0.9

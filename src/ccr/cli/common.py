@@ -114,7 +114,7 @@ def show_warnings() -> None:
 
 @contextmanager
 def bar(*, silent: bool) -> Iterator[Tell]:
-    """A progress bar on stderr, moved by what is yielded."""
+    """A progress bar on stderr, moved by what is yielded; of 0 steps in all it only shows that work goes on."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -125,7 +125,7 @@ def bar(*, silent: bool) -> Iterator[Tell]:
     with Progress(*columns, console=errors, transient=True, disable=silent) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda done, total, what: progress.update(
-            task, completed=done, total=total, description=escape(visible(what))
+            task, completed=done, total=total or None, description=escape(visible(what))
         )
 
 

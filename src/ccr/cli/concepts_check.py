@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ccr.data.vocab.check_texts import Problem
     from ccr.study.lists import Worth
 
+#: Concepts that a list must have to be checked on photos: one is told apart from another.
+LEAST = 2
+
 
 class _OnPhotos(NamedTuple):
     """What photos said: the part of the store that was looked at, the finding by concept name, and the list's worth."""
@@ -56,15 +59,17 @@ def check(
     from ccr.data.vocab.read import concept_lines
 
     place = chosen_store(store, store_option)
+    if place is not None and classes is not None:
+        raise typer.BadParameter("give a store, which has its classes, or --classes, not both")
     opened = None if place is None else EmbeddingStore.open(place)
     names = [concept for _, concept in concept_lines(file)]
     problems = _by_words(names, opened, classes, silent=as_json)
     photos = None
-    if opened is not None:
-        once = [
-            name for name, found in zip(names, problems, strict=True) if not any(p.kind == "repeated" for p in found)
-        ]
-        photos = _on_photos(opened, _usable(once), encoder, worth=worth, silent=as_json)
+    usable = _usable([name for name, found in zip(names, problems, strict=True) if not _repeats(found)])
+    if opened is not None and len(usable) < LEAST:
+        note(f"note: photos are looked at for {LEAST} usable concepts or more, got {len(usable)}", silent=as_json)
+    elif opened is not None:
+        photos = _on_photos(opened, usable, encoder, worth=worth, silent=as_json)
         row = {name: number for number, name in enumerate(photos.names)}
         problems = [
             found + (photos.seen.problems[row[name]] if name in row and not _repeats(found) else [])
@@ -103,19 +108,23 @@ def _by_words(
     except CCRError as error:
         note(f"note: unknown and abstract words are not looked for: {error}", silent=silent)
         return check_texts(names, leaking=label_texts(known, {}))
-    senses = wordnet_proposals(known, wordnet).senses
-    return check_texts(names, leaking=label_texts(known, senses), wordnet=wordnet)
+    with bar(silent=silent) as tell:
+        senses = wordnet_proposals(known, wordnet, tell=tell).senses
+        return check_texts(names, leaking=label_texts(known, senses), wordnet=wordnet, tell=tell)
 
 
 def _on_photos(store: EmbeddingStore, names: list[str], spec: str | None, *, worth: bool, silent: bool) -> _OnPhotos:
-    from ccr.data.vocab import embed_concepts, random_words
+    from ccr.data.vocab import embed_concepts
     from ccr.data.vocab.check_seen import check_seen
     from ccr.data.vocab.classes import training_part
+    from ccr.data.vocab.statistics import check_number
+    from ccr.data.vocab.words import control_words
     from ccr.study.experiments import Part
     from ccr.study.lists import list_worth
 
+    check_number(len(names))
     used, train = store_encoder(store, spec, silent=silent), training_part(store)
-    words = random_words(max(len(names), 2), seed=0, exclude=[*names, *store.classes])
+    words = control_words(len(names), texts=[*names, *store.classes])
     with bar(silent=silent) as tell:
         concepts, control = embed_concepts(names, used, tell=tell), embed_concepts(words, used, tell=tell)
         seen = check_seen(concepts, train, train.y, control=control.embeddings, tell=tell)

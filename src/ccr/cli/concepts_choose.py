@@ -36,6 +36,7 @@ def choose(
     from ccr.data.vocab import embed_concepts, read_concepts
     from ccr.data.vocab.automatic import PER_CLASS, choose_on
     from ccr.data.vocab.propose import Origin, Proposal, Proposals, read_origins
+    from ccr.data.vocab.statistics import check_number
 
     if size is not None and per_class is not None:
         raise typer.BadParameter("give --size or --per-class, not both")
@@ -43,6 +44,7 @@ def choose(
     if place is None:
         raise typer.BadParameter("give the store whose photos choose: `ccr concepts choose FILE STORE`, or --store")
     names, origins, opened = read_concepts(file), read_origins(file), EmbeddingStore.open(place)
+    check_number(len(names))
     wanted = size or (per_class or PER_CLASS) * len(opened.classes)
     used = store_encoder(opened, encoder, silent=as_json)
     with bar(silent=as_json) as tell:
@@ -53,6 +55,7 @@ def choose(
     if as_json:
         print_json({"out": str(out), "candidates": len(names), "asked": wanted, "concepts": chosen.names})
         return
-    fewer = f" (of {wanted} asked for: the others repeat them)" if len(rows) < wanted else ""
+    why = "the others repeat them" if len(rows) < len(names) else "there are no more"
+    fewer = f" (of {wanted} asked for: {why})" if len(rows) < wanted else ""
     console.print(f"{len(rows)} of {len(names)} concepts{fewer} in {escape(str(out))}; the first: ", end="")
     console.print(escape(", ".join(chosen.names[:8])))

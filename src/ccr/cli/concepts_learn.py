@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, note, print_json
+from ccr.cli.common import Json, bar, console, note, print_json
 from ccr.cli.common_data import store_encoder
 
 
@@ -36,7 +36,8 @@ def learn(
         raise typer.BadParameter(f"a concept needs a name, got {name!r}: give one such as 'worn edge'")
     opened = EmbeddingStore.open(store)
     used = store_encoder(opened, encoder, silent=as_json)
-    learned = learn_concept(name, shows, lacks, opened, used, text=text)
+    with bar(silent=as_json) as tell:
+        learned = learn_concept(name, shows, lacks, opened, used, text=text, tell=tell)
     learned.write(out)
     if as_json:
         print_json({"out": str(out), "name": name, "leave_one_out_error": learned.error, "wrong": list(learned.wrong)})

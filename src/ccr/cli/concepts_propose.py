@@ -120,7 +120,9 @@ def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, Em
 
     if path.is_dir():
         store = EmbeddingStore.open(path)
-        found = store_classes(store)
+        with bar(silent=silent) as tell:
+            tell(0, 0, "looking at the photos of each class")
+            found = store_classes(store)
         return found, None if spec == "none" else sentence_embedder(store_encoder(store, spec, silent=silent))
     found = read_classes(path)
     if spec == "none":

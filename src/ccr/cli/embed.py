@@ -17,6 +17,7 @@ from ccr.cli.common_options import BatchSize, Outside
 from ccr.cli.common_ray import Ray, Workers, check_extra
 
 if TYPE_CHECKING:
+    from ccr.data.datasets import Dataset
     from ccr.data.store import EmbedSummary
 
 #: More images than this that were left out are only in the JSON.
@@ -61,13 +62,12 @@ def embed(
     """Embed images once, for everything that follows.
 
     If it is stopped, the same command continues where it left off. Unreadable images are left out and listed. Images
-    with the same content are embedded once and are never in two splits.
+    with the same content are embedded once; where the splits are made here, they are never in two.
 
     Example: `ccr embed photos/ --out photos-store --encoder bundled`
 
     More than a machine holds: `ccr embed "s3://photos/{00000..00999}.tar" --out s3://stores/photos --ray HOST:6379`
     """
-    from ccr.data.datasets import open_dataset, open_samples
     from ccr.data.encoders import load_encoder
     from ccr.data.store import embed_dataset
 
@@ -78,7 +78,7 @@ def embed(
     options |= {"max_pixels": max_pixels, "max_bytes": max_mb << 20}
     if ray is not None:
         check_extra()
-    dataset = open_dataset(data, **reading, **splitting) if ray is None else open_samples(data, **reading)
+    dataset = _opened(data, reading, splitting | {"max_bytes": max_mb << 20}, ray is None, silent=as_json)
     loaded = load_encoder(encoder, device=device, batch_size=batch_size, log=log)
     with bar(silent=as_json) as tell:
         options["progress"] = lambda done, total: tell(done, total, "embedding images")
@@ -93,6 +93,16 @@ def embed(
         print_json(summary.to_dict())
     else:
         _show(summary)
+
+
+def _opened(data: str, reading: dict[str, Any], splitting: dict[str, Any], divided: bool, *, silent: bool) -> Dataset:
+    """The data set, and divided into splits unless a cluster does that; shards are indexed and copies looked for, which
+    may take long."""
+    from ccr.data.datasets import open_dataset, open_samples
+
+    with bar(silent=silent) as tell:
+        tell(0, 0, f"looking through {data}")
+        return open_dataset(data, **reading, **splitting, tell=tell) if divided else open_samples(data, **reading)
 
 
 def _composition(store: str) -> Iterator[tuple[str, str]]:

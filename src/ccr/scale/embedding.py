@@ -19,12 +19,12 @@ from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, split_da
 from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import EmbedSummary, layout
-from ccr.data.store.embedding import BATCHES_PER_CHUNK, PLAN, Progress, prepared, summarise
+from ccr.data.store.begun import prepared
+from ccr.data.store.embedding import BATCHES_PER_CHUNK, Progress, summarise
 from ccr.data.store.plan import check_same_files, check_same_plan, describe, make_plan
-from ccr.data.store.shards import remove_progress
+from ccr.data.store.shards import finish, remove_progress
 from ccr.data.store.workers import Limits
 from ccr.errors import CCRError
-from ccr.files import write_json
 from ccr.places import AnyPath, as_place
 from ccr.scale.assembly import Shape, write_shards
 from ccr.scale.cluster import beside_driver, connected, in_words
@@ -92,8 +92,7 @@ def embed(
             job = _Job(ray, folder, plan, dataset, encoder)
             facts = job.embed(contents, workers, strict, progress)
             totals = job.write_shards(facts)
-            write_json(folder / layout.DESCRIPTION, describe(dataset, encoder, plan, totals))
-            remove_progress(folder)
+            finish(folder, describe(dataset, encoder, plan, totals))
     resumed = sum(fact["samples"] for fact in facts if fact["resumed"])
     return summarise(folder, strict, resumed, len(dataset) - resumed, started)
 
@@ -164,8 +163,8 @@ class EmbedParts(Member):
         path, encoder = part_path(self.folder, number), self.encoder.get()
         task: Task = ray.get(self.desk.task.remote(number))
         part = load_part(path, encoder.dimension, str(self.plan["dtype"]))
-        resumed = part is not None
-        if part is None:
+        resumed = part is not None and part.is_of(task)
+        if part is None or not resumed:
             part = make_part(task, self.encoder.decoded(task.samples), encoder, self.plan, self.chunk)
             part.save(path)
         if self.strict and part.skipped:
@@ -175,7 +174,7 @@ class EmbedParts(Member):
 
 def check_seen(folder: AnyPath) -> None:
     """An error when this node does not see the store that the run began."""
-    if not (folder / layout.PROGRESS / PLAN).is_file():
+    if not (folder / layout.PROGRESS / layout.PLAN).is_file():
         import socket
 
         raise CCRError(

@@ -50,6 +50,12 @@ class Part:
     reused: int
     crossing: int
 
+    def is_of(self, task: Task) -> bool:
+        """Has every row the content that its sample has now, and is that still first where the part says?"""
+        rows, open_ = self.samples - task.start, self.firsts >= 0
+        same = task.contents[rows].tolist() == [row["content"].encode() for row in self.metadata]
+        return same and np.array_equal(self.firsts[open_], task.firsts[rows][open_])
+
     def facts(self) -> dict[str, Any]:
         """What the totals of a store need to know."""
         return {

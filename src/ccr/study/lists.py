@@ -33,7 +33,7 @@ def list_worth(
     accuracies = []
     for number, kind in enumerate((concepts, random_words)):
         tell(number, 2, "fitting without refinement")
-        coder = HardThreshold(length=min(LENGTH, len(kind) / 4), sign="positive")
+        coder = HardThreshold(length=min(LENGTH, max(1, len(kind) / 4)), sign="positive")
         model = ConceptClassifier(kind, coder=coder, fidelity=1.0, weights_per_class=WEIGHTS, random_state=0)
         accuracies.append(float(model.fit(train.X, train.y).score(test.X, test.y)))
     return Worth(*accuracies)

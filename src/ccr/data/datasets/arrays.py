@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ccr.data.datasets.base import Dataset, Sample, make_dataset
+from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset
 from ccr.data.datasets.sources import ArrayImage, PixelRowImage
 from ccr.errors import FormatError
 from ccr.reading import map_array, understood
@@ -34,7 +34,7 @@ def open_arrays(images: Path, labels: Path | None = None) -> Dataset:
         values = _load(labels)
         if values.shape != (len(pixels),):
             raise FormatError(f"{labels.name} must hold one label for each of {len(pixels)} images, got {values.shape}")
-        names = [str(value) for value in values.tolist()]
+        names = [label_text(value) for value in values.tolist()]
     samples = (Sample(str(row), ArrayImage(images, row), name) for row, name in enumerate(names))
     return make_dataset({"kind": "arrays", "path": str(images)}, samples)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccr.data.assets import DEMO_PHOTOS, Log, fetch
-from ccr.data.datasets.base import Dataset, Sample, make_dataset, split_name
+from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset, split_name
 from ccr.data.datasets.decode import content_hash
 from ccr.data.datasets.folder import inside
 from ccr.data.datasets.sources import ArrowImage, ParquetImage, open_arrow
@@ -109,7 +109,7 @@ def _class_names(folder: Path, label_column: str | None) -> list[str] | None:
     for name in (label_column,) if label_column else _LABEL_COLUMNS:
         feature = features.get(name or "")
         if isinstance(feature, dict) and isinstance(feature.get("names"), list):
-            return [str(value) for value in feature["names"]]
+            return [str(value).strip() for value in feature["names"]]
     return None
 
 
@@ -118,7 +118,7 @@ def _label_text(label: object, names: list[str] | None) -> str | None:
         return None
     if names is not None and isinstance(label, int) and 0 <= label < len(names):
         return names[label]
-    return str(label)
+    return label_text(label)
 
 
 def _json(path: Path) -> dict[str, Any]:

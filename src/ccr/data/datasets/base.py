@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -204,6 +205,14 @@ def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: 
     for name in {*names, *known}:
         check_name(name, "a class's name")
     return Dataset(dict(origin), listed, known)
+
+
+def label_text(value: object) -> str | None:
+    """A label as text: bytes are decoded, and spaces around it left out. None for a blank one, and for no number."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return text.strip() or None
 
 
 def split_name(name: str) -> str | None:

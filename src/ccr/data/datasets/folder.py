@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path, PurePosixPath
 
-from ccr.data.datasets.base import Dataset, Sample, make_dataset, split_name
+from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset, split_name
 from ccr.data.datasets.sources import FileImage, ObjectImage, Source
 from ccr.errors import FormatError
 from ccr.places import Place
@@ -20,7 +21,8 @@ IMAGE_SUFFIXES = frozenset([
 
 
 def open_folder(path: Path, *, labelled: bool = True) -> Dataset:
-    """The images below `path`, in order of their names. Hidden files and other kinds of files are left out.
+    """The images below `path`, in order of their names. Hidden files and other kinds of files are left out; links are
+    followed.
 
     The first folder name is the split when every folder at the top is called train, val, test or the like;
     the next one is the class. Splits beside another folder are refused, unless labels do not matter (`labelled`).
@@ -44,12 +46,12 @@ def _dataset(sources: Mapping[str, Source], path: str, labelled: bool) -> Datase
     tops = {parts[0] for parts in folders}
     has_splits = bool(tops) and all(split_name(top) for top in tops)
     if labelled and not has_splits:
-        _refuse_some_splits(folders, path)
+        refuse_some_splits(folders, path)
     samples = (_sample(key, source, has_splits) for key, source in sources.items())
     return make_dataset({"kind": "folder", "path": path}, samples)
 
 
-def _refuse_some_splits(folders: Set[tuple[str, ...]], path: str) -> None:
+def refuse_some_splits(folders: Set[tuple[str, ...]], path: str) -> None:
     """An error when splits lie beside another folder: two of them, or one with folders of classes in it. A class may
     well be called test."""
     splits = sorted({parts[0] for parts in folders if split_name(parts[0])})
@@ -95,15 +97,36 @@ def _is_image(name: str) -> bool:
 
 
 def _image_keys(root: Path) -> Iterator[str]:
-    for folder, subfolders, files in os.walk(root):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        parent = Path(folder).relative_to(root)
-        for name in files:
-            if not name.startswith(".") and _is_image(name):
-                yield (parent / name).as_posix()
+    """Images below `root`, links followed unless they lead back to a folder above."""
+    waiting: list[tuple[str, frozenset[tuple[int, int]]]] = [("", frozenset())]
+    while waiting:
+        parent, above = waiting.pop()
+        folder = root / parent
+        try:
+            found = folder.stat()
+            with os.scandir(folder) as entries:
+                listed = [(entry.name, _is_folder(entry)) for entry in entries if not entry.name.startswith(".")]
+        except OSError as error:
+            raise FormatError(
+                f"{error.filename or folder} cannot be read ({error.strerror}): allow reading it, or move it elsewhere"
+            ) from error
+        here = (found.st_dev, found.st_ino)
+        if here not in above:
+            waiting += [(f"{parent}{name}/", above | {here}) for name, is_folder in listed
+                        if is_folder and name != "lost+found"]  # fmt: skip
+            yield from (parent + name for name, is_folder in listed if not is_folder and _is_image(name))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return False
+        raise
 
 
 def _sample(key: str, source: Source, has_splits: bool) -> Sample:
     folders = list(PurePosixPath(key).parts[:-1])
     split = split_name(folders.pop(0)) if has_splits and folders else None
-    return Sample(key, source, folders[0] if folders else None, split)
+    return Sample(key, source, label_text(folders[0]) if folders else None, split)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from ccr.data.datasets.base import Dataset, Sample, make_dataset, split_name
+from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset, split_name
 from ccr.data.datasets.folder import below, inside
 from ccr.data.datasets.sources import FileImage, ObjectImage, Source, open_parquet
 from ccr.errors import CCRError, FormatError
@@ -62,7 +63,7 @@ def locate_in_manifest(path: Path, key: str, allow_outside: bool) -> FileImage:
 def _sample(
     path: AnyPath, number: int, row: Mapping[str, Any], locate: Callable[[str], Source], label_column: str | None
 ) -> Sample:
-    name = _value(row, _PATH_COLUMNS)
+    name = next((str(row[column]) for column in _PATH_COLUMNS if label_text(row.get(column)) is not None), None)
     if name is None:
         columns = ", ".join(map(str, row)) or "no columns"
         raise FormatError(f"row {number} of {path.name} needs a path (column 'path'), got {columns}")
@@ -81,11 +82,8 @@ def _sample(
 
 def _value(row: Mapping[str, Any], columns: tuple[str, ...]) -> str | None:
     """Text of the first of these columns that the row fills."""
-    for column in columns:
-        value = row.get(column)
-        if value is not None and str(value) != "":
-            return str(value)
-    return None
+    texts = (label_text(row.get(column)) for column in columns)
+    return next((text for text in texts if text is not None), None)
 
 
 def _heading(name: object) -> str:
@@ -96,12 +94,18 @@ def _heading(name: object) -> str:
 def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
     try:
         with _text(path) as stream:
-            for row in csv.DictReader(stream, strict=True):
+            heading = stream.readline()
+            for row in csv.DictReader(chain([heading], stream), strict=True, delimiter=_delimiter(heading)):
                 yield {_heading(name): value for name, value in row.items()}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FormatError(
             f"{path} must be a CSV table in UTF-8 with a heading (path, label, split): {error}"
         ) from error
+
+
+def _delimiter(heading: str) -> str:
+    """What separates the columns: commas, or else the semicolons or tabs that spreadsheets write."""
+    return next((mark for mark in ",;\t" if mark in heading), ",")
 
 
 def _text(path: AnyPath) -> IO[str]:

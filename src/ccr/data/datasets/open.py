@@ -24,6 +24,7 @@ from ccr.data.datasets.splits import split_dataset
 from ccr.data.datasets.tar import locate_in_tar, open_tar
 from ccr.errors import CCRError, FormatError
 from ccr.places import AnyPath, Place, as_place, is_url
+from ccr.progress import Tell, no_progress
 
 DEMO = "demo"
 _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
@@ -32,6 +33,14 @@ _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
     "cifar10": locate_in_cifar10,
     "hf": locate_in_hf,
 }
+#: Where the labels of a kind of data set are, and what to do about an option that says otherwise.
+_FOLDERS = (
+    "the images of a folder have its folders' names as labels",
+    "leave it out, or give a CSV manifest with a column of paths",
+)
+_COLUMN = ("a file of labels goes with .npy images alone; the labels of others are in the data", "name their column")
+_ARRAY = ("the labels of .npy images are in another .npy file, not in a column", "give that file as the labels")
+_OWN_LABELS = ("this data set has labels of its own", "leave it out")
 _SHARDED: Mapping[str, Callable[[str, str], Source]] = {"tar": locate_in_tar, "parquet": locate_in_parquet}
 
 
@@ -44,7 +53,9 @@ def open_dataset(
     test: float = 0.2,
     seed: int = 0,
     allow_outside: bool = False,
+    max_bytes: int = MAX_BYTES,
     log: Log | None = None,
+    tell: Tell = no_progress,
 ) -> Dataset:
     """The images of `source` with their labels and splits.
 
@@ -63,13 +74,17 @@ def open_dataset(
         sample's .json, or txt for its text. None: the usual names are tried.
     val, test : float
         The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
-        the rest is `train`.
+        the rest is `train`, at least one image of every class.
     seed : int
         Which images those are.
     allow_outside : bool
         For a manifest: whether its paths may lead out of its folder.
+    max_bytes : int
+        Larger files are not read to find copies, which stay in one split.
     log : callable, optional
         Called with a message when something is downloaded.
+    tell : callable
+        Called as copies are looked for with (images seen, images in all, what is being done).
     """
     options: dict[str, Any] = {
         "labels": labels,
@@ -78,7 +93,11 @@ def open_dataset(
         "log": log,
     }
     dataset = open_samples(source, **options)
-    return dataset if dataset.splits else split_dataset(dataset, val=val, test=test, seed=seed)
+    return (
+        dataset
+        if dataset.splits
+        else split_dataset(dataset, val=val, test=test, seed=seed, max_bytes=max_bytes, tell=tell)
+    )
 
 
 def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES) -> Image.Image:
@@ -153,11 +172,12 @@ def open_samples(
 ) -> Dataset:
     """As `open_dataset`, and data without splits of their own have none. Not `labelled`: only the images matter."""
     if is_pattern(source) and not Path(source).exists():
-        return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), label_column)
+        return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), labels, label_column, labelled)
     path = as_place(source)
     if isinstance(path, Place):
         return _open_remote(path, labels, label_column, labelled)
     if str(source) == DEMO and not path.exists():
+        _refuse_options(_OWN_LABELS, path, labels=labels, label_column=label_column)
         return open_demo(log=log)
     if not path.exists():
         raise CCRError(f"there is no {path}: give a folder of images, a manifest, a .npy array, tar shards, or 'demo'")
@@ -165,33 +185,41 @@ def open_samples(
         return _open_folder(path, labels, label_column, labelled)
     suffix = path.suffix.lower()
     if suffix == ".tar" or (suffix == ".parquet" and image_column(path) is not None):
-        return _open_shards(Shards(path.resolve().parent, [path.name]), str(path.resolve()), label_column)
+        shards = Shards(path.resolve().parent, [path.name])
+        return _open_shards(shards, str(path.resolve()), labels, label_column, labelled)
     if suffix in (".csv", ".parquet"):
+        _refuse_options(_COLUMN, path, labels=labels)
         return open_manifest(path, allow_outside=allow_outside, label_column=label_column)
     if suffix == ".npy":
+        _refuse_options(_ARRAY, path, label_column=label_column)
         return open_arrays(path, None if labels is None else Path(labels))
     raise CCRError(f"a data set is a folder, or a file that ends in .tar, .csv, .parquet or .npy; got {path.name!r}")
 
 
 def _open_remote(place: Place, labels: str | Path | None, label_column: str | None, labelled: bool) -> Dataset:
     """Shards, a manifest, or a folder of images of an object store."""
-    if place.name.endswith((".tar", ".parquet")) and (place.suffix == ".tar" or image_column(place) is not None):
-        return _open_shards(Shards(place.parent, [place.name]), str(place), label_column)
-    if place.suffix.lower() in (".csv", ".parquet"):
+    suffix = place.suffix.lower()
+    if suffix == ".tar" or (suffix == ".parquet" and image_column(place) is not None):
+        return _open_shards(Shards(place.parent, [place.name]), str(place), labels, label_column, labelled)
+    if suffix in (".csv", ".parquet"):
+        _refuse_options(_COLUMN, place, labels=labels)
         return open_remote_manifest(place, label_column=label_column)
     for suffix in (".tar", ".parquet"):
         shards = Shards.of_folder(place, suffix)
         if shards.names:
-            return _open_shards(shards, str(place), label_column)
-    _refuse_label_options(place, labels, label_column)
+            return _open_shards(shards, str(place), labels, label_column, labelled)
+    _refuse_options(_FOLDERS, place, labels=labels, label_column=label_column)
     return open_remote_folder(place, labelled=labelled)
 
 
-def _open_shards(shards: Shards, origin: str, label_column: str | None) -> Dataset:
+def _open_shards(
+    shards: Shards, origin: str, labels: str | Path | None, label_column: str | None, labelled: bool
+) -> Dataset:
     """Tar shards, or Parquet files that hold images."""
+    _refuse_options(_COLUMN, origin, labels=labels)
     kinds = {name.rpartition(".")[2].lower() for name in shards.names}
     if kinds == {"tar"}:
-        return open_tar(shards, origin, label_column=label_column)
+        return open_tar(shards, origin, label_column=label_column, labelled=labelled)
     if kinds == {"parquet"}:
         column = image_column(shards.files[0])
         if column is None:
@@ -207,29 +235,30 @@ def _absolute(pattern: str) -> str:
 def _open_folder(path: Path, labels: str | Path | None, label_column: str | None, labelled: bool) -> Dataset:
     for folder in (path, path / "package"):  # npm unpacks into `package`
         if is_cifar10(folder):
+            _refuse_options(_OWN_LABELS, path, labels=labels, label_column=label_column)
             return open_cifar10(folder)
     published = recognise(path)
     if published is not None:
+        _refuse_options(_OWN_LABELS, path, labels=labels, label_column=label_column)
         return published
     if is_hf_folder(path):
+        _refuse_options(_COLUMN, path, labels=labels)
         return open_hf_folder(path, label_column=label_column)
     if (path / "images.npy").is_file():
+        _refuse_options(_ARRAY, path, label_column=label_column)
         default = path / "labels.npy"
         return open_arrays(path / "images.npy", Path(labels) if labels else default if default.is_file() else None)
     if not has_images(path):
         for suffix in (".tar", ".parquet"):
             shards = Shards.of_folder(path, suffix)
             if shards.names:
-                return _open_shards(shards, str(path.resolve()), label_column)
-    _refuse_label_options(path, labels, label_column)
+                return _open_shards(shards, str(path.resolve()), labels, label_column, labelled)
+    _refuse_options(_FOLDERS, path, labels=labels, label_column=label_column)
     return open_folder(path, labelled=labelled)
 
 
-def _refuse_label_options(path: AnyPath, labels: str | Path | None, label_column: str | None) -> None:
-    """In a folder of images, folders are the labels: an option that says otherwise is refused."""
-    for name, value in {"labels": labels, "label column": label_column}.items():
+def _refuse_options(rule: tuple[str, str], place: AnyPath | str, **given: str | Path | None) -> None:
+    """An error when one of the options about labels is given to a kind of data set that has no use for it."""
+    for name, value in given.items():
         if value is not None:
-            raise CCRError(
-                f"the images of a folder have its folders' names as labels, got the {name} {str(value)!r} for {path}: "
-                "leave it out, or give a CSV manifest with a column of paths"
-            )
+            raise CCRError(f"{rule[0]}, got the {name.replace('_', ' ')} {str(value)!r} for {place}: {rule[1]}")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ccr.data.datasets.base import Coded, Dataset, SampleTable, make_dataset, split_name
+from ccr.data.datasets.base import Coded, Dataset, SampleTable, label_text, make_dataset, split_name
 from ccr.data.datasets.folder import inside
 from ccr.data.datasets.patterns import Shards, split_of_name
 from ccr.data.datasets.sources import CellImage, open_parquet
@@ -68,8 +68,9 @@ def open_parquet_images(shards: Shards, origin: str, column: str, *, label_colum
 def locate_in_parquet(path: str, key: str) -> CellImage:
     """The cell that a data set's key names."""
     name, _, row = key.rpartition("#")
-    root = as_place(path) if not path.endswith(".parquet") else Shards.of_pattern(path).root if "{" in path else None
-    root = as_place(path).parent if root is None else root
+    root = as_place(path)
+    if path.lower().endswith(".parquet"):
+        root = Shards.of_pattern(path).root if "{" in path else root.parent
     if isinstance(root, Place) and any(part in ("..", "", ".") for part in name.split("/")):
         raise ValueError(f"{name!r} is no file")
     file = root / name if isinstance(root, Place) else inside(root, name)
@@ -105,7 +106,8 @@ def _index(path: AnyPath, column: str, label_column: str | None) -> _Index:
         labels = _labels(table, label, _class_names(source.schema_arrow, label), sum(lengths))
         splits = table.column("split").to_pylist() if "split" in wanted else [None] * sum(lengths)
     where = np.column_stack([groups, rows]).astype(np.int64)
-    return _Index(where, labels, [None if split is None else split_name(str(split)) or str(split) for split in splits])
+    texts = map(label_text, splits)
+    return _Index(where, labels, [None if split is None else split_name(split) or split for split in texts])
 
 
 def _group_lengths(source: pq.ParquetFile) -> list[int]:
@@ -119,10 +121,10 @@ def _labels(table: pa.Table, column: str | None, names: Sequence[str] | None, ro
     return [None if value is None or value == -1 else _name(value, names) for value in values]
 
 
-def _name(value: Any, names: Sequence[str] | None) -> str:
+def _name(value: Any, names: Sequence[str] | None) -> str | None:
     if names is not None and isinstance(value, int) and 0 <= value < len(names):
         return names[value]
-    return str(value)
+    return label_text(value)
 
 
 def _class_names(schema: pa.Schema, column: str | None) -> list[str] | None:
@@ -132,4 +134,4 @@ def _class_names(schema: pa.Schema, column: str | None) -> list[str] | None:
         names = features[column]["names"]
     except (KeyError, TypeError, ValueError):
         return None
-    return [str(name) for name in names] if isinstance(names, list) else None
+    return [str(name).strip() for name in names] if isinstance(names, list) else None

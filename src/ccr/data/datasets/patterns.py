@@ -67,9 +67,9 @@ class Shards:
         if isinstance(folder, Place):
             names = [entry.name for entry in folder.list()]
         else:
-            below = [*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}")]
+            below = [path for path in (*folder.glob("*.*"), *folder.glob("*/*.*")) if path.suffix.lower() == suffix]
             names = sorted(path.relative_to(folder).as_posix() for path in below if path.is_file())
-        return cls(folder.resolve(), [name for name in names if name.endswith(suffix) and _is_plain(name)])
+        return cls(folder.resolve(), [name for name in names if name.lower().endswith(suffix) and _is_plain(name)])
 
 
 def split_of_name(name: str) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +15,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
-from ccr.errors import MissingPlaceError
+from ccr.errors import CCRError, MissingPlaceError
 from ccr.places import AnyPath, Place
 from ccr.ranges import Ranges
 from ccr.reading import map_array
@@ -115,7 +117,8 @@ class CellImage:
     column: str
 
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        value = _open_group(self.path, self.group, self.column)[self.row]
+        with _damage_named(self.path):
+            value = _open_group(self.path, self.group, self.column)[self.row]
         return _bytes_of(value["bytes"] if isinstance(value, pa.StructScalar) and value.is_valid else value, max_bytes)
 
 
@@ -152,7 +155,9 @@ class ParquetImage:
     row: int
 
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        return _bytes_of(_open_column(self.path, self.column)[self.row], max_bytes)
+        with _damage_named(self.path):
+            value = _open_column(self.path, self.column)[self.row]
+        return _bytes_of(value, max_bytes)
 
 
 @dataclass(frozen=True)
@@ -164,8 +169,21 @@ class ArrowImage:
     row: int
 
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        value = open_arrow(self.path).column(self.column)[self.row]
+        with _damage_named(self.path):
+            value = open_arrow(self.path).column(self.column)[self.row]
         return _bytes_of(value["bytes"] if isinstance(value, pa.StructScalar) and value.is_valid else value, max_bytes)
+
+
+@contextmanager
+def _damage_named(path: AnyPath) -> Iterator[None]:
+    """Around the reading of a table: damage is a bad image that names the file; errors in words stay."""
+    try:
+        yield
+    except CCRError:
+        raise
+    except Exception as error:  # a parser of damaged bytes may raise anything
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise BadImage(f"{path.name} is damaged there, or cannot be read: {reason}") from error
 
 
 def open_parquet(path: AnyPath) -> pq.ParquetFile:

@@ -6,8 +6,9 @@ Nothing is unpacked: an image is some bytes of its shard. Names and contents of 
 from __future__ import annotations
 
 import json
+import re
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -16,8 +17,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ccr.data.datasets.base import Coded, Dataset, SampleTable, make_dataset, split_name
-from ccr.data.datasets.folder import IMAGE_SUFFIXES, inside
+from ccr.data.datasets.base import Coded, Dataset, SampleTable, label_text, make_dataset, split_name
+from ccr.data.datasets.folder import IMAGE_SUFFIXES, inside, refuse_some_splits
 from ccr.data.datasets.patterns import Shards, split_of_name
 from ccr.data.datasets.sources import MemberImage
 from ccr.errors import FormatError
@@ -31,10 +32,12 @@ READERS = 8
 MOST_LABEL_BYTES = 1 << 20
 LABEL_NAMES = ("label", "labels", "class", "cls", "target", "class_name")
 _BLOCK = 512
+_SHARD = re.compile(r"(\.tar)/", re.IGNORECASE)
 
 
 class TarIndex(NamedTuple):
-    """The images of a shard: member names, (m, 2) offset and size, labels and splits."""
+    """The images of a shard: member names, (m, 2) offset and size, and the labels and splits that members beside them
+    give."""
 
     names: list[str]
     where: np.ndarray
@@ -47,28 +50,66 @@ def open_tar(
     origin: str,
     *,
     label_column: str | None = None,
+    labelled: bool = True,
     index: Callable[[Sequence[AnyPath], str | None], Iterable[TarIndex]] | None = None,
 ) -> Dataset:
     """The images of tar shards, in the order of shards and members; `index` indexes them, None: threads of this
     process.
 
     The label is that of the sample's `.cls`, or of `label` (or `label_column`) in its `.json`, or the folder that its
-    name begins with. `label_column="txt"` takes the text that img2dataset keeps in `.txt`.
+    name begins with, after the split if every first folder is one. `label_column="txt"` takes the text that
+    img2dataset keeps in `.txt`. Some images with a split and some without are refused, unless labels do not matter
+    (`labelled`).
     """
     found = list((index or index_here)(shards.files, label_column))
+    has_splits = _has_splits(found, origin, labelled)
     keys: list[pa.Array] = []
-    where, labels, splits = [], [], []
+    where: list[np.ndarray] = []
+    labels: list[str | None] = []
+    splits: list[str | None] = []
     for number, (name, one) in enumerate(zip(shards.names, found, strict=True)):
         keys.append(pa.array([f"{name}/{member}" for member in one.names], pa.large_string()))
         where.append(np.column_stack([np.full(len(one.where), number, np.int64), one.where]).reshape(-1, 3))
-        labels += one.labels
-        splits += [split or split_of_name(name) for split in one.splits]
+        above = [_split_and_label(member, has_splits) for member in one.names]
+        labels += [own or label for own, (_, label) in zip(one.labels, above, strict=True)]
+        splits += [own or split or split_of_name(name) for own, (split, _) in zip(one.splits, above, strict=True)]
     if len({split is None for split in splits}) > 1:
-        splits = [None] * len(splits)  # as if none had one: all are divided alike
+        splits = _without_splits(splits, keys, origin, labelled)
     table = SampleTable(
         shards.files, MemberImage, pa.concat_arrays(keys), np.concatenate(where), Coded.of(labels), Coded.of(splits)
     )
     return make_dataset({"kind": KIND, "path": origin, "label_column": label_column}, table)
+
+
+def _split_and_label(name: str, has_splits: bool) -> tuple[str | None, str | None]:
+    """What the folders in a member's name say, the first of them a split or not."""
+    folders = _folders(name)
+    split = split_name(folders.pop(0)) if has_splits and folders else None
+    return split, label_text(folders[0]) if folders else None
+
+
+def _has_splits(found: Sequence[TarIndex], origin: str, labelled: bool) -> bool:
+    """Is the first folder of every image in one a split? As in a folder of images, splits beside others are refused
+    where folders are labels."""
+    folders = {tuple(_folders(name)) for one in found for name in one.names} - {()}
+    if folders and all(split_name(parts[0]) for parts in folders):
+        return True
+    if labelled and not all(label for one in found for label in one.labels):
+        refuse_some_splits(folders, origin)
+    return False
+
+
+def _without_splits(
+    splits: Sequence[str | None], keys: Sequence[pa.Array], origin: str, labelled: bool
+) -> list[str | None]:
+    """No splits at all, where only some images have one and splits do not matter; else an error."""
+    if not labelled:
+        return [None] * len(splits)
+    key = pa.concat_arrays(keys)[list(splits).index(None)].as_py()
+    raise FormatError(
+        f"either every image of {origin} has a split or none, and {key!r} has none: give it one, by the name of its "
+        "shard or folder or in its .json, or leave it out"
+    )
 
 
 def index_here(files: Sequence[AnyPath], label_column: str | None) -> list[TarIndex]:
@@ -86,23 +127,17 @@ def index_tar(path: AnyPath, label_column: str | None) -> TarIndex:
     ):
         members, labels = _members(archive, label_column)
         _check_end(path, stream, archive.offset)
-    groups = [_group(name) for name, _, _ in members]
-    names = [name.encode("utf-8", "backslashreplace").decode() for name, _, _ in members]
-    known = [labels.get(group, (None, None)) for group in groups]
-    where = np.array([(offset, size) for _, offset, size in members], np.int64).reshape(-1, 2)
-    return TarIndex(
-        names,
-        where,
-        [label or _folder_label(name) for (label, _), name in zip(known, names, strict=True)],
-        [split or _folder_split(name) for (_, split), name in zip(known, names, strict=True)],
-    )
+    names = [name.encode("utf-8", "backslashreplace").decode() for name in members]
+    known = [labels.get(_stem(name)) or labels.get(_group(name), (None, None)) for name in members]
+    where = np.array(list(members.values()), np.int64).reshape(-1, 2)
+    return TarIndex(names, where, [label for label, _ in known], [split for _, split in known])
 
 
 def locate_in_tar(path: str, key: str) -> MemberImage:
     """The member that a data set's key names."""
-    shard, _, member = key.partition(".tar/")
+    shard, tar, member = _SHARD.split(key, maxsplit=1)
     root = _root(path)
-    name = f"{shard}.tar"
+    name = shard + tar
     if isinstance(root, Place) and any(part in ("..", "", ".") for part in name.split("/")):
         raise ValueError(f"{name!r} is no shard")
     file = root / name if isinstance(root, Place) else inside(root, name)
@@ -111,7 +146,7 @@ def locate_in_tar(path: str, key: str) -> MemberImage:
 
 def _root(path: str) -> AnyPath:
     place = as_place(path)
-    if place.name.endswith(".tar"):
+    if place.name.lower().endswith(".tar"):
         return Shards.of_pattern(path).root if "{" in path else place.parent
     return place
 
@@ -124,26 +159,55 @@ def _known_members(file: AnyPath) -> dict[str, tuple[int, int]]:
 
 def _members(
     archive: tarfile.TarFile, label_column: str | None
-) -> tuple[list[tuple[str, int, int]], dict[str, tuple[str | None, str | None]]]:
-    """Images as (name, offset, size), and label and split of each group that says so."""
-    images: list[tuple[str, int, int]] = []
-    known: dict[str, tuple[str | None, str | None]] = {}
+) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[str | None, str | None]]]:
+    """Offset and size of each image by its name, and label and split by the stem or group that they are of. Of members
+    with one name the last counts, as when a tar is unpacked, and a hard link is the member that it leads to."""
+    files: dict[str, tuple[int, int]] = {}
+    sides: dict[str, tuple[str | None, str | None]] = {}
     for member in archive:
         archive.members.clear()  # type: ignore[attr-defined]  # of which tarfile remembers all
-        if not member.isreg() or member.issparse() or PurePosixPath(member.name).name.startswith("."):
+        if not (member.isreg() or member.islnk()) or member.issparse():
             continue
-        kind = "." + PurePosixPath(member.name).name.partition(".")[2].lower()
-        if kind in IMAGE_SUFFIXES:
-            images.append((member.name, member.offset_data, member.size))
-        elif kind in (".json", ".cls", ".txt") and member.size <= MOST_LABEL_BYTES:
-            if kind == ".txt" and label_column != "txt":
-                continue
-            content = archive.extractfile(member)
-            label, split = _label(kind, b"" if content is None else content.read(), label_column)
-            old = known.get(_group(member.name), (None, None))
-            first = kind == ".cls" or label_column is not None  # .cls says it better than .json
-            known[_group(member.name)] = ((label or old[0]) if first else (old[0] or label), split or old[1])
-    return images, known
+        files.pop(member.name, None)
+        sides.pop(member.name, None)
+        nothing = (member.offset_data, 0)
+        place = files.get(member.linkname, nothing) if member.islnk() else (member.offset_data, member.size)
+        files[member.name] = place
+        kind = _suffix(member.name)
+        if _may_label(kind, label_column) and place[1] <= MOST_LABEL_BYTES and not _is_hidden(member.name):
+            sides[member.name] = _label(kind, _content(archive, *place), label_column)
+    return _images(files), _joined(sides, label_column)
+
+
+def _images(files: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Those of the files that are images. What WebDataset keeps beside an image is none: x.seg.png beside x.jpg."""
+    images = [name for name in files if _suffix(name) in IMAGE_SUFFIXES and not _is_hidden(name)]
+    plain = {_stem(name) for name in images if _stem(name) == _group(name)}
+    return {name: files[name] for name in images if _stem(name) == _group(name) or _group(name) not in plain}
+
+
+def _may_label(kind: str, label_column: str | None) -> bool:
+    return kind in (".json", ".cls") or (kind == ".txt" and label_column == "txt")
+
+
+def _joined(
+    sides: Mapping[str, tuple[str | None, str | None]], label_column: str | None
+) -> dict[str, tuple[str | None, str | None]]:
+    """Label and split of each stem; .cls says the label better than .json, unless a column was asked for."""
+    known: dict[str, tuple[str | None, str | None]] = {}
+    for name, (label, split) in sides.items():
+        old = known.get(_stem(name), (None, None))
+        first = _suffix(name) == ".cls" or label_column is not None
+        known[_stem(name)] = ((label or old[0]) if first else (old[0] or label), split or old[1])
+    return known
+
+
+def _content(archive: tarfile.TarFile, offset: int, size: int) -> bytes:
+    """Some bytes of the archive; where it is read on does not change."""
+    stream = archive.fileobj
+    assert stream is not None
+    stream.seek(offset)
+    return stream.read(size)
 
 
 def _label(kind: str, content: bytes, label_column: str | None) -> tuple[str | None, str | None]:
@@ -160,7 +224,7 @@ def _label(kind: str, content: bytes, label_column: str | None) -> tuple[str | N
     names = (label_column,) if label_column else LABEL_NAMES
     label = next((facts[name] for name in names if facts.get(name) is not None), None)
     split = facts.get("split")
-    plain = str(label) if isinstance(label, (str, int, float)) and str(label) else None
+    plain = label_text(label) if isinstance(label, (str, int, float)) else None
     return plain, split_name(split) if isinstance(split, str) else None
 
 
@@ -177,17 +241,18 @@ def _group(name: str) -> str:
     return folder + slash + last.partition(".")[0]
 
 
+def _stem(name: str) -> str:
+    """The name without its last suffix."""
+    return name.removesuffix(PurePosixPath(name).suffix)
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
+def _is_hidden(name: str) -> bool:
+    return PurePosixPath(name).name.startswith(".")
+
+
 def _folders(name: str) -> list[str]:
-    return [part for part in PurePosixPath(name).parts[:-1] if part not in ("/", ".", "..")]
-
-
-def _folder_split(name: str) -> str | None:
-    folders = _folders(name)
-    return split_name(folders[0]) if folders else None
-
-
-def _folder_label(name: str) -> str | None:
-    folders = _folders(name)
-    if folders and split_name(folders[0]):
-        folders.pop(0)
-    return folders[0].strip() or None if folders else None
+    return [part for part in name.split("/")[:-1] if part not in ("", ".", "..")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,17 +18,16 @@ from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample
 from ccr.data.encoders import Encoder
 from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import layout
+from ccr.data.store.begun import note_plan, prepared
 from ccr.data.store.chunk import Chunk, ChunkBuilder, FirstRow, load_chunk
 from ccr.data.store.plan import check_same_files, check_same_plan, describe, first_changed, make_plan
-from ccr.data.store.shards import remove_progress, write_shards
+from ccr.data.store.shards import finish, remove_progress, write_shards
 from ccr.data.store.workers import Decoded, Decoders, Limits
 from ccr.errors import CCRError, FormatError, UnreachableError
-from ccr.files import locked, write_json
 from ccr.places import AnyPath, Place, as_place
 from ccr.reading import understood
 
 Progress = Callable[[int, int], None]
-PLAN = "plan.json"
 BATCHES_PER_CHUNK = 2  # what a killed run loses at most, in batches
 
 
@@ -137,13 +135,12 @@ def embed_dataset(
         check_same_files(folder, dataset, Limits(max_pixels, max_bytes))
         remove_progress(folder)
         return summarise(folder, strict, len(dataset), 0, started)
-    with prepared(folder, plan):
+    with prepared(folder, plan) as since:
         with Decoders(workers, crop=encoder.crop, limits=Limits(max_pixels, max_bytes)) as decoders:
-            run = _EmbeddingRun(folder, plan, dataset, encoder, decoders, strict, progress)
+            run = _EmbeddingRun(folder, plan, dataset, encoder, decoders, strict, progress, since)
             resumed = run.embed_missing()
         totals = write_shards(folder, run.load_chunks(), shard_size)
-        write_json(folder / layout.DESCRIPTION, describe(dataset, encoder, plan, totals))
-        remove_progress(folder)
+        finish(folder, describe(dataset, encoder, plan, totals))
     return summarise(folder, strict, resumed, len(dataset) - resumed, started)
 
 
@@ -159,6 +156,7 @@ class _EmbeddingRun:
         decoders: Decoders,
         strict: bool,
         progress: Progress | None,
+        since: float,
     ) -> None:
         self.folder = folder
         self.plan = plan
@@ -167,6 +165,7 @@ class _EmbeddingRun:
         self.decoders = decoders
         self.strict = strict
         self.progress = progress
+        self.since = since
         self.size = BATCHES_PER_CHUNK * int(plan["batch_size"])
         self.chunks = -(-len(dataset) // self.size)
         self._first: dict[str, tuple[int, int]] = {}  # content -> chunk and row that have it first
@@ -175,6 +174,7 @@ class _EmbeddingRun:
     def embed_missing(self) -> int:
         """Embed the samples that no earlier run did; the number of those that one did."""
         done = self._finished_chunks()
+        self._adopt(done)
         resumed = min(done * self.size, len(self.dataset))
         self._report(resumed)
         decoded = self.decoders.decode(self.dataset.samples[resumed:])
@@ -192,13 +192,20 @@ class _EmbeddingRun:
 
     def _has_changed(self, number: int, chunk: Chunk) -> bool:
         """Is a file of the chunk another than when it was embedded?"""
-        path = layout.chunk_path(self.folder, number)
-        if isinstance(path, Place):
-            return False
         samples = self.dataset.samples[number * self.size : (number + 1) * self.size]
         known = {facts["image_path"]: facts["content"] for facts in chunk.metadata}
         limits = Limits(int(self.plan["max_pixels"]), int(self.plan["max_bytes"]))
-        return first_changed(samples, known, path.stat().st_mtime, limits) is not None
+        return first_changed(samples, known, self.since, limits) is not None
+
+    def _adopt(self, done: int) -> None:
+        """Remove the chunks after the first `done`, which may be of other data, and note where the data are now."""
+        for number in range(done, self.chunks):
+            path = layout.chunk_path(self.folder, number)
+            if isinstance(path, Place):
+                path.unlink()
+            else:
+                path.unlink(missing_ok=True)
+        note_plan(self.folder, self.plan)
 
     def load_chunks(self) -> Iterator[Chunk]:
         """All chunks, once they are there."""
@@ -245,30 +252,6 @@ class _EmbeddingRun:
     def _report(self, done: int) -> None:
         if self.progress is not None:
             self.progress(done, len(self.dataset))
-
-
-@contextmanager
-def prepared(folder: AnyPath, plan: Mapping[str, Any]) -> Iterator[None]:
-    """The folder with this plan in it and no other run at work; another plan or foreign files are refused."""
-    progress = folder / layout.PROGRESS
-    if folder.exists() and not progress.is_dir() and any(folder.iterdir()):
-        raise CCRError(f"{folder} exists and is not a store begun by ccr: choose a new or empty folder")
-    if not isinstance(progress, Place):
-        progress.mkdir(parents=True, exist_ok=True)
-    with _one_run(progress):
-        if (progress / PLAN).is_file():
-            check_same_plan(folder, layout.read_json(progress / PLAN), plan)
-        else:
-            write_json(progress / PLAN, plan)
-        yield
-
-
-def _one_run(progress: AnyPath) -> AbstractContextManager[None]:
-    """One run at a time in the folder of a store's progress. An object store has no locks: two runs there do
-    work twice, and write the same."""
-    if isinstance(progress, Place):
-        return nullcontext()
-    return locked(progress, f"another run is embedding into {progress.parent}: wait for it or choose another folder")
 
 
 def summarise(folder: AnyPath, strict: bool, resumed: int, fresh: int, started: float) -> EmbedSummary:

@@ -20,6 +20,7 @@ FORMAT = "ccr-store"
 FORMAT_VERSION = 1
 DESCRIPTION = "store.json"
 PROGRESS = "progress"
+PLAN = "plan.json"
 _SCHEMA = pa.schema(
     [("image_path", pa.string()), ("label", pa.string()), ("split", pa.string()), ("content", pa.string())]
 )
@@ -40,8 +41,14 @@ def chunk_path(folder: AnyPath, chunk: int) -> AnyPath:
 
 def numbered(folder: Path, pattern: str) -> list[Path]:
     """Files of a pattern in the order of their numbers, so that 10 comes after 9."""
-    numbers = {path: int(match[1]) for path in folder.glob(pattern) if (match := _NUMBER.search(path.name))}
+    numbers = {path: number for path in folder.glob(pattern) if (number := shard_number(path.name)) is not None}
     return sorted(numbers, key=numbers.__getitem__)
+
+
+def shard_number(name: str) -> int | None:
+    """The number in the name of a shard's file; None for other names."""
+    found = _NUMBER.search(name)
+    return None if found is None else int(found[1])
 
 
 def read_json(path: AnyPath) -> dict[str, Any]:

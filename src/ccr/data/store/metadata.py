@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,7 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ccr.data.store.layout import DESCRIPTION, FORMAT, FORMAT_VERSION, metadata_path, numbered, read_json
+from ccr.data.datasets.base import label_text
+from ccr.data.store.layout import (
+    DESCRIPTION,
+    FORMAT,
+    FORMAT_VERSION,
+    metadata_path,
+    numbered,
+    read_json,
+    shard_number,
+)
 from ccr.errors import FormatError
 from ccr.places import AnyPath, Place
 from ccr.reading import understood
@@ -75,6 +84,7 @@ def read_columns(folder: AnyPath, lengths: Sequence[int], columns: Sequence[str]
         return {name: np.full(sum(lengths), None, dtype=object) for name in columns}
     if len(files) != len(lengths):
         raise FormatError(f"{folder} has {len(lengths)} shards of embeddings and {len(files)} of metadata: embed again")
+    _check_numbers(folder, files)
     with ThreadPoolExecutor(READERS) as pool:
         parts = list(pool.map(lambda file, length: _read_table(file, length, columns), files, lengths))
     return {name: np.concatenate([part[name] for part in parts]) for name in columns}
@@ -85,6 +95,19 @@ def _files(folder: AnyPath, shards: int) -> Sequence[AnyPath]:
         known = metadata_path(folder, 0).is_file()
         return [metadata_path(folder, number) for number in range(shards)] if known else []
     return numbered(folder / "metadata", "metadata_*.parquet")
+
+
+def _check_numbers(folder: AnyPath, files: Sequence[AnyPath]) -> None:
+    """An error when these tables have other numbers than the embeddings: they would be those of other rows."""
+    if isinstance(folder, Place):
+        return
+    tables = {shard_number(file.name) for file in files}
+    alone = {shard_number(file.name) for file in numbered(folder / "img_emb", "img_emb_*.npy")} - tables
+    if alone:
+        raise FormatError(
+            f"{folder} must have metadata for every shard of embeddings, got none for shard {alone.pop()}: bring the "
+            "file back, or embed again"
+        )
 
 
 def _read_table(file: AnyPath, length: int, columns: Sequence[str]) -> dict[str, np.ndarray]:
@@ -100,15 +123,15 @@ def _read_table(file: AnyPath, length: int, columns: Sequence[str]) -> dict[str,
     found = {name: np.full(length, None, dtype=object) for name in columns}
     for name in present:
         with understood(file, f"have one column {name} of texts", _REMEDY):
-            found[name] = _texts(table.column(name))
+            found[name] = _texts(table.column(name), label_text if name in ("label", "split") else str)
     return found
 
 
-def _texts(column: pa.ChunkedArray) -> np.ndarray:
-    """Texts, equal ones the same object, None where there is none."""
+def _texts(column: pa.ChunkedArray, text: Callable[[object], str | None]) -> np.ndarray:
+    """Texts, equal ones of one spelling the same object, None where there is none."""
     coded = column.combine_chunks().dictionary_encode() if len(column) else pa.array([]).dictionary_encode()
     coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-    known = [None if value is None else str(value) for value in coded.dictionary.to_pylist()]
+    known = [None if value is None else text(value) for value in coded.dictionary.to_pylist()]
     values = np.array([*known, None], dtype=object)
     numbers = coded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False).astype(np.int64)
     return values[numbers]

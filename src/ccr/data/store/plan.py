@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from ccr.errors import CCRError
 from ccr.places import AnyPath, Place
 
 DTYPES = ("float16", "float32")
+#: Since when every file counts as touched.
+EVER = -math.inf
 _ENTRIES = {
     "encoder": "encoder",
     "dtype": "dtype",
@@ -33,7 +36,8 @@ _ENTRIES = {
 def make_plan(
     dataset: Dataset, encoder: Encoder, *, dtype: str, batch_size: int, shard_size: int, max_pixels: int, max_bytes: int
 ) -> dict[str, Any]:
-    """What two runs must agree on to write one store."""
+    """What two runs must agree on to write one store, and the origin of the data: of another, every file is read to
+    see whether the data have only moved."""
     if dtype not in DTYPES:
         raise CCRError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if shard_size < 1:
@@ -47,6 +51,7 @@ def make_plan(
         "max_bytes": max_bytes,
         "samples": len(dataset),
         "samples_sha256": _digest(dataset),
+        "origin": dict(dataset.origin),
     }
 
 
@@ -67,22 +72,30 @@ def check_same_plan(folder: AnyPath, plan: object, wanted: Mapping[str, Any]) ->
 
 def check_same_files(folder: AnyPath, dataset: Dataset, limits: Limits) -> None:
     """An error that names a file which is not what the finished store in `folder` was made of. Only files that were
-    touched after it was made are read; an object store is believed."""
-    if isinstance(folder, Place):
-        return
-    since = (folder / DESCRIPTION).stat().st_mtime
-    touched = [sample for sample in dataset if _is_touched(sample, since)]
+    touched after its run began are read, all of them if it was made from another place; an object store is believed."""
+    description = read_description(folder)
+    since = begun_at(folder / DESCRIPTION, description["source"], dataset.origin)
+    touched = [] if since == math.inf else [sample for sample in dataset if _is_touched(sample, since)]
     if not touched:
         return
-    columns = read_columns(folder, described_lengths(read_description(folder)), ("image_path", "content"))
+    columns = read_columns(folder, described_lengths(description), ("image_path", "content"))
     known = dict(zip(columns["image_path"], columns["content"], strict=True))
     changed = first_changed(touched, known, since, limits)
     if changed is not None:
         was = "was another file" if changed.key in known else "was left out"
         raise CCRError(
-            f"{changed.key!r} {was} when the store {folder} was made, and has changed since: delete {folder} to embed "
-            "everything again, or choose another folder"
+            f"{changed.key!r} {was} when the store {folder} was made from {description['source']['path']}: delete "
+            f"{folder} to embed everything again, or choose another folder"
         )
+
+
+def begun_at(file: AnyPath, origin: object, wanted: Mapping[str, Any]) -> float:
+    """Since when a touched file of the data may not be the one embedded: since the time of `file`, which is when the
+    run began; ever, if the data came from another `origin` than `wanted` or nobody noted it. An object store shows no
+    times that could be compared, and is believed."""
+    if origin != dict(wanted):
+        return EVER
+    return math.inf if isinstance(file, Place) else file.stat().st_mtime
 
 
 def first_changed(samples: Iterable[Sample], known: Mapping[str, str], since: float, limits: Limits) -> Sample | None:
@@ -96,6 +109,8 @@ def first_changed(samples: Iterable[Sample], known: Mapping[str, str], since: fl
 
 def _is_touched(sample: Sample, since: float) -> bool:
     """Was its file written, moved or copied to where it is then or later? No, if that cannot be seen."""
+    if math.isinf(since):
+        return since == EVER
     path = getattr(sample.source, "path", None)
     try:
         found = path.stat() if isinstance(path, Path) else None
@@ -129,7 +144,7 @@ def describe(dataset: Dataset, encoder: Encoder, plan: Mapping[str, Any], totals
         "classes": list(dataset.classes),
         **totals,
         "source": dict(dataset.origin),
-        "plan": dict(plan),
+        "plan": {name: plan[name] for name in _ENTRIES},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ import numpy as np
 from ccr.data.store import layout
 from ccr.data.store.chunk import Chunk
 from ccr.errors import CCRError
-from ccr.files import remove_leftovers, write_bytes
+from ccr.files import remove_leftovers, write_bytes, write_json
 from ccr.places import AnyPath, Place
 
 _Rows = tuple[np.ndarray, list[dict[str, Any]]]
@@ -36,6 +37,21 @@ def write_shard(folder: AnyPath, number: int, embeddings: np.ndarray, metadata: 
     write_bytes(layout.embeddings_path(folder, number), files["img_emb"])
     write_bytes(layout.metadata_path(folder, number), files["metadata"])
     return {"rows": len(metadata), **{name: layout.sha256(data) for name, data in files.items()}}
+
+
+def finish(folder: AnyPath, description: Mapping[str, Any]) -> None:
+    """Make the store whole: shards that a killed run wrote beyond these go, `store.json` appears with the time at which
+    the run began, and the progress goes."""
+    for part in ("img_emb", "metadata"):
+        for file in (folder / part).iterdir():
+            number = layout.shard_number(file.name)
+            if number is not None and number >= len(description["shards"]):
+                file.unlink()
+    write_json(folder / layout.DESCRIPTION, description)
+    if not isinstance(folder, Place):
+        begun = (folder / layout.PROGRESS / layout.PLAN).stat()
+        os.utime(folder / layout.DESCRIPTION, ns=(begun.st_atime_ns, begun.st_mtime_ns))
+    remove_progress(folder)
 
 
 def refuse_empty(folder: AnyPath, totals: Totals) -> NoReturn:

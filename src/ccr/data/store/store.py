@@ -13,6 +13,7 @@ from PIL import Image
 
 from ccr.data.assets import file_sha256
 from ccr.data.datasets import BadImage, content_hash, decode, locate
+from ccr.data.datasets.base import label_text
 from ccr.data.store.layout import DESCRIPTION, PROGRESS, embeddings_path, metadata_path, numbered, sha256
 from ccr.data.store.matrix import Form, ShardedMatrix
 from ccr.data.store.metadata import check_lengths, described_lengths, read_columns, read_description
@@ -171,7 +172,9 @@ class EmbeddingStore:
     def classes(self) -> tuple[str, ...]:
         """The classes' names, in the data set's order."""
         known = self.description.get("classes")
-        return tuple(sorted({label for label in self.labels if label is not None}) if known is None else known)
+        if known is None:
+            return tuple(sorted({label for label in self.labels if label is not None}))
+        return tuple(dict.fromkeys(label_text(name) or name for name in known))
 
     @property
     def encoder(self) -> str | None:

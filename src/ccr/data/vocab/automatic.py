@@ -17,7 +17,7 @@ from ccr.data.vocab.classes import store_classes, training_part
 from ccr.data.vocab.propose import Proposals, WordNet, generic_proposals, label_texts, together, wordnet_proposals
 from ccr.data.vocab.read import embed_concepts
 from ccr.data.vocab.statistics import class_statistics
-from ccr.data.vocab.words import random_words
+from ccr.data.vocab.words import control_words
 from ccr.errors import CCRError
 from ccr.progress import Tell, no_progress
 
@@ -76,7 +76,7 @@ def choose_on(
     found = class_statistics(train, train.y)
     if len(found.classes) < 2:
         raise CCRError(f"concepts are chosen to tell classes apart, but {store.path} has only {found.classes[0]!r}")
-    words = random_words(CONTROL_WORDS, seed=0, exclude=_texts(candidates.names, found.classes))
+    words = control_words(CONTROL_WORDS, texts=_texts(candidates.names, found.classes))
     control = encoder.embed_texts(words)
     return choose(found, candidates.embeddings, size=size, control=control, tell=tell).rows
 

@@ -15,7 +15,7 @@ from ccr.core.inputs import Embeddings
 from ccr.core.space import Space
 from ccr.data.vocab.check_texts import Problem
 from ccr.data.vocab.choose import SAME, confusable
-from ccr.data.vocab.statistics import ClassStatistics, ScoreStatistics, class_statistics, score_statistics
+from ccr.data.vocab.statistics import ClassStatistics, ScoreStatistics, class_statistics, score_statistics, spreads
 from ccr.errors import CCRError
 from ccr.progress import Tell, no_progress
 
@@ -63,7 +63,7 @@ def check_seen(
     if len(found.classes) < 2:
         raise CCRError(f"concepts are checked on at least 2 classes, got {len(found.classes)}: add images of others")
     scores = score_statistics(found, concepts.embeddings)
-    usual = None if control is None else float(np.median(score_statistics(found, control).spread))
+    usual = None if control is None else float(np.median(spreads(found, control)))
     share, top, spread_out = _looked_at(concepts, X, tell)
     problems = [_problems(row, concepts.names, scores, share, usual) for row in range(len(concepts))]
     return Seen(problems, share, top, spread_out, uncovered(found, scores))
@@ -88,7 +88,7 @@ def _looked_at(concepts: Concepts, X: Any, tell: Tell) -> tuple[np.ndarray, np.n
     space = Space.fit_metric(concepts.embeddings, X, shrinkage=SHRINKAGE)
     D = space.own_texts(concepts.embeddings)
     images = Embeddings.ready(space.images(X).take(rows))
-    rule = HardThreshold(length=min(LENGTH, len(concepts) / 4), sign="positive").rule(images, D)
+    rule = HardThreshold(length=min(LENGTH, max(1, len(concepts) / 4)), sign="positive").rule(images, D)
     share = np.asarray((apply_rule(rule, images, D) != 0).mean(axis=0)).ravel()
     best, top, start = np.full((len(concepts), 0), 0.0), np.zeros((len(concepts), 0), dtype=np.int64), 0
     for chunk in images.chunks(len(concepts)):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ccr.data.vocab.propose import WordNet
 from ccr.data.vocab.propose.glosses import hidden, look
-from ccr.data.vocab.propose.proposals import leaks_label
+from ccr.data.vocab.propose.plurals import words_of
+from ccr.data.vocab.propose.proposals import LabelTexts
 from ccr.data.vocab.propose.wordnet import PERSON, PHENOMENON
 from ccr.data.vocab.read import LONGEST_CONCEPT
+from ccr.progress import Tell, no_progress
 
 MOST_WORDS = 8
+#: Concepts between two steps of a progress bar.
+TOLD = 256
 NEGATIONS = {"not", "no", "without", "never", "non", "isn't", "lacks", "lacking", "absence"}
 FUNCTION_WORDS = {
     *("a", "an", "the", "of", "in", "on", "at", "with", "and", "or", "to", "is", "it", "its", "this", "that", "for"),
@@ -37,7 +40,7 @@ class Problem:
 
 
 def check_texts(
-    names: Sequence[str], *, leaking: Iterable[str] = (), wordnet: WordNet | None = None
+    names: Sequence[str], *, leaking: Iterable[str] = (), wordnet: WordNet | None = None, tell: Tell = no_progress
 ) -> list[list[Problem]]:
     """The problems of each concept by its words alone.
 
@@ -49,16 +52,19 @@ def check_texts(
         Texts that give a label away; see `label_texts`.
     wordnet : WordNet, optional
         Knows words that nobody uses and things that nobody sees. None: these are not looked for.
+    tell : callable
+        Called as the work goes on with (names checked, names in all, what is being done).
     """
-    texts = {text.casefold() for text in leaking}
-    longest = max((len(text.split()) for text in texts), default=0)
+    labels = LabelTexts(leaking)
     first: dict[str, str] = {}
     problems = []
-    for name in names:
-        words = re.findall(r"[^\W_]+(?:'\w+)?", name.casefold())
+    for done, name in enumerate(names):
+        if done % TOLD == 0:
+            tell(done, len(names), "reading concepts")
+        words = words_of(name)
         key = " ".join(_bare(words, wordnet)) or name.casefold()
         found = [*_repeated(name, first.get(key)), *_worded(name, words)]
-        if leaks_label(name.casefold(), texts, longest):
+        if labels.are_in(name):
             found.append(Problem("label", "it names a class, so that it gives the label away", "say what one sees"))
         if wordnet is not None and not found:
             found += _known(words, wordnet)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccr.data.vocab.statistics import ClassStatistics, ScoreStatistics, score_statistics
+from ccr.data.vocab.statistics import ClassStatistics, ScoreStatistics, score_statistics, spreads
 from ccr.errors import CCRError
 from ccr.progress import Tell, no_progress
 
@@ -58,7 +58,7 @@ class Objective:
             weight**2 * part / _whole(np.sqrt(part.sum(axis=0))) ** 2
             for weight, part in zip(WEIGHTS[:2], parts, strict=True)
         ]
-        alike = scores.correlation**2 * visibility
+        alike = scores.correlation**2 * visibility.astype(np.float32)
         return cls(*(part.astype(np.float32) for part in (*scaled, WEIGHTS[2] * alike / len(alike))))
 
     def value(self, rows: np.ndarray) -> float:
@@ -83,17 +83,16 @@ def choose(
     if size < 1:
         raise CCRError(f"size must be at least 1, got {size}: it is how many concepts to choose")
     scores = score_statistics(found, texts)
-    visibility = visible(scores, None if control is None else score_statistics(found, control))
+    visibility = visible(scores.spread, scores.spread if control is None else spreads(found, control))
     different = _different(scores, visibility)
     objective = Objective.of(_part(scores, different), confusable(found), visibility[different])
     chosen = greedy(objective, size, tell=tell)
     return Choice(different[chosen.rows], chosen.values)
 
 
-def visible(scores: ScoreStatistics, control: ScoreStatistics | None) -> np.ndarray:
+def visible(spread: np.ndarray, control: np.ndarray) -> np.ndarray:
     """From 0 to 1, for each concept: how far its scores spread over images, in units of the median of the control's."""
-    usual = float(np.median((control or scores).spread))
-    return np.minimum(1.0, scores.spread / usual)
+    return np.minimum(1.0, spread / float(np.median(control)))
 
 
 def greedy(objective: Objective, size: int, *, tell: Tell = no_progress) -> Choice:

@@ -35,7 +35,8 @@ def store_classes(store: EmbeddingStore) -> Classes:
 
 
 def training_part(store: EmbeddingStore) -> EmbeddingStore:
-    """The split `train`, or everything but `test`, or everything: what choices may be made on; every row labelled."""
+    """The labelled rows of the split `train`, or of everything but `test`, or of everything, whichever has some first:
+    what choices may be made on."""
     labels = store.labels
     if all(label is None for label in labels):
         raise CCRError(
@@ -43,5 +44,6 @@ def training_part(store: EmbeddingStore) -> EmbeddingStore:
             "folder per class, or give a text file of class names"
         )
     splits = store.splits
-    chosen = splits == "train" if (splits == "train").any() else splits != "test"
-    return store.select(rows=np.flatnonzero(chosen & (labels != None)))  # noqa: E711 (elementwise)
+    labelled = labels != None  # noqa: E711 (elementwise)
+    parts = (np.flatnonzero(part & labelled) for part in (splits == "train", splits != "test", labelled))
+    return store.select(rows=next(rows for rows in parts if len(rows)))

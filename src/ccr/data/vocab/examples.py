@@ -19,10 +19,13 @@ from ccr.data.store import EmbeddingStore
 from ccr.data.vocab.words import random_words
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_json
+from ccr.progress import Tell, no_progress
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 #: Words from whose mean a concept's text is measured.
 CONTROL_WORDS = 64
+#: Photos embedded between two steps of a progress bar.
+BATCH = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,7 @@ def learn_concept(
     encoder: Encoder,
     *,
     text: bool = True,
+    tell: Tell = no_progress,
 ) -> LearnedConcept:
     """A concept out of photos (files, or folders of them), in the metric of the store's images.
 
@@ -73,10 +77,12 @@ def learn_concept(
     both = [path for path in files[0] if path in files[1]]
     if both:
         raise CCRError(f"a photo cannot both show {name!r} and lack it, got {both[0]}: take it out of one")
-    rows = [encoder.embed_images([_image(path) for path in paths]) for paths in files]
+    rows = _embedded([*files[0], *files[1]], encoder, tell)
+    tell(0, 0, "reading the store")
     moments = Embeddings(store).moments()
     own = _text_direction(name, encoder) if text else None
-    learned = learn_direction(*rows, text=own, mean=moments.mean, covariance=moments.covariance)
+    seen, unseen = np.split(rows, [len(files[0])])
+    learned = learn_direction(seen, unseen, text=own, mean=moments.mean, covariance=moments.covariance)
     wrong = [str(path) for path, is_wrong in zip([*files[0], *files[1]], learned.wrong, strict=True) if is_wrong]
     return LearnedConcept(name, learned.direction, encoder.fingerprint, learned.error, tuple(wrong))
 
@@ -93,6 +99,15 @@ def join_learned(concepts: Concepts, learned: Sequence[LearnedConcept], fingerpr
             raise CCRError(f"{one.name!r} has {len(one.direction)} dimensions, the list {concepts.dimension}")
         concepts = concepts.with_direction(one.name, one.direction)
     return concepts
+
+
+def _embedded(paths: Sequence[Path], encoder: Encoder, tell: Tell) -> np.ndarray:
+    """Embeddings (m, d) of photos, a few at a time."""
+    rows = []
+    for start in range(0, len(paths), BATCH):
+        tell(start, len(paths), "embedding photos")
+        rows.append(encoder.embed_images([_image(path) for path in paths[start : start + BATCH]]))
+    return np.concatenate(rows)
 
 
 def _text_direction(name: str, encoder: Encoder) -> np.ndarray:

@@ -17,6 +17,10 @@ from ccr.progress import Tell, no_progress
 LONGEST_CONCEPT = 200
 #: From a # that begins a line or follows a space; "C#" is a text.
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*", re.DOTALL)
+_SPACES = re.compile("[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+#: Between letters or signs that are not ASCII's, a joiner is part of the spelling: in Persian, Hindi and emoji.
+_JOINERS = "\u200c\u200d"
+_LONE_JOINER = re.compile(rf"(?<![^\x00-\x7f{_JOINERS}])[{_JOINERS}]|[{_JOINERS}](?![^\x00-\x7f{_JOINERS}])")
 #: Texts embedded between two steps of a progress bar.
 BATCH = 32
 
@@ -24,8 +28,9 @@ BATCH = 32
 def read_concepts(path: str | Path) -> list[str]:
     """The concepts of a text file, one per line, in its order.
 
-    Blank lines and comments, from a # at the start or after a space, are left out; spaces around a concept are trimmed;
-    text is brought to Unicode's composed form. Two concepts that differ by case alone are the same, and refused.
+    Blank lines and comments, from a # at the start or after a space, are left out; spaces around a concept are trimmed,
+    and those in it are single; characters that nobody sees are dropped; text is brought to Unicode's composed form. Two
+    concepts that differ by case alone are the same, and refused.
 
     Parameters
     ----------
@@ -50,11 +55,19 @@ def concept_lines(file: Path) -> list[tuple[int, str]]:
     except OSError as error:
         raise FormatError(f"the concepts in {file} cannot be read: {error.strerror or error}") from error
     lines = enumerate(text.split("\n"), start=1)  # not splitlines: only line ends end a line
-    stripped = ((number, _COMMENT.sub("", unicodedata.normalize("NFC", line)).strip()) for number, line in lines)
+    stripped = ((number, _COMMENT.sub("", _plain(line)).strip()) for number, line in lines)
     concepts = [(number, line) for number, line in stripped if line]
     if not concepts:
         raise FormatError(f"{file} has no concepts: write one per line, such as 'red skin'")
     return concepts
+
+
+def _plain(line: str) -> str:
+    """A line in composed form, with plain single spaces and without characters that take no room: two lines that look
+    the same are the same."""
+    seen = "".join(sign for sign in line if sign in _JOINERS or unicodedata.category(sign) != "Cf")
+    text = _LONE_JOINER.sub("", unicodedata.normalize("NFC", _SPACES.sub(" ", seen)))
+    return _SPACES.sub(" ", unicodedata.normalize("NFC", text))
 
 
 def embed_concepts(

@@ -13,6 +13,10 @@ import numpy as np
 
 from ccr.core.geometry import unit_rows
 from ccr.core.inputs import Embeddings
+from ccr.errors import CCRError
+
+#: More concepts than this are not compared with each other: it takes the square of their number, four bytes each.
+MOST_COMPARED = 30_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +35,8 @@ class ClassStatistics:
 @dataclass(frozen=True, eq=False)
 class ScoreStatistics:
     """Scores of n concepts in standard deviations over all images: `means` of classes (C, n), `within` (n,) their
-    standard deviation inside classes, `spread` (n,) how far raw scores spread over images, `correlation` (n, n)."""
+    standard deviation inside classes, `spread` (n,) how far raw scores spread over images, `correlation` (n, n) of
+    float32."""
 
     means: np.ndarray
     within: np.ndarray
@@ -59,11 +64,32 @@ def class_statistics(X: Any, y: np.ndarray) -> ClassStatistics:
 
 def score_statistics(found: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
     """Of concepts with these text embeddings (n, d), centred among themselves as a model centres them."""
-    rows = unit_rows(np.asarray(texts, dtype=np.float64))
-    rows = unit_rows(rows - rows.mean(axis=0)) if len(rows) > 1 else rows
-    products = rows @ found.covariance
-    joint = products @ rows.T
-    spread = np.sqrt(np.maximum(np.diag(joint), 1e-12))
+    check_number(len(texts))
+    rows = _centred(texts)
+    spread = spreads(found, texts)
     within = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ found.within, rows), 1e-12)) / spread
     means = (found.means - found.mean) @ rows.T / spread
-    return ScoreStatistics(means, within, spread, joint / spread / spread[:, None])
+    scaled = rows / spread[:, None]
+    correlation = (scaled @ found.covariance).astype(np.float32) @ scaled.T.astype(np.float32)
+    return ScoreStatistics(means, within, spread, correlation)
+
+
+def check_number(n: int) -> None:
+    """Refuse more concepts than can be compared with each other."""
+    if n > MOST_COMPARED:
+        raise CCRError(
+            f"at most {MOST_COMPARED:,} concepts are compared with each other at a time, got {n:,}: divide the list, "
+            "or shorten it"
+        )
+
+
+def spreads(found: ClassStatistics, texts: np.ndarray) -> np.ndarray:
+    """How far the raw scores of concepts with these text embeddings (n, d) spread over images (n,)."""
+    rows = _centred(texts)
+    return np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ found.covariance, rows), 1e-12))
+
+
+def _centred(texts: np.ndarray) -> np.ndarray:
+    """Unit rows, measured from their mean if there are several."""
+    rows = unit_rows(np.asarray(texts, dtype=np.float64))
+    return unit_rows(rows - rows.mean(axis=0)) if len(rows) > 1 else rows

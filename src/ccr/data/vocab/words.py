@@ -39,3 +39,13 @@ def random_words(n: int, *, seed: int, exclude: Iterable[str] = ()) -> list[str]
         order = rng.permutation(pairs)[: n - len(words)]
         chosen += [f"{words[a]} {words[b]}" for a, b in zip(first[order], second[order], strict=True)]
     return chosen
+
+
+def control_words(n: int, *, texts: Iterable[str]) -> list[str]:
+    """`n` random words, the same ones always, that occur in none of these texts; or, where the texts have used up too
+    many of them, that are none of these texts as a whole."""
+    known = list(texts)
+    try:
+        return random_words(n, seed=0, exclude=known)
+    except CCRError:
+        return random_words(n, seed=0, exclude=[text for text in known if re.fullmatch(r"\w+", text)])

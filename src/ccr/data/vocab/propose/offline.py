@@ -10,6 +10,7 @@ import numpy as np
 from ccr.data.vocab.propose.company import Company
 from ccr.data.vocab.propose.features import Feature, features, name_features
 from ccr.data.vocab.propose.names import look_up, plain_name
+from ccr.data.vocab.propose.plurals import spellings, words_of
 from ccr.data.vocab.propose.proposals import Origin, Proposal
 from ccr.data.vocab.propose.senses import EmbedTexts, choose_senses
 from ccr.data.vocab.propose.wordnet import Synset, WordNet
@@ -64,6 +65,6 @@ def label_texts(classes: Sequence[str], senses: Mapping[str, Synset]) -> set[str
     texts = {plain_name(name) for name in classes} | {name.casefold() for name in classes}
     for name, sense in senses.items():
         synonyms = {lemma.casefold() for lemma in sense.lemmas}
-        if plain_name(name) in {synonym.replace("-", " ") for synonym in synonyms}:
+        if spellings(tuple(words_of(plain_name(name)))) & {" ".join(words_of(synonym)) for synonym in synonyms}:
             texts |= synonyms
     return texts - {""}

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ccr.data.vocab.propose.plurals import spellings, words_of
 from ccr.data.vocab.read import LONGEST_CONCEPT
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_json, write_text
@@ -107,7 +108,8 @@ def written_by_hand(path: AnyPath) -> bool:
 def together(sources: Iterable[Iterable[Proposal]], *, leaking: Iterable[str], unknown: Sequence[str]) -> Proposals:
     """Proposals of all sources, each concept once with all its origins; texts in `leaking` are left out.
 
-    A concept leaks when it is one of these texts, or one of them with words around it: "apple", "picture of an apple".
+    A concept leaks when it is one of these texts, or one of them with words around it, in whatever number: "apple",
+    "picture of an apple", "two apples".
     """
     origins: dict[str, list[Origin]] = {}
     spelling: dict[str, str] = {}
@@ -117,20 +119,28 @@ def together(sources: Iterable[Iterable[Proposal]], *, leaking: Iterable[str], u
             spelling.setdefault(key, proposal.concept)
             known = origins.setdefault(key, [])
             known += [origin for origin in proposal.origins if origin not in known]
-    texts = {text.casefold() for text in leaking}
-    longest = max((len(text.split()) for text in texts), default=0)
-    leaks = [spelling[key] for key in origins if leaks_label(key, texts, longest)]
-    kept = [Proposal(spelling[key], tuple(known)) for key, known in origins.items() if spelling[key] not in set(leaks)]
-    return Proposals(tuple(kept), tuple(leaks), tuple(unknown))
+    texts = LabelTexts(leaking)
+    leaks = {key: spelling[key] for key in origins if texts.are_in(key)}
+    kept = [Proposal(spelling[key], tuple(known)) for key, known in origins.items() if key not in leaks]
+    return Proposals(tuple(kept), tuple(leaks.values()), tuple(unknown))
 
 
-def leaks_label(concept: str, texts: set[str], longest: int) -> bool:
-    """Whether any run of up to `longest` words of a casefolded concept is one of these casefolded texts; those that are
-    colours too only if they stand alone: "orange skin" is no orange."""
-    words = concept.replace("-", " ").split()
-    runs = (
-        " ".join(words[start:stop])
-        for start in range(len(words))
-        for stop in range(start + 1, min(len(words), start + longest) + 1)
-    )
-    return any(run in texts and (run not in COLOUR_NAMES or len(words) == 1) for run in runs)
+class LabelTexts:
+    """Texts that give a label away, whether their words are singular or plural."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        words = {tuple(words_of(text)) for text in texts} - {()}
+        self._spellings = {spelling for text in words for spelling in spellings(text)}
+        self._longest = max(map(len, words), default=0)
+
+    def are_in(self, concept: str) -> bool:
+        """Whether any words in a row of the concept are one of these texts; those that are colours too only if they
+        stand alone: "orange skin" is no orange."""
+        words = words_of(concept)
+        runs = (
+            tuple(words[start:stop])
+            for start in range(len(words))
+            for stop in range(start + 1, min(len(words), start + self._longest) + 1)
+        )
+        colours = {(word,) for word in COLOUR_NAMES} if len(words) > 1 else set()
+        return any(run not in colours and not spellings(run).isdisjoint(self._spellings) for run in runs)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ccr.data.assets import WORDNET, Log, fetch_group
+from ccr.data.vocab.propose.plurals import IRREGULAR, singulars
 from ccr.errors import FormatError
 
 #: Numbers of WordNet's lexicographer files whose nouns can be seen in a photo.
@@ -22,10 +23,6 @@ VISIBLE = frozenset({ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PLANT, SHAPE, SUBSTAN
 COMMON_SENSES = 3
 #: So many glosses use only words that everybody knows.
 KNOWN_USES = 4
-
-_ENDINGS = (("ies", "y"), ("ves", "f"), ("ses", "s"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"))
-_PLURALS = (*_ENDINGS, ("men", "man"), ("s", ""))
-_IRREGULAR = {"feet": "foot", "teeth": "tooth", "leaves": "leaf", "mice": "mouse", "geese": "goose", "knives": "knife"}
 
 
 class _Entry(NamedTuple):
@@ -120,11 +117,10 @@ class WordNet:
         known, key = self._index("n"), _key(word)
         head, _, last = key.rpartition("_")
         begin = f"{head}_" if head else ""
-        if last in _IRREGULAR:
-            return f"{begin}{_IRREGULAR[last]}"
-        # The singular first: "legs" is listed too, for staying power. Three letters: "is" is no plural of "i".
-        singular = [last[: -len(end)] + new for end, new in _PLURALS if last.endswith(end)]
-        forms = [begin + form for form in singular if len(form) > 2] + [key]
+        if last in IRREGULAR:
+            return f"{begin}{IRREGULAR[last]}"
+        # The singular first: "legs" is listed too, for staying power.
+        forms = [begin + form for form in singulars(last)] + [key]
         return next((form for form in forms if form in known), None)
 
     def knows(self, word: str) -> bool:
