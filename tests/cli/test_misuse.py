@@ -57,7 +57,7 @@ def test_numbers_that_are_none(
         (["audit", "MODEL", "--split", "test"], "give the store, too"),
         (["edit", "MODEL", "--log", "--split", "test"], "give --store, too"),
         (["embed", "photos", "--out", "s", "--encoder", "bundled", "--device", "cuda"], "runs on the CPU"),
-        (["concepts", "learn", " ", "--store", "s", "--shows", "a", "--lacks", "b", "--out", "c"], "has a name"),
+        (["concepts", "learn", " ", "--store", "s", "--shows", "a", "--lacks", "b", "--out", "c"], "needs a name"),
         (["concepts", "choose", "c.txt", "--out", "d.txt"], "give the store"),
         (["concepts", "check", "c.txt", "one", "--store", "two"], "give a store once"),
         (["explain", "MODEL", "no.jpg", "--box", "0,0,2,1"], "--box is four fractions"),

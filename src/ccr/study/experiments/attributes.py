@@ -146,13 +146,13 @@ def agreement_before_and_after(
 
 
 def _kept_columns(model: ConceptClassifier, truth: np.ndarray) -> list[int]:
-    """Which of the concepts that a model was given are still in it: a sparse head leaves some out, and a model that was
-    loaded knows only the others."""
+    """Which of the concepts that a model was given are still in it: a sparse head leaves some out, and a model of an
+    older version, once loaded, knows only the others."""
     assert model.concepts is not None
     if truth.shape[1] != len(model.concepts):
         raise CCRError(
             f"truth must have a column for each of the {len(model.concepts)} concepts of model.concepts, in their "
-            f"order, got {truth.shape[1]}: a model that was loaded has only those that it kept"
+            f"order, got {truth.shape[1]}: a model of an older version has only those that it kept"
         )
     return [model.concepts.index(name) for name in model.concepts_.names]
 
