@@ -13,10 +13,11 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# The kernels of numba alone, which take over where the faster ones cannot work.
+# The kernels of numba alone, which take over where the faster ones cannot work; and how kernels are chosen and kept.
 test-plain: $(INSTALLED)
 	CCR_KERNELS=plain $(BIN)/python -m pytest tests/core/test_kernels.py tests/core/test_screening.py \
 		tests/core/test_sparse_engine.py tests/models/test_saved_models.py
+	$(BIN)/python -m pytest -m tiers tests/core
 
 # Every command and program that the README, the site and the tutorials show, from top to bottom.
 test-pages: $(INSTALLED)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
 import sys
 import warnings
 from collections import Counter
@@ -19,20 +17,20 @@ from ccr.cli.common import print_json, replace_unprintable, warnings_as_notes
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRWarning
 from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
-from tests.cli.test_predict_command import CCR, named
+from tests.cli.test_predict_command import named
 
 
-def test_a_stream_of_few_letters_gets_question_marks(workspace: Path, tmp_path: Path) -> None:
+def test_a_stream_of_few_letters_gets_question_marks(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "c.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
     options = ["--length", 6, "--sign", "both", "--weights", "all", "--no-baseline", "--epochs", 1]
     as_json("fit", workspace / "store", "--concepts", tmp_path / "c.txt", "--out", tmp_path / "m", *options)
-    image = workspace / "photos" / "red fruit" / "0.png"
-    environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
-    done = subprocess.run(
-        [*CCR, "explain", tmp_path / "m", image, *named(workspace)], capture_output=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    assert b"?? right to left" in done.stdout
+    image, there = workspace / "photos" / "red fruit" / "0.png", io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(there, encoding="cp1252"))
+    assert exit_code(["explain", tmp_path / "m", image, *named(workspace)], monkeypatch) == 0
+    sys.stdout.flush()
+    assert b"?? right to left" in there.getvalue()
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])

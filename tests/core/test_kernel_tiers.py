@@ -8,17 +8,19 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import ccr
 from ccr.core import kernels
-from ccr.core.kernels import choice, compiling
+from ccr.core.kernels import choice, compiling, warm
 from ccr.core.kernels.plain import elastic
 from ccr.errors import CCRError
 
 PACKAGE = Path(ccr.__file__).parent
+pytestmark = pytest.mark.tiers
 x86_only = pytest.mark.skipif(kernels.TIER != "x86", reason="the x86 kernels cannot be used here")
 FIT = """
 import numpy as np
@@ -199,14 +201,13 @@ print(len(started))
     assert list(cache.glob("*/*/elastic.descend-*.nbi"))
 
 
-def test_a_wait_is_called_what_it_is(tmp_path: Path) -> None:
-    program = """
-import time
-from ccr.core.kernels import warm
-warm.PATIENCE, call, said = 0.0, warm.GROUPS["elastic"].call, []
-warm.GROUPS["elastic"] = warm.GROUPS["elastic"]._replace(call=lambda: (call(), time.sleep(0.2)))
-warm.warm_up(said.append, group="elastic")
-print(*said)
-"""
-    assert run(program, NUMBA_CACHE_DIR=str(tmp_path))[0] == "compiling"
-    assert run(program, NUMBA_CACHE_DIR=str(tmp_path))[0] == "loading"
+def test_a_wait_is_called_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels.warm_up(group="elastic")
+    said: list[str] = []
+    monkeypatch.setattr(warm, "PATIENCE", 0.0)
+    monkeypatch.setitem(warm.GROUPS, "elastic", warm.GROUPS["elastic"]._replace(call=lambda: time.sleep(0.2)))
+    for cache in (warm.CACHE, None):
+        monkeypatch.setattr(warm, "CACHE", cache)
+        monkeypatch.setattr(warm, "_ready", set())
+        warm.warm_up(said.append, group="elastic")
+    assert [line.split()[0] for line in said] == ["loading", "compiling"]

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.pages
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ def test_the_map_is_the_principal_plane_and_a_lasso_finds_what_is_inside(photos:
         made.inside(np.zeros((2, 2)))
 
 
+@pytest.mark.browser  # not that it needs one; UMAP compiles for half a minute
 def test_umap_keeps_neighbours_together_and_is_computed_once(
     photos: Photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
