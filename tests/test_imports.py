@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 ORDER = {
     "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
     "show serve studio scale cli start",
-    "core": "checks parameters devices threads team geometry examples concepts kernels sources inputs space coding "
-    "heads metrics quality conformal frames refine explain",
+    "core": "arrays checks parameters devices threads team geometry examples concepts kernels sources inputs space "
+    "coding heads metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
     "tier",

@@ -11,9 +11,9 @@ import torch
 from scipy import sparse
 
 from ccr.core import kernels
+from ccr.core.arrays import as_array
 from ccr.core.geometry import unit_rows
 from ccr.core.sources import (
-    as_array,
     as_tensor,
     check_finite,
     check_numeric,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -51,23 +50,6 @@ def directions(rows: np.ndarray) -> np.ndarray:
 def empty_rows(rows: int, columns: int) -> torch.Tensor:
     """Memory from NumPy, which asks for large pages where there are some: they are filled faster than torch's."""
     return torch.from_numpy(np.empty((rows, columns), np.float32))
-
-
-def as_array(X: Any) -> np.ndarray:
-    """Numbers of a tensor, wherever and of whatever kind it is, of a table, or of what NumPy takes."""
-    if isinstance(X, torch.Tensor):
-        there = X.detach().cpu()
-        return np.asarray((there.float() if there.dtype == torch.bfloat16 else there).numpy())  # NumPy has no bfloat16
-    if hasattr(X, "to_numpy"):
-        found = np.asarray(X.to_numpy())
-        if found.dtype == object and hasattr(X, "convert_dtypes"):  # numbers of pandas that may be missing
-            with suppress(TypeError, ValueError):
-                return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
-        return found
-    try:
-        return np.asarray(X)
-    except ValueError as error:
-        raise CCRError(f"X must be a matrix of numbers, got {type(X).__name__}: {error}") from None
 
 
 def check_numeric(source: Any) -> None:

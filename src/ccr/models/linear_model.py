@@ -11,10 +11,10 @@ import numpy as np
 from scipy import sparse
 from scipy.special import softmax
 
+from ccr.core.arrays import as_array
 from ccr.core.explain import Explanation, Explanations, explain
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
-from ccr.core.sources import as_array
 from ccr.core.space import Space
 from ccr.errors import CCRError
 from ccr.models.labels import labels_like, labels_of, store_part

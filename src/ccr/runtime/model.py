@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ccr.core.arrays import as_array
 from ccr.core.explain.terms import contributions
 from ccr.errors import CCRError
-from ccr.runtime.rows import Place, as_array, as_matrix
+from ccr.runtime.rows import Place, as_matrix
 from ccr.runtime.selection import Select
 from ccr.runtime.why import RuntimeExplanation
 

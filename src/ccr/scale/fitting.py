@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from ccr.core.arrays import as_array
 from ccr.core.refine import Callback, Epoch, Saved
-from ccr.core.sources import as_array
 from ccr.core.team import Team
 from ccr.errors import CCRError
 from ccr.files import check_writable

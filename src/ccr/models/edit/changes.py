@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ccr.core.arrays import as_array
 from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import position
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
-from ccr.core.sources import as_array
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.models.left_out import without
