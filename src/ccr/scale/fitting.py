@@ -87,9 +87,13 @@ def fit(
             "board": board,
             "threads": cpus,
         }
-        result = _run(ray, _trainer(config, place, workers, cpus), board, callback)
+        told: list[int] = []
+        result = _run(ray, _trainer(config, place, workers, cpus), board, callback, told)
         with result.checkpoint.as_directory() as folder:
             fitted = ConceptClassifier.load(Path(folder) / "model")
+    if callback is not None:  # lines are lost where the board was out of reach; the last one always arrives
+        for epoch in fitted.history_[told[-1] if told else 0 :]:
+            callback(epoch, len(fitted.history_))
     fitted.set_params(**clone(model).get_params(deep=False))
     _remove(place, _name(config, workers))
     return fitted
@@ -131,8 +135,9 @@ def _name(config: dict[str, Any], workers: int) -> str:
     return "fit-" + hashlib.sha256(repr(about).encode()).hexdigest()[:16]
 
 
-def _run(ray: Any, trainer: Any, board: Any, callback: Callback | None) -> Any:
-    """Run the trainer in a thread, and tell the callback here what its workers tell the board."""
+def _run(ray: Any, trainer: Any, board: Any, callback: Callback | None, told: list[int]) -> Any:
+    """Run the trainer in a thread, and tell the callback here what its workers tell the board; `told` gets the numbers
+    of those epochs."""
     done: dict[str, Any] = {}
 
     def run() -> None:
@@ -145,14 +150,14 @@ def _run(ray: Any, trainer: Any, board: Any, callback: Callback | None) -> Any:
     thread.start()
     while thread.is_alive():
         thread.join(LOOK)
-        _tell(ray, board, callback)
-    _tell(ray, board, callback)
+        _tell(ray, board, callback, told)
+    _tell(ray, board, callback, told)
     if "error" in done:
         raise done["error"]
     return done["result"]
 
 
-def _tell(ray: Any, board: Any, callback: Callback | None) -> None:
+def _tell(ray: Any, board: Any, callback: Callback | None, told: list[int]) -> None:
     if callback is None:
         return
     try:
@@ -161,6 +166,7 @@ def _tell(ray: Any, board: Any, callback: Callback | None) -> None:
         return
     for values, epochs in lines:
         callback(Epoch(*values), epochs)
+        told.append(int(Epoch(*values).epoch))
 
 
 class Board:
