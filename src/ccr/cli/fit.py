@@ -100,8 +100,10 @@ def fit(
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     ray: Ray = None,
-    workers: Annotated[int, typer.Option(min=1, help="With --ray: processes that share the fit.")] = 2,
-    cpus: Annotated[int, typer.Option(min=1, help="With --ray: cores of each of them.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="With --ray: processes that share the fit. Default: 2.")
+    ] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="With --ray: cores of each of them. Default: 1.")] = None,
     as_json: Json = False,
 ) -> None:
     """Fit a classifier on a store and print it beside its baseline.
@@ -130,8 +132,10 @@ def fit(
         check_list_target(beside)
     if ray is not None:
         check_extra()
+    elif workers is not None or cpus is not None:
+        raise typer.BadParameter("--workers and --cpus divide a fit on a cluster: give --ray, too, or leave them out")
     opened = EmbeddingStore.open(store)
-    training_rows(opened)
+    training_rows(opened)  # refuses a store of test images alone, before any work
     if controls:
         store_parts(opened, "--controls")
     options: dict[str, Any] = {
@@ -152,7 +156,7 @@ def fit(
     embedded = _with_learned(embedded, learned or [], opened)
     if length is None and threshold is None:
         options["coder"] = _usual_coder(embedded, sign)
-    cluster = None if ray is None else partial(_on_cluster, ray, workers, cpus, out)
+    cluster = None if ray is None else partial(_on_cluster, ray, workers or 2, cpus or 1, out)
     result = _fitted(embedded, _named(options, baseline=baseline), opened, cluster, silent=as_json)
     if controls:
         noted = noted_controls(result.model, opened, encoder, template=template, silent=as_json)
