@@ -88,7 +88,13 @@ def fit(
             "threads": cpus,
         }
         told: list[int] = []
-        result = _run(ray, _trainer(config, place, workers, cpus), board, callback, told)
+
+        def tell(epoch: Epoch, epochs: int) -> None:
+            assert callback is not None
+            callback(epoch, epochs)
+            told.append(epoch.epoch)
+
+        result = _run(ray, _trainer(config, place, workers, cpus), board, None if callback is None else tell)
         with result.checkpoint.as_directory() as folder:
             fitted = ConceptClassifier.load(Path(folder) / "model")
     if callback is not None:  # lines are lost where the board was out of reach; the last one always arrives
@@ -135,9 +141,8 @@ def _name(config: dict[str, Any], workers: int) -> str:
     return "fit-" + hashlib.sha256(repr(about).encode()).hexdigest()[:16]
 
 
-def _run(ray: Any, trainer: Any, board: Any, callback: Callback | None, told: list[int]) -> Any:
-    """Run the trainer in a thread, and tell the callback here what its workers tell the board; `told` gets the numbers
-    of those epochs."""
+def _run(ray: Any, trainer: Any, board: Any, callback: Callback | None) -> Any:
+    """Run the trainer in a thread, and tell the callback here what its workers tell the board."""
     done: dict[str, Any] = {}
 
     def run() -> None:
@@ -150,14 +155,14 @@ def _run(ray: Any, trainer: Any, board: Any, callback: Callback | None, told: li
     thread.start()
     while thread.is_alive():
         thread.join(LOOK)
-        _tell(ray, board, callback, told)
-    _tell(ray, board, callback, told)
+        _tell(ray, board, callback)
+    _tell(ray, board, callback)
     if "error" in done:
         raise done["error"]
     return done["result"]
 
 
-def _tell(ray: Any, board: Any, callback: Callback | None, told: list[int]) -> None:
+def _tell(ray: Any, board: Any, callback: Callback | None) -> None:
     if callback is None:
         return
     try:
@@ -166,7 +171,6 @@ def _tell(ray: Any, board: Any, callback: Callback | None, told: list[int]) -> N
         return
     for values, epochs in lines:
         callback(Epoch(*values), epochs)
-        told.append(int(Epoch(*values).epoch))
 
 
 class Board:
