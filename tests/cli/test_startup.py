@@ -1,12 +1,18 @@
-"""Help is quick: neither `ccr --help` nor any command's own help loads what only the work itself needs."""
+"""Help is quick: neither `ccr --help` nor any command's own help loads what only the work itself needs. And what only
+reads a model does without what fits or draws."""
+
+# ruff: noqa: F811 - fixtures are imported
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.cli.test_commands import model, workspace  # noqa: F401
 
 HEAVY = ("torch", "numba", "llvmlite", "sklearn", "scipy", "numpy", "matplotlib", "pyarrow", "PIL", "safetensors")
 SCRIPT = """
@@ -41,3 +47,33 @@ def test_every_commands_help_was_printed(loaded: dict[str, list[str]]) -> None:
 def test_the_check_would_see_an_import() -> None:
     code = "import sys, ccr; ccr.Concepts; assert 'torch' in sys.modules and 'numpy' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+#: Each takes half a second or more, before the first answer.
+SLOW = ("sklearn", "matplotlib", "scipy.stats", "scipy.optimize", "transformers", "onnxruntime")
+READING = """
+import sys
+from pathlib import Path
+from typer.testing import CliRunner
+import ccr.serve.app, ccr.studio.serving
+from ccr.cli import app
+from ccr.cli.serve import _ready
+
+model, store, out = sys.argv[1:]
+for words in (["evaluate", model, store], ["audit", model, store], ["edit", model, "--log"],
+              ["predict", model, store, "--out", out]):
+    done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    print(words[0], *(name for name in SLOW if name in sys.modules))
+_ready(Path(model), None, silent=True)  # with the model's encoder, which is one of transformers
+print("serve", *(name for name in ("sklearn", "matplotlib") if name in sys.modules))
+"""
+
+
+def test_what_only_reads_a_model_does_not_import_what_fits_or_draws(
+    model: Path, workspace: Path, tmp_path: Path
+) -> None:
+    program = READING.replace("SLOW", repr(SLOW))
+    arguments = [str(model), str(workspace / "store"), str(tmp_path / "predicted.csv")]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["evaluate", "audit", "edit", "predict", "serve"]

@@ -1,9 +1,7 @@
-"""Parameters, against scikit-learn's own base class; and that predicting does not need scikit-learn."""
+"""Parameters, against scikit-learn's own base class."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
 from ccr.core.space import Angular, Symmetric
 from ccr.errors import CCRError
 
-SLOW = ("sklearn", "matplotlib", "scipy.stats", "scipy.optimize", "transformers", "onnxruntime")
 PARTS = [
     HardThreshold(length=12),
     HardThreshold(threshold=0.5, sign="both"),
@@ -47,11 +44,3 @@ def test_parts_are_told_and_copied_as_scikit_learn_does(part: Any) -> None:
     assert copied.set_params(**{name: value}) is copied
     with pytest.raises(CCRError, match="has the parameters"):
         copied.set_params(nobody=1)
-
-
-@pytest.mark.parametrize("module", ["ccr.models.concept_model", "ccr.serve.app", "ccr.studio.serving"])
-def test_predicting_and_serving_do_not_import_what_only_training_and_drawing_need(module: str) -> None:
-    """Each of them takes half a second or more, before the first answer."""
-    program = f"import sys, {module}; print([name for name in {SLOW!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

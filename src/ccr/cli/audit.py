@@ -36,11 +36,11 @@ def audit(
 
     Example: `ccr audit photos-model photos-store --top 10`
     """
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
 
     if split is not None and store is None:
         raise typer.BadParameter(f"--split {split} is a part of a store: give the store, too")
-    loaded = ConceptClassifier.load(model)
+    loaded = ConceptModel.load(model)
     if store is None:
         drift = loaded.audit()
     else:

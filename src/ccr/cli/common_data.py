@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
 
 
@@ -67,12 +68,13 @@ def store_encoder(store: EmbeddingStore, spec: str | None, *, template: str | No
     return encoder
 
 
-def model_encoder(model: ConceptClassifier, spec: str | None, *, silent: bool) -> Encoder:
+def model_encoder(model: ConceptModel, spec: str | None, *, silent: bool) -> Encoder:
     """The encoder that a model reads, checked to be that one."""
-    encoder = _encoder(spec, model.encoder_, "the model", silent=silent)
-    if model.encoder_fingerprint_ not in (None, encoder.fingerprint):
+    known = model.provenance
+    encoder = _encoder(spec, known.encoder, "the model", silent=silent)
+    if known.encoder_fingerprint not in (None, encoder.fingerprint):
         raise CCRError(
-            f"the model was fitted on embeddings of encoder {model.encoder_fingerprint_} ({model.encoder_}), but "
+            f"the model was fitted on embeddings of encoder {known.encoder_fingerprint} ({known.encoder}), but "
             f"{encoder.name} is {encoder.fingerprint}: give the same weights with --encoder"
         )
     return encoder

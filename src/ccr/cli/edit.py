@@ -17,7 +17,6 @@ from ccr.errors import CCRError
 
 if TYPE_CHECKING:
     from ccr.data.encoders import Encoder
-    from ccr.models.classifier import ConceptClassifier
     from ccr.models.concept_model import ConceptModel
     from ccr.models.edit import EditEffect, EditSession
 
@@ -54,25 +53,26 @@ def edit(
 
     Example: `ccr edit photos-model --out fixed --suppress "price tag" --scale "bright light=0.5" --refit photos-store`
     """
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
+    from ccr.models.edit import EditSession
     from ccr.models.persist import check_target
 
     if split is not None and store is None:
         raise typer.BadParameter(f"--split {split} is a part of a store: give --store, too")
-    loaded = ConceptClassifier.load(model)
+    loaded = ConceptModel.load(model)
     edits = {"add": add, "pin": pin, "scale": scale, "weight": weight}
     edits |= {"merge": merge, "suppress": suppress, "rename": rename}
     asked = any(edits.values()) or refit is not None
     _check(model, out, asked=asked, log=log)
     if out is not None:
         check_target(out)
-    session = loaded.edit()
+    session = EditSession(loaded)
     if add:
         _add(session, add, loaded, encoder, silent=as_json)
     _apply(session, {key: value or [] for key, value in edits.items()}, loaded)
     if refit is not None:
         _refit(session, refit)
-    edited = session.model() if asked else loaded.model_
+    edited = session.model() if asked else loaded
     effect = _effect(session, store, split) if store is not None else None
     if out is not None:
         edited.save(out)
@@ -80,13 +80,11 @@ def edit(
     _show(edited, effect, out, log=log, idle=idle, everything=everything, as_json=as_json)
 
 
-def _add(
-    session: EditSession, names: list[str], model: ConceptClassifier, encoder: str | None, *, silent: bool
-) -> None:
+def _add(session: EditSession, names: list[str], model: ConceptModel, encoder: str | None, *, silent: bool) -> None:
     """Concepts that the fit left out come back as they were; others are embedded."""
     from ccr.models.left_out import left_out_text
 
-    new = [name for name in names if left_out_text(model.model_.provenance, name) is None]
+    new = [name for name in names if left_out_text(model.provenance, name) is None]
     text_encoder = model_encoder(model, encoder, silent=silent) if new else None
     if text_encoder is not None:
         _warn_of_other_texts(model, text_encoder, silent=silent)
@@ -94,9 +92,11 @@ def _add(
         session.add(name, encoder=text_encoder if name in new else None)
 
 
-def _warn_of_other_texts(model: ConceptClassifier, encoder: Encoder, *, silent: bool) -> None:
+def _warn_of_other_texts(model: ConceptModel, encoder: Encoder, *, silent: bool) -> None:
     """Images may be embedded as they were and texts not: by another template, or by another version of the encoder."""
-    texts = model.model_.provenance.texts
+    texts = model.provenance.texts
+    if texts is None:
+        return
     names = list(texts.names[:KNOWN])
     cosines = (encoder.embed_texts(names) * texts.embeddings[:KNOWN]).sum(axis=1)
     if cosines.max() < ALIKE:  # all of them: one may have been renamed
@@ -118,8 +118,8 @@ def _check(model: Path, out: Path | None, *, asked: bool, log: bool) -> None:
         raise CCRError(f"--out must be another folder than {model}: the model that is edited stays, to go back to")
 
 
-def _apply(session: EditSession, edits: dict[str, list[str]], model: ConceptClassifier) -> None:
-    concepts, classes = session.concepts.names, [str(name) for name in model.classes_.tolist()]
+def _apply(session: EditSession, edits: dict[str, list[str]], model: ConceptModel) -> None:
+    concepts, classes = session.concepts.names, [str(name) for name in model.classes.tolist()]
     for name in edits["pin"]:
         session.pin(name)
     for text in edits["scale"]:

@@ -33,14 +33,15 @@ def evaluate(
     Example: `ccr evaluate photos-model photos-store --split test`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
 
-    loaded = ConceptClassifier.load(model)
+    loaded = ConceptModel.load(model)
     name, rows = split_of(EmbeddingStore.open(store), split)
     evaluation = loaded.evaluate(rows)
-    certainty = None if loaded.calibration_ is None else loaded.evaluate_sets(rows)
+    calibration = loaded.calibration
+    sets = None if calibration is None else (loaded.evaluate_sets(rows), calibration.temperature)
     if as_json:
-        known = {"sets": certainty.to_dict(), "temperature": loaded.calibration_.temperature} if certainty else {}
+        known = {} if sets is None else {"sets": sets[0].to_dict(), "temperature": sets[1]}
         print_json({"model": str(model), "store": str(store), "split": name, **evaluation.to_dict(), **known})
         return
     title = f"Measured on {evaluation.n} images, split {escape(name)}"
@@ -50,8 +51,8 @@ def evaluate(
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
         highlight=False,
     )
-    if certainty is not None:
-        show_sets(certainty, loaded.calibration_.temperature)
+    if sets is not None:
+        show_sets(*sets)
     console.print(_class_table(evaluation, everything=everything))
 
 

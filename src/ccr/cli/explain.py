@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation, Where
     from ccr.data.encoders import Encoder
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
 
 ENDINGS = (".html", ".png", ".json")
@@ -125,10 +125,10 @@ def _explained(
     silent: bool,
 ) -> list[Explained]:
     from ccr.data.datasets import load_image
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
 
-    model = ConceptClassifier.load(folder)
-    other = None if baseline is None else _checked_baseline(ConceptClassifier.load(baseline), model, baseline)
+    model = ConceptModel.load(folder)
+    other = None if baseline is None else _checked_baseline(ConceptModel.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
     loaded = model_encoder(model, spec, silent=silent)
     with bar(silent=silent) as tell:
@@ -153,7 +153,7 @@ def _embedded(encoder: Encoder, pictures: list[Image.Image], tell: Tell) -> list
 
 
 def _places(
-    model: ConceptClassifier, encoder: Encoder, pictures: list[Image.Image], way: Any, *, silent: bool
+    model: ConceptModel, encoder: Encoder, pictures: list[Image.Image], way: Any, *, silent: bool
 ) -> list[Explanation]:
     """The explanations with where in the picture."""
     from ccr.models.photos.where import explain_image
@@ -179,11 +179,11 @@ def _box(text: str) -> Box:
     return left, top, right, bottom
 
 
-def _checked_baseline(baseline: ConceptClassifier, model: ConceptClassifier, path: Path) -> ConceptClassifier:
-    theirs, ours = baseline.encoder_fingerprint_, model.encoder_fingerprint_
+def _checked_baseline(baseline: ConceptModel, model: ConceptModel, path: Path) -> ConceptModel:
+    theirs, ours = baseline.provenance.encoder_fingerprint, model.provenance.encoder_fingerprint
     if None not in (theirs, ours) and theirs != ours:
         raise CCRError(f"--baseline must read the model's encoder {ours}, {path} reads {theirs}: fit it on that store")
-    missing = set(map(str, model.classes_)) - set(map(str, baseline.classes_))
+    missing = set(map(str, model.classes)) - set(map(str, baseline.classes))
     if missing:
         raise CCRError(f"--baseline must know the model's classes, {path} does not know {sorted(missing)[0]!r}")
     return baseline

@@ -64,18 +64,18 @@ def predict(
 
     On a cluster, the same bytes: `ccr predict photos-model "s3://photos/{000..999}.tar" --out p.csv --ray HOST:6379`
     """
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
     from ccr.models.photos.tables import table_ending
 
     table_ending(out)
     if ray is not None:
         check_extra()
-    loaded = ConceptClassifier.load(model)
+    loaded = ConceptModel.load(model)
     store = _store(photos, split)
     options: dict[str, Any] = {"explain": explain}
     if store is not None:
         with bar(silent=as_json) as tell:
-            summary = _of_store(ray, workers)(loaded.model_, store, out, **options, tell=tell)
+            summary = _of_store(ray, workers)(loaded, store, out, **options, tell=tell)
     else:
         from ccr.data.datasets import open_photos
 
@@ -83,7 +83,7 @@ def predict(
         options |= {"batch_size": batch_size, "max_pixels": max_pixels, "max_bytes": max_mb << 20}
         reads = model_encoder(loaded, encoder, silent=as_json)
         with bar(silent=as_json) as tell:
-            summary = _of_photos(ray, workers)(loaded.model_, samples, reads, out, **options, tell=tell)
+            summary = _of_photos(ray, workers)(loaded, samples, reads, out, **options, tell=tell)
     if as_json:
         print_json({"model": str(model), **summary.to_dict()})
     else:

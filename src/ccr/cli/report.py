@@ -107,7 +107,7 @@ def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tupl
     if model.encoder_ is None and spec is None:
         return None, []
     try:
-        encoder = model_encoder(model, spec, silent=silent)
+        encoder = model_encoder(model.model_, spec, silent=silent)
     except CCRError as error:
         return None, [f"Where in the picture is not shown: {error}"]
     reason = why_not_exact(encoder)

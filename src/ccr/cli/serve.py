@@ -93,15 +93,15 @@ def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:
     from PIL import Image
 
     from ccr.core import kernels
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.models.concept_model import ConceptModel
     from ccr.serve.service import Served
 
-    loaded = ConceptClassifier.load(folder)
+    loaded = ConceptModel.load(folder)
     kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)
-    if spec is None and loaded.encoder_ is None:
+    if spec is None and loaded.provenance.encoder is None:
         note("the model does not know its encoder, so it answers about embeddings alone; --encoder names one")
-        loaded.predict(np.ones((1, loaded.model_.dimension)))
-        return Served(folder.name, loaded.model_)
+        loaded.predict(np.ones((1, loaded.dimension)))
+        return Served(folder.name, loaded)
     encoder = model_encoder(loaded, spec, silent=silent)
     loaded.predict(encoder.embed_images([Image.new("RGB", (64, 64), "grey")]))
-    return Served(folder.name, loaded.model_, encoder)
+    return Served(folder.name, loaded, encoder)
