@@ -77,3 +77,9 @@ def test_what_only_reads_a_model_does_not_import_what_fits_or_draws(
     arguments = [str(model), str(workspace / "store"), str(tmp_path / "predicted.csv")]
     done = subprocess.run([sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["evaluate", "audit", "edit", "predict", "serve"]
+
+
+def test_stores_and_data_sets_are_opened_without_torch() -> None:
+    """It takes two seconds, and every process that reads photos would wait for it."""
+    code = "import sys, ccr.data.datasets, ccr.data.store; assert not {'torch', 'numba', 'sklearn'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -166,7 +166,7 @@ def test_killed_runs_give_the_same_store(tmp_path, workers):
     facts = {"tests": str(ROOT), "data": str(data), "out": str(tmp_path / "s"), "workers": workers}
     script.write_text(CHILD.format(**facts))
     rng = random.Random(workers)
-    for _ in range(3 - 2 * workers):
+    for _ in range(2 - workers):
         children = run_and_kill(script, rng.randrange(5, 30))
         _, alive = psutil.wait_procs(children, timeout=10)
         assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]

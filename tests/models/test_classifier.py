@@ -232,7 +232,7 @@ def test_on_real_clip_embeddings_refinement_gains_and_concepts_stay(clip: Data) 
     assert found[0.1].accuracy > found[0.0].accuracy
     assert found[0.1].accuracy > 0.88
     assert found[0.1].retention == 1.0
-    probe = LogisticRegression(max_iter=300).fit(clip.X.astype(np.float32) * 10, clip.y)
+    probe = LogisticRegression(max_iter=100, tol=1e-3).fit(clip.X.astype(np.float32) * 10, clip.y)
     assert found[0.1].accuracy > probe.score(clip.X_test.astype(np.float32) * 10, clip.y_test) - 0.05
 
 

@@ -89,7 +89,7 @@ def test_ties_go_to_the_stronger_penalty() -> None:
 
 
 def test_cross_validation_chooses_as_scikit_learn_does(digits: Data) -> None:
-    alphas = (0.03, 3.0, 300.0)
+    alphas = (0.3, 3.0, 300.0)
     probe = LinearProbe(alphas, tol=1e-6).fit(digits.X, digits.y)
     rows = probe.transform(digits.X) * 8.0  # coordinates of size 1, for which the penalties are meant
     folds = StratifiedKFold(3, shuffle=True, random_state=0)

@@ -1,7 +1,9 @@
-"""Whatever people hold numbers in, as NumPy arrays; without importing torch, for the light runtime reads rows by it."""
+"""Whatever people hold numbers in, as NumPy arrays; without importing torch, which the light runtime and stores do
+without."""
 
 from __future__ import annotations
 
+import mmap
 from contextlib import suppress
 from typing import Any
 
@@ -25,3 +27,18 @@ def as_array(X: Any) -> np.ndarray:
         return np.asarray(X)
     except ValueError as error:
         raise CCRError(f"X must be a matrix of numbers, got {type(X).__name__}: {error}") from None
+
+
+def release(source: Any) -> None:
+    """Let go of the pages that were read of a mapped file: they count as this process's memory. Nothing is lost;
+    they are read again when needed."""
+    if hasattr(source, "release"):
+        source.release()
+    while isinstance(source, np.ndarray):
+        if isinstance(source, np.memmap):
+            mapping: Any = getattr(source, "_mmap", None)
+            # Not of copy-on-write maps, whose changes live in those pages alone.
+            if source.mode in ("r", "r+") and hasattr(mapping, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
+                mapping.madvise(mmap.MADV_DONTNEED)
+            return
+        source = source.base

@@ -11,7 +11,7 @@ import torch
 from scipy import sparse
 
 from ccr.core import kernels
-from ccr.core.arrays import as_array
+from ccr.core.arrays import as_array, release
 from ccr.core.geometry import unit_rows
 from ccr.core.sources import (
     as_tensor,
@@ -23,7 +23,6 @@ from ccr.core.sources import (
     in_range,
     not_finite,
     only_zeros,
-    release,
 )
 from ccr.core.team import ALONE, Team, part_of
 from ccr.core.threads import Workers

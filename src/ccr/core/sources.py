@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from typing import Any
 
 import numpy as np
@@ -22,21 +21,6 @@ def in_memory(source: Any) -> bool:
             return False
         base = base.base
     return isinstance(source, (np.ndarray, torch.Tensor))
-
-
-def release(source: Any) -> None:
-    """Let go of the pages that were read of a mapped file: they count as this process's memory. Nothing is lost;
-    they are read again when needed."""
-    if hasattr(source, "release"):
-        source.release()
-    while isinstance(source, np.ndarray):
-        if isinstance(source, np.memmap):
-            mapping: Any = getattr(source, "_mmap", None)
-            # Not of copy-on-write maps, whose changes live in those pages alone.
-            if source.mode in ("r", "r+") and hasattr(mapping, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
-                mapping.madvise(mmap.MADV_DONTNEED)
-            return
-        source = source.base
 
 
 def directions(rows: np.ndarray) -> np.ndarray:

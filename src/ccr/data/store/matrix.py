@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccr.core.sources import release
+from ccr.core.arrays import release
 from ccr.data.store.ranged import RangedArray
 from ccr.errors import FormatError
 from ccr.places import AnyPath, Place
