@@ -49,7 +49,14 @@ def test_propose_from_names(names: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--sources", "nothing"], ["--sources", "llm"], ["--dry-run"], ["--sources", "llm", "--llm-url", "http://x/v1"]],
+    [
+        ["--sources", "nothing"],
+        ["--sources", "llm"],
+        ["--dry-run"],
+        ["--sources", "llm", "--llm-url", "http://x/v1"],
+        ["--llm-model", "llama3.2"],
+        ["--sources", "generic", "--llm-price", "1,2"],
+    ],
 )
 def test_propose_says_what_it_needs(names: Path, tmp_path: Path, options: list[str]) -> None:
     done = run("concepts", "propose", names, "--out", tmp_path / "c.txt", "--encoder", "none", *options)

@@ -232,3 +232,22 @@ def test_labels_of_a_foreign_store_are_texts_or_none(foreign):
     store = EmbeddingStore.open(foreign)
     assert list(store.labels[:8]) == ["cat", "dog", "cat", None, "cat", None, "1.5", None]
     assert store.classes == ("1.5", "cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("splits", "rows"),
+    [
+        (["train", "val", "test", None], [0]),
+        (["trainval", "val", "test", None], [0, 3]),
+        (["trainval", "test"], [0]),
+        ([None, None], [0, 1]),
+        (["test", "val"], []),
+    ],
+)
+def test_what_may_be_trained_on(tmp_path, splits, rows):
+    (tmp_path / "img_emb").mkdir()
+    (tmp_path / "metadata").mkdir()
+    np.save(tmp_path / "img_emb" / "img_emb_0.npy", np.eye(len(splits), dtype=np.float32))
+    table = pa.table({"image_path": [str(row) for row in range(len(splits))], "split": pa.array(splits, pa.string())})
+    pq.write_table(table, tmp_path / "metadata" / "metadata_0.parquet")
+    assert np.flatnonzero(EmbeddingStore.open(tmp_path).trainable).tolist() == rows

@@ -47,10 +47,8 @@ def _with_labels(rows: EmbeddingStore) -> EmbeddingStore | None:
 
 
 def training_rows(store: EmbeddingStore) -> EmbeddingStore:
-    """The split `train`; where there is none, all images that are neither in `test` nor in `val`."""
-    if "train" in set(store.splits):
-        return store.select("train")
-    free = (store.splits != "test") & (store.splits != "val")
+    """The rows of a store that may be trained on; an error where there are none."""
+    free = store.trainable
     if not free.any():
         have = " and ".join(sorted({str(split) for split in store.splits}))
         raise CCRError(

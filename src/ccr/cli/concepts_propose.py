@@ -62,6 +62,10 @@ def propose(
     from ccr.data.vocab.propose import together
 
     wanted = _checked_sources(sources)
+    asked = {"--llm-url": llm_url, "--llm-model": llm_model, "--llm-rate": llm_rate, "--llm-price": llm_price}
+    given = [option for option, value in asked.items() if value is not None]
+    if given and "llm" not in wanted:
+        raise typer.BadParameter(f"{given[0]} is for the source llm: give --sources {sources},llm, too")
     endpoint = _endpoint(llm_url, llm_model, llm_rate) if "llm" in wanted else None
     found, embed = _classes(classes, encoder, silent=as_json)
     if dry_run:

@@ -58,7 +58,7 @@ class Photos:
     @cached_property
     def training(self) -> np.ndarray:
         """Labelled rows that a refit trains on."""
-        rows = self.of_split("train")
+        rows = np.flatnonzero(self.store.trainable)
         rows = rows if len(rows) else np.setdiff1d(np.arange(len(self)), self.test)
         return np.setdiff1d(rows[self.labelled[rows]], self.validation)
 

@@ -159,6 +159,13 @@ class EmbeddingStore:
         return self._column("split")
 
     @property
+    def trainable(self) -> np.ndarray:
+        """Which rows (m,) may be trained on: those of `train`, or, where there are none, all but `test` and `val`."""
+        splits = self.splits
+        own = splits == "train"
+        return own if own.any() else (splits != "test") & (splits != "val")
+
+    @property
     def paths(self) -> np.ndarray:
         """What each row's image is called within its data set (m,)."""
         return self._column("image_path")

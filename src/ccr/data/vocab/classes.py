@@ -35,8 +35,8 @@ def store_classes(store: EmbeddingStore) -> Classes:
 
 
 def training_part(store: EmbeddingStore) -> EmbeddingStore:
-    """The labelled rows of the split `train`, or of everything but `test`, or of everything, whichever has some first:
-    what choices may be made on."""
+    """The labelled rows that may be trained on, or of everything but `test`, or of everything, whichever has some
+    first: what choices may be made on."""
     labels = store.labels
     if all(label is None for label in labels):
         raise CCRError(
@@ -45,5 +45,5 @@ def training_part(store: EmbeddingStore) -> EmbeddingStore:
         )
     splits = store.splits
     labelled = labels != None  # noqa: E711 (elementwise)
-    parts = (np.flatnonzero(part & labelled) for part in (splits == "train", splits != "test", labelled))
+    parts = (np.flatnonzero(part & labelled) for part in (store.trainable, splits != "test", labelled))
     return store.select(rows=next(rows for rows in parts if len(rows)))
