@@ -41,9 +41,9 @@ print(peak())
 )
 
 
-def test_transform_of_100_000_images_over_4523_concepts_stays_under_1100_megabytes() -> None:
+def test_transform_of_100_000_images_over_4523_concepts_stays_under_1400_megabytes() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True)
-    assert float(done.stdout) < 1.1  # all scores would be 1.8 gigabytes
+    assert float(done.stdout) < 1.4  # all scores alone would be 1.8 gigabytes
 
 
 STREAMING = (
