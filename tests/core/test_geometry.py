@@ -282,3 +282,32 @@ def test_centers_are_one_for_each_row_or_one_for_all(project: Any) -> None:
     for wrong in (np.eye(2), rows(3, 3, 2), rows(4, 2, 2), rows(4, 1, 2)):
         with pytest.raises(CCRError, match="a center for each row"):
             project(vectors, wrong, 0.1)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_rows_of_half_precision_are_dispersed_as_those_of_single_are(kind: torch.dtype) -> None:
+    narrow = torch.from_numpy(rows(40, 256, 3) + 2.0).to(kind)  # a cone, as texts are
+    for strength in (0.9, 1.0):
+        found = orthogonalize(narrow, strength)
+        assert found.dtype == kind
+        assert torch.allclose(found.float(), orthogonalize(narrow.float(), strength), atol=2e-2)
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", np.longdouble])
+def test_floats_that_torch_does_not_have_become_float64(kind: Any) -> None:
+    given = rows(5, 4, 0).astype(np.float32)
+    found = unit_rows(given.astype(kind))
+    assert found.dtype == np.float64
+    assert np.allclose(found, unit_rows(given), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_centers_may_be_frozen_or_reversed() -> None:
+    centers = unit_rows(rows(6, 5, 1))
+    frozen = centers.copy()
+    frozen.setflags(write=False)
+    wanted = project_to_cap(centers[::-1].copy(), centers, 0.1)
+    assert np.array_equal(project_to_cap(centers[::-1].copy(), frozen, 0.1), wanted)
+    assert np.array_equal(project_to_cap(centers[::-1].copy(), centers[::-1][::-1], 0.1), wanted)
+    mean = centers.mean(axis=0)[::-1]
+    assert np.array_equal(centered(centers, mean), centered(centers, mean.copy()))

@@ -135,3 +135,11 @@ def test_threads_come_back() -> None:
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_reversed_views_are_read_row_by_row_too(kind: type) -> None:
+    given = np.random.default_rng(0).normal(size=(5, 8)).astype(kind)
+    turned = Embeddings(given[::-1])
+    assert torch.equal(turned.span(0, 1), Embeddings(given).span(4, 5))
+    assert torch.equal(Embeddings(given[:, ::-1]).span(2, 3), Embeddings(given[:, ::-1].copy()).span(2, 3))

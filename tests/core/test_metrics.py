@@ -66,6 +66,9 @@ def test_unequal_or_empty_labels_are_refused(truth: list[int], guess: list[int])
 def test_impossible_counts_are_refused() -> None:
     with pytest.raises(CCRError, match="successes"):
         metrics.wilson_interval(3, 2)
+    for confidence in (95, 1.0, 0.0, np.nan):
+        with pytest.raises(CCRError, match=r"confidence must be in \(0, 1\)"):
+            metrics.wilson_interval(5, 10, confidence=confidence)
     with pytest.raises(CCRError, match="at least one row"):
         metrics.explanation_length(np.zeros((0, 3)))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -9,6 +12,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFitted
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.errors import CCRError, CCRWarning
+from ccr.models.rivals import LinearProbe
 from ccr.models.unfitted import NotFittedError
 from tests.conftest import Data
 
@@ -169,3 +173,37 @@ def test_a_short_list_has_a_length_that_fits_it() -> None:
     assert model.transform(X).shape == (60, len(model.model_.names))
     with pytest.raises(CCRError, match="try 2"):
         ConceptClassifier(concepts, coder=HardThreshold(length=12)).fit(X, y)
+
+
+@pytest.mark.parametrize("bound", [{}, {"radius": 0.1}])
+@pytest.mark.parametrize("width", [32, 128])
+def test_validation_images_of_another_encoder_are_refused(digits: Data, bound: dict[str, Any], width: int) -> None:
+    other = np.resize(digits.X_test, (len(digits.X_test), width))
+    with pytest.raises(CCRError, match=f"concepts' 64 dimensions, got {width}"):
+        ConceptClassifier(digits.concepts, **bound).fit(digits.X, digits.y, validation=(other, digits.y_test))
+
+
+@pytest.mark.parametrize("make", [lambda X, y: (X, y, y), lambda X, y: (X,), lambda X, y: 0.2, lambda X, y: X])
+def test_validation_is_a_pair_or_a_store(digits: Data, make: Any) -> None:
+    given = make(digits.X_test, digits.y_test)
+    for model in (ConceptClassifier(digits.concepts), LinearProbe()):
+        with pytest.raises(CCRError, match=r"validation must be \(X, y\), or a store with labels"):
+            model.fit(digits.X, digits.y, validation=given)
+
+
+def test_weights_of_a_score_are_checked(digits: Data) -> None:
+    model = ConceptClassifier(digits.concepts, max_iter=1, random_state=0).fit(digits.X, digits.y)
+    weight = np.arange(len(digits.y_test), dtype=float)
+    right = model.predict(digits.X_test) == digits.y_test
+    assert model.score(digits.X_test, digits.y_test, weight) == pytest.approx((right * weight).sum() / weight.sum())
+    for bad in (np.ones(5), np.zeros(len(weight)), -weight):
+        with pytest.raises(CCRError, match="sample_weight must be"):
+            model.score(digits.X_test, digits.y_test, bad)
+
+
+def test_settings_of_few_digits_give_the_model_that_a_reload_gives(digits: Data, tmp_path: Path) -> None:
+    narrow = {"alpha": np.float16(0.1), "dropout": np.float16(0.1), "shrinkage": np.float32(0.3)}
+    model = ConceptClassifier(digits.concepts, max_iter=2, random_state=0, **narrow).fit(digits.X, digits.y)
+    model.save(tmp_path / "model")
+    again = ConceptClassifier.load(tmp_path / "model").fit(digits.X, digits.y)
+    assert np.array_equal(model.predict_proba(digits.X_test), again.predict_proba(digits.X_test))

@@ -114,6 +114,10 @@ def test_a_model_that_was_not_calibrated_says_how(digits: Data) -> None:
 def test_too_few_images_are_refused_before_the_training(digits: Data) -> None:
     with pytest.raises(CCRError, match=r"coverage of 0\.999 needs at least 999 images"):
         ConceptClassifier(digits.concepts, coverage=0.999).fit(digits.X, digits.y)
+    four = np.concatenate([np.flatnonzero(digits.y == name)[:2] for name in ("digit 0", "digit 1")])
+    for seed in range(6):  # with some of them no image at all is left to calibrate on
+        with pytest.raises(CCRError, match=r"coverage of 0\.6 needs at least 2 images"):
+            ConceptClassifier(digits.concepts, coverage=0.6, random_state=seed).fit(digits.X[four], digits.y[four])
 
 
 def test_an_edited_model_is_not_calibrated_any_more_and_undone_it_is(fitted: ConceptClassifier) -> None:

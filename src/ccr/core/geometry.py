@@ -41,7 +41,7 @@ def unit_rows(rows: Rows) -> Rows:
 
 def centered(rows: Rows, mean: Any) -> Rows:
     """Unit directions of the rows from `mean` (d,); a row equal to the mean becomes zero."""
-    return _like(rows, lambda tensor: _unit(tensor - torch.as_tensor(mean).to(tensor)))
+    return _like(rows, lambda tensor: _unit(tensor - _copied(mean).to(tensor)))
 
 
 def coherence(embeddings: Rows) -> Coherence:
@@ -109,7 +109,12 @@ def orthogonalize(embeddings: Rows, strength: float = 1.0) -> Rows:
     strength 0 gives D. Between, `s` becomes `s / sqrt(s^2 + eps)` with `eps = mean(s^2) (1/strength - 1)`.
     Rows are made unit again.
     """
-    return _like(embeddings, lambda tensor: _unit(tensor @ symmetric_map(tensor, strength)))
+
+    def spread(tensor: torch.Tensor) -> torch.Tensor:
+        wide = tensor.float() if torch.finfo(tensor.dtype).bits < 32 else tensor  # half as many digits reach nowhere
+        return _unit(wide @ symmetric_map(wide, strength)).to(tensor)
+
+    return _like(embeddings, spread)
 
 
 def symmetric_map(embeddings: torch.Tensor, strength: float) -> torch.Tensor:
@@ -196,7 +201,7 @@ def cap(vectors: torch.Tensor, centers: torch.Tensor, radius: float) -> torch.Te
 
 def _centers(centers: Any, tensor: torch.Tensor) -> torch.Tensor:
     """A center for each row of the tensor, of its kind; one (d,) or (1, d) is that of all."""
-    center = torch.as_tensor(centers).to(tensor)
+    center = _copied(centers).to(tensor)
     if tuple(center.shape) not in (tuple(tensor.shape), (1, tensor.shape[1]), (tensor.shape[1],)):
         raise CCRError(
             f"there must be a center for each row, of the same dimension, got rows of shape {tuple(tensor.shape)} and "
@@ -250,9 +255,18 @@ def _like(rows: Rows, function: Callable[[torch.Tensor], torch.Tensor]) -> Rows:
 
 
 def _tensor(rows: Any) -> torch.Tensor:
-    tensor = rows if isinstance(rows, torch.Tensor) else torch.from_numpy(np.array(rows, copy=True))
+    tensor = _copied(rows)
     if not tensor.is_floating_point():
         tensor = tensor.double()
     if tensor.ndim != 2:
         raise CCRError(f"embeddings must be a matrix with one item per row, got shape {tuple(tensor.shape)}")
     return tensor
+
+
+def _copied(rows: Any) -> torch.Tensor:
+    """A tensor as it is; anything else copied into one, in float64 if torch does not have its type."""
+    if isinstance(rows, torch.Tensor):
+        return rows
+    array = np.array(rows, copy=True)
+    foreign = array.dtype.kind == "f" and (array.dtype.itemsize > 8 or not array.dtype.isnative)
+    return torch.from_numpy(array.astype(np.float64) if foreign else array)

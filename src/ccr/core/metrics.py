@@ -12,6 +12,7 @@ import torch
 from scipy import sparse
 from scipy.special import ndtri
 
+from ccr.core.checks import is_number
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings, Moments
@@ -106,6 +107,8 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interva
     """Wilson's interval for a proportion: sound for small n and near 0 and 1, unlike the normal one."""
     if n < 1 or not 0 <= successes <= n:
         raise CCRError(f"an interval needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
+    if not (is_number(confidence) and 0 < confidence < 1):
+        raise CCRError(f"confidence must be in (0, 1), got {confidence!r}: 0.95 is usual")
     z = float(ndtri(0.5 + confidence / 2))
     share = successes / n
     center = (share + z * z / (2 * n)) / (1 + z * z / n)

@@ -77,7 +77,13 @@ def as_tensor(rows: Any) -> torch.Tensor:
     if isinstance(rows, torch.Tensor):
         return rows.detach().to(device="cpu", dtype=torch.float32)
     if isinstance(rows, np.ndarray) and rows.dtype == np.float16 and rows.flags.writeable:
-        return torch.from_numpy(np.ascontiguousarray(rows)).float()  # faster than NumPy's conversion
-    array = np.ascontiguousarray(rows, dtype=np.float32)
+        return torch.from_numpy(_forward(rows)).float()  # faster than NumPy's conversion
+    array = _forward(np.asarray(rows, dtype=np.float32))
     # torch warns about arrays it could write to but must not; it never writes here.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _forward(array: np.ndarray) -> np.ndarray:
+    """The array as torch takes it. NumPy calls one row of a reversed matrix contiguous as it is; torch does not."""
+    array = np.ascontiguousarray(array)
+    return array if min(array.strides, default=0) >= 0 else array.copy()

@@ -59,13 +59,12 @@ def hold_out(images: Embeddings, labels: Labels, watched: Any, *, coverage: floa
         rest = np.setdiff1d(np.arange(len(labels.y)), watched)
         chosen = validation_rows(Labels(labels.classes, labels.y[rest]), SHARE, seed=seed, most=MOST_VALIDATION)
         left_out = rest[chosen]
+        _check_enough(len(left_out), coverage)
         chose = _placed(images, labels.y, watched) if len(watched) else None
         parts = Parts(watched, left_out, chose, _placed(images, labels.y, left_out), coverage, seed)
         if parts.warm is None:
             first, second = half_rows(parts.held.y, labels.classes, seed)
             _check_enough(len(second) if len(first) else 0, coverage)
-        else:
-            _check_enough(len(left_out), coverage)
     return parts
 
 

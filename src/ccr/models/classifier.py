@@ -181,16 +181,16 @@ class ConceptClassifier(ModelEstimator, OnHub):
         y: Any = None,
         sample_weight: Any | None = None,
         *,
-        validation: tuple[Any, Any] | None = None,
+        validation: Any = None,
         callback: Callback | None = None,
         checkpoint: str | os.PathLike[str] | PartedCheckpoint | None = None,
     ) -> ConceptClassifier:
         """Refine the concepts and train the head on X (m, d) and labels y (m,).
 
         X may be an array, memmap, tensor or embedding store; a store brings its own labels. `validation` is an
-        (X, y) to choose the epoch on instead of a held-out share. `callback(epoch, epochs)` follows the training.
-        `checkpoint` is a folder in which every epoch is kept: the same call continues an interrupted training there
-        and ends with the same model to the bit; delete the folder when done.
+        (X, y), or a store, to choose the epoch on instead of a held-out share. `callback(epoch, epochs)` follows the
+        training. `checkpoint` is a folder in which every epoch is kept: the same call continues an interrupted training
+        there and ends with the same model to the bit; delete the folder when done.
         """
         texts = self._checked_concepts()
         Embeddings(X).check_dimension(texts.dimension)
@@ -200,7 +200,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         seed = seed_of(self.random_state)
         if isinstance(checkpoint, CheckpointFolder) and not isinstance(self.random_state, numbers.Integral):
             seed = checkpoint.seed(seed)
-        bound = Bound.fit(texts, X, **{name: getattr(self, name) for name in BOUND})
+        bound = Bound.fit(texts, X, **self._given(BOUND))
         space, initial = bound.space, bound.initial
         images = space.images(X).make_resident()
         watched = held_out(
@@ -264,6 +264,10 @@ class ConceptClassifier(ModelEstimator, OnHub):
             )
         return self.concepts
 
+    def _given(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Hyperparameters as a saved model has them: NumPy's own numbers of few digits would stay so all the way."""
+        given = {name: getattr(self, name) for name in names}
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+
     def _training(self, seed: int, bound: Bound) -> Training:
-        settings = {name: getattr(self, name) for name in TRAINING}
-        return Training(**{**settings, "dictionary_rate": bound.rate(self.dictionary_rate), "seed": seed})
+        return Training(**{**self._given(TRAINING), "dictionary_rate": bound.rate(self.dictionary_rate), "seed": seed})

@@ -18,7 +18,17 @@ import numpy as np
 from scipy import sparse
 
 from ccr.core import metrics, quality
-from ccr.core.coding import ActiveEntries, Decide, Rule, active_rows, apply_rule, code_chunks, decider, map_codes
+from ccr.core.coding import (
+    ActiveEntries,
+    Decide,
+    Rule,
+    active_rows,
+    apply_rule,
+    code_chunks,
+    decider,
+    map_codes,
+    rule_at_length,
+)
 from ccr.core.concepts import Concepts
 from ccr.core.explain import (
     Audit,
@@ -183,12 +193,13 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         """Do concepts still see what their texts see? On X (m, d), with the images that each gained and lost; without,
         on the training images, if the model knows.
 
-        Codes of the texts are made with the threshold that gives them the same length, if a length was asked for.
+        Codes of the texts are made with the threshold that gives them the same length on X, if a length was asked for.
         """
         options: dict[str, Any] = {"neighbours": neighbours, "images": images, "fidelity": self.provenance.fidelity}
         if X is not None:
             own, embeddings = self._own_texts(), self.images(X)
-            options["before"] = code_chunks(self.rule.recalibrated(embeddings, own), embeddings, own)
+            length = sum(codes.nnz for codes in self._codes(X)) / len(embeddings)
+            options["before"] = code_chunks(rule_at_length(self.rule, length, embeddings, own), embeddings, own)
             options |= {"after": self._codes(X), "fidelity": self.fidelity(X)}
         return audit(self.initial, self.concepts, **options)
 

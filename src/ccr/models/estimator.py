@@ -14,7 +14,7 @@ from sklearn.utils._set_output import _get_output_config  # the one place that k
 from ccr.core.explain import Explanation
 from ccr.core.frames import coded_frame
 from ccr.errors import CCRError, FormatError
-from ccr.models.labels import labels_like, labels_of
+from ccr.models.labels import labels_like, labels_of, sample_weights
 from ccr.models.left_out import whole_list
 from ccr.models.linear_model import LinearModel
 from ccr.models.unfitted import NotFittedError
@@ -153,7 +153,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         """Share of the rows of X (m, d) whose prediction is their label y (m,); a store brings its own labels."""
         predicted = self.predict(X)
         right = predicted == labels_like(self.classes_, labels_of(X, y), len(predicted))
-        return float(np.average(right, weights=sample_weight))
+        weights = None if sample_weight is None else sample_weights(sample_weight, len(right))
+        return float(np.average(right, weights=weights))
 
     explain_many = answered_by(LinearModel.explain_many)
 

@@ -116,7 +116,7 @@ def training_weights(labels: Labels, *, class_weight: ClassWeight, sample_weight
     if class_weight is None and sample_weight is None:
         return None
     m = len(labels.y)
-    weight = np.ones(m) if sample_weight is None else _sample_weights(sample_weight, m)
+    weight = np.ones(m) if sample_weight is None else sample_weights(sample_weight, m)
     if class_weight is not None:
         weight = weight * _class_weights(class_weight, labels)[labels.y]
     with np.errstate(over="ignore"):
@@ -126,7 +126,7 @@ def training_weights(labels: Labels, *, class_weight: ClassWeight, sample_weight
     return (weight / (total / m)).astype(np.float32)
 
 
-def _sample_weights(given: Any, m: int) -> np.ndarray:
+def sample_weights(given: Any, m: int) -> np.ndarray:
     try:
         weight = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
@@ -190,12 +190,21 @@ def seed_of(random_state: Any) -> int:
         ) from None
 
 
-def held_out(
-    validation: tuple[Any, Any] | None, labels: Labels, *, space: Space, dimension: int, fraction: float, seed: int
-) -> Any:
+def validation_pair(validation: Any) -> tuple[Any, Any]:
+    """The X and y of `validation`: an (X, y), or a store, which brings its own labels."""
+    if store_part(validation, "y") is not None:
+        return validation, None
+    if isinstance(validation, (tuple, list)) and len(validation) == 2:
+        return validation[0], validation[1]
+    found = f"{len(validation)} of them" if isinstance(validation, (tuple, list)) else type(validation).__name__
+    raise CCRError(f"validation must be (X, y), or a store with labels, got {found}: validation=(X_val, y_val)")
+
+
+def held_out(validation: Any, labels: Labels, *, space: Space, dimension: int, fraction: float, seed: int) -> Any:
     """What chooses the epoch: rows of the training data, or the validation (X, y) in the space, with class numbers."""
     if validation is None:
         return validation_rows(labels, fraction, seed=seed, most=MOST_VALIDATION)
-    rows = space.images(validation[0]).make_resident()
+    X, y = validation_pair(validation)
+    rows = space.images(X)
     rows.check_dimension(dimension)
-    return rows, validation_numbers(labels_of(*validation), len(rows), labels.classes)
+    return rows.make_resident(), validation_numbers(labels_of(X, y), len(rows), labels.classes)

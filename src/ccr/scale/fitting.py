@@ -27,6 +27,7 @@ from ccr.errors import CCRError
 from ccr.files import check_writable
 from ccr.models.checkpoint import CheckpointFolder
 from ccr.models.classifier import ConceptClassifier
+from ccr.models.labels import labels_of, validation_pair
 from ccr.places import Place, as_place
 from ccr.scale.cluster import beside_driver, connected, in_words
 from ccr.scale.rows import SharedRows
@@ -82,7 +83,7 @@ def fit(
             "model": clone(model),
             "X": _rows(X),
             "y": y,
-            "validation": None if validation is None else (_rows(validation[0]), validation[1]),
+            "validation": None if validation is None else _validation(validation),
             "sample_weight": sample_weight,
             "board": board,
             "threads": cpus,
@@ -103,6 +104,12 @@ def fit(
     fitted.set_params(**clone(model).get_params(deep=False))
     _remove(place, _name(config, workers))
     return fitted
+
+
+def _validation(given: Any) -> tuple[Any, Any]:
+    """The rows and labels that choose the epoch."""
+    X, y = validation_pair(given)
+    return _rows(X), labels_of(X, y)
 
 
 def _rows(X: Any) -> Any:

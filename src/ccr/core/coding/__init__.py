@@ -23,7 +23,17 @@ from ccr.core.coding.lasso import LassoRule
 from ccr.core.coding.pursuit import PursuitRule
 from ccr.core.coding.readouts import active_rows
 from ccr.core.coding.registry import CODERS, RULES, rule_from_dict, rule_to_dict, score_rule
-from ccr.core.coding.rules import CALIBRATION_ROWS, NUDGE, Encode, Rule, ScoreRule, ThresholdRule, TopRule, calibrate
+from ccr.core.coding.rules import (
+    CALIBRATION_ROWS,
+    NUDGE,
+    Encode,
+    Rule,
+    ScoreRule,
+    ThresholdRule,
+    TopRule,
+    calibrate,
+    rule_at_length,
+)
 from ccr.core.coding.scoring import Panels, screens
 
 __all__ = [
@@ -61,6 +71,7 @@ __all__ = [
     "is_differentiable",
     "map_codes",
     "root_mean_square",
+    "rule_at_length",
     "rule_from_dict",
     "rule_to_dict",
     "score_rule",

@@ -218,6 +218,14 @@ class TopRule:
         return self
 
 
+def rule_at_length(rule: Rule, length: float, X: Embeddings, dictionary: np.ndarray) -> Rule:
+    """The rule for another dictionary, at the threshold that gives the rows of X this mean length; one that is not held
+    to a length stays as it is."""
+    if isinstance(rule, ThresholdRule) and rule.length is not None:
+        rule = replace(rule, length=max(length, 1 / len(X)))
+    return rule.recalibrated(X, dictionary)
+
+
 def calibrate(
     X: Embeddings,
     dictionary: np.ndarray,

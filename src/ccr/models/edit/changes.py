@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,7 +34,6 @@ def suppress(model: ConceptModel, concept: str) -> ConceptModel:
 
 def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
     """All weights of the concept times `factor`."""
-    _check_finite("factor", factor)
     row, coef = model.row(concept), model.head.coef.copy()
     with np.errstate(over="ignore"):
         coef[:, row] *= factor
@@ -191,8 +189,3 @@ def _check_weight(value: float, model: ConceptModel) -> None:
     most = float(np.finfo(model.head.coef.dtype).max)
     if not abs(float(value)) <= most:  # NaN, too
         raise CCRError(f"a weight must be a finite number, at most {most:.3g}, got {value}")
-
-
-def _check_finite(what: str, value: float) -> None:
-    if not math.isfinite(value):
-        raise CCRError(f"a {what} must be a finite number, got {value}")

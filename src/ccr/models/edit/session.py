@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 
+from ccr.core.checks import as_number
 from ccr.core.concepts import Concepts
-from ccr.core.explain.terms import plain
+from ccr.core.explain.terms import plain, position
 from ccr.core.refine import Training
 from ccr.core.refine.fixed import solve_head
 from ccr.errors import CCRError
@@ -66,6 +68,7 @@ class EditSession:
 
     def scale(self, concept: str, factor: float) -> EditSession:
         """Multiply the concept's weights by `factor`: 0.5 halves what it contributes, -1 turns it round."""
+        factor = as_number("a factor", factor)
         return self._do(changes.scale(self._now, concept, factor), "scale", concept=concept, factor=factor)
 
     def rename(self, concept: str, to: str) -> EditSession:
@@ -78,6 +81,7 @@ class EditSession:
 
     def set_weight(self, concept: str, name: Any, value: float) -> EditSession:
         """Set the concept's weight for the class `name`; `refit` leaves it as set."""
+        value = as_number("a weight", value)
         model = changes.set_weight(self._now, concept, name, value)
         return self._do(model, "set_weight", concept=concept, **{"class": name}, value=value)
 
@@ -100,7 +104,7 @@ class EditSession:
 
         It contributes nothing until it has `weights` ({class: weight}), or the head is refitted.
         """
-        weights = dict(weights or {})
+        weights = self._checked_weights({} if weights is None else weights)
         known = left_out_text(self._now.provenance, name) if text is None and encoder is None else None
         if embedding is None:
             embedding = self._embed(name if text is None else text, encoder) if known is None else known
@@ -143,9 +147,9 @@ class EditSession:
 
     def undo(self, steps: int = 1) -> EditSession:
         """Take back the last edits; after all of them the model is the original, bit for bit."""
-        if not 1 <= steps <= len(self._log):
-            raise CCRError(f"there are {len(self._log)} edits to undo, got {steps}")
-        del self._models[-steps:], self._log[-steps:]
+        if not (isinstance(steps, Integral) and 1 <= steps <= len(self._log)):
+            raise CCRError(f"there are {len(self._log)} edits to undo, got {steps!r}")
+        del self._models[-int(steps) :], self._log[-int(steps) :]
         return self
 
     def model(self) -> ConceptModel:
@@ -191,10 +195,23 @@ class EditSession:
             )
         return np.asarray(encoder.embed_texts([text]))
 
+    def _checked_weights(self, weights: Mapping[Any, float]) -> dict[Any, float]:
+        """Weights by class, which may be named by another kind of number or by its text."""
+        if not isinstance(weights, Mapping):
+            raise CCRError(f"weights must be {{class: weight}}, got {type(weights).__name__}")
+        classes = self._now.classes.tolist()
+        return {classes[position(classes, name)]: as_number("a weight", value) for name, value in weights.items()}
+
     def _weights_per_class(self) -> int | None:
-        """What the model was fitted with; where it was chosen then, as many as its largest class has."""
-        asked = self._now.provenance.settings.get("weights_per_class")
-        return int(np.count_nonzero(self._models[0].head.coef, axis=1).max()) if asked == "auto" else asked
+        """What the model was fitted with; where it was chosen then, as many as its largest class has that nobody set
+        by hand since."""
+        asked, first = self._now.provenance.settings.get("weights_per_class"), self._models[0]
+        if asked != "auto":
+            return asked
+        learned = first.head.coef != 0
+        for concept, number in fixed_weights(first.provenance.edits, first.classes.tolist()):
+            learned[number, first.row(concept)] = False
+        return int(np.count_nonzero(learned, axis=1).max())
 
     def _weights(self, numbers: np.ndarray) -> np.ndarray | None:
         present, y = np.unique(numbers, return_inverse=True)

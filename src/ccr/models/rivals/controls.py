@@ -16,7 +16,7 @@ from ccr.core.inputs import Embeddings
 from ccr.core.space import Center, Space
 from ccr.errors import CCRError
 from ccr.models.estimator import FromModel
-from ccr.models.labels import Labels, labels_of, number_labels, validation_numbers
+from ccr.models.labels import Labels, labels_of, number_labels, validation_numbers, validation_pair
 from ccr.models.rivals.base import Rival
 
 #: Folds of the cross-validation that chooses a probe's penalty where there is no validation data.
@@ -57,8 +57,9 @@ class LinearProbe(Rival):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: Any, y: Any = None, *, validation: tuple[Any, Any] | None = None) -> LinearProbe:
-        """Fit a head for each alpha on X (m, d) and labels y (m,), and keep the best on `validation` (X, y)."""
+    def fit(self, X: Any, y: Any = None, *, validation: Any = None) -> LinearProbe:
+        """Fit a head for each alpha on X (m, d) and labels y (m,), and keep the best on `validation`: (X, y) or a
+        store."""
         alphas, m = self._checked_alphas(), len(Embeddings(X))
         labels = number_labels(labels_of(X, y), m)
         dimension = Embeddings(X).shape[1]
@@ -68,9 +69,10 @@ class LinearProbe(Rival):
             accuracies = self._cross_validated(rows, labels, alphas)
             heads = None
         else:
-            seen = space.images(validation[0])
+            others, their_labels = validation_pair(validation)
+            seen = space.images(others)
             seen.check_dimension(dimension)
-            truth = validation_numbers(labels_of(*validation), len(seen), labels.classes)
+            truth = validation_numbers(labels_of(others, their_labels), len(seen), labels.classes)
             heads = self._heads(rows, labels, alphas, np.ones(m))
             accuracies = {alpha: _right(head, seen, truth) / len(truth) for alpha, head in heads.items()}
         best = max(alphas, key=lambda alpha: accuracies[alpha])  # from strong to weak: the stronger of equals

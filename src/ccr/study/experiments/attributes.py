@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.stats import rankdata
 
-from ccr.core.coding import apply_rule
+from ccr.core.coding import apply_rule, rule_at_length
 from ccr.core.heads import LinearHead
 from ccr.core.metrics import Interval, largest_shown, paired_bootstrap
 from ccr.errors import CCRError
@@ -139,10 +139,10 @@ def agreement_before_and_after(
     X (m, d) are embeddings; the columns of `truth` (C, n) are the concepts that the model was given, in order (those it
     left out do not count), and y (m,) numbers its rows.
     """
-    start, embeddings = model.initial_concepts_.embeddings, model.space_.images(X)
-    before = apply_rule(model.rule_.recalibrated(embeddings, start), embeddings, start)
+    start, embeddings, after = model.initial_concepts_.embeddings, model.space_.images(X), model.transform(X)
+    before = apply_rule(rule_at_length(model.rule_, after.nnz / len(embeddings), embeddings, start), embeddings, start)
     left = truth[:, _kept_columns(model, truth)]
-    return agreement(before, y, left), agreement(model.transform(X), y, left)
+    return agreement(before, y, left), agreement(after, y, left)
 
 
 def _kept_columns(model: ConceptClassifier, truth: np.ndarray) -> list[int]:
