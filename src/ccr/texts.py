@@ -31,6 +31,11 @@ def did_you_mean(name: object, known: Iterable[object]) -> str:
     return f" (did you mean {spelled[close[0]]!r}?)" if close else ""
 
 
+def counted(number: object, what: str) -> str:
+    """Such as "1 concept", "3 concepts"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def check_name(name: str, what: str) -> None:
     """Refuse a name, of a concept or a class, that could do more than be shown."""
     if has_control(name) or _LONE.search(name):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.study.experiments.compare import methods_named
 from ccr.study.experiments.settings import parse_axis
-from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
+from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.conftest import Data
 from tests.data.helpers import write_image, write_store
 
@@ -119,3 +120,44 @@ def test_eighty_classes_fit_a_screen(tmp_path: Path) -> None:
 
 def test_the_version_is_said() -> None:
     assert run("--version").stdout.strip() == f"ccr {ccr.__version__}"  # type: ignore[attr-defined]
+
+
+def test_what_is_read_is_not_written_over(
+    model: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    photo, table, words = tmp_path / "photo.png", tmp_path / "photos.csv", tmp_path / "words.html"
+    shutil.copy(next((workspace / "photos").rglob("1.png")), photo)
+    table.write_text("path\nphoto.png\n", encoding="utf-8")
+    shutil.copy(workspace / "concepts.txt", words)
+    before = {path: path.read_bytes() for path in (photo, table, words)}
+    for command in (
+        ["explain", model, photo, "--out", photo],
+        ["predict", model, table, "--out", tmp_path / "." / "photos.csv"],
+        ["concepts", "check", words, "--out", words],
+        ["concepts", "choose", words, workspace / "store", "--out", words],
+    ):
+        assert exit_code(command, monkeypatch) == 1
+        assert "must be another file than what is read" in " ".join(capfd.readouterr().err.split())
+    assert {path: path.read_bytes() for path in before} == before
+    assert exit_code(["concepts", "check", words, "--out", tmp_path / "list.txt"], monkeypatch) == 1
+    assert "must end in .html" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("predict MODEL STORE --out p.csv --encoder bundled", "a store has embeddings"),
+        ("edit MODEL --out e --rename round=ball --encoder bundled", "give --add, too"),
+        ("edit MODEL --out e --rename round=ball --all", "give --store, too"),
+        ("concepts check WORDS --encoder bundled", "give a store, too"),
+    ],
+)
+def test_options_without_an_effect_are_refused(
+    model: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str], command: str, why: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    named = {"MODEL": model, "STORE": workspace / "store", "WORDS": workspace / "concepts.txt"}
+    assert exit_code([named.get(word, word) for word in command.split()], monkeypatch) == 2
+    assert why in " ".join(capfd.readouterr().err.replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []

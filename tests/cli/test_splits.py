@@ -77,6 +77,7 @@ def test_images_without_a_label_are_not_measured_on(store_of, workspace: Path, t
     assert found["split"] == "val"
     assert images_of(found) == 2 * len(COLOURS)
     assert as_json("evaluate", tmp_path / "m", store)["n"] == 2 * len(COLOURS)
+    assert as_json("evaluate", tmp_path / "m", store, "--split", "val")["n"] == 2 * len(COLOURS)
     assert as_json("audit", tmp_path / "m", store)["images"] == 4 * len(COLOURS)
     with pytest.raises(CCRError, match="every row needs a label"):
         run("evaluate", tmp_path / "m", store, "--split", "test")

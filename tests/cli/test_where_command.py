@@ -50,6 +50,7 @@ def test_it_is_drawn_and_written(model: Path, photo: Path, tmp_path: Path, endin
         assert Image.open(out).width > 400
     elif ending == ".html":
         assert "of the logit per patch, the same in all pictures" in out.read_text(encoding="utf-8")
+        assert "from the box 0, 0, 1, 1" in out.read_text(encoding="utf-8")
     else:
         assert json.loads(out.read_text(encoding="utf-8"))[0]["where"]["rows"] > 1
 
@@ -59,8 +60,15 @@ def test_a_wrong_box_is_refused(model: Path, photo: Path, box: str, monkeypatch:
     assert exit_code(["explain", str(model), str(photo), "--box", box], monkeypatch) == 1
 
 
-def test_a_wrong_way_is_refused(model: Path, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert exit_code(["explain", str(model), str(photo), "--where", "--way", "magic"], monkeypatch) == 1
+def test_a_wrong_way_or_class_is_refused_before_any_photo_is_read(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for options, why in (
+        (["--where", "--way", "magic"], "auto, exact, values, occlusion"),
+        (["--against", "x"], "'x'"),
+    ):
+        assert exit_code(["explain", str(model), "gone.jpg", *options], monkeypatch) == 1
+        assert why in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("number", [0, 2])

@@ -1,12 +1,14 @@
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
-from ccr.data.vocab.read import _plain
+from ccr.data.vocab.read import _plain, concept_line
 from ccr.data.vocab.words import WORDS_FILE, control_words
 from ccr.errors import CCRError, FormatError
 from tests.data.helpers import PixelEncoder
@@ -113,3 +115,13 @@ def test_control_words_are_there_whatever_the_list_uses():
     found = control_words(len(long), texts=long)
     assert len(set(found)) == len(long)
     assert words[0] not in found
+
+
+@given(st.lists(st.text("ab #\\\\", min_size=1, max_size=8), min_size=1, max_size=5, unique_by=str.casefold))
+def test_lines_are_read_as_they_were_written(names):
+    names = list(dict.fromkeys(" ".join(name.split()) for name in names if name.split()))
+    assume(names)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "list.txt"
+        path.write_text("".join(map(concept_line, names)), encoding="utf-8")
+        assert read_concepts(path) == names

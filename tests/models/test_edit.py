@@ -590,3 +590,12 @@ def test_weights_set_by_hand_are_no_measure_for_a_later_refit(digits: Data, tmp_
     session.model().save(tmp_path / "model")
     later = EditSession(ConceptModel.load(tmp_path / "model")).refit(digits.X, digits.y).model()
     assert np.array_equal(later.head.coef != 0, session.refit(digits.X, digits.y).model().head.coef != 0)
+
+
+def test_a_scaled_concept_stays_scaled_when_the_head_is_refitted(model: ConceptClassifier, digits: Data) -> None:
+    concept = model.concepts_.names[3]
+    row = model.concepts_.index(concept)
+    refitted = model.edit().scale(concept, 0.1).refit(digits.X, digits.y).model()
+    assert np.allclose(refitted.head.coef[:, row], 0.1 * model.coef_[:, row], atol=1e-6)
+    free = model.edit().refit(digits.X, digits.y).model()
+    assert not np.allclose(refitted.head.coef, free.head.coef, atol=1e-3)

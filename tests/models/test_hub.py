@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +20,7 @@ from PIL import Image
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
 from ccr.errors import CCRError, FormatError
 from ccr.models.card import model_card
-from ccr.models.hub import FILES
+from ccr.models.hub import FILES, check_repository
 from tests.cli.test_commands import as_json, exit_code
 from tests.conftest import Data
 from tests.data.helpers import encoded
@@ -221,3 +224,18 @@ def test_the_commands_push_and_pull(
     assert ConceptModel.load(tmp_path / "back").predict(digits.X).tolist() == fitted.predict(digits.X).tolist()
     assert exit_code(["pull", "me/none", "--out", tmp_path / "none"], monkeypatch) == 1
     assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_for_a_hub_is_written_by_a_process_that_did_nothing_else(
+    fitted: ConceptClassifier, tmp_path: Path
+) -> None:
+    """The hub's library loads its parts late: what other tests have imported may be missing elsewhere."""
+    fitted.save(tmp_path / "model")
+    code = "import sys; from ccr.models.concept_model import ConceptModel as M; M.load(sys.argv[1]).save_pretrained("
+    code += "sys.argv[2], repo_id='me/fruit')"
+    command = [sys.executable, "-c", code, str(tmp_path / "model"), str(tmp_path / "pushed")]
+    subprocess.run(command, check=True, env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"})
+    assert (tmp_path / "pushed" / "README.md").is_file()
+    for name in ("no name", "a/b/c", "-x/y"):
+        with pytest.raises(CCRError, match="is called OWNER/NAME"):
+            check_repository(name)

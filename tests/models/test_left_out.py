@@ -82,7 +82,6 @@ def test_what_comes_back_is_left_out_no_longer(short: ConceptClassifier, tmp_pat
     assert np.array_equal(origin.left_out_texts, before.left_out_texts[1:])
     assert np.array_equal(origin.left_out_places, before.left_out_places[1:])
     assert sorted(whole_list(origin).names) == sorted(whole_list(before).names)
-    assert others[0] not in short.edit().rename(short.concepts_.names[0], others[0]).model().provenance.left_out
     for name in others:
         session.add(name)
     session.model().save(tmp_path / "model")
@@ -143,3 +142,14 @@ def test_damage_is_refused(
     save_folder(tmp_path / "broken", ModelFolder(config, {**tensors, **changed}), lambda _: None)
     with pytest.raises(FormatError, match=named):
         ConceptModel.load(tmp_path / "broken")
+
+
+def test_no_concept_takes_the_name_of_one_that_was_left_out(short: ConceptClassifier) -> None:
+    gone = short.model_.provenance.left_out[0]
+    with pytest.raises(CCRError, match="left out, and it would be lost"):
+        short.edit().rename(short.concepts_.names[0], gone)
+
+
+def test_sparsity_is_of_the_whole_list(short: ConceptClassifier, digits: Data) -> None:
+    found = short.evaluate(digits.X_test, digits.y_test)
+    assert found.sparsity == pytest.approx(found.length / len(digits.concepts))

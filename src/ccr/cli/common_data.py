@@ -24,26 +24,21 @@ if TYPE_CHECKING:
 
 def split_of(store: EmbeddingStore, name: str | None, *, labelled: bool = True) -> tuple[str, EmbeddingStore]:
     """The part of a store to measure on: the named split, or else the first of `test` and `val` that has images with a
-    label (`labelled=False`: images), and of it those, or else all of them."""
+    label (`labelled=False`: images), or else all of them; and of it the images with a label, if there are any."""
     present = [split for split in dict.fromkeys(store.splits) if split is not None]
     if name is not None and name not in present:
         close = did_you_mean(name, present)
         raise CCRError(f"the store has no split {name!r}{close}; it has {', '.join(present) or 'none'}")
     if name is not None:
-        return name, store.select(name)
+        rows = store.select(name)
+        return name, (rows.with_labels() if labelled else None) or rows
     for candidate in ("test", "val"):
         if candidate in present:
             rows = store.select(candidate)
-            found = _with_labels(rows) if labelled else rows
+            found = rows.with_labels() if labelled else rows
             if found is not None:
                 return candidate, found
-    return "all", (_with_labels(store) if labelled else None) or store
-
-
-def _with_labels(rows: EmbeddingStore) -> EmbeddingStore | None:
-    """The rows that have a label; None where none has."""
-    known = [label is not None for label in rows.labels]
-    return rows if all(known) else rows.select(rows=known) if any(known) else None
+    return "all", (store.with_labels() if labelled else None) or store
 
 
 def training_rows(store: EmbeddingStore) -> EmbeddingStore:
@@ -148,7 +143,7 @@ def fit_on(
     `elsewhere(model, X, ...)` fits in place of `model.fit(X, ...)`."""
     train, val = training_rows(store), None
     if "val" in set(store.splits) and model.validation_fraction > 0:
-        val = _with_labels(store.select("val"))
+        val = store.select("val").with_labels()
     validation = None if val is None else (val, val.y)
     fit = model.fit if elsewhere is None else partial(elsewhere, model)
     return fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def ready(command: Callable[..., None]) -> Callable[..., None]:
         out = options.get("out")
         if out is not None:
             _check_out(out, is_file=name in FILES)
+            _check_no_input(out, [value for key, value in options.items() if key != "out"])
             if name in KEPT:
                 interrupt.keep(f"{KEPT[name].format(out=visible(str(out)))}; the same command goes on from there")
         try:
@@ -56,6 +57,23 @@ def check_arguments() -> None:
     for argument in sys.argv[1:]:
         if has_control(argument):
             raise CCRError(f"an argument must be plain text, got '{visible(argument)}': rename the file")
+
+
+def _check_no_input(out: Path, given: Iterable[Any]) -> None:
+    """Refuse to write over a file that the command reads."""
+    if is_url(out) or not out.is_file():
+        return
+    for value in given:
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, (str, Path)) and not is_url(one) and _same_file(one, out):
+                raise CCRError(f"--out must be another file than what is read, got {out}, which would be written over")
+
+
+def _same_file(one: str | Path, other: Path) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def _check_out(out: Path, *, is_file: bool) -> None:

@@ -58,7 +58,11 @@ def check(
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.read import concept_lines
 
+    if out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise CCRError(f"--out is a page and must end in .html, got {out.name!r}")
     place = chosen_store(store, store_option)
+    if place is None and encoder is not None:
+        raise typer.BadParameter(f"--encoder {encoder} embeds concepts for a store: give a store, too")
     if place is not None and classes is not None:
         raise typer.BadParameter("give a store, which has its classes, or --classes, not both")
     opened = None if place is None else EmbeddingStore.open(place)

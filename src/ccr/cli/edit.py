@@ -14,6 +14,7 @@ from ccr.cli.common_data import model_encoder, split_of, training_rows
 from ccr.cli.common_tables import MOST_CLASSES
 from ccr.cli.edit_options import read_number, read_pair, read_weight
 from ccr.errors import CCRError
+from ccr.texts import counted
 
 if TYPE_CHECKING:
     from ccr.data.encoders import Encoder
@@ -57,8 +58,11 @@ def edit(
     from ccr.models.edit import EditSession
     from ccr.models.persist import check_target
 
-    if split is not None and store is None:
-        raise typer.BadParameter(f"--split {split} is a part of a store: give --store, too")
+    for option, value in {f"--split {split}": split, "--all": everything or None}.items():
+        if value is not None and store is None:
+            raise typer.BadParameter(f"{option} is about what a store shows: give --store, too")
+    if encoder is not None and not add:
+        raise typer.BadParameter(f"--encoder {encoder} embeds concepts to add: give --add, too")
     loaded = ConceptModel.load(model)
     edits = {"add": add, "pin": pin, "scale": scale, "weight": weight}
     edits |= {"merge": merge, "suppress": suppress, "rename": rename}
@@ -170,9 +174,8 @@ def _show(
     if idle:
         note("a concept that was added says nothing until it has weights: --refit STORE, or --weight CLASS:NAME=VALUE")
     if out is not None:
-        console.print(
-            f"The edited model is in {escape(str(out))}: {len(edited.provenance.edits)} edits since it was fitted"
-        )
+        done = counted(len(edited.provenance.edits), "edit")
+        console.print(f"The edited model is in {escape(str(out))}: {done} since it was fitted")
 
 
 def _log_table(edited: ConceptModel) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL import Image
 
-    from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation, Where
+    from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation, RegionConcept, Where
     from ccr.data.encoders import Encoder
     from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
 
+WAYS = ("auto", "exact", "values", "occlusion")
 ENDINGS = (".html", ".png", ".json")
 #: Photos that are embedded between two steps of the progress bar: no core waits, and people see that it goes on.
 AT_A_TIME = 4
@@ -73,7 +75,7 @@ def explain(
     images: Annotated[list[Path], typer.Argument(help="Image files.")],
     against: Annotated[str | None, typer.Option(help="Also say why not this class.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="Folder of another model whose sums are shown beside.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of concepts to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of concepts to show; .json and --json have all.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Write a page (.html), a picture (.png) or data (.json).")] = None,
     where: Annotated[bool, typer.Option("--where", help="Also show which parts of the picture count.")] = False,
     way: Annotated[
@@ -101,6 +103,8 @@ def explain(
     wanted = way if where or box is not None else None
     if wanted is None and way != "auto":
         raise typer.BadParameter(f"--way {way} says how --where is found: give --where, too")
+    if way not in WAYS:
+        raise CCRError(f"--way is one of {', '.join(WAYS)}, got {way!r}")
     explained = _explained(model, images, against, baseline, encoder, wanted, silent=as_json)
     explained = [item._replace(box=part) for item in explained]
     if out is not None:
@@ -124,10 +128,13 @@ def _explained(
     *,
     silent: bool,
 ) -> list[Explained]:
+    from ccr.core.explain.terms import position
     from ccr.data.datasets import load_image
     from ccr.models.concept_model import ConceptModel
 
     model = ConceptModel.load(folder)
+    if against is not None:
+        position(model.classes.tolist(), against)  # refuses a class that is none before anything is embedded
     other = None if baseline is None else _checked_baseline(ConceptModel.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
     loaded = model_encoder(model, spec, silent=silent)
@@ -221,8 +228,13 @@ def _card(item: Explained, top: int) -> str:
         from ccr.show import where_pictures
 
         more.append(where_pictures.strip(item.explanation.where, item.image, top=top, against=item.contrast))
+        if item.box is not None:
+            rows = [[i.concept, f"{i.contribution:+.2f}", f"{i.share:.0%}"] for i in _inside(item, top)]
+            edges = ", ".join(f"{edge:g}" for edge in item.box)
+            heading = ("concept", f"from the box {edges}", "of its positive patches")
+            more.append(page.table(heading, rows, texts=(0,)))
     if item.baseline is not None:
-        more.append(gallery.beside(item.baseline, item.explanation))
+        more.append(gallery.beside(item.baseline, item.explanation, top=top))
     return page.explanation_card(
         item.explanation, item.image, against=item.contrast, caption=item.path.name, more=more, top=top, big=True
     )
@@ -233,7 +245,7 @@ def _show(item: Explained, top: int) -> None:
     _show_sum(f"{escape(item.path.name)}: ", explanation, top)
     console.print(_counterfactual(item.counterfactual), highlight=False)
     if explanation.where is not None:
-        _show_places(explanation.where, top, item.box)
+        _show_places(explanation.where, top, _inside(item, top))
     if contrast is not None:
         title = f"{escape(str(explanation.prediction))} rather than {escape(str(contrast.other))}"
         console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
@@ -242,14 +254,20 @@ def _show(item: Explained, top: int) -> None:
         console.print(f"{item.comparison.overlap:.0%} of the concepts of either are in both", highlight=False)
 
 
-def _show_places(where: Where, top: int, box: Box | None) -> None:
+def _inside(item: Explained, top: int) -> Sequence[RegionConcept]:
+    """What comes from the box, if there is one."""
+    where, box = item.explanation.where, item.box
+    return () if where is None or box is None else where.concepts_in(box, top=top)
+
+
+def _show_places(where: Where, top: int, within: Sequence[RegionConcept]) -> None:
     """How much of each contribution the picture's patches carry, and what comes from a box."""
     from ccr.show.where_pictures import WAYS_IN_WORDS, parts
 
     console.print(f"Where ({where.way}): {WAYS_IN_WORDS[where.way]}", highlight=False)
     for item in where.contributions()[:top]:
         console.print(f"  {escape(item.name)}: {parts(item)}", highlight=False)
-    for inside in where.concepts_in(box, top=top) if box is not None else ():
+    for inside in within:
         share = f"{inside.share:.0%} of its positive patches"
         console.print(f"  in the box: {escape(inside.concept)}, {inside.contribution:+.2f}, {share}", highlight=False)
 

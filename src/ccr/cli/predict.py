@@ -72,6 +72,8 @@ def predict(
         check_extra()
     loaded = ConceptModel.load(model)
     store = _store(photos, split)
+    if store is not None and encoder is not None:
+        raise typer.BadParameter(f"--encoder {encoder} embeds photos, and a store has embeddings: leave it out")
     options: dict[str, Any] = {"explain": explain}
     if store is not None:
         with bar(silent=as_json) as tell:

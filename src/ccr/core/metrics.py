@@ -57,7 +57,7 @@ class Fidelity(NamedTuple):
 class Evaluation:
     """What `ConceptClassifier.evaluate` found on `n` images.
 
-    `length` is the mean number of active concepts per image (AEL), `sparsity` is length / number of concepts (ASR),
+    `length` is the mean number of active concepts per image (AEL), `sparsity` is length / concepts of the list (ASR),
     `in_play` the mean number of active concepts with a weight for any class, `weights_per_class` the mean number of
     nonzero weights, `fidelity` how far concepts see what their texts see, `deviation` how far they moved in refinement,
     `retention` the share of refined concepts whose nearest start is their own. Of the predictions, `macro_f1` is the

@@ -151,7 +151,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             accuracy=right / m,
             interval=metrics.wilson_interval(right, m),
             length=active / m,
-            sparsity=active / m / len(self.concepts),
+            sparsity=active / m / (len(self.concepts) + len(self.provenance.left_out)),
             in_play=playing / m,
             weights_per_class=metrics.weights_per_class(self.head),
             fidelity=metrics.Fidelity.of(self.fidelity(X)),

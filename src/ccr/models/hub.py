@@ -133,8 +133,13 @@ def fetch(repo_id: str, **options: Any) -> Path:
 
 def check_repository(repo_id: str) -> None:
     """An error for a name that no repository of a hub can have."""
-    with in_words(repo_id):
-        _library().utils.validate_repo_id(repo_id)
+    _library()
+    from huggingface_hub.utils import HFValidationError, validate_repo_id  # by name: the library loads its parts late
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise CCRError(_reason(repo_id, error, cached=False)) from error
 
 
 def endpoint() -> str | None:
@@ -177,7 +182,7 @@ def _reason(repo_id: str, error: Exception, *, cached: bool) -> str:
         return f"{where} refused ({said}): log in with `hf auth login`, or give --token; check the name"
     return (
         f"{where} cannot be reached for {named} ({type(error).__name__}: {said}): check the network and HF_ENDPOINT; a "
-        "folder on this machine needs neither, and what was fetched before is found with local_files_only"
+        "folder on this machine needs neither, and what was fetched before is found with --cached (local_files_only)"
     )
 
 

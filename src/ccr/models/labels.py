@@ -192,10 +192,10 @@ def seed_of(random_state: Any) -> int:
 
 def validation_pair(validation: Any) -> tuple[Any, Any]:
     """The X and y of `validation`: an (X, y), or a store, which brings its own labels."""
-    if store_part(validation, "y") is not None:
-        return validation, None
     if isinstance(validation, (tuple, list)) and len(validation) == 2:
         return validation[0], validation[1]
+    if store_part(validation, "y") is not None:
+        return validation, None
     found = f"{len(validation)} of them" if isinstance(validation, (tuple, list)) else type(validation).__name__
     raise CCRError(f"validation must be (X, y), or a store with labels, got {found}: validation=(X_val, y_val)")
 

@@ -13,6 +13,7 @@ from PIL import Image
 from ccr.core.explain import Contrast, Contribution, Explanation
 from ccr.show.style import AGAINST, FOR, INK, NEUTRAL
 from ccr.show.sums import row_hint, sum_rows
+from ccr.texts import counted
 
 #: A page may show what is in it, and do nothing else.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -155,7 +156,8 @@ def explanation_card(
     """
     sums = [verdict(explanation, truth), terms(explanation.bias, explanation.contributions, top)]
     sums.append(
-        f'<div class="muted">bias and {len(explanation.contributions)} concepts add up to {explanation.logit:.2f}</div>'
+        f'<div class="muted">bias and {counted(len(explanation.contributions), "concept")} add up to '
+        f"{explanation.logit:.2f}</div>"
     )
     sums += more
     seen = [] if image is None else [image if isinstance(image, str) else thumbnail(image, 460 if big else 230)]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ccr.data.store import EmbeddingStore
+from ccr.data.vocab.read import concept_line
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.studio.photo import tile
@@ -48,7 +49,7 @@ def photos_csv(seen: Seen, rows: np.ndarray) -> str:
 
 def concepts_text(state: State) -> str:
     """The list of concepts, one per line, as `ccr fit --concepts` reads it."""
-    return "".join(f"{visible(name)}\n" for name in state.texts.names)
+    return "".join(concept_line(visible(name)) for name in state.texts.names)
 
 
 def edits_json(model: ConceptModel) -> str:

@@ -209,6 +209,11 @@ class EmbeddingStore:
                 "embeddings of two encoders cannot be compared; embed the images again or use the other model"
             )
 
+    def with_labels(self) -> EmbeddingStore | None:
+        """The rows that have a label, as a store of their own; None where none has."""
+        known = self.labels != None  # noqa: E711 (elementwise)
+        return self if known.all() else self.select(rows=known) if known.any() else None
+
     def select(self, split: str | None = None, *, rows: Any = None) -> EmbeddingStore:
         """A part of the rows as a store of its own.
 

@@ -17,6 +17,8 @@ from ccr.progress import Tell, no_progress
 LONGEST_CONCEPT = 200
 #: From a # that begins a line or follows a space; "C#" is a text.
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*", re.DOTALL)
+#: There, a backslash makes it part of the concept: "\\#1 tag".
+_ESCAPED, _ESCAPES = re.compile(r"(?:^|(?<=\s))\\(\\*#)"), re.compile(r"(?:^|(?<=\s))(\\*#)")
 _SPACES = re.compile("[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 #: Between letters or signs that are not ASCII's, a joiner is part of the spelling: in Persian, Hindi and emoji.
 _JOINERS = "\u200c\u200d"
@@ -28,7 +30,8 @@ BATCH = 32
 def read_concepts(path: str | Path) -> list[str]:
     """The concepts of a text file, one per line, in its order.
 
-    Blank lines and comments, from a # at the start or after a space, are left out; spaces around a concept are trimmed,
+    Blank lines and comments, from a # at the start or after a space, are left out (a backslash before it, as in `\\#1
+    tag`, makes it part of the concept); spaces around a concept are trimmed,
     and those in it are single; characters that nobody sees are dropped; text is brought to Unicode's composed form. Two
     concepts that differ by case alone are the same, and refused.
 
@@ -55,11 +58,16 @@ def concept_lines(file: Path) -> list[tuple[int, str]]:
     except OSError as error:
         raise FormatError(f"the concepts in {file} cannot be read: {error.strerror or error}") from error
     lines = enumerate(text.split("\n"), start=1)  # not splitlines: only line ends end a line
-    stripped = ((number, _COMMENT.sub("", _plain(line)).strip()) for number, line in lines)
+    stripped = ((number, _ESCAPED.sub(r"\1", _COMMENT.sub("", _plain(line)).strip())) for number, line in lines)
     concepts = [(number, line) for number, line in stripped if line]
     if not concepts:
         raise FormatError(f"{file} has no concepts: write one per line, such as 'red skin'")
     return concepts
+
+
+def concept_line(name: str) -> str:
+    """A concept as a line of a text file that `read_concepts` reads."""
+    return _ESCAPES.sub(r"\\\1", name) + "\n"
 
 
 def _plain(line: str) -> str:

@@ -44,6 +44,10 @@ def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
 
 def rename(model: ConceptModel, concept: str, to: str) -> ConceptModel:
     """The same concept under another name."""
+    if to in model.provenance.left_out:
+        raise CCRError(
+            f"{to!r} is a concept that the fit left out, and it would be lost: choose another name, or add it back"
+        )
     names = list(model.names)
     names[model.row(concept)] = to
     return _rebuilt(model, names)

@@ -22,11 +22,14 @@ class Edit:
 
 
 def fixed_weights(edits: Iterable[Mapping[str, Any]], classes: Sequence[Any]) -> set[tuple[str, int]]:
-    """The weights (concept, class number) that these edits set by hand, under the names they have in the end."""
+    """The weights (concept, class number) that these edits set or scaled by hand, under the names they have in the
+    end."""
     fixed: set[tuple[str, int]] = set()
     for edit in edits:
         if edit["action"] in ("set_weight", "zero_weight"):
             fixed.add((edit["concept"], position(classes, edit["class"])))
+        elif edit["action"] == "scale":
+            fixed |= {(edit["concept"], number) for number in range(len(classes))}
         elif edit["action"] == "add":
             fixed |= {(edit["name"], position(classes, name)) for name in edit.get("weights", {})}
         elif edit["action"] == "rename":

@@ -67,7 +67,8 @@ class EditSession:
         return self._do(changes.suppress(self._now, concept), "suppress", concept=concept)
 
     def scale(self, concept: str, factor: float) -> EditSession:
-        """Multiply the concept's weights by `factor`: 0.5 halves what it contributes, -1 turns it round."""
+        """Multiply the concept's weights by `factor`: 0.5 halves what it contributes, -1 turns it round; `refit` leaves
+        them so."""
         factor = as_number("a factor", factor)
         return self._do(changes.scale(self._now, concept, factor), "scale", concept=concept, factor=factor)
 
@@ -118,8 +119,8 @@ class EditSession:
         return self._do(changes.merge(self._now, first, second, name), "merge", first=first, second=second, name=name)
 
     def refit(self, X: Any, y: Any = None, *, alpha: float | None = None) -> EditSession:
-        """Fit the head alone to (X, y), with the concepts as they are now; weights that were set stay, and classes have
-        no more others than when the model was fitted.
+        """Fit the head alone to (X, y), with the concepts as they are now; weights that were set or scaled by hand
+        stay, and classes have no more others than when the model was fitted.
 
         `alpha` is the penalty on squared weights for codes of size 1; None is the model's own.
         """

@@ -103,9 +103,9 @@ def _mistake(mistake: Mistake) -> str:
     return page.details(summary, "".join(parts))
 
 
-def beside(theirs: Explanation, ours: Explanation, truth: Any | None = None) -> str:
+def beside(theirs: Explanation, ours: Explanation, truth: Any | None = None, *, top: int = TOP) -> str:
     """Another model's explanation of the same image, to unfold."""
-    body = page.verdict(theirs, truth) + page.terms(theirs.bias, theirs.contributions, TOP)
+    body = page.verdict(theirs, truth) + page.terms(theirs.bias, theirs.contributions, top)
     right = "" if truth is None else ", right" if str(theirs.prediction) == str(truth) else ", wrong"
     prediction = f"{page.name(theirs.prediction)}, {theirs.probability:.0%}"
     return page.details(f"Baseline: {prediction}{right}; {overlap(ours, theirs):.0%} of concepts shared", body)

@@ -39,7 +39,8 @@ class Part(NamedTuple):
 
 
 def store_parts(store: Any, purpose: str) -> dict[str, Part]:
-    """The splits train and test of a store, and val where there is one; `purpose` is named where one is missing."""
+    """The splits train and test of a store, and val where there is one; `purpose` is named where one is missing. Images
+    of test and val that have no label do not count."""
     present = set(store.splits)
     missing = sorted({"train", "test"} - present)
     if missing:
@@ -47,7 +48,8 @@ def store_parts(store: Any, purpose: str) -> dict[str, Part]:
             f"{purpose} needs the splits train and test, {store.path} has no {' and no '.join(missing)}: embed the "
             "images again with folders train/ and test/, or let `ccr embed` split them"
         )
-    return {name: Part.of(store.select(name)) for name in ("train", "val", "test") if name in present}
+    rows = {name: store.select(name) for name in ("train", "val", "test") if name in present}
+    return {name: Part.of(part if name == "train" else part.with_labels() or part) for name, part in rows.items()}
 
 
 def with_validation(store: Any, purpose: str) -> dict[str, Part]:

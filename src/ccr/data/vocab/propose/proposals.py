@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ccr.data.vocab.propose.plurals import spellings, words_of
-from ccr.data.vocab.read import LONGEST_CONCEPT
+from ccr.data.vocab.read import LONGEST_CONCEPT, concept_line
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_json, write_text
 from ccr.places import AnyPath
@@ -69,7 +69,7 @@ class Proposals:
 
 def _text(names: Sequence[str]) -> str:
     """A list as its file has it."""
-    return "\n".join(names) + "\n"
+    return "".join(map(concept_line, names))
 
 
 def origins_path(path: Path) -> Path:

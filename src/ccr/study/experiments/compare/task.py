@@ -16,6 +16,7 @@ from ccr.errors import CCRError
 from ccr.models.bound import bound_in_words, chosen_radius
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.part import Part, hold_out, store_parts
+from ccr.texts import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,7 @@ class Task:
     @property
     def described(self) -> str:
         """What CCR, its baseline and its controls were asked for, in words."""
-        weights = [] if self.weights is None else [f"{self.weights} weights per class"]
+        weights = [] if self.weights is None else [f"{counted(self.weights, 'weight')} per class"]
         return ", ".join([bound_in_words(self.settings), *weights])
 
     def split(self, seed: int) -> tuple[Part, Part]:
