@@ -58,9 +58,9 @@ def edit(
     from ccr.models.edit import EditSession
     from ccr.models.persist import check_target
 
-    for option, value in {f"--split {split}": split, "--all": everything or None}.items():
-        if value is not None and store is None:
-            raise typer.BadParameter(f"{option} is about what a store shows: give --store, too")
+    if store is None and (split is not None or everything):
+        option = "--all" if split is None else f"--split {split}"
+        raise typer.BadParameter(f"{option} is about what is measured on a store: give --store, too")
     if encoder is not None and not add:
         raise typer.BadParameter(f"--encoder {encoder} embeds concepts to add: give --add, too")
     loaded = ConceptModel.load(model)

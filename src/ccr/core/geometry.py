@@ -111,7 +111,7 @@ def orthogonalize(embeddings: Rows, strength: float = 1.0) -> Rows:
     """
 
     def spread(tensor: torch.Tensor) -> torch.Tensor:
-        wide = tensor.float() if torch.finfo(tensor.dtype).bits < 32 else tensor  # half as many digits reach nowhere
+        wide = tensor.float() if torch.finfo(tensor.dtype).bits < 32 else tensor  # or rounding hides directions
         return _unit(wide @ symmetric_map(wide, strength)).to(tensor)
 
     return _like(embeddings, spread)

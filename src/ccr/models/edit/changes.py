@@ -44,7 +44,7 @@ def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
 
 def rename(model: ConceptModel, concept: str, to: str) -> ConceptModel:
     """The same concept under another name."""
-    if to in model.provenance.left_out:
+    if str(to).strip() in model.provenance.left_out:
         raise CCRError(
             f"{to!r} is a concept that the fit left out, and it would be lost: choose another name, or add it back"
         )
