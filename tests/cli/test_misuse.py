@@ -150,6 +150,8 @@ def test_what_is_read_is_not_written_over(
         ("edit MODEL --out e --rename round=ball --encoder bundled", "give --add, too"),
         ("edit MODEL --out e --rename round=ball --all", "give --store, too"),
         ("concepts check WORDS --encoder bundled", "give a store, too"),
+        ("push MODEL me/fruit --out pushed --private", "with --out nothing is pushed"),
+        ("push MODEL me/fruit --out pushed --revision next", "--revision next is about a hub"),
     ],
 )
 def test_options_without_an_effect_are_refused(

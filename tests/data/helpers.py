@@ -91,10 +91,15 @@ def folder_files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def write_store(folder: Path, X: np.ndarray, labels: Iterable[str]) -> None:
-    """Embeddings (m, d) and labels (m,) as a store that does not say which encoder made it."""
+def write_store(
+    folder: Path, X: np.ndarray, labels: Iterable[str | None], splits: Iterable[str | None] | None = None
+) -> None:
+    """Embeddings (m, d), labels (m,) and splits (m,) as a store that does not say which encoder made it."""
     names = [f"{row}.png" for row in range(len(X))]
     for path in (embeddings_path(folder, 0), metadata_path(folder, 0)):
         path.parent.mkdir(parents=True)
     np.save(embeddings_path(folder, 0), X.astype(np.float32))
-    pq.write_table(pa.table({"image_path": names, "label": list(map(str, labels))}), metadata_path(folder, 0))
+    columns = {"image_path": names, "label": [None if label is None else str(label) for label in labels]}
+    if splits is not None:
+        columns["split"] = pa.array(splits, pa.string())
+    pq.write_table(pa.table(columns), metadata_path(folder, 0))

@@ -14,7 +14,7 @@ from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.vocab import embed_concepts
 from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.models.classifier import ConceptClassifier
-from tests.data.helpers import PixelEncoder, folder_files, picture, write_image
+from tests.data.helpers import PixelEncoder, folder_files, picture, write_image, write_store
 
 ROWS = 23
 
@@ -245,9 +245,5 @@ def test_labels_of_a_foreign_store_are_texts_or_none(foreign):
     ],
 )
 def test_what_may_be_trained_on(tmp_path, splits, rows):
-    (tmp_path / "img_emb").mkdir()
-    (tmp_path / "metadata").mkdir()
-    np.save(tmp_path / "img_emb" / "img_emb_0.npy", np.eye(len(splits), dtype=np.float32))
-    table = pa.table({"image_path": [str(row) for row in range(len(splits))], "split": pa.array(splits, pa.string())})
-    pq.write_table(table, tmp_path / "metadata" / "metadata_0.parquet")
+    write_store(tmp_path, np.eye(len(splits)), splits, splits)
     assert np.flatnonzero(EmbeddingStore.open(tmp_path).trainable).tolist() == rows

@@ -11,10 +11,13 @@ from scipy.special import softmax
 from sklearn.exceptions import NotFittedError as SklearnNotFitted
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, CCRWarning
 from ccr.models.rivals import LinearProbe
 from ccr.models.unfitted import NotFittedError
+from ccr.study.experiments.part import store_parts
 from tests.conftest import Data
+from tests.data.helpers import write_store
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +210,23 @@ def test_settings_of_few_digits_give_the_model_that_a_reload_gives(digits: Data,
     model.save(tmp_path / "model")
     again = ConceptClassifier.load(tmp_path / "model").fit(digits.X, digits.y)
     assert np.array_equal(model.predict_proba(digits.X_test), again.predict_proba(digits.X_test))
+
+
+def test_a_store_of_validation_images_brings_its_labels(digits: Data, tmp_path: Path) -> None:
+    write_store(tmp_path / "store", digits.X_test, digits.y_test)
+    store = EmbeddingStore.open(tmp_path / "store")
+    models = [
+        ConceptClassifier(digits.concepts, max_iter=3, random_state=0).fit(digits.X, digits.y, validation=given)
+        for given in (store, (store, None), (np.asarray(store), store.y))
+    ]
+    assert models[0].history_ == models[1].history_ == models[2].history_
+    assert models[0].history_[0].validation_accuracy > 0
+
+
+def test_images_without_a_label_are_not_compared_on(digits: Data, tmp_path: Path) -> None:
+    labels = np.array([None, *digits.y_test[1:30].tolist()], dtype=object)
+    splits = ["test"] * 10 + ["train"] * 20
+    write_store(tmp_path / "store", digits.X_test[:30], labels, splits)
+    parts = store_parts(EmbeddingStore.open(tmp_path / "store"), "a comparison")
+    assert {name: len(part.y) for name, part in parts.items()} == {"train": 20, "test": 9}
+    assert parts["test"].y.tolist() == digits.y_test[1:10].tolist()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
 
-WAYS = ("auto", "exact", "values", "occlusion")
 ENDINGS = (".html", ".png", ".json")
 #: Photos that are embedded between two steps of the progress bar: no core waits, and people see that it goes on.
 AT_A_TIME = 4
@@ -103,8 +102,7 @@ def explain(
     wanted = way if where or box is not None else None
     if wanted is None and way != "auto":
         raise typer.BadParameter(f"--way {way} says how --where is found: give --where, too")
-    if way not in WAYS:
-        raise CCRError(f"--way is one of {', '.join(WAYS)}, got {way!r}")
+    _check_way(way)
     explained = _explained(model, images, against, baseline, encoder, wanted, silent=as_json)
     explained = [item._replace(box=part) for item in explained]
     if out is not None:
@@ -172,6 +170,14 @@ def _places(
             inner = tell if len(pictures) == 1 else lambda done, total, what: None
             places.append(explain_image(model, encoder, picture, way=way, tell=inner))
     return places
+
+
+def _check_way(way: str) -> None:
+    """Refuse it before photos are read and embedded."""
+    from ccr.core.explain import WAYS
+
+    if way not in (known := ("auto", *WAYS)):
+        raise CCRError(f"--way is one of {', '.join(known)}, got {way!r}")
 
 
 def _box(text: str) -> Box:

@@ -61,6 +61,9 @@ def push(
     check_repository(repository)
     if controls and store is None:
         raise CCRError("--controls are measured on images: give --store, the store that the model was fitted on")
+    if out is not None and (private or revision is not None):
+        option = "--private" if private else f"--revision {revision}"
+        raise typer.BadParameter(f"{option} is about a hub, and with --out nothing is pushed: leave it out")
     loaded = ConceptClassifier.load(model)
     if controls and store is not None:
         loaded = noted_controls(loaded, EmbeddingStore.open(store), None, silent=as_json)
