@@ -41,6 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "radius 0.1, both signs": {"radius": 0.1, "weights_per_class": None, "coder": {"sign": "both"}},
     "radius 0.1": {"radius": 0.1, "weights_per_class": None},
     "the defaults": {"coder": {}},
+    **{f"the defaults, candidates {times:g}": {"coder": {}, "candidates": times} for times in (3, 2, 1)},
     **{
         f"fidelity {least:g}, all weights": {"fidelity": least, "weights_per_class": None}
         for least in (1.0, 0.955, 0.875)

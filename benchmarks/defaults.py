@@ -54,6 +54,7 @@ AROUND: dict[str, dict[str, Any]] = {
     "shrinkage 0.2": {"shrinkage": 0.2},
     "shrinkage 0.8": {"shrinkage": 0.8},
     "dropout 0.1": {"dropout": 0.1},
+    **{f"candidates {times:g}": {"candidates": times} for times in (3, 2, 1)},
 }
 
 

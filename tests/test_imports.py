@@ -27,7 +27,8 @@ ORDER = {
     "score shared step phases division training tier",
     "core/coding": "entries scoring masks rules close pursuit lasso codes coders registry readouts",
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
-    "core/refine": "options data engine dense sparse shared measure progress fixed choice trainer loop squared",
+    "core/refine": "options data engine dense sparse shared evidence measure progress fixed choice trainer loop "
+    "squared",
     "core/explain": "patches terms where question sums picture views counterfactual intervention comparison mistake "
     "explanation many images pairs drift",
     "models": "unfitted labels bound provenance linear_model persist model_checks card hub calibration certain "
@@ -61,7 +62,7 @@ ORDER = {
     "umap_worker layout selections differences exports search settings worker where workbench api app serving",
     "studio/api": "schemas state photos concepts views bench",
     "studio/api/schemas": "common photos views concepts bench",
-    "scale": "cluster crew parts contents assembly embedding prediction team rows fitting pool",
+    "scale": "cluster desks crew parts contents assembly embedding prediction team rows fitting pool",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_tables edit_options demo embed fit evaluate "
     "explain predict export audit edit report serve push pull studio theory figures compare sweep reproduce "

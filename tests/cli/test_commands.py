@@ -110,7 +110,7 @@ def test_fit_prints_the_model_beside_its_baseline(workspace: Path) -> None:
         ["--dispersion", "angular"],
         ["--radius", 0],
         ["--sign", "both", "--weights", "all"],
-        ["--weights", 2],
+        ["--weights", 2, "--candidates", 1.5],
         ["--weights", "auto"],
     ],
 )
@@ -235,6 +235,8 @@ def test_refused_input_exits_one_and_misuse_two(
     assert exit_code([*both, "--sign", "negative"], monkeypatch) == 2
     for weights in ("0", "some", "2.5"):
         assert exit_code([*both, "--weights", weights], monkeypatch) == 2
+    assert exit_code([*both, "--candidates", 0.5], monkeypatch) == 2
+    assert exit_code([*both, "--candidates", 2, "--weights", "all"], monkeypatch) == 2
     assert exit_code([*both, "--length", 500], monkeypatch) == 1
     assert not (tmp_path / "m").exists()
 

@@ -75,6 +75,7 @@ def problem(m=900, d=24, n=40, classes=5, seed=0):
 SETTINGS = {
     "default": {},
     "all weights": {"weights_per_class": None},
+    "candidates": {"weights_per_class": 3, "candidates": 1.5},
     "ball": {"radius": 0.1, "weights_per_class": None},
     "paper": {"radius": 0.1, "optimizer": "sgd", "dropout": 0.5, "weights_per_class": None, "center": None},
     "top": {"coder": TopK(4)},

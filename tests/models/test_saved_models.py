@@ -51,5 +51,9 @@ def test_saved_again_it_is_the_same_model(name: str, answers: dict[str, np.ndarr
     model, rows = ConceptClassifier.load(tmp_path / name), answers["rows"]
     assert np.array_equal(model.predict(rows), answers[f"{name}.predictions"])
     assert model.radius in (0.0, 0.1)
-    assert (model.fidelity, model.weights_per_class) == (None, None)  # as it was made, not today's defaults
+    assert (model.fidelity, model.weights_per_class, model.candidates) == (
+        None,
+        None,
+        None,
+    )  # as it was made, not today's defaults
     assert (tmp_path / name / "model.safetensors").read_bytes() == (SAVED / name / "model.safetensors").read_bytes()

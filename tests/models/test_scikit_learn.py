@@ -217,7 +217,9 @@ def test_labels_of_another_kind_are_refused_not_all_wrong(small: Data) -> None:
 
 def test_counts_may_be_floats(small: Data) -> None:
     one, other = (
-        quick(small, batch_size=kind(64), weights_per_class=kind(3), max_iter=kind(3)).fit(small.X, small.y)
+        quick(small, batch_size=kind(64), weights_per_class=kind(3), candidates=kind(2), max_iter=kind(3)).fit(
+            small.X, small.y
+        )
         for kind in (int, float)
     )
     assert np.array_equal(one.coef_, other.coef_)

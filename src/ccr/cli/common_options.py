@@ -52,6 +52,15 @@ def chosen_weights(text: str | None) -> dict[str, Any]:
     return {"weights_per_class": int(text)}
 
 
+def chosen_candidates(candidates: float | None, weights: str | None) -> float | None:
+    """--candidates, which choose among weights and mean nothing where all are kept."""
+    if candidates is not None and weights == "all":
+        raise typer.BadParameter(
+            "--candidates is about which weights a class keeps, and --weights all keeps all of them: drop one"
+        )
+    return candidates
+
+
 def chosen_dispersion(text: str) -> Dispersion | None:
     """The dispersion of --dispersion."""
     from ccr.core.space import parse_dispersion

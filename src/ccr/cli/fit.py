@@ -22,7 +22,13 @@ from ccr.cli.common_data import (
     split_of,
     training_rows,
 )
-from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion, chosen_weights
+from ccr.cli.common_options import (
+    chosen_bound,
+    chosen_candidates,
+    chosen_coder,
+    chosen_dispersion,
+    chosen_weights,
+)
 from ccr.cli.common_ray import Ray, check_extra
 from ccr.cli.common_tables import evaluation_table, show_sets
 from ccr.places import as_place
@@ -68,6 +74,14 @@ def fit(
         typer.Option(
             help="Weights per class, held while concepts are refined: a number, all, or auto (the fewest that "
             "validation images find no worse; seven fits). Default: 5."
+        ),
+    ] = None,
+    candidates: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="Choose a class's weights among so many times as many concepts: those that its images show most by "
+            "the concepts' own texts. Try 2 where explanations name what is not there. Default: among all.",
         ),
     ] = None,
     dispersion: Annotated[
@@ -116,7 +130,7 @@ def fit(
 
     To know when not to answer: `--coverage 0.9`
 
-    Truer to the texts, and shorter: `--fidelity 0.95 --weights 3`. As in the paper: `--radius 0.1 --weights all`
+    Truer, and shorter: `--fidelity 0.95 --weights 3 --candidates 2`. As in the paper: `--radius 0.1 --weights all`
 
     On a cluster, with the same result up to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray,
     from where the same command continues.
@@ -142,6 +156,7 @@ def fit(
         "coder": chosen_coder(length, threshold, sign),
         **chosen_bound(fidelity, radius),
         **chosen_weights(weights),
+        "candidates": chosen_candidates(candidates, weights),
         "dispersion": "auto" if dispersion is None else chosen_dispersion(dispersion),
         "center": "data" if center else None,
         "coverage": coverage,

@@ -59,6 +59,8 @@ class ConceptClassifier(ModelEstimator, OnHub):
     radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline, 0.1 the paper's.
     weights_per_class : hold a head of so many weights per class while concepts are refined; None keeps all; "auto" is
         the fewest that validation images find no worse. Concepts without a weight are left out of the model.
+    candidates : choose the weights of a class among so many times as many concepts, those that its images show most by
+        the concepts' own texts, from 1; try 2 for truer explanations. None: among all. No effect on all weights.
     center : "data" measures images and concepts from their own means; None takes them as they are.
     dispersion : None, `Angular()` or `Symmetric()`: how concepts are spread before refinement, within their bound if
         it is a fidelity; "auto" is `Symmetric(0.9)`.
@@ -123,6 +125,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         fidelity: float | None = None,
         radius: float | None = None,
         weights_per_class: int | Literal["auto"] | None = 5,
+        candidates: float | None = None,
         center: Center = "data",
         dispersion: Dispersion | Literal["auto"] | None = "auto",
         shrinkage: float = 0.5,
@@ -149,6 +152,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         self.fidelity = fidelity
         self.radius = radius
         self.weights_per_class = weights_per_class
+        self.candidates = candidates
         self.center = center
         self.dispersion = dispersion
         self.shrinkage = shrinkage

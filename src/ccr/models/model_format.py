@@ -26,7 +26,7 @@ from ccr.models.provenance import Provenance
 #: A user's choices that a configuration can name.
 CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
 #: Of models that were made before these could be chosen.
-OLDER_SETTINGS = {"fidelity": None, "weights_per_class": None, "coverage": None}
+OLDER_SETTINGS = {"fidelity": None, "weights_per_class": None, "candidates": None, "coverage": None}
 #: What the configuration of a `ConceptModel` calls it.
 KIND = "ConceptClassifier"
 

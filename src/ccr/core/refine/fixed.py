@@ -12,6 +12,7 @@ from scipy import sparse
 from ccr.core.coding import Coder, apply_rule, code_size
 from ccr.core.heads import LinearHead, fit_softmax, softmax_objective
 from ccr.core.refine.data import Labelled
+from ccr.core.refine.evidence import Candidates, candidates_for
 from ccr.core.refine.measure import strongest, validate
 from ccr.core.refine.options import Training
 from ccr.core.refine.progress import Epoch, Refinement
@@ -29,7 +30,10 @@ def fit_head(
     """The best head on the coder's codes, penalised as in training; its history is one epoch."""
     rule = coder.rule(train.X, dictionary)
     codes = apply_rule(rule, train.X, dictionary)[train.rows]
-    head = solve_head(codes, train.y, classes=classes, training=training, sample_weight=train.weight)
+    candidates = candidates_for(dictionary, train, classes, training)
+    head = solve_head(
+        codes, train.y, classes=classes, training=training, sample_weight=train.weight, candidates=candidates
+    )
     loss, _ = softmax_objective(head, codes.astype(np.float64), train.y, alpha=0.0, weight=train.weight)
     weights, bias = head.astype(np.float32).transposed()
     everything = np.arange(len(dictionary))
@@ -48,9 +52,11 @@ def solve_head(
     sample_weight: np.ndarray | None = None,
     start: LinearHead | None = None,
     fixed: np.ndarray | None = None,
+    candidates: Candidates | None = None,
 ) -> LinearHead:
-    """The best head on these codes (m, n), penalised and with as many weights per class as in training: solved again
-    each time that weights are taken away. Weights that are `fixed` (classes, n) stay as in `start`, not counted."""
+    """The best head on these codes (m, n), penalised and with as many weights per class as in training, of its
+    `candidates` if there are any: solved again each time that weights are taken away. Weights that are `fixed`
+    (classes, n) stay as in `start`, not counted."""
     alpha = training.penalty(len(y)) * code_size(codes) ** 2
     size = np.sqrt(np.asarray(codes.multiply(codes).mean(axis=0)).ravel())
     one_sided = bool((codes.data >= 0).all())
@@ -58,6 +64,6 @@ def solve_head(
     solve = partial(fit_softmax, codes, y, classes=classes, alpha=alpha, sample_weight=sample_weight)
     head = solve(start=start, fixed=~free)
     for keep in training.fewer_weights(codes.shape[1]):
-        few = strongest((head.coef * free).T, size, keep, one_sided=one_sided).T
+        few = strongest((head.coef * free).T, size, keep, candidates, one_sided=one_sided).T
         head = solve(start=LinearHead(head.coef * (few | ~free), head.intercept), fixed=~few)
     return head

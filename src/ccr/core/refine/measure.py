@@ -24,6 +24,7 @@ from ccr.core.inputs import Embeddings
 from ccr.core.metrics import Deviation, distances
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.engine import Parameters
+from ccr.core.refine.evidence import Candidates
 from ccr.core.team import own
 from ccr.core.threads import Workers
 
@@ -109,7 +110,13 @@ def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None =
     return sum(counts) / len(sample)
 
 
-def strongest_weights(state: Parameters, sample: Embeddings, keep: int, workers: Workers | None = None) -> np.ndarray:
+def strongest_weights(
+    state: Parameters,
+    sample: Embeddings,
+    keep: int,
+    candidates: Candidates | None = None,
+    workers: Workers | None = None,
+) -> np.ndarray:
     """The `strongest` weights (n, C) by the root mean square of the concepts' codes."""
     squares, one_sided = np.zeros(len(state.dictionary)), True
 
@@ -119,22 +126,28 @@ def strongest_weights(state: Parameters, sample: Embeddings, keep: int, workers:
 
     for part, positive in map_codes(state.rule, sample, state.dictionary, use, workers=workers):
         squares, one_sided = squares + part, one_sided and positive
-    return strongest(state.weights, np.sqrt(squares / len(sample)), keep, one_sided=one_sided)
+    return strongest(state.weights, np.sqrt(squares / len(sample)), keep, candidates, one_sided=one_sided)
 
 
-def strongest(weights: np.ndarray, size: np.ndarray, keep: int, *, one_sided: bool) -> np.ndarray:
+def strongest(
+    weights: np.ndarray, size: np.ndarray, keep: int, candidates: Candidates | None = None, *, one_sided: bool
+) -> np.ndarray:
     """Which weights (n, C) are, for each class, among its `keep` of largest |weight| x size, for codes of these sizes
     (n,); weights without effect never are. Of one-sided codes, which say what an image shows, only positive weights
-    are: a class keeps what speaks for it, and no image is left without a word."""
+    are: a class keeps what speaks for it, and no image is left without a word. Where there are `candidates`, only their
+    weights are, unless none of them speaks for the class."""
     worth = np.abs(weights) * size[:, None]
+    speaking = np.where(weights > 0, worth, 0.0) if one_sided else worth.copy()
+    if candidates is not None:
+        mask = candidates.mask(one_sided=one_sided)
+        others = ~mask & ((speaking > 0) & mask).any(axis=0)
+        worth[others] = speaking[others] = 0.0
     if keep >= len(worth):
         return worth > 0
-    if one_sided:
-        worth[weights < 0] = 0.0
-    order = np.argsort(-worth, axis=0, kind="stable")[:keep]
+    order = np.argsort(-speaking, axis=0, kind="stable")[:keep]
     chosen = np.zeros(worth.shape, bool)
     np.put_along_axis(chosen, order, True, axis=0)
-    return chosen & (worth > 0)
+    return chosen & (speaking > 0)
 
 
 def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, workers: Workers | None = None) -> float:

@@ -47,6 +47,8 @@ class Training:
     `weights_per_class` holds a sparse head (A sparse head, docs/method.md): from `PRUNE_FROM` of the epochs on, classes
     keep geometrically fewer weights each epoch, down to this many at `PRUNE_TO`, and concepts adapt to those that are
     left; only epochs after that are chosen from. None keeps all weights.
+    `candidates` (Candidates, docs/method.md): they are chosen among so many times as many concepts, those that the
+    images of a class show most by their own words. None: among all.
     """
 
     max_iter: int | None = None
@@ -61,6 +63,7 @@ class Training:
     n_iter_no_change: int | None = None
     tol: float | None = None
     weights_per_class: int | None = None
+    candidates: float | None = None
     seed: int = 0
     device: str = "auto"
 
@@ -73,6 +76,11 @@ class Training:
         _at_least_zero("dictionary_rate", self.dictionary_rate)
         _at_least_zero("alpha", self.alpha)
         _at_least_zero("tol", self.tol)
+        if self.candidates is not None and not (is_number(self.candidates) and 1 <= self.candidates < math.inf):
+            raise CCRError(
+                f"candidates must be a number >= 1 or None, got {self.candidates!r}: a class's weights are chosen "
+                "among so many times as many concepts, those that its images show most; try 2"
+            )
         _below_one("momentum", self.momentum)
         _below_one("dropout", self.dropout)
 
@@ -114,6 +122,12 @@ class Training:
         fewest = min(self.weights_per_class, n)
         part = min(1.0, (progress - PRUNE_FROM) / (PRUNE_TO - PRUNE_FROM))
         return max(fewest, round(n * (fewest / n) ** part))
+
+    def candidates_per_class(self) -> int | None:
+        """Concepts that may speak for a class; None: all."""
+        if self.candidates is None or self.weights_per_class is None:
+            return None
+        return round(self.candidates * self.weights_per_class)
 
     def fewer_weights(self, n: int) -> list[int]:
         """The numbers of weights per class, of n, through which a head that is solved, not stepped, comes down."""

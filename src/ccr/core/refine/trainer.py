@@ -13,6 +13,7 @@ import numpy as np
 from ccr.core.coding import ScoreCoder, ScoreRule
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.engine import Engine, State, StepConfig
+from ccr.core.refine.evidence import candidates_for
 from ccr.core.refine.measure import (
     length_of,
     mean_length,
@@ -96,6 +97,7 @@ class Trainer:
             center=problem.dictionary,
         )
         self.engine = make_engine(self.start, self.config)
+        self.candidates = candidates_for(problem.dictionary, problem.train, classes, self.training, workers)
 
     def run(self, callback: Callback | None = None, checkpoint: Checkpoint | None = None) -> Refinement:
         """All epochs, or as many as improve; the state of the best one."""
@@ -124,7 +126,8 @@ class Trainer:
         keep, before = (self.training.kept_weights(n, at, epochs) for at in (number, number - 1))
         final = weights is None or (keep or math.inf) <= weights
         if keep is not None and (number == 1 or keep != before):
-            self.engine.restrict(strongest_weights(self.engine.state(), self.sample, keep, self.workers))
+            candidates = None if self.candidates is None else self.candidates.of(self.rows)
+            self.engine.restrict(strongest_weights(self.engine.state(), self.sample, keep, candidates, self.workers))
             if final:  # once: what is kept from here on has these rows
                 self._leave(*self._playing(self.engine.state(), least=keep))
         return final

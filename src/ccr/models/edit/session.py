@@ -13,6 +13,8 @@ from ccr.core.checks import as_number
 from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import plain, position
 from ccr.core.refine import Training
+from ccr.core.refine.data import split
+from ccr.core.refine.evidence import candidates_for
 from ccr.core.refine.fixed import solve_head
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
@@ -127,20 +129,21 @@ class EditSession:
         model, codes = self._now, self._now.encode(X)
         truth = known_labels(labels_of(X, y), codes.shape[0], model.classes)
         numbers = np.searchsorted(model.classes, truth).astype(np.int64)
-        own = model.provenance.settings.get("alpha") if alpha is None else alpha
-        training = Training(alpha=own, weights_per_class=self._weights_per_class())
+        training, weights, classes = self._training(alpha), self._weights(numbers), len(model.classes)
         fixed = np.zeros(model.head.coef.shape, bool)
         for concept, number in fixed_weights(self._history(), model.classes.tolist()):
             fixed[number, model.row(concept)] = True
+        seen, _ = split(model.space.images(X), numbers, weights, None)
         head = solve_head(
             codes,
             numbers,
-            classes=len(model.classes),
+            classes=classes,
             training=training,
-            sample_weight=self._weights(numbers),
+            sample_weight=weights,
             # The minimum is unique: reached from zero it does not depend on what was edited before.
             start=model.head if fixed.any() else None,
             fixed=fixed if fixed.any() else None,
+            candidates=candidates_for(model.initial.embeddings, seen, classes, training),
         )
         images, count = len(numbers), int(fixed.sum())
         strength = training.penalty(images)
@@ -202,6 +205,15 @@ class EditSession:
             raise CCRError(f"weights must be {{class: weight}}, got {type(weights).__name__}")
         classes = self._now.classes.tolist()
         return {classes[position(classes, name)]: as_number("a weight", value) for name, value in weights.items()}
+
+    def _training(self, alpha: float | None) -> Training:
+        """How a head is refitted: as the model's own was, but for another `alpha` if one is given."""
+        settings = self._now.provenance.settings
+        return Training(
+            alpha=settings.get("alpha") if alpha is None else alpha,
+            weights_per_class=self._weights_per_class(),
+            candidates=settings.get("candidates"),
+        )
 
     def _weights_per_class(self) -> int | None:
         """What the model was fitted with; where it was chosen then, as many as its largest class has that nobody set

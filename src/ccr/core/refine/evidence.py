@@ -1,0 +1,93 @@
+"""Candidates: which concepts may speak for a class, by what its images show (Candidates, docs/method.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from ccr.core.refine.data import Labelled
+from ccr.core.refine.options import Training
+from ccr.core.team import own
+from ccr.core.threads import Workers
+
+#: Images of a class that are looked at, at most, and images in all by which scores are standardised.
+OF_A_CLASS, IN_ALL = 256, 4096
+#: Rows that are read at once.
+AT_ONCE = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The `count` concepts of largest evidence (n, C) are the candidates of a class."""
+
+    evidence: np.ndarray
+    count: int
+
+    def of(self, rows: np.ndarray) -> Candidates:
+        """Those of these concepts alone."""
+        return Candidates(self.evidence[rows], self.count)
+
+    def mask(self, *, one_sided: bool) -> np.ndarray:
+        """Which concept is a candidate of which class (n, C). Codes that are not one-sided also say what images lack:
+        of these, evidence of either sign counts."""
+        worth = self.evidence if one_sided else np.abs(self.evidence)
+        if self.count >= len(worth):
+            return np.ones(worth.shape, bool)
+        first = np.argsort(-worth, axis=0, kind="stable")[: self.count]
+        chosen = np.zeros(worth.shape, bool)
+        np.put_along_axis(chosen, first, True, axis=0)
+        return chosen
+
+
+def candidates_for(
+    dictionary: np.ndarray, data: Labelled, classes: int, training: Training, workers: Workers | None = None
+) -> Candidates | None:
+    """The candidates that training asks for, by the evidence of the rows of this dictionary; None: all concepts."""
+    count = training.candidates_per_class()
+    if count is None or count >= len(dictionary):
+        return None
+    return Candidates(evidence(dictionary, data, classes, workers), count)
+
+
+def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Workers | None = None) -> np.ndarray:
+    """How many standard deviations above the mean of all images the images of a class score on a concept, on average:
+    (n, C), float32, for the scores of the rows of this dictionary (n, d). Zero where all images score alike, and for a
+    class without images."""
+    seen = data.sample(IN_ALL).moments()
+    means = _class_means(data, classes, seen.mean, workers) - seen.mean
+    rows = dictionary.astype(np.float64)
+    spread = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ seen.covariance, rows), 0.0))
+    apart = rows @ means.T
+    found = np.divide(apart, spread[:, None], out=np.zeros_like(apart), where=spread[:, None] > 1e-12)
+    return found.astype(np.float32)
+
+
+def _class_means(data: Labelled, classes: int, otherwise: np.ndarray, workers: Workers | None) -> np.ndarray:
+    """The weighted mean of some images of each class (C, d); `otherwise` (d,) for a class without any."""
+    chosen = _some_of_each(data.y, classes)
+    mine = chosen[own(data.X.team, len(data.X), data.rows[chosen])]
+    mine = mine[np.argsort(data.rows[mine], kind="stable")]  # read in the file's order
+    sums = np.zeros((classes, data.X.shape[1] + 1))
+    for start in range(0, len(mine), AT_ONCE):
+        part = mine[start : start + AT_ONCE]
+        member = sparse.csr_matrix(
+            (data.weight[part].astype(np.float64), (data.y[part], np.arange(len(part)))), shape=(classes, len(part))
+        )
+        sums[:, :-1] += member @ data.X.take(data.rows[part], workers).numpy()
+        sums[:, -1] += np.asarray(member.sum(axis=1)).ravel()
+    sums = data.X.team.sum(sums)
+    means = np.repeat(otherwise[None, :], classes, axis=0)
+    there = sums[:, -1] > 0
+    means[there] = sums[there, :-1] / sums[there, -1:]
+    return means
+
+
+def _some_of_each(y: np.ndarray, classes: int) -> np.ndarray:
+    """Positions in y of at most `OF_A_CLASS` images of each class, evenly spaced."""
+    order, counts = np.argsort(y, kind="stable"), np.bincount(y, minlength=classes)
+    rank = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    count = counts[y[order]]
+    taken = np.minimum(count, OF_A_CLASS)
+    return order[rank * taken // count != (rank - 1) * taken // count]
