@@ -117,9 +117,9 @@ def workers(word, of=None):
     return found
 
 
-def kill_worker(word):
+def kill_worker(word, of=None):
     """SIGKILL one of those workers; how many were killed."""
-    for process in workers(word)[:1]:
+    for process in workers(word, of)[:1]:
         process.kill()
         return 1
     return 0
@@ -181,9 +181,9 @@ def encoder(encoder_folder):
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
-    """120 images, some of them copies of others far away, and two that are none."""
+    """240 images, some of them copies of others far away, and two that are none."""
     root = tmp_path_factory.mktemp("photos")
-    for row in range(120):
+    for row in range(240):
         write_image(root / f"class {row % 3}" / f"{row:03}.png", row if row % 11 else 11)
     (root / "class 1" / "050-bad.png").write_bytes(b"no image")
     (root / "class 2" / "bad.png").write_bytes(b"")
@@ -221,4 +221,4 @@ def classifier_of(folder):
 
     rows = np.asarray(EmbeddingStore.open(folder)[:20], np.float32)
     concepts = Concepts([f"c{row}" for row in range(20)], rows)
-    return ConceptClassifier(concepts, coder=HardThreshold(length=4), max_iter=8, random_state=0)
+    return ConceptClassifier(concepts, coder=HardThreshold(length=4), max_iter=10, random_state=0)

@@ -8,7 +8,6 @@ import pytest
 
 import ccr.scale.embedding as embedding
 from ccr.data.datasets import open_samples
-from ccr.data.encoders import load_encoder
 from ccr.errors import CCRError
 from ccr.scale import embed
 from ccr.scale.parts import Part, Task
@@ -24,44 +23,20 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(embedding, "PART", 8)
 
 
-def test_a_lost_worker_and_a_lost_node_change_nothing(cluster, node, photos, encoder, expected, tmp_path):
-    told, killed = [], []
-
-    def progress(done, total):
-        told.append((done, total))
-        if len(told) == 3:
-            killed.append(kill_worker("MapWorker"))
-        if len(told) == 6:
-            kill_node(cluster, node, ").submit")
-
-    where = {"address": cluster.address, "workers": 3}
-    summary = embed(open_samples(photos), encoder, tmp_path / "s", progress=progress, **where, **OPTIONS)
-    assert killed == [1]
-    assert node not in cluster.list_all_nodes()
-    assert folder_files(tmp_path / "s") == expected
-    assert told[0] == (0, 122)
-    assert told[-1] == (122, 122)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
-    assert sorted(skipped.path for skipped in summary.skipped) == ["class 1/050-bad.png", "class 2/bad.png"]
-    again = embed(open_samples(photos), encoder, tmp_path / "s", address=cluster.address, **OPTIONS)
-    assert (again.rows, again.resumed, again.images_per_second) == (summary.rows, 122, 0.0)
-    with pytest.raises(CCRError, match="another batch size"):
-        embed(open_samples(photos), encoder, tmp_path / "s", address=cluster.address, batch_size=8, shard_size=50)
-    with pytest.raises(CCRError, match=r"'class 1/050-bad\.png' cannot be embedded"):
-        embed(open_samples(photos), encoder, tmp_path / "t", address=cluster.address, strict=True, workers=1, **OPTIONS)
-
-
 PROGRAM = """
 import sys
 import ccr.scale.embedding as embedding
-embedding.PART = 8
+embedding.PART, embedding.embed.__kwdefaults__["shard_size"] = 8, 50
 from ccr.cli import main
 main()
 """
 
 
-def test_a_killed_driver_goes_on(cluster, photos, encoder_folder, expected, tmp_path):
-    out = tmp_path / "s"
+def test_a_lost_driver_a_lost_worker_and_a_lost_node_change_nothing(
+    cluster, node, photos, encoder_folder, encoder, expected, tmp_path
+):
+    """One run: its driver is killed, and of the run that goes on, first a worker, then a node."""
+    out, told, killed = tmp_path / "s", [], []
     command = [
         sys.executable, "-c", PROGRAM, "embed", str(photos), "--out", str(out), "--encoder", f"hf:{encoder_folder}",
         "--batch-size", "4", "--workers", "1", "--ray", cluster.address, "--json",
@@ -70,17 +45,32 @@ def test_a_killed_driver_goes_on(cluster, photos, encoder_folder, expected, tmp_
     wait_for(lambda: len(list(out.glob("progress/part_*.npz"))) >= 3 or driver.poll() is not None)
     kill_driver(driver)
     assert not (out / "store.json").exists()
-    encoder = load_encoder(f"hf:{encoder_folder}", batch_size=4)
-    summary = embed(open_samples(photos), encoder, out, address=cluster.address, workers=1, batch_size=4)
-    assert 0 < summary.resumed < 122
-    metadata = "metadata/metadata_0.parquet"
-    assert set(folder_files(out)) == {"store.json", "img_emb/img_emb_0.npy", metadata}
-    whole = tmp_path / "whole"
-    from ccr.data.datasets import open_dataset
-    from ccr.data.store import embed_dataset
+    done = len(list(out.glob("progress/part_*.npz")))
 
-    embed_dataset(open_dataset(photos), encoder, whole, batch_size=4, workers=0)
-    assert folder_files(out) == folder_files(whole)
+    def progress(so_far, total):
+        told.append((so_far, total))
+        if len(told) == done + 2:
+            # Of the head: those of the other node are at work when it is killed, and not about to start.
+            killed.append(kill_worker("MapWorker", of=cluster.head_node))
+        if len(told) == done + 5:
+            kill_node(cluster, node, ").submit")
+
+    where = {"address": cluster.address, "workers": 3}
+    summary = embed(open_samples(photos), encoder, out, progress=progress, **where, **OPTIONS)
+    assert killed == [1]
+    assert node not in cluster.list_all_nodes()
+    assert folder_files(out) == expected
+    assert 0 < summary.resumed < 242
+    assert told[0] == (0, 242)
+    assert told[-1] == (242, 242)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert sorted(skipped.path for skipped in summary.skipped) == ["class 1/050-bad.png", "class 2/bad.png"]
+    again = embed(open_samples(photos), encoder, out, address=cluster.address, **OPTIONS)
+    assert (again.rows, again.resumed, again.images_per_second) == (summary.rows, 242, 0.0)
+    with pytest.raises(CCRError, match="another batch size"):
+        embed(open_samples(photos), encoder, out, address=cluster.address, batch_size=8, shard_size=50)
+    with pytest.raises(CCRError, match=r"'class 1/050-bad\.png' cannot be embedded"):
+        embed(open_samples(photos), encoder, tmp_path / "t", address=cluster.address, strict=True, workers=1, **OPTIONS)
 
 
 def test_a_part_of_other_contents_is_made_again():

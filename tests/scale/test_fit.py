@@ -55,24 +55,6 @@ def same(fitted, undisturbed, alone):
     assert fitted.best_epoch_ == alone.best_epoch_
 
 
-def test_a_lost_worker_and_a_lost_node_change_nothing(cluster, node, unfitted, store, undisturbed, alone, tmp_path):
-    told, killed = [], []
-
-    def callback(epoch, epochs):
-        told.append(epoch.epoch)
-        if epoch.epoch == 2 and not killed:
-            killed.append(kill_worker("TrainWorker"))
-        if epoch.epoch == 5 and len(killed) == 1:
-            killed.append("node")
-            kill_node(cluster, node, "TrainWorker")
-
-    fitted = fit(unfitted, store, storage=tmp_path / "kept", address=cluster.address, workers=2, callback=callback)
-    assert killed == [1, "node"]
-    assert told[-1] == unfitted.max_iter
-    same(fitted, undisturbed, alone)
-    assert not (tmp_path / "kept").exists()
-
-
 PROGRAM = """
 import sys
 from ccr.data.store import EmbeddingStore
@@ -85,20 +67,31 @@ fit(classifier_of(store), EmbeddingStore.open(store), storage=storage, address=a
 """
 
 
-def test_a_killed_driver_goes_on(cluster, unfitted, one_machine, undisturbed, alone, tmp_path):
-    storage = tmp_path / "kept"
+def test_a_lost_driver_a_lost_worker_and_a_lost_node_change_nothing(
+    cluster, node, unfitted, store, one_machine, undisturbed, alone, tmp_path
+):
+    """One fit: its driver is killed, and of the fit that goes on, first a worker, then a node."""
+    storage, told, killed = tmp_path / "kept", [], []
     command = [sys.executable, "-c", PROGRAM, str(one_machine), str(storage), cluster.address]
     driver = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: driver.stdout.readline().strip() == "3" or driver.poll() is not None)
+    wait_for(lambda: driver.stdout.readline().strip() == "2" or driver.poll() is not None)
     kill_driver(driver)
     assert any(storage.rglob("epoch-*.safetensors"))
-    told = []
-    fitted = fit(
-        unfitted, EmbeddingStore.open(one_machine), storage=storage, address=cluster.address, workers=2,
-        callback=lambda epoch, _: told.append(epoch.epoch),
-    )  # fmt: skip
+
+    def callback(epoch, epochs):
+        told.append(epoch.epoch)
+        if epoch.epoch >= 3 and not killed:
+            killed.append(kill_worker("TrainWorker"))
+        elif epoch.epoch >= 5 and len(killed) == 1:
+            killed.append("node")
+            kill_node(cluster, node, "TrainWorker")
+
+    fitted = fit(unfitted, store, storage=storage, address=cluster.address, workers=2, callback=callback)
     assert told[0] > 1
+    assert killed == [1, "node"]
+    assert told[-1] == unfitted.max_iter
     same(fitted, undisturbed, alone)
+    assert not storage.exists()
 
 
 def test_ray_takes_reports_soon_or_when_it_is_told_to(unfitted, store, tmp_path, monkeypatch):

@@ -40,26 +40,11 @@ def expected_table(model, photos, encoder, tmp_path_factory):
     return out.read_bytes()
 
 
-def test_a_lost_worker_changes_nothing(cluster, model, photos, encoder, expected_table, tmp_path):
-    told, killed = [], []
-
-    def tell(done, total, what):
-        told.append((done, total))
-        if len(told) == 3:
-            killed.append(kill_worker("MapWorker"))
-
-    out = tmp_path / "p.csv"
-    summary = predict(model, open_photos([photos]), encoder, out, address=cluster.address, tell=tell, **OPTIONS)
-    assert killed == [1]
-    assert out.read_bytes() == expected_table
-    assert (summary.photos, summary.predicted, summary.resumed) == (122, 120, 0)
-    assert (told[0], told[-1]) == ((0, 122), (122, 122))
-    assert [done for done, _ in told] == sorted({done for done, _ in told}), "no chunk is counted twice"
-    assert not progress_folder(out).exists()
-
-
-def test_a_killed_driver_goes_on(cluster, fitted, model, photos, encoder_folder, encoder, expected_table, tmp_path):
-    out = tmp_path / "p.csv"
+def test_a_lost_driver_and_a_lost_worker_change_nothing(
+    cluster, fitted, model, photos, encoder_folder, encoder, expected_table, tmp_path
+):
+    """One run: its driver is killed, and a worker of the run that goes on."""
+    out, told, killed = tmp_path / "p.csv", [], []
     command = [
         sys.executable, "-c", "from ccr.cli import main; main()", "predict", str(fitted), str(photos), "--out",
         str(out), "--encoder", f"hf:{encoder_folder}", "--batch-size", "4", "--explain", "3", "--workers", "1",
@@ -69,9 +54,20 @@ def test_a_killed_driver_goes_on(cluster, fitted, model, photos, encoder_folder,
     wait_for(lambda: len(list(progress_folder(out).glob("chunk_*.json"))) >= 2 or driver.poll() is not None)
     kill_driver(driver)
     assert not out.exists()
-    summary = predict(model, open_photos([photos]), encoder, out, address=cluster.address, workers=1, **OPTIONS)
-    assert 0 < summary.resumed < 122
+
+    def tell(done, total, what):
+        told.append((done, total))
+        if len(told) == 3:
+            killed.append(kill_worker("MapWorker"))
+
+    summary = predict(model, open_photos([photos]), encoder, out, address=cluster.address, tell=tell, **OPTIONS)
+    assert killed == [1]
     assert out.read_bytes() == expected_table
+    assert (summary.photos, summary.predicted) == (242, 240)
+    assert 0 < summary.resumed < 242
+    assert (told[0], told[-1]) == ((summary.resumed, 242), (242, 242))
+    assert [done for done, _ in told] == sorted({done for done, _ in told}), "no chunk is counted twice"
+    assert not progress_folder(out).exists()
 
 
 def test_a_store_is_predicted_alike(cluster, model, one_machine, tmp_path, monkeypatch):

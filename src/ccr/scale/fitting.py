@@ -30,6 +30,7 @@ from ccr.models.classifier import ConceptClassifier
 from ccr.models.labels import labels_of, validation_pair
 from ccr.places import Place, as_place
 from ccr.scale.cluster import beside_driver, connected, in_words
+from ccr.scale.desks import Board
 from ccr.scale.rows import SharedRows
 from ccr.scale.team import TorchTeam
 
@@ -178,21 +179,6 @@ def _tell(ray: Any, board: Any, callback: Callback | None) -> None:
         return
     for values, epochs in lines:
         callback(Epoch(*values), epochs)
-
-
-class Board:
-    """Where workers write how far they are, for the process that waits for them."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[tuple[Any, ...], int]] = []
-
-    def tell(self, values: tuple[Any, ...], epochs: int) -> None:
-        self.lines.append((values, epochs))
-
-    def take(self) -> list[tuple[tuple[Any, ...], int]]:
-        """What was written since it was last taken."""
-        taken, self.lines = self.lines, []
-        return taken
 
 
 def train_together(config: dict[str, Any]) -> None:

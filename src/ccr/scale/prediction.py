@@ -27,6 +27,7 @@ from ccr.models.photos.run import photos_run, store_run
 from ccr.progress import Tell, no_progress
 from ccr.scale.cluster import beside_driver, connected, in_words
 from ccr.scale.crew import EncoderOfNode, Member, answers
+from ccr.scale.desks import Desk
 
 
 def predict(
@@ -108,17 +109,6 @@ def _from_anywhere(sample: Sample) -> Sample:
     """The sample, found also by a process that works in another folder."""
     source = sample.source
     return replace(sample, source=FileImage(source.path.absolute())) if isinstance(source, FileImage) else sample
-
-
-class Desk:
-    """Hands out what belongs to chunks: photos, or what rows are called."""
-
-    def __init__(self, items: Sequence[Any], size: int) -> None:
-        self.items, self.size = items, size
-
-    def chunk(self, number: int) -> list[Any]:
-        """What belongs to one."""
-        return list(self.items[number * self.size : (number + 1) * self.size])
 
 
 class PredictPhotos(Member):
