@@ -13,12 +13,12 @@ from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 
-from ccr import IPOMP, OMP, ConceptClassifier, ConceptModel, HardThreshold, Symmetric, TopK
+from ccr import IPOMP, OMP, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Symmetric, TopK
 from ccr.core.geometry import coherence, fidelity_radius, project_to_cap, unit_rows
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
 from ccr.core.metrics import fidelity
-from ccr.core.space import ImageMetric, Space, dispersed
+from ccr.core.space import ImageMetric, Space, dispersed, shrunk_for
 from ccr.errors import CCRError
 from ccr.models.bound import Bound
 from ccr.models.fewest import TRIED
@@ -114,6 +114,30 @@ def test_the_metric_keeps_every_texts_own_score(seed: int, shrinkage: float) -> 
     sizes = np.outer(np.linalg.norm(x @ space.metric.whiten, axis=1), np.linalg.norm(t @ space.metric.color, axis=1))
     assert np.allclose(scores * sizes, x @ t.T, atol=1e-4)
     assert np.array_equal(space.texts(texts), space.own_texts(texts))
+
+
+@given(st.floats(0.01, 1.0), st.integers(1, 3000), st.integers(1, 2000))
+def test_few_images_are_shrunk_more(shrinkage: float, m: int, d: int) -> None:
+    used = shrunk_for(shrinkage, m, d)
+    assert shrinkage <= used + 1e-12 <= 1.0 + 2e-12
+    assert used >= shrunk_for(shrinkage, m + 1, d) - 1e-12, "the more images, the less"
+    if m >= d:
+        assert used == pytest.approx(shrinkage, abs=1e-12)
+    assert shrunk_for(0.5, m, d) == pytest.approx(max(0.5, d / (d + m)))
+
+
+@pytest.mark.parametrize("each", [2, 3])
+def test_a_model_of_few_images_has_something_to_say_about_others(each: int) -> None:
+    """Fewer images than dimensions: new ones show about as much as those that it was fitted on."""
+    rng, d = np.random.default_rng(0), 200
+    middles, concepts = rng.normal(size=(5, d)), Concepts([f"c{row}" for row in range(40)], rng.normal(size=(40, d)))
+    y = np.arange(5 * each + 500) % 5
+    X = middles[y] + 1.5 * rng.normal(size=(len(y), d))
+    settings: dict[str, Any] = {"coder": HardThreshold(length=8), "validation_fraction": 0.0, "random_state": 0}
+    model = ConceptClassifier(concepts, weights_per_class=None, **settings).fit(X[: 5 * each], y[: 5 * each])
+    found = model.evaluate(X[5 * each :], y[5 * each :])
+    assert found.length > 0.8 * model.evaluate(X[: 5 * each], y[: 5 * each]).length
+    assert found.accuracy > 0.85, "0.48 and 0.75 with the shrinkage of many images"
 
 
 @given(st.integers(0, 10**6), st.floats(0.3, 0.999))
@@ -332,3 +356,10 @@ def test_an_interrupted_sparse_head_goes_on_the_same(engine: Any, digits: Data, 
 def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str, digits: Data) -> None:
     with pytest.raises(CCRError, match=message):
         ConceptClassifier(digits.concepts, **settings).fit(digits.X, digits.y)
+
+
+@pytest.mark.parametrize("length", [2, 3, 8])
+def test_a_sparse_head_shows_no_more_concepts_than_were_asked_for(length: float, digits: Data) -> None:
+    settings: dict[str, Any] = {"coder": HardThreshold(length=length), "weights_per_class": 5, "random_state": 0}
+    model = ConceptClassifier(digits.concepts, max_iter=8, **settings).fit(digits.X, digits.y)
+    assert model.evaluate(digits.X, digits.y).length <= 1.1 * length

@@ -74,6 +74,20 @@ def parse_dispersion(text: str) -> Dispersion | None:
     )
 
 
+def check_shrinkage(shrinkage: float) -> None:
+    if not (is_number(shrinkage) and 0.0 < shrinkage <= 1.0):
+        raise CCRError(
+            f"shrinkage must be in (0, 1], got {shrinkage!r}: 1 takes images as equally spread in all directions, "
+            "small ones follow the data; try 0.5"
+        )
+
+
+def shrunk_for(shrinkage: float, images: int, dimensions: int) -> float:
+    """The shrinkage for so many images: the one asked for, or nearer to 1 where there are fewer than dimensions. Their
+    covariance then leaves directions out, along which whitening would set new images apart from those it knows."""
+    return 1.0 - (1.0 - shrinkage) * min(1.0, 2.0 * images / (images + dimensions))
+
+
 class ImageMetric(NamedTuple):
     """The images' own metric: `whiten` = S^(-1/2) for images, `color` = S^(1/2) for concepts, both (d, d) float32.
 
@@ -86,11 +100,7 @@ class ImageMetric(NamedTuple):
     @classmethod
     def fit(cls, covariance: np.ndarray, shrinkage: float) -> ImageMetric:
         """Of S = (1 - shrinkage) covariance + shrinkage trace/d I, with shrinkage in (0, 1]."""
-        if not (is_number(shrinkage) and 0.0 < shrinkage <= 1.0):
-            raise CCRError(
-                f"shrinkage must be in (0, 1], got {shrinkage!r}: 1 takes images as equally spread in all directions, "
-                "small ones follow the data; try 0.5"
-            )
+        check_shrinkage(shrinkage)
         values, vectors = np.linalg.eigh(covariance)
         values = values if np.trace(covariance) > 0 else np.ones_like(values)  # images without any difference
         values = (1.0 - shrinkage) * np.maximum(values, 0.0) + shrinkage * values.mean()
@@ -137,9 +147,11 @@ class Space:
     @classmethod
     def fit_metric(cls, texts: np.ndarray, X: Any, *, shrinkage: float) -> Space:
         """The space of the images' metric (The images' metric, docs/method.md), fitted on texts (n, d) and images X (m,
-        d): both centred, nothing dispersed."""
+        d): both centred, nothing dispersed. Fewer images than dimensions are shrunk more."""
+        check_shrinkage(shrinkage)
         plain = cls.fit(texts, X, center="data", dispersion=None)
-        return replace(plain, metric=ImageMetric.fit(plain.images(X).moments().covariance, shrinkage))
+        images = plain.images(X)
+        return replace(plain, metric=ImageMetric.fit(images.moments().covariance, shrunk_for(shrinkage, *images.shape)))
 
     @classmethod
     def of_images(cls, X: Any, *, center: Center) -> Space:

@@ -64,7 +64,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
     center : "data" measures images and concepts from their own means; None takes them as they are.
     dispersion : None, `Angular()` or `Symmetric()`: how concepts are spread before refinement, within their bound if
         it is a fidelity; "auto" is `Symmetric(0.9)`.
-    shrinkage : of the images' covariance in their metric, in (0, 1].
+    shrinkage : of the images' covariance in their metric, in (0, 1]; fewer images than dimensions are shrunk more.
     class_weight : None, "balanced" or {class: weight}.
     max_iter : passes over the training data; None is enough for about 1,000 steps.
     validation_fraction : share of the training data in [0, 1) held out to choose the epoch; 0 keeps the last one.
