@@ -12,7 +12,11 @@ import pytest
 
 import ccr
 from ccr import ConceptClassifier, Concepts
+from ccr.cli.common_run import keeps
+from ccr.cli.common_tables import show_sets
 from ccr.cli.edit_options import read_pair
+from ccr.core.conformal import SetQuality
+from ccr.core.metrics import Interval
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.study.experiments.compare import methods_named
@@ -163,3 +167,19 @@ def test_options_without_an_effect_are_refused(
     assert exit_code([named.get(word, word) for word in command.split()], monkeypatch) == 2
     assert why in " ".join(capfd.readouterr().err.replace("│", " ").split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sets_that_answer_nothing_are_told_without_a_share(capsys: pytest.CaptureFixture[str]) -> None:
+    show_sets(SetQuality(40, 0.96, 1.0, Interval(0.9, 1.0), 5.0, 0.0, float("nan")), 1.0)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "No image is answered by exactly one class: all are left to people." in told
+    assert "nan" not in told
+
+
+@pytest.mark.parametrize("name", ["figures", "reproduce", "sweep"])
+def test_a_stopped_study_says_that_finished_fits_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("ccr.interrupt.keep", said.append)
+    keeps(name, Path("there"))
+    keeps("audit", Path("there"))
+    assert [text.endswith("kept in there; the same command goes on from there") for text in said] == [True]

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from ccr import ConceptClassifier, HardThreshold
 from ccr.core.explain import explain
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
+from tests.conftest import Data
 
 
 def one(seed: int, n: int = 12, classes: int = 4, density: float = 0.5) -> tuple[sparse.csr_matrix, LinearHead]:
@@ -211,3 +213,13 @@ def test_printed_it_is_the_sum(seed: int) -> None:
     assert len(terms) <= 22
     for line, term in zip(lines[1:], shown.contributions[:20], strict=False):
         assert line.endswith(term.concept if term.code >= 0 else f"not: {term.concept}")
+
+
+def test_a_code_that_makes_logits_infinite_is_refused(digits: Data) -> None:
+    coder = HardThreshold(length=8)
+    model = ConceptClassifier(digits.concepts, coder=coder, max_iter=1, random_state=0).fit(digits.X, digits.y)
+    name = model.concepts_.names[int(np.abs(model.coef_).max(axis=0).argmax())]
+    with pytest.raises(CCRError, match=f"must leave the logits finite, got 1e\\+308 for '{name}'"):
+        model.explain(digits.X[0]).intervene({name: 1e308})
+    with pytest.raises(CCRError, match="correct must be finite"):
+        model.intervention_curve(digits.X, digits.y, correct=np.full(model.coef_.shape, np.nan))

@@ -58,6 +58,8 @@ def test_labels_of_another_length(digits: Data) -> None:
         (lambda y: np.stack([y, y]), "one for each row"),
         (lambda y: np.where(np.arange(len(y)) == 4, np.nan, 1.0), "must not be missing"),
         (lambda y: np.array([*y[:-1], 3], dtype=object), "all of one kind"),
+        (lambda y: [*y[:-1].tolist(), 3], "all of one kind, got int, str"),
+        (lambda y: (*y[:-1].tolist(), float("nan")), "all of one kind, got float, str"),
         (lambda y: None, "labels are needed"),
         (lambda y: np.zeros(len(y), complex), "texts, numbers or booleans"),
     ],

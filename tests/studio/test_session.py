@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ccr.core.coding import HardThreshold, TopK
+from ccr.core.coding.coders import usual_length
 from ccr.core.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.files import ASIDE
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
-from ccr.studio import serving
+from ccr.studio import edits, serving
 from ccr.studio import session as sessions
 from ccr.studio.photos import Photos
 from ccr.studio.session import MOST_STEPS, Session, State
+from ccr.studio.settings import settings_of
 from ccr.studio.workbench import Workbench
+from ccr.studio.worker import _asked
 from tests.data.helpers import PixelEncoder
 from tests.studio.helpers import finish, make_bench
 
@@ -69,6 +74,47 @@ def test_undo_is_exact_and_a_new_edit_drops_what_was_undone(bench: Workbench, mo
     assert bench.now().version == "2"  # never a number again
     assert not bench.session.can_redo
     assert sorted(path.name for path in (bench.folder / "steps").iterdir()) == ["00000", "00002"]
+
+
+def test_a_name_that_was_removed_may_be_used_again(bench: Workbench, model: ConceptModel) -> None:
+    first, second, third, fourth = model.names[:4]
+    bench.edit("suppress", {"concept": first})
+    bench.edit("rename", {"concept": second, "to": first})
+    assert first in bench.state.texts.names
+    assert first not in bench.state.removed
+    bench.edit("suppress", {"concept": third})
+    bench.edit("merge", {"first": first, "second": fourth, "name": third})
+    assert third in bench.state.texts.names
+    assert third not in bench.state.removed
+
+
+def test_a_pin_ends_with_its_concept(bench: Workbench, model: ConceptModel) -> None:
+    first, second, third = model.names[:3]
+    for name in (first, second):
+        bench.edit("pin", {"concept": name})
+    bench.edit("suppress", {"concept": first})
+    assert bench.state.pinned == (second,)
+    bench.edit("rename", {"concept": second, "to": "other"})
+    assert bench.state.pinned == ("other",)
+    bench.edit("merge", {"first": "other", "second": third})
+    assert bench.state.pinned == ()
+
+
+def test_a_photo_teaches_once(bench: Workbench) -> None:
+    with pytest.raises(CCRError, match="at least 2 photos"):
+        edits.teach(bench.state, "new", [0, 0], [1, 1], bench.photos, None)
+
+
+def test_another_length_leaves_the_coder_as_it_is(model: ConceptModel) -> None:
+    assert repr(_asked(model, {"length": 3.0})["coder"]) == repr(HardThreshold(length=3.0))
+    ranked = replace(model, provenance=replace(model.provenance, settings={"coder": TopK(8)}))
+    assert repr(_asked(ranked, {"length": 3.0})["coder"]) == repr(TopK(3))
+
+
+def test_the_length_that_nobody_asked_for_is_that_of_the_list(model: ConceptModel) -> None:
+    unsaid = replace(model.provenance, settings={**model.provenance.settings, "coder": None})
+    listed = len(model.names) + len(model.provenance.left_out)
+    assert settings_of(replace(model, provenance=unsaid))["length"] == usual_length(listed) < 12
 
 
 def test_a_step_that_cannot_be_written_is_none(

@@ -24,6 +24,7 @@ KEPT = {
     "predict": "predictions so far are kept in {out}.progress",
     "compare": "finished runs are kept in {out}",
     "sweep": "finished runs are kept in {out}",
+    "figures": "finished fits are kept in {out}",
     "reproduce": "what is finished is kept in {out}",
 }
 
@@ -42,14 +43,19 @@ def ready(command: Callable[..., None]) -> Callable[..., None]:
         if out is not None:
             _check_out(out, is_file=name in FILES)
             _check_no_input(out, [value for key, value in options.items() if key != "out"])
-            if name in KEPT:
-                interrupt.keep(f"{KEPT[name].format(out=visible(str(out)))}; the same command goes on from there")
+            keeps(name, out)
         try:
             command(**options)
         except KeyboardInterrupt:
             raise Stopped from None
 
     return run
+
+
+def keeps(name: str, out: Path) -> None:
+    """Have Ctrl-C say what a command keeps in its folder, if it is one that does."""
+    if name in KEPT:
+        interrupt.keep(f"{KEPT[name].format(out=visible(str(out)))}; the same command goes on from there")
 
 
 def check_arguments() -> None:

@@ -59,11 +59,15 @@ def add_whole_column(table: Table, heading: str, texts: Iterable[str], *, justif
 def show_sets(sets: SetQuality, temperature: float) -> None:
     """How prediction sets hold, in two sentences."""
     low, high = sets.interval
+    answered = "No image is answered by exactly one class: all are left to people."
+    if sets.answered > 0:
+        answered = (
+            f"{sets.answered:.1%} of the images are answered by exactly one class, of these "
+            f"{sets.accuracy_answered:.1%} rightly; the others are left to people."
+        )
     console.print(
         f"Sets of coverage {100 * sets.asked:g}% hold the true class of {sets.covered:.1%} of the images ({low:.1%} to "
-        f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}.\n"
-        f"{sets.answered:.1%} of the images are answered by exactly one class, of these "
-        f"{sets.accuracy_answered:.1%} rightly; the others are left to people.",
+        f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}.\n{answered}",
         highlight=False,
     )
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import load_concepts, store_encoder
 from ccr.cli.common_options import chosen_coder
+from ccr.cli.common_run import keeps
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def reproduce(
     if dataset not in REPORTED:
         raise typer.BadParameter(f"DATASET is one of {', '.join(REPORTED)}, got {dataset!r}")
     folder = out or Path(f"reproduce-{dataset}")
+    keeps("reproduce", folder)
     store = _store(dataset, data, encoder, folder / "store", workers=workers, silent=as_json)
     parts = store_parts(store, "the protocol")
     path, cache = _concept_file(dataset, data, concepts), RunCache(folder / "runs")

@@ -75,7 +75,7 @@ def _check_enough(images: int, coverage: float) -> None:
         raise CCRError(
             f"a coverage of {coverage:g} needs at least {fewest} images to calibrate on, beside those that choose "
             f"epoch and temperature, and only {images} can be held out: ask for less, give more images, or a larger "
-            "validation=(X, y)"
+            "validation=(X, y), which is the split val of a store"
         )
 
 

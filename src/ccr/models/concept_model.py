@@ -224,6 +224,8 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         codes = np.asarray(correct.mean_codes if isinstance(correct, ModelView) else correct, dtype=np.float64)
         if codes.shape != self.head.coef.shape:
             raise CCRError(f"correct must be (classes, concepts) = {self.head.coef.shape}, got {codes.shape}")
+        if not np.isfinite(codes).all():
+            raise CCRError("correct must be finite, got NaN or infinity: a class without images has no mean codes")
         return intervention_curve(
             self._corrected(X, numbers, codes), self.head, steps=steps, order=order, seed=random_state
         )

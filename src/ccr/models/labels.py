@@ -45,6 +45,8 @@ def as_labels(y: Any, m: int) -> np.ndarray:
     if y is None:
         raise CCRError("labels are needed, got None: fit(X, y) takes one label for each row of X")
     labels = np.asarray(y.cpu() if hasattr(y, "cpu") else y)
+    if labels.dtype.kind == "U" and isinstance(y, (list, tuple)):
+        labels = np.array(y, dtype=object)  # NumPy makes texts of numbers, and of NaN, that stand among texts
     if labels.ndim != 1:
         raise CCRError(f"labels must be one for each row of X, got shape {labels.shape}: try y.ravel()")
     if len(labels) != m:

@@ -50,7 +50,7 @@ def add_words(state: State, name: str, text: str | None, embed: Embed) -> Edited
         texts = _joined(_without(texts, name), name, row)
     model = EditSession(state.model).add(name, row).model()
     entry = {"action": "add", "name": name, "text": text or name}
-    kept = tuple(one for one in state.removed if one != name)
+    kept = _other(state.removed, name)
     return Edited(State(with_entry(model, state.model, entry), texts, state.pinned, kept), entry)
 
 
@@ -62,6 +62,7 @@ def teach(
     `text` draws it toward its words, the more the fewer the photos.
     """
     name = name.strip()
+    shows, lacks = list(dict.fromkeys(shows)), list(dict.fromkeys(lacks))  # a photo counts once
     both = sorted(set(shows) & set(lacks))
     if both:
         raise CCRError(f"a photo cannot both show {name!r} and lack it, got photo {both[0]}: take one mark away")
@@ -74,7 +75,7 @@ def teach(
     placed = among.with_direction(name, learned.direction)
     model, row = _replaced(state, name, placed.embeddings[-1]), placed.embeddings[-1]
     entry = {"action": "teach", "name": name, "shows": len(shows), "lacks": len(lacks), "error": learned.error}
-    kept = tuple(one for one in state.removed if one != name)
+    kept = _other(state.removed, name)
     return Edited(State(with_entry(model, state.model, entry), _joined(among, name, row), state.pinned, kept), entry)
 
 
@@ -97,17 +98,28 @@ def _followed(state: State, entry: Mapping[str, Any]) -> State:
     if action == "rename" and entry["concept"] in texts.names:
         names = [entry["to"] if name == entry["concept"] else name for name in texts.names]
         pinned = tuple(entry["to"] if name == entry["concept"] else name for name in state.pinned)
-        return replace(state, texts=Concepts(_unique(names), texts.embeddings), pinned=pinned)
+        removed = _other(state.removed, entry["to"])
+        return replace(state, texts=Concepts(_unique(names), texts.embeddings), pinned=pinned, removed=removed)
     if action == "suppress":
-        return replace(state, texts=_without(texts, entry["concept"]), removed=(*state.removed, entry["concept"]))
+        gone = entry["concept"]
+        return replace(
+            state, texts=_without(texts, gone), pinned=_other(state.pinned, gone), removed=(*state.removed, gone)
+        )
     if action == "merge":
         merged = texts_of(state.model)
         name = entry.get("name") or entry["first"]
         left = _without(_without(_without(texts, entry["first"]), entry["second"]), name)
-        return replace(state, texts=_joined(left, name, merged.embeddings[merged.index(name)]))
+        joined = _joined(left, name, merged.embeddings[merged.index(name)])
+        pinned = _other(_other(state.pinned, entry["first"]), entry["second"])
+        return replace(state, texts=joined, pinned=pinned, removed=_other(state.removed, name))
     if action == "pin":
         return replace(state, pinned=tuple(dict.fromkeys([*state.pinned, entry["concept"]])))
     return state
+
+
+def _other(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """The names that are not this one."""
+    return tuple(one for one in names if one != name)
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ccr.core.coding.coders import usual_length
 from ccr.core.explain.terms import plain
 from ccr.models.bound import chosen_fidelity
 from ccr.models.concept_model import ConceptModel
@@ -14,9 +15,14 @@ def settings_of(model: ConceptModel) -> dict[str, Any]:
     settings, coder = model.provenance.settings, model.provenance.settings.get("coder")
     radius = settings.get("radius")
     return {
-        "length": plain(12.0 if coder is None else getattr(coder, "length", None)),
+        "length": plain(_usual(model) if coder is None else getattr(coder, "length", None)),
         "threshold": plain(getattr(coder, "threshold", None)),
         "fidelity": plain(chosen_fidelity(radius, settings.get("fidelity"))),
         "radius": plain(radius),
         "weights_per_class": plain(settings.get("weights_per_class")),
     }
+
+
+def _usual(model: ConceptModel) -> float:
+    """The length of a model for which none was asked."""
+    return float(usual_length(len(model.names) + len(model.provenance.left_out)))

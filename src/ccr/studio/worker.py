@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+from sklearn.base import clone
 
 from ccr.core import kernels
-from ccr.core.coding import HardThreshold, ThresholdRule
+from ccr.core.coding import Coder, HardThreshold, ThresholdRule
 from ccr.core.metrics import finite
 from ccr.core.refine import Epoch
 from ccr.data.store import EmbeddingStore
@@ -123,10 +124,18 @@ def _asked(model: ConceptModel, wishes: dict[str, Any]) -> dict[str, Any]:
     if "fidelity" in wishes:
         settings |= {"fidelity": wishes["fidelity"], "radius": None, "center": "data"}
     if "length" in wishes:
-        rule = model.rule
-        sign: Any = "both" if isinstance(rule, ThresholdRule) and not rule.positive else "positive"
-        settings["coder"] = HardThreshold(length=wishes["length"], sign=sign)
+        settings["coder"] = _coder_of(model, wishes["length"])
     return settings
+
+
+def _coder_of(model: ConceptModel, length: float) -> Coder:
+    """The model's own coder at another length."""
+    rule, coder = model.rule, model.provenance.settings.get("coder")
+    if coder is not None and not isinstance(coder, HardThreshold):
+        own: Coder = clone(coder).set_params(length=round(length))
+        return own
+    sign: Any = "both" if isinstance(rule, ThresholdRule) and not rule.positive else "positive"
+    return HardThreshold(length=length, sign=sign)
 
 
 if __name__ == "__main__":

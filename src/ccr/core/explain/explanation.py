@@ -135,6 +135,12 @@ class Explanation:
         columns = sorted(column for column, value in entries.items() if value != 0)
         values = np.array([entries[column] for column in columns], dtype=np.float64)
         code = sparse.csr_matrix((values, columns, [0, len(columns)]), shape=(1, len(self.concepts)))
+        if not np.isfinite(self.full_head.logits(code)).all():
+            largest = max(codes, key=lambda name: abs(codes[name]))
+            raise CCRError(
+                f"a code entry must leave the logits finite, got {codes[largest]!r} for {largest!r}: take one as "
+                "other images have it"
+            )
         after = explain(code, self.full_head, concepts=self.concepts, classes=self.classes)
         union = sorted(set(before) | set(entries))
         old = np.array([before.get(column, 0.0) for column in union])

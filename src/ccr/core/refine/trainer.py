@@ -121,7 +121,7 @@ class Trainer:
         """Take weights away from classes that have too many for this epoch; whether they have no more than they may in
         the end. Then concepts without any leave, if the codes of the others do not depend on them, and the mean length
         of what is left is held from there on; if few are left, so that images would show none of them, as many as a
-        class has weights."""
+        class has weights, and never more than was asked for."""
         n, weights = len(self.problem.dictionary), self.training.weights_per_class
         keep, before = (self.training.kept_weights(n, at, epochs) for at in (number, number - 1))
         final = weights is None or (keep or math.inf) <= weights
@@ -133,13 +133,14 @@ class Trainer:
         return final
 
     def _playing(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
-        """The rows of concepts with a weight, and the rule for them alone, of a mean length of at least `least` or a
-        quarter of them, whichever is less; all rows where that cannot be."""
+        """The rows of concepts with a weight, and the rule for them alone, of a mean length of at least `least`, a
+        quarter of them or what was asked for, whichever is least; all rows where that cannot be."""
         rows = np.flatnonzero(state.weights.any(axis=1))
         smaller = replace(state, dictionary=state.dictionary[rows], weights=state.weights[rows])
         if 0 < len(rows) < len(state.dictionary):
             length = mean_length(smaller, self.sample, self.workers)
-            rule = state.rule.for_fewer(max(length, min(least, len(rows) / 4)))
+            asked = math.inf if state.rule.held is None else state.rule.held
+            rule = state.rule.for_fewer(max(length, min(least, len(rows) / 4, asked)))
             if rule is not None:
                 return rows, rule.recalibrated(self.sample, smaller.dictionary)
         return np.arange(len(state.dictionary)), state.rule

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, FiniteFloat
 
 from ccr.serve.schemas import Strict, Term
-from ccr.studio.api.schemas.common import Answer, Name, Row, Sum, Tile
+from ccr.studio.api.schemas.common import Answer, Row, Sum, Tile
 
 
 class SpokenTerm(BaseModel):
@@ -67,7 +67,6 @@ class Lasso(Strict):
     """Corners of an outline on the map, in its coordinates from 0 to 1."""
 
     corners: list[tuple[FiniteFloat, FiniteFloat]] = Field(min_length=3, max_length=2000)
-    splits: list[Name] = Field(default=[], max_length=16)
 
 
 class Rows(Strict):
