@@ -34,6 +34,8 @@ def test_lookup_subset_and_equality() -> None:
     assert "3 x 3" in repr(concepts)
     with pytest.raises(CCRError, match="no concept is called 'z'"):
         concepts.index("z")
+    with pytest.raises(CCRError, match="known by its name, a text, got 1"):
+        concepts.index(1)
 
 
 def test_torch_and_half_precision_are_taken() -> None:

@@ -95,3 +95,22 @@ def test_it_is_seen_as_learned_among_other_concepts(clip):
 def test_photos_that_teach_nothing_are_refused(shows, lacks, message):
     with pytest.raises(CCRError, match=message):
         Concepts.from_examples("x", shows=shows, lacks=lacks)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"text": np.ones(3)}, r"text must have the photos' dimensions, shape \(8,\), got \(3,\)"),
+        ({"mean": 1.0}, r"mean must have the photos' dimensions, shape \(8,\), got \(\)"),
+        ({"covariance": np.eye(3)}, r"covariance must have the photos' dimensions, shape \(8, 8\), got \(3, 3\)"),
+        ({"covariance": np.full((8, 8), np.nan)}, "covariance must be finite"),
+    ],
+)
+def test_what_goes_with_photos_has_their_dimensions(given, message):
+    rng = np.random.default_rng(0)
+    photos = {"shows": rng.normal(size=(3, 8)), "lacks": rng.normal(size=(3, 8))}
+    with pytest.raises(CCRError, match=message):
+        Concepts.from_examples("new", **photos, **given)
+    among = Concepts(["a", "b"], rng.normal(size=(2, 8)))
+    with pytest.raises(CCRError, match=message):
+        Concepts.from_examples("new", **photos, among=among, **given)

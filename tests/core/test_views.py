@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,3 +183,9 @@ def test_the_images_that_show_a_concept_most(waiting: int, monkeypatch: pytest.M
         order = [row for row in np.argsort(-codes[:, column], kind="stable") if codes[row, column] > 0][:6]
         assert [item.row for item in found] == order
         assert [item.code for item in found] == pytest.approx(codes[order, column].tolist())
+
+
+@pytest.mark.parametrize("top", [-1, 1.5, "2", None])
+def test_coactivation_counts_pairs_in_whole_numbers(top: Any) -> None:
+    with pytest.raises(CCRError, match="top must be a whole number >= 0, got"):
+        coactivation([sparse.csr_matrix(np.ones((3, 2)))], concepts=["a", "b"], top=top)

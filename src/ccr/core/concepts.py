@@ -51,7 +51,7 @@ class Concepts:
         mean, covariance : (d,) and (d, d), of many images. None: the same spread in all directions.
         among : the list that it will join: it is placed so that it has the learned direction from that list's mean.
         """
-        if among is not None and text is not None:
+        if among is not None and text is not None and np.shape(text) == (among.dimension,):
             text = unit_rows(np.asarray(text, np.float64)[None])[0] - among.embeddings.mean(axis=0)
         learned = learn_direction(shows, lacks, text=text, mean=mean, covariance=covariance)
         if among is None:
@@ -82,6 +82,8 @@ class Concepts:
 
     def index(self, name: str) -> int:
         """Row of the concept called `name`."""
+        if not isinstance(name, str):
+            raise CCRError(f"a concept is known by its name, a text, got {name!r}")
         try:
             return self.names.index(name.strip())
         except ValueError:

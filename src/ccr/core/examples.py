@@ -46,9 +46,13 @@ def learn_direction(
         from a mean, and spread the same in all directions.
     """
     rows, p = _checked(shows, lacks)
-    origin = np.zeros(rows.shape[1]) if mean is None else np.asarray(mean, np.float64)
+    d = rows.shape[1]
+    _check_shape("text", text, (d,))
+    _check_shape("mean", mean, (d,))
+    _check_shape("covariance", covariance, (d, d))
+    origin = np.zeros(d) if mean is None else np.asarray(mean, np.float64)
     rows = rows - origin
-    whiten, color = _metric(covariance, rows.shape[1])
+    whiten, color = _metric(covariance, d)
     own = None if text is None else unit_rows((np.asarray(text, np.float64) @ color)[None])[0]
     rows = rows @ whiten
     kinds = np.arange(len(rows)) < p
@@ -70,6 +74,17 @@ def _checked(shows: Any, lacks: Any) -> tuple[np.ndarray, int]:
     if kinds[0].shape[1] != kinds[1].shape[1]:
         raise CCRError(f"photos must have the same dimensions, got {kinds[0].shape[1]} and {kinds[1].shape[1]}")
     return unit_rows(np.concatenate(kinds)), len(kinds[0])
+
+
+def _check_shape(name: str, given: np.ndarray | None, shape: tuple[int, ...]) -> None:
+    """An error where something that goes with photos of d dimensions has others, or is not finite."""
+    if given is None:
+        return
+    values = np.asarray(given)
+    if values.shape != shape:
+        raise CCRError(f"{name} must have the photos' dimensions, shape {shape}, got {values.shape}")
+    if not np.isfinite(np.asarray(values, np.float64)).all():
+        raise CCRError(f"{name} must be finite, got NaN or infinity: measure it again")
 
 
 def _metric(covariance: np.ndarray | None, d: int) -> tuple[np.ndarray, np.ndarray]:

@@ -34,7 +34,7 @@ def left_out_facts(texts: Concepts, kept: np.ndarray) -> dict[str, Any]:
 
 def left_out_text(origin: Provenance, name: str) -> np.ndarray | None:
     """The text embedding (d,) of a concept that was left out, if the model knows it."""
-    if origin.left_out_texts is None or name.strip() not in origin.left_out:
+    if origin.left_out_texts is None or not isinstance(name, str) or name.strip() not in origin.left_out:
         return None
     return origin.left_out_texts[origin.left_out.index(name.strip())]
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ccr.core.checks import is_number
 from ccr.core.explain.terms import plain_fields
 from ccr.errors import CCRError
 
@@ -51,6 +52,8 @@ def coactivation(
     """
     if by not in ("jaccard", "images", "lift"):
         raise CCRError(f'by must be "jaccard", "images" or "lift", got {by!r}')
+    if not (is_number(top) and top >= 0 and int(top) == top):
+        raise CCRError(f"top must be a whole number >= 0, got {top!r}: it counts pairs of concepts")
     counted = _count(chunks, len(concepts))
     pairs = counted.together.tocoo()
     keep = pairs.data >= min_images
@@ -58,7 +61,7 @@ def coactivation(
     jaccard = images / (counted.active[first] + counted.active[second] - images)
     lift = images * counted.m / (counted.active[first] * counted.active[second].astype(np.float64))
     value = {"jaccard": jaccard, "images": images, "lift": lift}[by]
-    order = np.lexsort((second, first, -images, -value))[:top]
+    order = np.lexsort((second, first, -images, -value))[: int(top)]
     # (same - opposite) and (same + opposite) are known: half the ratio of their sum is the share of same.
     net = np.asarray(counted.signed[first[order], second[order]]).ravel() if len(order) else np.zeros(0)
     return tuple(
