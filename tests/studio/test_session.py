@@ -100,6 +100,18 @@ def test_a_pin_ends_with_its_concept(bench: Workbench, model: ConceptModel) -> N
     assert bench.state.pinned == ()
 
 
+def test_a_saved_model_that_was_replaced_is_looked_at_again(bench: Workbench, model: ConceptModel) -> None:
+    path = bench.save("other")
+    assert same(bench.at("saved:other").model, model)
+    assert bench.at("saved:other") is bench.at("saved:other")
+    changed = EditSession(model).scale(model.names[0], 3.0).model()
+    changed.save(path)
+    assert same(bench.at("saved:other").model, changed)
+    shutil.rmtree(path)
+    with pytest.raises(CCRError, match="other"):
+        bench.at("saved:other")
+
+
 def test_a_photo_teaches_once(bench: Workbench) -> None:
     with pytest.raises(CCRError, match="at least 2 photos"):
         edits.teach(bench.state, "new", [0, 0], [1, 1], bench.photos, None)

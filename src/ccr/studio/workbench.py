@@ -70,6 +70,7 @@ class Workbench:
         self.session, self.state = Session.open(folder, base, fitted_here=fitted_here, read_only=read_only)
         self._placed = PlacedPhotos(self.photos)
         self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._written: dict[str, int] = {}  # when saved models that were seen were written
         self._changing, self._looking = threading.RLock(), threading.Lock()
         self.state.model.images(store)  # photos of another encoder are refused here
         self._now: Seen | None = None  # until the first change
@@ -108,12 +109,24 @@ class Workbench:
 
     def at(self, version: str) -> Seen:
         """An earlier step's model, or a saved one (`saved:NAME`), on all photos."""
+        if version.startswith("saved:"):
+            return self._saved(version)
         known = self._seen.get(version)
         if known is not None:
             return known
-        if version.startswith("saved:"):
-            return self._see(ConceptModel.load(self.saved_path(version[6:])), version)
         return self._see(self.session.state(self.session.find(version)).model, version)
+
+    def _saved(self, version: str) -> Seen:
+        """A saved model on all photos, seen anew if another one was put in its place."""
+        path = self.saved_path(version[6:])
+        model = path / "config.json"
+        written = model.stat().st_mtime_ns if model.is_file() else 0
+        if self._written.get(version) != written:
+            with self._looking:
+                self._seen.pop(version, None)
+                self._written[version] = written
+        known = self._seen.get(version)
+        return known if known is not None else self._see(ConceptModel.load(path), version)
 
     def base(self) -> Seen:
         """The model as it was opened."""
