@@ -32,13 +32,15 @@ class Candidates:
     def mask(self, *, one_sided: bool) -> np.ndarray:
         """Which concept is a candidate of which class (n, C). Codes that are not one-sided also say what images lack:
         of these, evidence of either sign counts."""
-        worth = self.evidence if one_sided else np.abs(self.evidence)
-        if self.count >= len(worth):
-            return np.ones(worth.shape, bool)
-        first = np.argsort(-worth, axis=0, kind="stable")[: self.count]
-        chosen = np.zeros(worth.shape, bool)
-        np.put_along_axis(chosen, first, True, axis=0)
-        return chosen
+        return largest(self.evidence if one_sided else np.abs(self.evidence), self.count)
+
+
+def largest(worth: np.ndarray, count: int) -> np.ndarray:
+    """Which entries (n, C) are among the `count` largest of their column; of equal ones, the first are."""
+    order = np.argsort(-worth, axis=0, kind="stable")[:count]
+    chosen = np.zeros(worth.shape, bool)
+    np.put_along_axis(chosen, order, True, axis=0)
+    return chosen
 
 
 def candidates_for(

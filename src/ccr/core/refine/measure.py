@@ -24,7 +24,7 @@ from ccr.core.inputs import Embeddings
 from ccr.core.metrics import Deviation, distances
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.engine import Parameters
-from ccr.core.refine.evidence import Candidates
+from ccr.core.refine.evidence import Candidates, largest
 from ccr.core.team import own
 from ccr.core.threads import Workers
 
@@ -144,10 +144,7 @@ def strongest(
         worth[others] = speaking[others] = 0.0
     if keep >= len(worth):
         return worth > 0
-    order = np.argsort(-speaking, axis=0, kind="stable")[:keep]
-    chosen = np.zeros(worth.shape, bool)
-    np.put_along_axis(chosen, order, True, axis=0)
-    return chosen & (speaking > 0)
+    return largest(speaking, keep) & (speaking > 0)
 
 
 def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, workers: Workers | None = None) -> float:
