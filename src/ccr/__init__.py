@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
     from ccr.core.concepts import Concepts
+    from ccr.core.knowledge import Knowledge
     from ccr.core.space import Angular, Symmetric
     from ccr.data.encoders import load_encoder
     from ccr.data.store import EmbeddingStore
@@ -26,6 +27,7 @@ __all__ = [
     "Concepts",
     "EmbeddingStore",
     "HardThreshold",
+    "Knowledge",
     "NonNegativeLasso",
     "Symmetric",
     "TopK",
@@ -43,6 +45,7 @@ _HOMES = {
     "EmbeddingStore": "ccr.data.store",
     "HardThreshold": "ccr.core.coding",
     "IPOMP": "ccr.core.coding",
+    "Knowledge": "ccr.core.knowledge",
     "NonNegativeLasso": "ccr.core.coding",
     "OMP": "ccr.core.coding",
     "Symmetric": "ccr.core.space",

@@ -10,6 +10,7 @@ from ccr.errors import CCRError
 
 # Control characters (C0, DEL, C1), other line ends, and what turns the direction of the text around it.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_FORMULA = re.compile("'*[=+\\-@\t\r]")  # what a spreadsheet would compute, also behind apostrophes
 _LONE = re.compile("[\ud800-\udfff]")  # what stands for the bytes of a file's name that is not UTF-8
 
 
@@ -22,6 +23,17 @@ def visible(text: str, *, keep: str = "") -> str:
 def has_control(text: str) -> bool:
     """Would a terminal do something else with the text than show it?"""
     return _CONTROL.search(text) is not None
+
+
+def to_cell(text: object) -> str:
+    """A text as a cell that a spreadsheet shows and does not compute: formulas get an apostrophe before them."""
+    cell = visible(str(text))
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def from_cell(cell: str) -> str:
+    """The text of a cell that `to_cell` wrote."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:

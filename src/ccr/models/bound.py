@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -63,7 +63,8 @@ def chosen_dispersion(dispersion: Dispersion | Literal["auto"] | None) -> Disper
 @dataclass(frozen=True, eq=False)
 class Bound:
     """What concepts may become: unit rows of `space` within a chord of `radius` of `initial`; `start` (n, d) is where
-    they are before refinement, None: at `initial`; `stride` the part of the chord that a step takes, None: automatic.
+    they are before refinement, None: at `initial`; `stride` the part of the chord that a step takes, None: automatic;
+    `dispersion` is how the start was spread around `initial`.
     """
 
     space: Space
@@ -71,6 +72,7 @@ class Bound:
     radius: float
     start: np.ndarray | None
     stride: float | None
+    dispersion: Dispersion | None = None
 
     @classmethod
     def fit(
@@ -100,7 +102,13 @@ class Bound:
         space = Space.fit_metric(texts.embeddings, X, shrinkage=shrinkage)
         initial = texts.with_embeddings(space.texts(texts.embeddings))
         start = None if spread is None else dispersed(initial.embeddings, spread)
-        return cls(space, initial, chord, start, METRIC_STRIDE)
+        return cls(space, initial, chord, start, METRIC_STRIDE, spread)
+
+    def at(self, centres: np.ndarray, rows: np.ndarray) -> Bound:
+        """The same bound around other `centres` (n, d), of these rows alone."""
+        initial = self.initial.with_embeddings(centres).subset(rows)
+        start = None if self.start is None or self.dispersion is None else dispersed(initial.embeddings, self.dispersion)
+        return replace(self, initial=initial, start=start)
 
     def rate(self, dictionary_rate: float | None) -> float | None:
         """The rate of the dictionary's steps: as given, or a part of the chord; None: automatic."""

@@ -14,9 +14,11 @@ from ccr.core.coding.coders import usual_length
 from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
+from ccr.core.knowledge import Knowledge
 from ccr.core.metrics import fidelity
 from ccr.core.refine import Callback, Training, refine
 from ccr.core.refine.choice import EngineName
+from ccr.core.refine.data import split
 from ccr.core.refine.options import Optimizer, Schedule
 from ccr.core.space import Center, Dispersion
 from ccr.errors import CCRError
@@ -28,6 +30,7 @@ from ccr.models.edit import EditSession
 from ccr.models.estimator import FromModel, ModelEstimator, answered_by
 from ccr.models.fewest import PartedCheckpoint, refine_with
 from ccr.models.hub import OnHub
+from ccr.models.informed import Claims, Informed, check_claims, informed_facts
 from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, seed_of, training_weights
 from ccr.models.left_out import kept_concepts, left_out_facts
 from ccr.models.model_format import stored_concepts
@@ -51,6 +54,11 @@ class ConceptClassifier(ModelEstimator, OnHub):
     Parameters
     ----------
     concepts : names and embeddings (n, d), from the same encoder as the images.
+    knowledge : which concepts are true of which classes and photos; it grounds the concepts and forbids weights
+        (Knowledge, docs/method.md). None: nothing is known.
+    claims : with knowledge, "open" lets a class use any concept that is not "no" for it, "confirmed" only those that
+        are "yes".
+    min_transfer : with knowledge, leave out concepts whose transfer is below this share, in [0, 1]; 0.5 is chance.
     coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts, or
         a third of a list of fewer than 36.
     fidelity : least correlation in [0, 1] of a concept's scores with those of its own text, by the images' covariance
@@ -59,8 +67,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
     radius : instead, how far a concept may move in the encoder's space, in [0, 2]; 0 is the baseline, 0.1 the paper's.
     weights_per_class : hold a head of so many weights per class while concepts are refined; None keeps all; "auto" is
         the fewest that validation images find no worse. Concepts without a weight are left out of the model.
-    candidates : choose the weights of a class among so many times as many concepts, those that its images show most by
-        the concepts' own texts, from 1; try 2 for truer explanations. None: among all. No effect on all weights.
+    candidates : each class chooses its weights among `candidates` times as many concepts, those that its images show
+        most, from 1; try 2 for truer explanations. None: among all, or 2 with knowledge, whose confirmed concepts come
+        first. No effect on all weights.
     center : "data" measures images and concepts from their own means; None takes them as they are.
     dispersion : None, `Angular()` or `Symmetric()`: how concepts are spread before refinement, within their bound if
         it is a fidelity; "auto" is `Symmetric(0.9)`.
@@ -121,6 +130,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
         self,
         concepts: Concepts | None = None,
         *,
+        knowledge: Knowledge | None = None,
+        claims: Claims = "open",
+        min_transfer: float | None = None,
         coder: Coder | None = None,
         fidelity: float | None = None,
         radius: float | None = None,
@@ -148,6 +160,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.concepts = concepts
+        self.knowledge = knowledge
+        self.claims = claims
+        self.min_transfer = min_transfer
         self.coder = coder
         self.fidelity = fidelity
         self.radius = radius
@@ -197,6 +212,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         there and ends with the same model to the bit; delete the folder when done.
         """
         texts = self._checked_concepts()
+        check_claims(self.knowledge, self.claims, self.min_transfer)
         Embeddings(X).check_dimension(texts.dimension)
         labels = number_labels(labels_of(X, y), len(Embeddings(X)))
         if isinstance(checkpoint, (str, os.PathLike)):
@@ -205,25 +221,41 @@ class ConceptClassifier(ModelEstimator, OnHub):
         if isinstance(checkpoint, CheckpointFolder) and not isinstance(self.random_state, numbers.Integral):
             seed = checkpoint.seed(seed)
         bound = Bound.fit(texts, X, **self._given(BOUND))
-        space, initial = bound.space, bound.initial
+        space = bound.space
         images = space.images(X).make_resident()
         watched = held_out(
             validation, labels, space=space, dimension=texts.dimension, fraction=self.validation_fraction, seed=seed
         )
         parts = None if self.coverage is None else hold_out(images, labels, watched, coverage=self.coverage, seed=seed)
         watched = watched if parts is None else parts.watched
+        weights = training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight)
+        left_out = None if parts is None else parts.left_out
+        known = None
+        if self.knowledge is not None:
+            known = Informed.fit(
+                self.knowledge,
+                bound,
+                split(images, labels.y, weights, watched, left_out)[0],
+                X,
+                labels.classes.tolist(),
+                claims=self.claims,
+                min_transfer=self.min_transfer,
+            )
+            bound = known.bound
+        initial = bound.initial
         run = partial(
             refine,
             initial,
             images,
             labels.y,
-            coder=HardThreshold(length=usual_length(len(texts))) if self.coder is None else self.coder,
+            coder=HardThreshold(length=usual_length(len(initial))) if self.coder is None else self.coder,
             radius=bound.radius,
             start=bound.start,
             classes=len(labels.classes),
-            sample_weight=training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight),
+            sample_weight=weights,
             validation=watched,
-            left_out=None if parts is None else parts.left_out,
+            left_out=left_out,
+            permitted=None if known is None else known.permitted,
             engine=self.engine,
         )
         result = refine_with(
@@ -234,10 +266,12 @@ class ConceptClassifier(ModelEstimator, OnHub):
             callback=callback,
             checkpoint=checkpoint,
         )
-        facts = left_out_facts(texts, result.kept)
-        texts, initial = (kept_concepts(given, result.kept) for given in (texts, initial))
-        own = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, space.own_texts(texts.embeddings))
-        facts |= training_facts(result, initial, fidelity=own)
+        facts = {} if known is None else informed_facts(self.knowledge, known, texts.names)
+        kept = result.kept if known is None else known.rows[result.kept]
+        facts |= left_out_facts(texts, kept)
+        texts, initial = kept_concepts(texts, kept), kept_concepts(initial, result.kept)
+        own = initial.embeddings if known else space.own_texts(texts.embeddings)
+        facts |= training_facts(result, initial, fidelity=fidelity(images.sample(FIDELITY_ROWS), result.dictionary, own))
         model = ConceptModel(
             space=space,
             concepts=stored_concepts(initial.names, result.dictionary),

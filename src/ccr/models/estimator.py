@@ -176,9 +176,11 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def settings(self) -> dict[str, Any]:
-        """The hyperparameters without the concepts; copies, so that changing them later does not change a model."""
+        """The hyperparameters without concepts and knowledge; copies, so that changing them later does not change a
+        model."""
         given = self.get_params(deep=False)
-        return {name: clone(value, safe=False) for name, value in given.items() if name != self.texts_parameter}
+        apart = (self.texts_parameter, "knowledge")  # the model keeps both beside its settings
+        return {name: clone(value, safe=False) for name, value in given.items() if name not in apart}
 
     @classmethod
     def of(cls, model: LinearModel) -> Any:
@@ -188,6 +190,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         settings = {name: clone(value, safe=False) for name, value in model.provenance.settings.items()}
         if cls.texts_parameter is not None:
             settings[cls.texts_parameter] = whole_list(model.provenance)
+        if model.provenance.knowledge is not None:
+            settings["knowledge"] = model.provenance.knowledge
         unknown = set(settings) - set(cls._get_param_names())
         if unknown:
             raise FormatError(f"the model has settings that {cls.__name__} does not know: {', '.join(sorted(unknown))}")

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from ccr.core.concepts import Concepts
+from ccr.core.grounding import Groups
+from ccr.core.knowledge import Knowledge
 from ccr.core.metrics import Fidelity, retention
 from ccr.core.refine import Epoch, Refinement
 from ccr.errors import CCRWarning
@@ -35,6 +37,10 @@ class Provenance:
     left_out : names of the concepts that a sparse head gave no weight, and that are not in the model.
     left_out_texts, left_out_places : (k, d), their text embeddings, and (k,), how many of the model's concepts stood
         before each in the list; None for models of older versions.
+    knowledge : what the model was fitted with; None: nothing.
+    transfer : of every concept of the list by name, NaN where it could not be measured; None without knowledge.
+    groups : means of the classes' training images in the model's space, with which concepts that are added later are
+        grounded; None without knowledge.
     """
 
     settings: Mapping[str, Any]
@@ -51,6 +57,9 @@ class Provenance:
     left_out: tuple[str, ...] = ()
     left_out_texts: np.ndarray | None = None
     left_out_places: np.ndarray | None = None
+    knowledge: Knowledge | None = None
+    transfer: Mapping[str, float] | None = None
+    groups: Groups | None = None
 
     @property
     def epochs(self) -> int:

@@ -1,12 +1,15 @@
-"""Candidates: which concepts may speak for a class, by what its images show (Candidates, docs/method.md)."""
+"""Candidates: which concepts may speak for a class, by what its images show and by what is known of it (Candidates and
+Knowledge, docs/method.md)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from ccr.core.grounding import Groups
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.options import Training
 from ccr.core.team import own
@@ -18,21 +21,34 @@ OF_A_CLASS, IN_ALL = 256, 4096
 AT_ONCE = 8192
 
 
+class Permitted(NamedTuple):
+    """Which weights knowledge permits (n, C), and which of them it confirms; the others stay zero in every step."""
+
+    allowed: np.ndarray
+    confirmed: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The `count` concepts of largest evidence (n, C) are the candidates of a class."""
+    """The `count` concepts of largest evidence (n, C) are the candidates of a class; those that are `confirmed` (n, C),
+    if knowledge says which, come first."""
 
     evidence: np.ndarray
     count: int
+    confirmed: np.ndarray | None = None
 
     def of(self, rows: np.ndarray) -> Candidates:
         """Those of these concepts alone."""
-        return Candidates(self.evidence[rows], self.count)
+        return Candidates(self.evidence[rows], self.count, None if self.confirmed is None else self.confirmed[rows])
 
     def mask(self, *, one_sided: bool) -> np.ndarray:
         """Which concept is a candidate of which class (n, C). Codes that are not one-sided also say what images lack:
         of these, evidence of either sign counts."""
-        return largest(self.evidence if one_sided else np.abs(self.evidence), self.count)
+        worth = self.evidence if one_sided else np.abs(self.evidence)
+        if self.confirmed is None:
+            return largest(worth, self.count)
+        first = np.where(self.confirmed, worth - worth.min() + worth.max() + 1.0, worth)
+        return largest(first, self.count) | self.confirmed
 
 
 def largest(worth: np.ndarray, count: int) -> np.ndarray:
@@ -44,13 +60,23 @@ def largest(worth: np.ndarray, count: int) -> np.ndarray:
 
 
 def candidates_for(
-    dictionary: np.ndarray, data: Labelled, classes: int, training: Training, workers: Workers | None = None
+    dictionary: np.ndarray,
+    data: Labelled,
+    classes: int,
+    training: Training,
+    workers: Workers | None = None,
+    permitted: Permitted | None = None,
 ) -> Candidates | None:
-    """The candidates that training asks for, by the evidence of the rows of this dictionary; None: all concepts."""
-    count = training.candidates_per_class()
+    """The candidates that training asks for, by the evidence of the rows of this dictionary; None: all concepts. Where
+    knowledge permits some weights, forbidden ones are never candidates and confirmed ones always are."""
+    count = training.candidates_per_class(known=permitted is not None)
     if count is None or count >= len(dictionary):
         return None
-    return Candidates(evidence(dictionary, data, classes, workers), count)
+    found = evidence(dictionary, data, classes, workers)
+    if permitted is None:
+        return Candidates(found, count)
+    found[~permitted.allowed] = min(float(found.min()), 0.0) - 1.0
+    return Candidates(found, count, permitted.confirmed)
 
 
 def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Workers | None = None) -> np.ndarray:
@@ -58,7 +84,8 @@ def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Work
     (n, C), float32, for the scores of the rows of this dictionary (n, d). Zero where all images score alike, and for a
     class without images."""
     seen = data.sample(IN_ALL).moments()
-    means = _class_means(data, classes, seen.mean, workers) - seen.mean
+    groups = class_groups(data, classes, workers)
+    means = np.where(groups.counts[:, None] > 0, groups.means, seen.mean) - seen.mean
     rows = dictionary.astype(np.float64)
     spread = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ seen.covariance, rows), 0.0))
     apart = rows @ means.T
@@ -66,8 +93,9 @@ def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Work
     return found.astype(np.float32)
 
 
-def _class_means(data: Labelled, classes: int, otherwise: np.ndarray, workers: Workers | None) -> np.ndarray:
-    """The weighted mean of some images of each class (C, d); `otherwise` (d,) for a class without any."""
+def class_groups(data: Labelled, classes: int, workers: Workers | None = None) -> Groups:
+    """The weighted mean of some images of each class (C, d), zero for a class without any, and how many images the
+    class has."""
     chosen = _some_of_each(data.y, classes)
     mine = chosen[own(data.X.team, len(data.X), data.rows[chosen])]
     mine = mine[np.argsort(data.rows[mine], kind="stable")]  # read in the file's order
@@ -80,10 +108,9 @@ def _class_means(data: Labelled, classes: int, otherwise: np.ndarray, workers: W
         sums[:, :-1] += member @ data.X.take(data.rows[part], workers).numpy()
         sums[:, -1] += np.asarray(member.sum(axis=1)).ravel()
     sums = data.X.team.sum(sums)
-    means = np.repeat(otherwise[None, :], classes, axis=0)
-    there = sums[:, -1] > 0
-    means[there] = sums[there, :-1] / sums[there, -1:]
-    return means
+    there = sums[:, -1:] > 0
+    means = np.divide(sums[:, :-1], sums[:, -1:], out=np.zeros((classes, data.X.shape[1])), where=there)
+    return Groups(means, np.where(there[:, 0], np.bincount(data.y, minlength=classes), 0))
 
 
 def _some_of_each(y: np.ndarray, classes: int) -> np.ndarray:

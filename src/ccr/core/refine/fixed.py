@@ -12,7 +12,7 @@ from scipy import sparse
 from ccr.core.coding import Coder, apply_rule, code_size
 from ccr.core.heads import LinearHead, fit_softmax, softmax_objective
 from ccr.core.refine.data import Labelled
-from ccr.core.refine.evidence import Candidates, candidates_for
+from ccr.core.refine.evidence import Candidates, Permitted, candidates_for
 from ccr.core.refine.measure import strongest, validate
 from ccr.core.refine.options import Training
 from ccr.core.refine.progress import Epoch, Refinement
@@ -26,13 +26,19 @@ def fit_head(
     coder: Coder,
     classes: int,
     training: Training,
+    permitted: Permitted | None = None,
 ) -> Refinement:
     """The best head on the coder's codes, penalised as in training; its history is one epoch."""
     rule = coder.rule(train.X, dictionary)
     codes = apply_rule(rule, train.X, dictionary)[train.rows]
-    candidates = candidates_for(dictionary, train, classes, training)
     head = solve_head(
-        codes, train.y, classes=classes, training=training, sample_weight=train.weight, candidates=candidates
+        codes,
+        train.y,
+        classes=classes,
+        training=training,
+        sample_weight=train.weight,
+        fixed=None if permitted is None else ~permitted.allowed.T,
+        candidates=candidates_for(dictionary, train, classes, training, permitted=permitted),
     )
     loss, _ = softmax_objective(head, codes.astype(np.float64), train.y, alpha=0.0, weight=train.weight)
     weights, bias = head.astype(np.float32).transposed()

@@ -13,6 +13,7 @@ from ccr.core.inputs import Embeddings
 from ccr.core.refine.choice import EngineName, choose_engine
 from ccr.core.refine.data import split
 from ccr.core.refine.dense import DenseEngine
+from ccr.core.refine.evidence import Permitted
 from ccr.core.refine.fixed import fit_head
 from ccr.core.refine.options import Training
 from ccr.core.refine.progress import Checkpoint, Refinement
@@ -36,6 +37,7 @@ def refine(
     sample_weight: np.ndarray | None = None,
     validation: np.ndarray | tuple[Any, Any] | None = None,
     left_out: np.ndarray | None = None,
+    permitted: Permitted | None = None,
     training: Training | None = None,
     engine: EngineName = "auto",
     callback: Callback | None = None,
@@ -56,6 +58,7 @@ def refine(
     sample_weight : how much each row counts (m,), of mean 1.
     validation : rows of X to hold out, or another (X, y), or None: then the last epoch is kept.
     left_out : rows of X that are not looked at, for whoever wants to measure on them later.
+    permitted : which weights (n, C) knowledge permits, and which of them it confirms; the others stay zero.
     engine : "sparse" (CPU, compiled), "dense" (torch, any device), "auto": sparse on a CPU; both take the same steps.
     callback : called with the epoch and the number of epochs after each.
     checkpoint : where a run that was interrupted continues, to the bit as if it had not been.
@@ -68,14 +71,14 @@ def refine(
     classes, training = classes or int(train.y.max()) + 1, training or Training()
     if is_differentiable(coder):
         first = None if start is None else project_to_cap(np.asarray(start, np.float32), rows, radius)
-        problem = Problem(rows, train, held_out, coder, radius, classes, training, first)
+        problem = Problem(rows, train, held_out, coder, radius, classes, training, first, permitted)
         return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
     if radius > 0:
         raise CCRError(
             f"{type(coder).__name__} has no gradient, so concepts cannot be refined with it: leave them as they are "
             "(fidelity=1, or radius=0), or use HardThreshold(length=12)"
         )
-    fitted = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training)
+    fitted = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training, permitted=permitted)
     if callback is not None:
         callback(fitted.history[0], 1)
     return fitted

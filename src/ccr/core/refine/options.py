@@ -21,6 +21,8 @@ PENALTY = 3.0
 LARGEST_BATCH, STEPS_PER_EPOCH = 2048, 100
 #: Shares of the epochs between which a sparse head loses its weights.
 PRUNE_FROM, PRUNE_TO = 0.1, 0.5
+#: Candidates, in weights per class, where knowledge is given and nothing else is asked for.
+KNOWN_CANDIDATES = 2.0
 #: Options that are whole numbers from 1 on, or None, and what they count.
 COUNTS = {
     "max_iter": "it counts passes over the data",
@@ -123,11 +125,11 @@ class Training:
         part = min(1.0, (progress - PRUNE_FROM) / (PRUNE_TO - PRUNE_FROM))
         return max(fewest, round(n * (fewest / n) ** part))
 
-    def candidates_per_class(self) -> int | None:
-        """Concepts that may speak for a class; None: all."""
-        if self.candidates is None or self.weights_per_class is None:
-            return None
-        return round(self.candidates * self.weights_per_class)
+    def candidates_per_class(self, *, known: bool = False) -> int | None:
+        """Concepts that may speak for a class; None: all. Where knowledge says of some which it has (`known`), there
+        are candidates by default."""
+        times = KNOWN_CANDIDATES if known and self.candidates is None else self.candidates
+        return None if times is None or self.weights_per_class is None else round(times * self.weights_per_class)
 
     def fewer_weights(self, n: int) -> list[int]:
         """The numbers of weights per class, of n, through which a head that is solved, not stepped, comes down."""

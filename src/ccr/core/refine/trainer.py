@@ -13,7 +13,7 @@ import numpy as np
 from ccr.core.coding import ScoreCoder, ScoreRule
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.engine import Engine, State, StepConfig
-from ccr.core.refine.evidence import candidates_for
+from ccr.core.refine.evidence import Permitted, candidates_for
 from ccr.core.refine.measure import (
     length_of,
     mean_length,
@@ -48,7 +48,8 @@ SAMPLE_ROWS = 4096
 
 class Problem(NamedTuple):
     """What is minimised: over caps of which radius around which dictionary (n, d), on which data, through which coder;
-    `start` (n, d) is where its rows start inside their caps, None: at their centres."""
+    `start` (n, d) is where its rows start inside their caps, None: at their centres; `permitted` weights are the only
+    ones, None: all are."""
 
     dictionary: np.ndarray
     train: Labelled
@@ -58,6 +59,7 @@ class Problem(NamedTuple):
     classes: int
     training: Training
     start: np.ndarray | None = None
+    permitted: Permitted | None = None
 
 
 class Trainer:
@@ -93,11 +95,15 @@ class Trainer:
             alpha=self.training.penalty(self.m),
             scale=sample_code_size(rule, self.sample, first, workers),
             seed=self.training.seed,
-            sparse_head=self.training.weights_per_class is not None,
+            sparse_head=self.training.weights_per_class is not None or problem.permitted is not None,
             center=problem.dictionary,
         )
         self.engine = make_engine(self.start, self.config)
-        self.candidates = candidates_for(problem.dictionary, problem.train, classes, self.training, workers)
+        if problem.permitted is not None:  # from the first step on: concepts never adapt to a forbidden weight
+            self.engine.restrict(problem.permitted.allowed)
+        self.candidates = candidates_for(
+            problem.dictionary, problem.train, classes, self.training, workers, problem.permitted
+        )
 
     def run(self, callback: Callback | None = None, checkpoint: Checkpoint | None = None) -> Refinement:
         """All epochs, or as many as improve; the state of the best one."""
@@ -190,7 +196,7 @@ class Trainer:
             REVISION, repr(self.training), repr(problem.coder), problem.radius, problem.classes,
             type(self.engine).__name__, problem.dictionary, self.start.dictionary,
             *(rows.take(np.arange(len(rows))).numpy() for rows in sampled), train.rows, train.y, train.weight,
-            *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)),
+            *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)), *(problem.permitted or ()),
         )  # fmt: skip
 
     def _epoch(self, number: int, epochs: int) -> float:

@@ -1,0 +1,144 @@
+"""Grounding: a concept starts between its text and what the classes and photos known to show it look like, and
+transfer: does it recognise classes that it was not told about? (Knowledge, docs/method.md)
+
+Both work on sufficient statistics of the images, the mean and the number of each class, in the coordinates in which
+concepts and images meet. An answer about a class counts as its images, an answer about a photo as one image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from ccr.core.geometry import unit_rows
+from ccr.core.knowledge import NO, UNKNOWN, YES
+
+#: How many answers of each kind a concept's text counts for: with one yes and many no it leads by two to one.
+TEXT_ANSWERS = 4.0
+#: What a class that nobody answered for counts among those that lack a concept: most pairs are "no".
+UNKNOWN_SHARE = 0.1
+#: Folds of classes, each left out of the grounding once to measure transfer.
+FOLDS = 4
+#: Concepts that are worked on at once, which bounds memory at any number of classes.
+AT_ONCE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Images that are answered for together: `means` (g, d) of their rows, and how many they are, `counts` (g,)."""
+
+    means: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def effective(self) -> np.ndarray:
+        """How many independent images each group counts for (g,): n / (1 + (n - 1) r).
+
+        Images of a class are alike, so that a thousand of them say less about a concept than a thousand photos of
+        different things: r, their correlation, is the share of unit rows' variance that lies between groups. This is
+        the design effect of cluster sampling, and for a single photo it is 1.
+        """
+        counts = self.counts.astype(np.float64)
+        many = counts > 1
+        if not many.any():
+            return np.minimum(counts, 1.0)
+        between = float((self.means[many] ** 2).sum(axis=1).mean())
+        noise = float((1.0 / counts[many]).mean())  # what the means of so few unit rows scatter by chance
+        alike = min(max((between - noise) / max(1.0 - noise, 1e-9), 0.0), 1.0)
+        return counts / np.maximum(1.0 + (counts - 1.0) * alike, 1.0)
+
+
+class Evidence(NamedTuple):
+    """What answers say of each concept: weighted sums (n, d) of the groups that show it and of those that lack it,
+    their weights (n,), and how many answers (n,) they rest on. Evidence of different groups adds up."""
+
+    shown: np.ndarray
+    shown_weight: np.ndarray
+    shown_answers: np.ndarray
+    lacking: np.ndarray
+    lacking_weight: np.ndarray
+    lacking_answers: np.ndarray
+
+    def plus(self, other: Evidence | None) -> Evidence:
+        """Both together."""
+        return self if other is None else Evidence(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+def evidence(answers: Any, groups: Groups, *, unknown: float = 0.0) -> Evidence:
+    """The evidence of answers (g, n), dense or sparse, 1 yes, -1 no, 0 unknown; groups without an answer count as
+    lacking the concept with the weight `unknown`."""
+    there = groups.counts > 0
+    weight = np.where(there, groups.effective, 0.0)
+    rows = groups.means * weight[:, None]
+    said = (_part(answers, sign) for sign in (YES, NO))
+    sums = [(part.T @ rows, part.T @ weight, part.T @ there.astype(np.float64)) for part in said]
+    if unknown:
+        every = rows.sum(axis=0), weight.sum(), float(there.sum())
+        for at, (total, yes, no) in enumerate(zip(every, *sums, strict=True)):
+            sums[1][at][:] = no + unknown * (total - yes - no)
+    return Evidence(*sums[0], *sums[1])
+
+
+def _part(answers: Any, value: int) -> Any:
+    """Where the answers (g, n) have this value, as numbers; sparse if they are."""
+    found = (answers == value).astype(np.float64)
+    return sparse.csr_matrix(found) if sparse.issparse(answers) else found
+
+
+def ground(texts: np.ndarray, found: Evidence) -> np.ndarray:
+    """Where concepts with these texts (n, d), unit rows, start: unit((1 - s) g + s text), float32, where g is the
+    direction from the mean of what lacks the concept to the mean of what shows it, and s = T / (T + h) with h the
+    harmonic mean of the numbers of answers of both kinds. Concepts without evidence of both kinds keep their text."""
+    rows = np.asarray(texts, np.float64)
+    known = (found.shown_weight > 0) & (found.lacking_weight > 0)
+    safe = [np.where(known, weight, 1.0)[:, None] for weight in (found.shown_weight, found.lacking_weight)]
+    apart = found.shown / safe[0] - found.lacking / safe[1]
+    size = np.linalg.norm(apart, axis=1)
+    known &= size > 1e-9
+    yes, no = (np.where(known, count, 1.0) for count in (found.shown_answers, found.lacking_answers))
+    share = (TEXT_ANSWERS / (TEXT_ANSWERS + 2.0 / (1.0 / yes + 1.0 / no)))[:, None]
+    mixed = (1.0 - share) * apart / np.where(known, size, 1.0)[:, None] + share * rows
+    known &= np.linalg.norm(mixed, axis=1) > 1e-9
+    return unit_rows(np.where(known[:, None], mixed, rows)).astype(np.float32)
+
+
+def transfer(
+    texts: np.ndarray, answers: np.ndarray, groups: Groups, photos: Evidence | None = None, *, grounded: bool = True
+) -> np.ndarray:
+    """AUC (n,) of each concept's scores on classes that its grounding left out, against the answers (C, n) about them;
+    `grounded=False` scores with the bare texts. Classes without an answer count as lacking the concept with a small
+    weight. NaN where no fold has a class that shows the concept beside one that lacks it."""
+    there = np.flatnonzero(groups.counts > 0)
+    folds = np.arange(len(there)) % FOLDS
+    right, pairs = np.zeros(len(texts)), np.zeros(len(texts))
+    for start in range(0, len(texts), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        own = texts[part]
+        more = None if photos is None else Evidence(*(column[part] for column in photos))
+        for fold in range(FOLDS):
+            seen, unseen = there[folds != fold], there[folds == fold]
+            rows = own
+            if grounded:
+                known = Groups(groups.means[seen], groups.counts[seen])
+                rows = ground(own, evidence(answers[seen, part], known, unknown=UNKNOWN_SHARE).plus(more))
+            scores = np.asarray(rows, np.float64) @ groups.means[unseen].T
+            for at, (score, said) in enumerate(zip(scores, answers[unseen, part].T, strict=True), start=start):
+                found, possible = _ordered_pairs(score, said)
+                right[at] += found
+                pairs[at] += possible
+    return np.divide(right, pairs, out=np.full(len(texts), np.nan), where=pairs > 0)
+
+
+def _ordered_pairs(score: np.ndarray, said: np.ndarray) -> tuple[float, float]:
+    """The weight of pairs of a class that shows a concept above one that lacks it (ties count half), and of all."""
+    shows = score[said == YES]
+    order = np.argsort(score[said != YES], kind="stable")
+    lacks, weight = score[said != YES][order], np.where(said[said != YES] == UNKNOWN, UNKNOWN_SHARE, 1.0)[order]
+    if not len(shows) or not len(lacks):
+        return 0.0, 0.0
+    below = np.concatenate([[0.0], np.cumsum(weight)])
+    ends = (np.searchsorted(lacks, shows, side=side) for side in ("left", "right"))
+    return float(sum(below[end].sum() for end in ends)) / 2.0, float(below[-1] * len(shows))

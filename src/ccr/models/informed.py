@@ -1,0 +1,150 @@
+"""What knowledge does to a fit: it grounds the concepts, forbids weights, and says how far concepts transfer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ccr.core.checks import is_number
+from ccr.core.grounding import UNKNOWN_SHARE, Evidence, Groups, evidence, ground, transfer
+from ccr.core.knowledge import NO, YES, Knowledge
+from ccr.core.refine.data import Labelled
+from ccr.core.refine.evidence import Permitted, class_groups
+from ccr.errors import CCRError, CCRWarning
+from ccr.models.bound import Bound
+from ccr.models.labels import store_part
+
+Claims = Literal["open", "confirmed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Informed:
+    """A bound whose concepts are grounded, the weights that are permitted, and the `rows` of the list that may have one
+    for some class: `bound` and `permitted` are of these alone. `transfer` is that of the whole list; `groups` are the
+    means of the classes' training images, with which concepts are grounded later."""
+
+    bound: Bound
+    permitted: Permitted
+    rows: np.ndarray
+    transfer: np.ndarray
+    groups: Groups
+
+    @classmethod
+    def fit(
+        cls,
+        knowledge: Knowledge,
+        bound: Bound,
+        train: Labelled,
+        X: Any,
+        classes: Sequence[Any],
+        *,
+        claims: Claims,
+        min_transfer: float | None,
+    ) -> Informed:
+        """What this knowledge says of the bound's concepts and of these `classes`, on the training rows of X alone."""
+        names, texts = bound.initial.names, bound.initial.embeddings
+        _check_names(knowledge, classes, names)
+        answers = knowledge.aligned(classes, names)
+        groups = class_groups(train, len(classes))
+        photos = _photo_evidence(knowledge, train, X, names)
+        found = evidence(answers, groups, unknown=UNKNOWN_SHARE)
+        moved = transfer(texts, answers, groups, photos)
+        permitted = permitted_weights(answers, claims)
+        if min_transfer is not None:
+            permitted.allowed[moved < min_transfer] = False
+        rows = np.flatnonzero(permitted.allowed.any(axis=1))
+        if not len(rows):
+            raise CCRError(
+                f"knowledge permits none of the {len(names)} concepts for any class under claims={claims!r}: answer yes "
+                'for some, or use claims="open"'
+            )
+        _warn_of_silent_classes(permitted.allowed, classes, claims)
+        grounded = bound.at(ground(texts, found.plus(photos)), rows)
+        return cls(grounded, Permitted(*(mask[rows] for mask in permitted)), rows, moved, groups)
+
+
+def informed_facts(knowledge: Knowledge | None, known: Informed, names: Sequence[str]) -> dict[str, Any]:
+    """What the model keeps of the knowledge that it was fitted with: fields of a `Provenance`."""
+    by_name = dict(zip(names, known.transfer.tolist(), strict=True))
+    return {"knowledge": knowledge, "transfer": by_name, "groups": known.groups}
+
+
+def permitted_weights(answers: np.ndarray, claims: Claims) -> Permitted:
+    """The weights (n, C) that answers (C, n) permit: all that are not "no", or those that are "yes"."""
+    if claims not in ("open", "confirmed"):
+        raise CCRError(
+            f'claims must be "open" (a class may use any concept that is not "no" for it) or "confirmed" (only those '
+            f'that are "yes"), got {claims!r}'
+        )
+    confirmed = np.ascontiguousarray(answers.T == YES)
+    return Permitted(confirmed.copy() if claims == "confirmed" else np.ascontiguousarray(answers.T != NO), confirmed)
+
+
+def check_claims(knowledge: Any, claims: Any, min_transfer: Any) -> None:
+    """Refuse settings of knowledge that do not go together."""
+    if knowledge is not None and not isinstance(knowledge, Knowledge):
+        raise CCRError(f"knowledge must be a Knowledge, got {type(knowledge).__name__}: read a file by Knowledge.read")
+    if min_transfer is not None and not (is_number(min_transfer) and 0 <= min_transfer <= 1):
+        raise CCRError(f"min_transfer must be in [0, 1] or None, got {min_transfer!r}: 0.5 is chance; try 0.6")
+    if knowledge is None and (claims != "open" or min_transfer is not None):
+        given = f"claims={claims!r}" if claims != "open" else f"min_transfer={min_transfer!r}"
+        raise CCRError(f"{given} is about what knowledge says, and there is none: give knowledge=")
+
+
+def _check_names(knowledge: Knowledge, classes: Sequence[Any], concepts: Sequence[str]) -> None:
+    """An error where the table is about other things; a warning for names that are probably misspelt."""
+    apart = knowledge.unmatched(classes, concepts)
+    for what, own, theirs, extra in (
+        ("class", knowledge.classes, [str(name) for name in classes], apart.extra_classes),
+        ("concept", knowledge.concepts, list(concepts), apart.extra_concepts),
+    ):
+        if own and len(extra) == len(own):
+            hint = f" (did you mean {apart.meant[own[0]]!r}?)" if own[0] in apart.meant else ""
+            raise CCRError(
+                f"the knowledge shares no {what} with the data: it has {own[0]!r}{hint}, the data {theirs[0]!r}; names "
+                "must be spelled alike"
+            )
+    if apart.meant:
+        shown = ", ".join(f"{name!r} for {known!r}" for name, known in list(apart.meant.items())[:3])
+        more = f" and {len(apart.meant) - 3} more" if len(apart.meant) > 3 else ""
+        warnings.warn(
+            f"names of the knowledge are not those of the data: {shown}{more}; their answers are not used: "
+            "`ccr knowledge check` lists all",
+            CCRWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_silent_classes(allowed: np.ndarray, classes: Sequence[Any], claims: str) -> None:
+    silent = [str(name) for name, any_ in zip(classes, allowed.any(axis=0), strict=True) if not any_]
+    if silent:
+        shown = ", ".join(silent[:5]) + (", ..." if len(silent) > 5 else "")
+        warnings.warn(
+            f"no concept is permitted for some classes, which will be predicted by their bias alone: {len(silent)} "
+            f"under claims={claims!r}: {shown}; confirm a concept for each, or add one",
+            CCRWarning,
+            stacklevel=4,
+        )
+
+
+def _photo_evidence(knowledge: Knowledge, train: Labelled, X: Any, names: Sequence[str]) -> Evidence | None:
+    """What answers about training photos say; photos are known by the store's paths, or by row number without one."""
+    if not knowledge.photos:
+        return None
+    paths = store_part(X, "paths")
+    known = [str(row) for row in range(len(train.X))] if paths is None else [str(path) for path in paths]
+    wanted = {name: number for number, name in enumerate(knowledge.photos)}
+    rows, numbers = [], []
+    for row in train.rows.tolist():
+        if known[row] in wanted:
+            rows.append(row)
+            numbers.append(wanted[known[row]])
+    if not rows:
+        return None
+    answers = knowledge.aligned_photos(names)[numbers]
+    means = train.X.take(np.array(rows, np.int64)).numpy().astype(np.float64)
+    return evidence(answers, Groups(means, np.ones(len(rows), np.int64)))
