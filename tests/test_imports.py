@@ -29,7 +29,7 @@ ORDER = {
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
     "core/refine": "options data engine dense sparse shared evidence measure progress fixed choice trainer loop "
     "squared",
-    "core/explain": "patches terms where question sums picture views counterfactual intervention comparison mistake "
+    "core/explain": "patches terms claims where question sums picture views counterfactual intervention comparison mistake "
     "explanation many images pairs drift",
     "models": "unfitted labels bound provenance informed linear_model persist model_checks card hub calibration certain "
     "model_format left_out export photos concept_model calibrating checkpoint fewest edit estimator paper_settings "

@@ -12,16 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_bytes
 from ccr.places import as_place
 from ccr.reading import understood
 from ccr.texts import check_name, did_you_mean, from_cell, to_cell
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 YES, NO, UNKNOWN = 1, -1, 0
 Verdict = Literal["yes", "no", "unknown"]
@@ -330,6 +332,8 @@ class Knowledge:
 
     def aligned_photos(self, concepts: Sequence[str]) -> sparse.csr_matrix:
         """Answers (photos, concepts) int8, CSR, in the order of `photos`; 0 where there is none."""
+        from scipy import sparse  # half a second that predictions need not wait for
+
         columns = np.full(len(self.concepts), -1, np.int64)
         for at, name in enumerate(concepts):
             if name in self._places:

@@ -281,6 +281,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
             classes=labels.classes,
             provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts),
         )
+        model = model.with_claims_seen(images, labels.y)
         self.model_ = model if parts is None else parts.calibrated(model)
         self.note_columns(X)
         return self

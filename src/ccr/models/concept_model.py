@@ -8,6 +8,7 @@ model.explain(X[0])                                 # the same sum, term by term
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -47,8 +48,10 @@ from ccr.core.explain import (
     top_images,
     view_codes,
 )
+from ccr.core.explain.claims import Claim, claims_of, measure_claims
 from ccr.core.explain.intervention import CorrectedBatch
 from ccr.core.heads import LinearHead, entry_logits
+from ccr.core.inputs import Embeddings
 from ccr.core.space import Readouts, Space
 from ccr.errors import CCRError
 from ccr.models.calibration import Calibration
@@ -60,6 +63,10 @@ from ccr.models.model_format import pack, unpack
 from ccr.models.persist import read_folder, save_folder
 from ccr.models.photos.on_photos import OnPhotos
 from ccr.models.provenance import Provenance
+
+
+#: Training images on which claims are measured, and claims that are measured, at most.
+CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +172,41 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         )
 
     def fidelity(self, X: Any) -> np.ndarray:
-        """Of each concept (n,), the correlation over images X (m, d) of its scores with those of its own text."""
+        """Of each concept (n,), the correlation over images X (m, d) of its scores with those of where it started: of
+        its own text, or, with knowledge, of where it was grounded."""
+        return metrics.fidelity(self.images(X), self.concepts, self._origins())
+
+    def text_fidelity(self, X: Any) -> np.ndarray:
+        """Of each concept (n,), the correlation over images X (m, d) of its scores with those of its bare text."""
         return metrics.fidelity(self.images(X), self.concepts, self._own_texts())
+
+    @cached_property
+    def answers(self) -> np.ndarray:  # type: ignore[override]
+        """What is known of each class and concept (classes, n): 1 yes, -1 no, 0 unknown."""
+        known = self.provenance.knowledge
+        if known is None:
+            return np.zeros(self.head.coef.shape, np.int8)
+        return known.aligned(self.classes.tolist(), self.names)
+
+    @property
+    def transfer(self) -> dict[str, float] | None:
+        """By concept, the AUC of its scores on classes that its grounding left out; 0.5 is chance, NaN where it could
+        not be measured. None without knowledge."""
+        measured = self.provenance.transfer
+        return None if measured is None else {name: measured.get(name, math.nan) for name in self.names}
+
+    def claims(self, X: Any = None, y: Any = None) -> tuple[Claim, ...]:
+        """Every claim, a positive weight read as "the class shows the concept": by class, the largest weight first,
+        with what is known of it and what images say: those of X (m, d) and y (m,), or a store; without, the training
+        images, if the model knows."""
+        seen = self.provenance.seen
+        if X is not None:
+            numbers = self._numbers(X, y)
+            if numbers is None:
+                raise CCRError("claims are measured on images with labels, got none: give y")
+            seen = measure_claims(self._codes(X), self.head, numbers)
+        known = self.provenance.knowledge
+        return claims_of(self.head, self.classes.tolist(), self.names, knowledge=known, seen=seen)
 
     def view(self, X: Any, y: Any = None) -> ModelView:
         """What carries each class, which classes are confused and which concepts are unused, on (X, y).
@@ -197,7 +237,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         """
         options: dict[str, Any] = {"neighbours": neighbours, "images": images, "fidelity": self.provenance.fidelity}
         if X is not None:
-            own, embeddings = self._own_texts(), self.images(X)
+            own, embeddings = self._origins(), self.images(X)
             length = sum(codes.nnz for codes in self._codes(X)) / len(embeddings)
             options["before"] = code_chunks(rule_at_length(self.rule, length, embeddings, own), embeddings, own)
             options |= {"after": self._codes(X), "fidelity": self.fidelity(X)}
@@ -240,6 +280,17 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         noted = {**self.provenance.metrics, name: values}
         return replace(self, provenance=replace(self.provenance, metrics=noted))
 
+    def with_claims_seen(self, placed: Embeddings, y: np.ndarray) -> ConceptModel:
+        """The same model that knows what training images, already in its space, say of its claims: at most
+        `CLAIM_ROWS` of them, evenly spaced, with class numbers y (m,). A head with nearly all weights keeps nothing:
+        its claims are too many to read."""
+        if np.count_nonzero(self.head.coef > 0) > MOST_CLAIMS:
+            return self
+        rows = np.linspace(0, len(placed) - 1, min(CLAIM_ROWS, len(placed))).astype(np.int64)
+        images = Embeddings.ready(placed.take(rows))
+        codes = code_chunks(self.rule, images, self.concepts.embeddings, self._decide)
+        return replace(self, provenance=replace(self.provenance, seen=measure_claims(codes, self.head, y[rows])))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a folder; an older model there is replaced whole."""
         save_folder(path, pack(self), unpack)
@@ -266,6 +317,10 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     def __getstate__(self) -> dict[str, Any]:
         """What the model is, without what it keeps to be fast: copies and other processes make that themselves."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def _origins(self) -> np.ndarray:
+        """What refinement is measured from (n, d): grounded concepts where there is knowledge, else the own texts."""
+        return self._own_texts() if self.provenance.knowledge is None else self.initial.embeddings
 
     def _own_texts(self) -> np.ndarray:
         """The concepts' own texts (n, d) in the space of the images."""

@@ -74,13 +74,13 @@ class LinearModel(ABC):
 
     def explain(self, x: Any) -> Explanation:
         """Why the embedding x (d,) is predicted as it is."""
-        return explain(self._explained_code(one_row(x)), self.head, concepts=self.names, classes=self.classes.tolist())
+        return self._explained(self._explained_code(one_row(x)))
 
     def explain_many(self, X: Any) -> Explanations:
         """Why each row of the embeddings X (m, d) is predicted as it is; `to_frame` makes a table of it."""
-        codes, classes = sparse.csr_matrix(self._explained_code(X)), self.classes.tolist()
+        codes = sparse.csr_matrix(self._explained_code(X))
         return Explanations(
-            [explain(codes[row], self.head, concepts=self.names, classes=classes) for row in range(codes.shape[0])],
+            [self._explained(codes[row]) for row in range(codes.shape[0])],
             list(X.index) if hasattr(X, "index") and hasattr(X, "columns") else None,
         )
 
@@ -108,6 +108,17 @@ class LinearModel(ABC):
     def _explained_code(self, rows: Any) -> sparse.csr_matrix:
         """What the explanations of rows (m, d) are made of."""
         return sparse.csr_matrix(self.encode(rows))
+
+    @property
+    def answers(self) -> np.ndarray | None:
+        """What is known of each class and column (classes, n): 1 yes, -1 no, 0 unknown; None where columns are no
+        concepts."""
+        return None
+
+    def _explained(self, code: sparse.csr_matrix) -> Explanation:
+        """The explanation of one code (1, n)."""
+        classes = self.classes.tolist()
+        return explain(code, self.head, concepts=self.names, classes=classes, answers=self.answers)
 
     def _placed(self, X: Any) -> Embeddings:
         return self.space.images(X)

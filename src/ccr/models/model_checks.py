@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ccr.core.knowledge import Knowledge
 from ccr.errors import FormatError
 from ccr.texts import check_name
 
@@ -102,6 +103,16 @@ def check_rule_values(values: Mapping[str, Any]) -> None:
     length = values.get("length")
     if length is not None and not length > 0:
         raise FormatError(f"the model's rule has length {length!r}: it must be above 0")
+
+
+def unpack_knowledge(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Knowledge | None:
+    """The knowledge that the model was fitted with; None without any."""
+    names = config.get("knowledge")
+    if names is None:
+        return None
+    prefix = "knowledge_"
+    arrays = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
+    return Knowledge.unpacked(names, arrays)
 
 
 def text_or_none(config: Mapping[str, Any], name: str) -> str | None:

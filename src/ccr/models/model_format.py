@@ -13,20 +13,38 @@ import torch
 import ccr
 from ccr.core.coding import CODERS, rule_from_dict, rule_to_dict
 from ccr.core.concepts import Concepts
+from ccr.core.explain.claims import ClaimEvidence
 from ccr.core.geometry import ConeWidening
+from ccr.core.grounding import Groups
 from ccr.core.heads import LinearHead
 from ccr.core.refine import Epoch
 from ccr.core.space import Angular, ImageMetric, Space, Symmetric
 from ccr.errors import FormatError
 from ccr.models.calibration import pack_calibration, unpack_calibration
-from ccr.models.model_checks import check_rule, known_classes, known_names, optional, positive, tensor, text_or_none
+from ccr.models.model_checks import (
+    check_rule,
+    known_classes,
+    known_names,
+    optional,
+    positive,
+    tensor,
+    text_or_none,
+    unpack_knowledge,
+)
 from ccr.models.persist import ModelFolder
 from ccr.models.provenance import Provenance
 
 #: A user's choices that a configuration can name.
 CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
 #: Of models that were made before these could be chosen.
-OLDER_SETTINGS = {"fidelity": None, "weights_per_class": None, "candidates": None, "coverage": None}
+OLDER_SETTINGS = {
+    "fidelity": None,
+    "weights_per_class": None,
+    "candidates": None,
+    "coverage": None,
+    "claims": "open",
+    "min_transfer": None,
+}
 #: What the configuration of a `ConceptModel` calls it.
 KIND = "ConceptClassifier"
 
@@ -58,6 +76,9 @@ def pack(model: Any) -> ModelFolder:
         **pack_space(model.space),
         **typical,
     }
+    known, more = _pack_known(origin)
+    config |= known
+    tensors |= more
     if origin.fidelity is not None:
         tensors["fidelity"] = origin.fidelity
     if origin.left_out_texts is not None and origin.left_out_places is not None:
@@ -76,6 +97,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
     rows = {name: tensor(tensors, name, shape) for name in ("concepts", "initial", "refined")}
     check_rule(rule, len(names))
     common["settings"] = OLDER_SETTINGS | common["settings"]
+    common_head = unpack_head(config, tensors, len(names))
     provenance = Provenance(
         **common,
         texts=stored_concepts(names, rows["concepts"]),
@@ -86,13 +108,14 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
         edits=_unpack_edits(config.get("edits", [])),
         fidelity=optional(tensors, "fidelity", shape[:1], narrow=False, unknown=True),
         **_unpack_left_out(config, tensors, shape[-1]),
+        **_unpack_known(config, tensors, len(common_head["classes"]), shape),
     )
     return {
         "space": unpack_space(config, tensors, shape[-1]),
         "concepts": stored_concepts(names, rows["refined"]),
         "initial": stored_concepts(names, rows["initial"]),
         "rule": rule,
-        **unpack_head(config, tensors, len(names)),
+        **common_head,
         "provenance": provenance,
         "calibration": unpack_calibration(config, tensors, len(names)),
     }
@@ -213,6 +236,62 @@ def _unpack_left_out(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray
     if places.shape != (len(names),) or places.dtype != np.int64 or (places < 0).any() or (np.diff(places) < 0).any():
         raise FormatError("the places of the concepts that the model left out are damaged: save it again")
     return {"left_out": texts.names, "left_out_texts": texts.embeddings, "left_out_places": places}
+
+
+def _pack_known(origin: Provenance) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Knowledge, and what was measured with it, as configuration and tensors; nothing without knowledge."""
+    config: dict[str, Any] = {}
+    tensors: dict[str, np.ndarray] = {}
+    if origin.knowledge is not None:
+        names, arrays = origin.knowledge.packed()
+        config["knowledge"] = {"digest": origin.knowledge.digest, **names}
+        tensors |= {f"knowledge_{name}": array for name, array in arrays.items()}
+    if origin.transfer is not None:
+        config["transfer"] = {name: _finite(value) for name, value in origin.transfer.items()}
+    if origin.groups is not None:
+        tensors |= {
+            "class_means": origin.groups.means.astype(np.float32),
+            "class_counts": origin.groups.counts.astype(np.int64),
+        }
+    seen = origin.seen
+    if seen is not None:
+        facts = np.column_stack([seen.shown, seen.anywhere, seen.gained]).astype(np.float64)
+        tensors |= {"claims": seen.claim.astype(np.int64), "claim_facts": facts}
+        config["claim_images"] = {"classes": seen.images.tolist(), "right": seen.right}
+    return config, tensors
+
+
+def _unpack_known(
+    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], classes: int, shape: tuple[int, int]
+) -> dict[str, Any]:
+    """The fields of a `Provenance` that `_pack_known` wrote, checked to fit together."""
+    known = unpack_knowledge(config, tensors)
+    transfer = config.get("transfer")
+    if transfer is not None:
+        values = transfer.values() if isinstance(transfer, dict) else [None]
+        if any(value is not None and not (isinstance(value, float) and 0 <= value <= 1) for value in values):
+            raise FormatError("the model's transfer must be shares by concept: the file was changed after it was saved")
+        transfer = {name: math.nan if value is None else value for name, value in transfer.items()}
+    means, groups = optional(tensors, "class_means", (classes, shape[1])), None
+    if means is not None:
+        counts = tensors.get("class_counts", np.zeros(0))
+        if counts.shape != (classes,) or counts.dtype != np.int64 or (counts < 0).any():
+            raise FormatError("the numbers of images of the model's classes are damaged: save it again")
+        groups = Groups(means.astype(np.float64), counts)
+    return {"knowledge": known, "transfer": transfer, "groups": groups, "seen": _unpack_seen(config, tensors, classes)}
+
+
+def _unpack_seen(
+    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], classes: int
+) -> ClaimEvidence | None:
+    if "claims" not in tensors:
+        return None
+    claim, images = tensors["claims"], config["claim_images"]
+    facts = tensor(tensors, "claim_facts", (len(claim), 3), narrow=False)
+    counts = np.array(images["classes"], np.int64)
+    if claim.ndim != 2 or claim.shape[1:] != (2,) or claim.dtype != np.int64 or counts.shape != (classes,):
+        raise FormatError("what images say of the model's claims is damaged: save it again")
+    return ClaimEvidence(claim, *facts.T, counts, int(images["right"]))
 
 
 def _unpack_edits(edits: Any) -> tuple[dict[str, Any], ...]:

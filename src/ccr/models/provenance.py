@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.concepts import Concepts
+from ccr.core.explain.claims import ClaimEvidence
 from ccr.core.grounding import Groups
 from ccr.core.knowledge import Knowledge
 from ccr.core.metrics import Fidelity, retention
@@ -41,6 +42,7 @@ class Provenance:
     transfer : of every concept of the list by name, NaN where it could not be measured; None without knowledge.
     groups : means of the classes' training images in the model's space, with which concepts that are added later are
         grounded; None without knowledge.
+    seen : what training images say of the model's claims; None for models of older versions and edited ones.
     """
 
     settings: Mapping[str, Any]
@@ -60,6 +62,7 @@ class Provenance:
     knowledge: Knowledge | None = None
     transfer: Mapping[str, float] | None = None
     groups: Groups | None = None
+    seen: ClaimEvidence | None = None
 
     @property
     def epochs(self) -> int:

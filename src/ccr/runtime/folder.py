@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from ccr.errors import FormatError
-from ccr.models.model_checks import known_classes, known_names, optional, tensor, text_or_none
+from ccr.models.model_checks import (
+    known_classes,
+    known_names,
+    optional,
+    tensor,
+    text_or_none,
+    unpack_knowledge,
+)
 from ccr.models.persist import ModelFolder, read_folder
 from ccr.runtime.model import RuntimeModel
 from ccr.runtime.rows import Place
@@ -46,9 +53,18 @@ def _unpack(folder: ModelFolder) -> RuntimeModel:
         coef=tensor(tensors, "coef", (len(classes), len(names)), narrow=False),
         intercept=tensor(tensors, "intercept", (len(classes),), narrow=False),
         classes=classes,
+        answers=_answers(config, tensors, classes, names),
         encoder=text_or_none(config, "encoder"),
         encoder_fingerprint=text_or_none(config, "encoder_fingerprint"),
     )
+
+
+def _answers(config: Any, tensors: Any, classes: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """What the model's knowledge says of its classes and concepts; unknown without any."""
+    known = unpack_knowledge(config, tensors)
+    if known is None:
+        return np.zeros((len(classes), len(names)), np.int8)
+    return known.aligned(classes.tolist(), names)
 
 
 def _place(tensors: Any, d: int) -> Place:

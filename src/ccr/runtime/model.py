@@ -31,6 +31,7 @@ class RuntimeModel:
     select : from scores (b, n) to codes.
     coef, intercept : weights (classes, n) and biases (classes,).
     classes : labels (classes,), sorted.
+    answers : what is known of each class and concept (classes, n): 1 yes, -1 no, 0 unknown.
     encoder, encoder_fingerprint : which encoder's embeddings it reads; None where nobody knows.
     """
 
@@ -41,6 +42,7 @@ class RuntimeModel:
     coef: np.ndarray
     intercept: np.ndarray
     classes: np.ndarray
+    answers: np.ndarray
     encoder: str | None = None
     encoder_fingerprint: str | None = None
 
@@ -84,13 +86,14 @@ class RuntimeModel:
             probability=float(probabilities[winner]),
             logit=float(logits[winner]),
             bias=float(biases[winner]),
-            contributions=contributions(active, values, weights[winner]),
+            contributions=contributions(active, values, weights[winner], self.answers[winner, columns]),
             classes=tuple(classes),
             probabilities=probabilities,
             active=active,
             codes=values,
             weights=weights,
             biases=biases,
+            answers=self.answers[:, columns],
         )
 
     def _codes(self, X: Any) -> Iterator[np.ndarray]:

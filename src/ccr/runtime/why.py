@@ -16,7 +16,8 @@ class RuntimeExplanation:
     """One prediction: `bias` + sum of contributions == `logit`, to rounding.
 
     `contributions` holds every active concept with a weight for the predicted class, largest effect first; `active`
-    and `codes` all active concepts, `weights` (classes, active) theirs, `biases` (classes,) those of all classes.
+    and `codes` all active concepts, `weights` (classes, active) theirs, `biases` (classes,) those of all classes, and
+    `answers` (classes, active) what is known of them.
     """
 
     prediction: Any
@@ -30,10 +31,12 @@ class RuntimeExplanation:
     codes: np.ndarray = field(repr=False)
     weights: np.ndarray = field(repr=False)
     biases: np.ndarray = field(repr=False)
+    answers: np.ndarray = field(repr=False)
 
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
-        return contributions(self.active, self.codes, self.weights[position(self.classes, name)])
+        number = position(self.classes, name)
+        return contributions(self.active, self.codes, self.weights[number], self.answers[number])
 
     def contrast(self, other: Any) -> Contrast:
         """Why this class and not `other`: weights are the differences of the two classes' weights."""

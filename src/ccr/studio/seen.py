@@ -101,7 +101,9 @@ class Seen:
 
     def explain(self, row: int) -> Explanation:
         """Why a photo is predicted as it is."""
-        return explain(self.codes[row], self.model.head, concepts=self.model.names, classes=self.model.classes.tolist())
+        model = self.model
+        classes = model.classes.tolist()
+        return explain(self.codes[row], model.head, concepts=model.names, classes=classes, answers=model.answers)
 
     def number(self, name: str) -> int:
         """The number of a class, -1 if the model does not know it."""

@@ -35,6 +35,7 @@ class Explanation:
     `contributions` holds every active concept with a weight for the predicted class, largest effect first. `head` has
     the active concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
     `where` says which parts of the picture the contributions come from, if the explanation was made from a picture.
+    `answers` (classes, concepts) is what is known of them, for the terms' claims; None where nobody says.
     `thumbnail` is the image as a `data:` address, where it is known. A notebook shows an explanation as a picture,
     `print` as lines of text.
     """
@@ -55,6 +56,7 @@ class Explanation:
     full_head: LinearHead = field(repr=False)
     where: Where | None = field(default=None, repr=False)
     thumbnail: str | None = field(default=None, repr=False)
+    answers: np.ndarray | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """The sum, a contribution in a line."""
@@ -63,7 +65,8 @@ class Explanation:
 
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
-        return contributions(self.active, self.codes, self.head.coef[position(self.classes, name)])
+        number = position(self.classes, name)
+        return contributions(self.active, self.codes, self.head.coef[number], _known(self.answers, number, self.columns))
 
     def contrast(self, other: Any) -> Contrast:
         """Why this class and not `other`: weights are the differences of the two classes' weights."""
@@ -141,7 +144,7 @@ class Explanation:
                 f"a code entry must leave the logits finite, got {codes[largest]!r} for {largest!r}: take one as "
                 "other images have it"
             )
-        after = explain(code, self.full_head, concepts=self.concepts, classes=self.classes)
+        after = explain(code, self.full_head, concepts=self.concepts, classes=self.classes, answers=self.answers)
         union = sorted(set(before) | set(entries))
         old = np.array([before.get(column, 0.0) for column in union])
         new = np.array([entries.get(column, 0.0) for column in union])
@@ -171,8 +174,15 @@ class Explanation:
         return code
 
 
-def explain(code: Any, head: LinearHead, *, concepts: Sequence[str], classes: Sequence[Any]) -> Explanation:
-    """Explain the prediction that the head makes for one code (1, n), CSR."""
+def explain(
+    code: Any,
+    head: LinearHead,
+    *,
+    concepts: Sequence[str],
+    classes: Sequence[Any],
+    answers: np.ndarray | None = None,
+) -> Explanation:
+    """Explain the prediction that the head makes for one code (1, n), CSR; `answers` (classes, n) is what is known."""
     columns, values = code.indices[code.data != 0], code.data[code.data != 0].astype(np.float64)
     active_head = _double(LinearHead(head.coef[:, columns], head.intercept))
     logits = active_head.coef @ values + active_head.intercept
@@ -184,7 +194,7 @@ def explain(code: Any, head: LinearHead, *, concepts: Sequence[str], classes: Se
         probability=float(probabilities[winner]),
         logit=float(logits[winner]),
         bias=float(active_head.intercept[winner]),
-        contributions=contributions(active, values, active_head.coef[winner]),
+        contributions=contributions(active, values, active_head.coef[winner], _known(answers, winner, columns)),
         classes=tuple(classes),
         logits=logits,
         probabilities=probabilities,
@@ -194,7 +204,13 @@ def explain(code: Any, head: LinearHead, *, concepts: Sequence[str], classes: Se
         columns=columns,
         concepts=concepts,
         full_head=head,
+        answers=answers,
     )
+
+
+def _known(answers: np.ndarray | None, number: int, columns: np.ndarray) -> np.ndarray | None:
+    """What is known of the class of this number and these concepts."""
+    return None if answers is None else answers[number, columns]
 
 
 def _predicted(head: LinearHead, values: np.ndarray) -> int:

@@ -5,22 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from ccr.core.knowledge import NO, YES
 from ccr.errors import CCRError
 from ccr.texts import did_you_mean
+
+Status = Literal["confirmed", "unknown", "contradicted"]
+
+
+def status(answer: int) -> Status:
+    """What an answer makes of a claim: 1 confirms it, -1 contradicts it."""
+    return "confirmed" if answer == YES else "contradicted" if answer == NO else "unknown"
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """One active concept: `contribution` = `code` x `weight`."""
+    """One active concept: `contribution` = `code` x `weight`.
+
+    `claim` says what is known of "the class shows this concept", which a positive weight claims: confirmed, unknown or
+    contradicted; None for a weight that claims nothing, being negative or a difference of weights.
+    """
 
     concept: str
     code: float
     weight: float
     contribution: float
+    claim: Status | None = None
 
 
 @dataclass(frozen=True)
@@ -38,11 +51,17 @@ class Contrast:
         return plain_fields(self)
 
 
-def contributions(names: Sequence[str], codes: np.ndarray, weights: np.ndarray) -> tuple[Contribution, ...]:
-    """The terms code x weight, largest effect first, equal ones by name; concepts without a weight say nothing."""
+def contributions(
+    names: Sequence[str], codes: np.ndarray, weights: np.ndarray, answers: np.ndarray | None = None
+) -> tuple[Contribution, ...]:
+    """The terms code x weight, largest effect first, equal ones by name; concepts without a weight say nothing.
+
+    `answers` (n,) is what is known of the class: 1 yes, -1 no, 0 unknown; None where weights claim nothing.
+    """
+    known = [None] * len(names) if answers is None else [status(answer) for answer in answers]
     terms = [
-        Contribution(name, float(code), float(weight), float(code * weight))
-        for name, code, weight in zip(names, codes, weights, strict=True)
+        Contribution(name, float(code), float(weight), float(code * weight), claim if weight > 0 else None)
+        for name, code, weight, claim in zip(names, codes, weights, known, strict=True)
         if weight != 0
     ]
     return tuple(sorted(terms, key=lambda term: (-abs(term.contribution), term.concept)))
