@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ccr import Concepts
-from ccr.core.examples import SHRINKAGE, TEXT_PHOTOS, learn_direction
+from ccr.core.examples import SHRINKAGE, learn_direction
+from ccr.core.grounding import TEXT_ANSWERS
 from ccr.core.geometry import unit_rows
 from ccr.errors import CCRError
 
@@ -59,7 +60,7 @@ def test_few_photos_listen_to_the_text_and_many_do_not():
     alone = learn_direction(shows, lacks).direction
     assert few @ text > many @ text
     assert many @ alone > 0.99
-    share = TEXT_PHOTOS / (TEXT_PHOTOS + 2)
+    share = TEXT_ANSWERS / (TEXT_ANSWERS + 2)
     assert few @ text > share - 0.35
 
 

@@ -159,10 +159,10 @@ def noted_controls(
     encoder = store_encoder(store, spec, template=template, silent=silent)
     with fitting(silent=silent) as tell:
         found = measure_controls(model, store, encoder, tell=tell)
-    for name, control in (("random words", found.words), ("random vectors", found.vectors)):
+    for name, control in found.named.items():
         low, high = control.interval
         note(
-            f"with {name} in the concepts' place: {control.accuracy:.1%} on {found.images} images, so that the meaning "
+            f"with {name} instead: {control.accuracy:.1%} on {found.images} images, so that the meaning "
             f"gap is {100 * control.gap:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})",
             silent=silent,
         )

@@ -1,7 +1,8 @@
 """A concept from photos that show it and photos that do not: a discriminant direction, and how far it can be trusted.
 
 In the images' metric (The images' metric, docs/method.md) the direction between the means of the two kinds is Fisher's
-discriminant. It is drawn toward the concept's text, where there is one, the more the fewer the photos.
+discriminant. It is drawn toward the concept's text, where there is one, the more the fewer the photos: the grounding of
+a concept by answers about photos alone (`ccr.core.grounding`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccr.core.geometry import unit_rows
+from ccr.core.grounding import Groups, contrasts, evidence, ground
+from ccr.core.knowledge import NO, YES
 from ccr.errors import CCRError
 
-#: How many photos of each kind the text counts for, and the shrinkage of the images' covariance.
-TEXT_PHOTOS, SHRINKAGE = 4.0, 0.5
+#: Of the images' covariance.
+SHRINKAGE = 0.5
 
 
 class Learned(NamedTuple):
@@ -99,16 +102,13 @@ def _metric(covariance: np.ndarray | None, d: int) -> tuple[np.ndarray, np.ndarr
 
 def _direction(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None) -> tuple[np.ndarray, float]:
     """The unit direction in the metric, and the threshold halfway between the two means on it."""
-    shown, lacking = rows[kinds].mean(axis=0), rows[~kinds].mean(axis=0)
-    direction = shown - lacking
-    if not np.linalg.norm(direction) > 1e-9:
+    answers = np.where(kinds, YES, NO)[:, None]
+    found = evidence(answers, Groups(rows, np.ones(len(rows), np.int64)))
+    seen = contrasts(found)
+    if not seen.known[0]:
         raise CCRError("the photos that show it and those that do not have the same mean: give other photos")
-    direction = direction / np.linalg.norm(direction)
-    if text is not None:
-        photos = 2.0 / (1.0 / kinds.sum() + 1.0 / (~kinds).sum())
-        share = TEXT_PHOTOS / (TEXT_PHOTOS + photos)
-        direction = unit_rows(((1.0 - share) * direction + share * text)[None])[0]
-    return direction, float(direction @ (shown + lacking) / 2.0)
+    direction = seen.direction[0] if text is None else ground(text[None], found)[0]
+    return direction, float(direction @ (seen.shown[0] + seen.lacking[0]) / 2.0)
 
 
 def _is_wrong(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None, left_out: int) -> bool:

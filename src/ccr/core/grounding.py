@@ -88,21 +88,36 @@ def _part(answers: Any, value: int) -> Any:
     return sparse.csr_matrix(found) if sparse.issparse(answers) else found
 
 
-def ground(texts: np.ndarray, found: Evidence) -> np.ndarray:
-    """Where concepts with these texts (n, d), unit rows, start: unit((1 - s) g + s text), float32, where g is the
-    direction from the mean of what lacks the concept to the mean of what shows it, and s = T / (T + h) with h the
-    harmonic mean of the numbers of answers of both kinds. Concepts without evidence of both kinds keep their text."""
-    rows = np.asarray(texts, np.float64)
+class Contrasts(NamedTuple):
+    """Of each concept, the means (n, d) of what shows it and of what lacks it, the unit direction (n, d) from the second
+    to the first, and whether there is one (n,): evidence of both kinds, with different means."""
+
+    shown: np.ndarray
+    lacking: np.ndarray
+    direction: np.ndarray
+    known: np.ndarray
+
+
+def contrasts(found: Evidence) -> Contrasts:
+    """The direction in which what shows a concept differs from what lacks it."""
     known = (found.shown_weight > 0) & (found.lacking_weight > 0)
-    safe = [np.where(known, weight, 1.0)[:, None] for weight in (found.shown_weight, found.lacking_weight)]
-    apart = found.shown / safe[0] - found.lacking / safe[1]
-    size = np.linalg.norm(apart, axis=1)
-    known &= size > 1e-9
-    yes, no = (np.where(known, count, 1.0) for count in (found.shown_answers, found.lacking_answers))
+    shown = found.shown / np.where(known, found.shown_weight, 1.0)[:, None]
+    lacking = found.lacking / np.where(known, found.lacking_weight, 1.0)[:, None]
+    size = np.linalg.norm(shown - lacking, axis=1)
+    known = known & (size > 1e-9)
+    return Contrasts(shown, lacking, (shown - lacking) / np.where(known, size, 1.0)[:, None], known)
+
+
+def ground(texts: np.ndarray, found: Evidence) -> np.ndarray:
+    """Where concepts with these texts (n, d), unit rows, start: unit((1 - s) g + s text), where g is the direction of
+    `contrasts` and s = T / (T + h) with h the harmonic mean of the numbers of answers of both kinds. Concepts without
+    evidence of both kinds keep their text."""
+    rows, seen = np.asarray(texts, np.float64), contrasts(found)
+    yes, no = (np.where(seen.known, count, 1.0) for count in (found.shown_answers, found.lacking_answers))
     share = (TEXT_ANSWERS / (TEXT_ANSWERS + 2.0 / (1.0 / yes + 1.0 / no)))[:, None]
-    mixed = (1.0 - share) * apart / np.where(known, size, 1.0)[:, None] + share * rows
-    known &= np.linalg.norm(mixed, axis=1) > 1e-9
-    return unit_rows(np.where(known[:, None], mixed, rows)).astype(np.float32)
+    mixed = (1.0 - share) * seen.direction + share * rows
+    usable = seen.known & (np.linalg.norm(mixed, axis=1) > 1e-9)  # a text may point exactly the other way
+    return unit_rows(np.where(usable[:, None], mixed, rows))
 
 
 def transfer(

@@ -174,7 +174,10 @@ class Knowledge:
     def of(cls, answers: Iterable[Answer]) -> Knowledge:
         """The knowledge that these answers make."""
         given = list(answers)
-        classes, photos, concepts, texts = ({}, {}, {}, {"": 0})  # type: tuple[dict[str, int], ...]
+        classes: dict[str, int] = {}
+        photos: dict[str, int] = {}
+        concepts: dict[str, int] = {}
+        texts = {"": 0}
         subjects, columns = [], []
         for one in given:
             if one.answer not in _VALUES:
@@ -187,13 +190,13 @@ class Knowledge:
             _time(one.at)
             named, pool = (one.photo, photos) if one.photo else (label, classes)
             subjects.append((bool(one.photo), pool.setdefault(named, len(pool))))
-            codes = [texts.setdefault(text, len(texts)) for text in (one.source or "file", one.by, one.at, label)]
-            columns.append((concepts.setdefault(one.concept, len(concepts)), _VALUES[one.answer], *codes))
+            told = [texts.setdefault(text, len(texts)) for text in (one.source or "file", one.by, one.at, label)]
+            columns.append((concepts.setdefault(one.concept, len(concepts)), _VALUES[one.answer], *told))
         data = np.array(columns, np.int64).reshape(-1, 6)
         subject = np.array([number + len(classes) * photo for photo, number in subjects], np.int64)
-        parts = (data[:, 0], data[:, 1].astype(np.int8), *(data[:, column].astype(np.int32) for column in range(2, 6)))
-        made = cls.__new__(cls)
-        return made._fill(list(classes), list(concepts), list(photos), _Columns(subject, *parts), list(texts))
+        codes = [data[:, column].astype(np.int32) for column in range(2, 6)]
+        parts = _Columns(subject, data[:, 0], data[:, 1].astype(np.int8), *codes)
+        return cls.__new__(cls)._fill(list(classes), list(concepts), list(photos), parts, list(texts))
 
     @classmethod
     def merged(cls, *parts: Knowledge) -> Knowledge:
@@ -361,6 +364,22 @@ class Knowledge:
         rows = [name for name, there in zip(self.classes, subject[: len(self.classes)], strict=True) if there]
         names = [name for name, there in zip(self.concepts, concept, strict=True) if there]
         return Knowledge.__new__(Knowledge)._fill(rows, names, self.photos, columns, self._texts)
+
+    def renamed(self, concept: str, to: str) -> Knowledge:
+        """The same answers with the concept under another name; answers that name has already join them."""
+        if concept not in self._places or concept == to:
+            return self
+        own = self.about(concepts=[concept])
+        names = [to]
+        moved = Knowledge.__new__(Knowledge)._fill(own.classes, names, own.photos, own._columns, own._texts)
+        return Knowledge.merged(self.about(concepts=set(self.concepts) - {concept}), moved)
+
+    def shuffled(self, seed: int = 0) -> Knowledge:
+        """A control: the same answers about classes, each concept's given to other classes at random. What it gains in
+        accuracy is not meaning."""
+        rng = np.random.default_rng(seed)
+        order = np.stack([rng.permutation(len(self.classes)) for _ in self.concepts], axis=1)
+        return Knowledge(self.classes, self.concepts, np.take_along_axis(self.table, order, axis=0), source="shuffled")
 
     def unmatched(self, classes: Iterable[Any], concepts: Iterable[str]) -> Unmatched:
         """Names that the knowledge and the data do not share, with what was probably meant."""

@@ -107,7 +107,9 @@ class Bound:
     def at(self, centres: np.ndarray, rows: np.ndarray) -> Bound:
         """The same bound around other `centres` (n, d), of these rows alone."""
         initial = self.initial.with_embeddings(centres).subset(rows)
-        start = None if self.start is None or self.dispersion is None else dispersed(initial.embeddings, self.dispersion)
+        start = (
+            None if self.start is None or self.dispersion is None else dispersed(initial.embeddings, self.dispersion)
+        )
         return replace(self, initial=initial, start=start)
 
     def rate(self, dictionary_rate: float | None) -> float | None:

@@ -271,7 +271,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
         facts |= left_out_facts(texts, kept)
         texts, initial = kept_concepts(texts, kept), kept_concepts(initial, result.kept)
         own = initial.embeddings if known else space.own_texts(texts.embeddings)
-        facts |= training_facts(result, initial, fidelity=fidelity(images.sample(FIDELITY_ROWS), result.dictionary, own))
+        facts |= training_facts(
+            result, initial, fidelity=fidelity(images.sample(FIDELITY_ROWS), result.dictionary, own)
+        )
         model = ConceptModel(
             space=space,
             concepts=stored_concepts(initial.names, result.dictionary),

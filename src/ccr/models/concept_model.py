@@ -181,7 +181,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         return metrics.fidelity(self.images(X), self.concepts, self._own_texts())
 
     @cached_property
-    def answers(self) -> np.ndarray:  # type: ignore[override]
+    def answers(self) -> np.ndarray:
         """What is known of each class and concept (classes, n): 1 yes, -1 no, 0 unknown."""
         known = self.provenance.knowledge
         if known is None:

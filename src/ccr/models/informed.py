@@ -120,7 +120,7 @@ def _check_names(knowledge: Knowledge, classes: Sequence[Any], concepts: Sequenc
 
 
 def _warn_of_silent_classes(allowed: np.ndarray, classes: Sequence[Any], claims: str) -> None:
-    silent = [str(name) for name, any_ in zip(classes, allowed.any(axis=0), strict=True) if not any_]
+    silent = [str(classes[number]) for number in np.flatnonzero(~allowed.any(axis=0)).tolist()]
     if silent:
         shown = ", ".join(silent[:5]) + (", ..." if len(silent) > 5 else "")
         warnings.warn(

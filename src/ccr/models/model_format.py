@@ -281,9 +281,7 @@ def _unpack_known(
     return {"knowledge": known, "transfer": transfer, "groups": groups, "seen": _unpack_seen(config, tensors, classes)}
 
 
-def _unpack_seen(
-    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], classes: int
-) -> ClaimEvidence | None:
+def _unpack_seen(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], classes: int) -> ClaimEvidence | None:
     if "claims" not in tensors:
         return None
     claim, images = tensors["claims"], config["claim_images"]
@@ -291,7 +289,8 @@ def _unpack_seen(
     counts = np.array(images["classes"], np.int64)
     if claim.ndim != 2 or claim.shape[1:] != (2,) or claim.dtype != np.int64 or counts.shape != (classes,):
         raise FormatError("what images say of the model's claims is damaged: save it again")
-    return ClaimEvidence(claim, *facts.T, counts, int(images["right"]))
+    shown, anywhere, gained = facts.T
+    return ClaimEvidence(claim, shown, anywhere, gained, counts, int(images["right"]))
 
 
 def _unpack_edits(edits: Any) -> tuple[dict[str, Any], ...]:

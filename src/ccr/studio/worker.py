@@ -101,7 +101,7 @@ def _fit(
     notes = read_object(folder / "list.json", "be a list of concepts", "refit again")
     texts = stored_concepts(notes["names"], np.array(map_array(folder / "list.npy", "be embeddings", "refit again")))
     settings = {**model.provenance.settings, **_asked(model, job["settings"])}
-    estimator = ConceptClassifier(texts, **settings)
+    estimator = ConceptClassifier(texts, knowledge=model.provenance.knowledge, **settings)
     validation = parts["validation"] if len(parts["validation"][1]) else None
     fitted = estimator.fit(*parts["train"], validation=validation, callback=tell).model_
     made, pinned = model.provenance, [name for name in notes["pinned"] if name in fitted.names]

@@ -1,4 +1,5 @@
-"""Controls of a fitted model: the same fit with random words, and with random vectors, in its concepts' place."""
+"""Controls of a fitted model: the same fit with random words, and with random vectors, in its concepts' place, and, of a
+model with knowledge, with each concept's answers given to other classes."""
 
 from __future__ import annotations
 
@@ -44,17 +45,25 @@ class Controls:
     accuracy: float
     words: Control
     vectors: Control
+    shuffled: Control | None = None
+
+    @property
+    def named(self) -> dict[str, Control]:
+        """By what stands in the place of the concepts or of the knowledge."""
+        more = {} if self.shuffled is None else {"shuffled knowledge": self.shuffled}
+        return {"random words": self.words, "random vectors": self.vectors, **more}
 
     def to_dict(self) -> dict[str, Any]:
         """As it is noted with a model: `model.with_metrics("controls", controls.to_dict())`."""
-        return {"random words": self.words.to_dict(), "random vectors": self.vectors.to_dict(), "images": self.images}
+        return {**{name: control.to_dict() for name, control in self.named.items()}, "images": self.images}
 
 
 def measure_controls(
     model: ConceptClassifier, store: Any, encoder: Encoder, *, seed: int = 0, tell: Tell = no_progress
 ) -> Controls:
     """Fit as the model was fitted, on the store's training images, with as many random words and random vectors as it
-    had concepts, and measure all three on the test images.
+    had concepts, and measure all three on the test images. These know nothing. A model with knowledge is also fitted
+    with that knowledge shuffled: random answers help, too, so only what it is ahead of them shows that they are true.
 
     Parameters
     ----------
@@ -76,6 +85,11 @@ def measure_controls(
     right = [fitted.predict(test.X) == test.y]
     for name, concepts in kinds.items():
         right.append(_fitted(model, concepts, parts, name, tell).predict(test.X) == test.y)
+    if model.knowledge is not None:
+        assert model.concepts is not None
+        told = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
+        shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **told)
+        right.append(shuffled.predict(test.X) == test.y)
     scores = np.array(right, np.float64)
     _, apart = paired_bootstrap(scores)
     means = scores.mean(axis=1)
@@ -87,10 +101,16 @@ def measure_controls(
 
 
 def _fitted(
-    model: ConceptClassifier, concepts: Concepts, parts: Mapping[str, Part], name: str, tell: Tell
+    model: ConceptClassifier,
+    concepts: Concepts,
+    parts: Mapping[str, Part],
+    name: str,
+    tell: Tell,
+    **known: Any,
 ) -> ConceptClassifier:
-    """The same settings with other concepts; nothing is held out for certainty, which only the model needs."""
-    settings = {**model.settings(), "coverage": None}
+    """The same settings with other concepts, or knowledge; nothing is held out for certainty, which only the model
+    needs."""
+    settings = {**model.settings(), "coverage": None, "claims": "open", "min_transfer": None, **known}
     settings["random_state"] = 0 if settings["random_state"] is None else settings["random_state"]
     val = parts.get("val")
     return ConceptClassifier(concepts, **settings).fit(

@@ -66,7 +66,9 @@ class Explanation:
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
         number = position(self.classes, name)
-        return contributions(self.active, self.codes, self.head.coef[number], _known(self.answers, number, self.columns))
+        return contributions(
+            self.active, self.codes, self.head.coef[number], _known(self.answers, number, self.columns)
+        )
 
     def contrast(self, other: Any) -> Contrast:
         """Why this class and not `other`: weights are the differences of the two classes' weights."""

@@ -12,6 +12,7 @@ from ccr.core.arrays import as_array
 from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import position
 from ccr.core.geometry import unit_rows
+from ccr.core.grounding import UNKNOWN_SHARE, evidence, ground
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
@@ -50,7 +51,10 @@ def rename(model: ConceptModel, concept: str, to: str) -> ConceptModel:
         )
     names = list(model.names)
     names[model.row(concept)] = to
-    return _rebuilt(model, names)
+    origin = model.provenance
+    measured = None if origin.transfer is None else {to if n == concept else n: v for n, v in origin.transfer.items()}
+    known = None if origin.knowledge is None else origin.knowledge.renamed(concept.strip(), str(to).strip())
+    return _rebuilt(replace(model, provenance=replace(origin, transfer=measured, knowledge=known)), names)
 
 
 def pin(model: ConceptModel, concept: str) -> ConceptModel:
@@ -70,9 +74,10 @@ def set_weight(model: ConceptModel, concept: str, name: Any, value: float) -> Co
 
 
 def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, float]) -> ConceptModel:
-    """One more concept, where its text `embedding` (d,) lies in the model's space; weights not given are 0."""
+    """One more concept, where its text `embedding` (d,) lies in the model's space, or, if the model's knowledge has
+    answers about it, where these ground it; weights not given are 0."""
     text = _checked_embedding(embedding, model.dimension)
-    start = model.space.texts(text)
+    start = _grounded(model, name, model.space.texts(text))
     classes = model.classes.tolist()
     column = np.zeros((len(classes), 1), model.head.coef.dtype)
     for label, weight in weights.items():
@@ -85,6 +90,15 @@ def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, fl
         refined=np.vstack([model.concepts.embeddings, start]),
         texts=np.vstack([texts_of(model).embeddings, text]),
     )
+
+
+def _grounded(model: ConceptModel, name: str, text: np.ndarray) -> np.ndarray:
+    """Where the concept of this text (1, d) starts by what the model knows of it."""
+    known, groups = model.provenance.knowledge, model.provenance.groups
+    if known is None or groups is None:
+        return text
+    answers = known.aligned(model.classes.tolist(), [name.strip()])
+    return ground(text, evidence(answers, groups, unknown=UNKNOWN_SHARE)).astype(np.float32)
 
 
 def merge(model: ConceptModel, first: str, second: str, name: str | None) -> ConceptModel:

@@ -12,6 +12,8 @@ import numpy as np
 from ccr.core.checks import as_number
 from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import plain, position
+from ccr.core.heads import LinearHead
+from ccr.core.knowledge import Answer, Knowledge, Verdict
 from ccr.core.refine import Training
 from ccr.core.refine.data import split
 from ccr.core.refine.evidence import candidates_for
@@ -21,6 +23,7 @@ from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import changes
 from ccr.models.edit.effect import EditEffect, edit_effect
 from ccr.models.edit.log import Edit, fixed_weights
+from ccr.models.informed import permitted_weights
 from ccr.models.labels import Labels, known_labels, labels_of, training_weights
 from ccr.models.left_out import left_out_text
 
@@ -101,11 +104,13 @@ class EditSession:
         encoder: TextEncoder | None = None,
         text: str | None = None,
         weights: Mapping[Any, float] | None = None,
+        answers: Mapping[Any, Verdict] | None = None,
     ) -> EditSession:
         """Add a concept: its text embedding (d,), or an `encoder` that embeds its `text` (by default the name). A
         concept that the fit left out needs neither.
 
-        It contributes nothing until it has `weights` ({class: weight}), or the head is refitted.
+        It contributes nothing until it has `weights` ({class: weight}), or the head is refitted. Of a model with
+        knowledge it is grounded by what is known of it: `answers` ({class: "yes" or "no"}) are added to that.
         """
         weights = self._checked_weights({} if weights is None else weights)
         known = left_out_text(self._now.provenance, name) if text is None and encoder is None else None
@@ -113,8 +118,11 @@ class EditSession:
             embedding = self._embed(name if text is None else text, encoder) if known is None else known
         elif encoder is not None:
             raise CCRError(f"adding {name!r} takes its embedding or an encoder that makes it, got both: leave one out")
-        model = changes.add(self._now, name, embedding, weights)
-        return self._do(model, "add", name=name, text=text, embedded=encoder is not None, weights=weights)
+        told = self._with_answers(name, answers)
+        model = changes.add(told, name, embedding, weights)
+        said = None if answers is None else {str(label): answer for label, answer in answers.items()}
+        embedded = encoder is not None
+        return self._do(model, "add", name=name, text=text, embedded=embedded, weights=weights, answers=said)
 
     def merge(self, first: str, second: str, *, name: str | None = None) -> EditSession:
         """Make two concepts one, halfway between them, called `name` (by default the first one's)."""
@@ -133,6 +141,12 @@ class EditSession:
         fixed = np.zeros(model.head.coef.shape, bool)
         for concept, number in fixed_weights(self._history(), model.classes.tolist()):
             fixed[number, model.row(concept)] = True
+        count, begin, permitted = int(fixed.sum()), model.head, None
+        if model.provenance.knowledge is not None:  # what it forbids stays zero, unless it was set by hand
+            permitted = permitted_weights(model.answers, model.provenance.settings.get("claims", "open"))
+            forbidden = ~permitted.allowed.T & ~fixed
+            begin = LinearHead(np.where(forbidden, 0.0, begin.coef), begin.intercept)
+            fixed |= forbidden
         seen, _ = split(model.space.images(X), numbers, weights, None)
         head = solve_head(
             codes,
@@ -141,11 +155,11 @@ class EditSession:
             training=training,
             sample_weight=weights,
             # The minimum is unique: reached from zero it does not depend on what was edited before.
-            start=model.head if fixed.any() else None,
+            start=begin if fixed.any() else None,
             fixed=fixed if fixed.any() else None,
-            candidates=candidates_for(model.initial.embeddings, seen, classes, training),
+            candidates=candidates_for(model.initial.embeddings, seen, classes, training, permitted=permitted),
         )
-        images, count = len(numbers), int(fixed.sum())
+        images = len(numbers)
         strength = training.penalty(images)
         return self._do(changes.with_head(model, head), "refit", images=images, alpha=strength, fixed=count)
 
@@ -182,10 +196,27 @@ class EditSession:
         if action != "rename":
             origin = model.provenance
             noted = {name: origin.metrics[name] for name in STILL_TRUE if name in origin.metrics}
-            model = replace(model, calibration=None, provenance=replace(origin, metrics=noted))
+            model = replace(model, calibration=None, provenance=replace(origin, metrics=noted, seen=None))
         self._models.append(model)
         self._log.append(Edit(action, logged))
         return self
+
+    def _with_answers(self, name: str, answers: Mapping[Any, Verdict] | None) -> ConceptModel:
+        """The model as it is now, knowing these answers about a concept, too."""
+        model, origin = self._now, self._now.provenance
+        if not answers:
+            return model
+        if origin.knowledge is None or origin.groups is None:
+            raise CCRError(
+                f"answers about {name!r} ground it by what its classes look like, and this model was fitted without "
+                "knowledge: fit it again with knowledge="
+            )
+        classes = model.classes.tolist()
+        given = [
+            Answer(str(classes[position(classes, label)]), name.strip(), answer, "person")
+            for label, answer in answers.items()
+        ]
+        return replace(model, provenance=replace(origin, knowledge=origin.knowledge.merge(Knowledge.of(given))))
 
     def _embed(self, text: str, encoder: TextEncoder | None) -> np.ndarray:
         if encoder is None:
