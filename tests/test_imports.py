@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 ORDER = {
     "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
     "show serve studio scale cli start",
-    "core": "arrays checks parameters devices threads team geometry knowledge grounding examples concepts kernels sources inputs space "
-    "coding heads metrics quality conformal frames refine explain",
+    "core": "arrays checks parameters devices threads team geometry knowledge grounding examples concepts kernels "
+    "sources inputs space coding heads metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
     "tier",
@@ -29,11 +29,11 @@ ORDER = {
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
     "core/refine": "options data engine dense sparse shared evidence measure progress fixed choice trainer loop "
     "squared",
-    "core/explain": "patches terms claims where question sums picture views counterfactual intervention comparison mistake "
-    "explanation many images pairs drift",
-    "models": "unfitted labels bound provenance informed linear_model persist model_checks card hub calibration certain "
-    "model_format left_out export photos concept_model calibrating checkpoint fewest edit estimator paper_settings "
-    "classifier rivals",
+    "core/explain": "patches terms claims where question sums picture views counterfactual intervention comparison "
+    "mistake explanation many images pairs drift",
+    "models": "unfitted labels bound provenance informed linear_model persist model_checks card hub calibration "
+    "certain model_format left_out export photos concept_model calibrating checkpoint fewest edit estimator "
+    "paper_settings classifier rivals",
     "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file exports",
     "models/photos": "prediction chunk reading several where on_photos tables kept run",
     "models/edit": "log effect changes session",
@@ -45,7 +45,7 @@ ORDER = {
     "data/encoders": "protocol progress_bars preprocess adapter rendering text_cache last_layer graph bundled_layer "
     "torch_common torch_patches hf_patches openclip_patches bundled hf openclip named registry occlusion",
     "data/store": "layout workers ranged matrix metadata plan chunk shards store begun embedding",
-    "data/vocab": "read words statistics classes propose choose check_texts check_seen automatic examples",
+    "data/vocab": "read words statistics classes propose known choose check_texts check_seen automatic examples",
     "data/vocab/propose": "plurals proposals generic wordnet glosses names company senses features offline llm",
     "runtime": "rows selection why model folder",
     "study": "theory experiments lists controls",
@@ -54,8 +54,8 @@ ORDER = {
     "study/experiments": "records pool part cache settings probe gain curves sweep fixed_lambda protocol attributes "
     "compare frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes sums page where_pictures plots model_plots experiment_plots compare_plots frontier_plots "
-    "theory_plots where_plots demo_page report concepts_page",
+    "show": "style axes sums page claims_page where_pictures plots model_plots experiment_plots compare_plots "
+    "frontier_plots theory_plots where_plots demo_page report concepts_page",
     "show/report": "pictures headline gallery classes concepts report",
     "serve": "limits meters guards batching schemas answers service routes app runner",
     "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "
@@ -65,8 +65,8 @@ ORDER = {
     "scale": "cluster desks crew parts contents assembly embedding prediction team rows fitting pool",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_tables edit_options demo embed fit evaluate "
-    "explain predict export audit edit report serve push pull studio theory figures compare sweep reproduce "
-    "concepts_propose concepts_check concepts_choose concepts_learn",
+    "explain predict export audit claims edit report serve push pull studio theory figures compare sweep reproduce "
+    "concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask knowledge_files",
 }
 
 

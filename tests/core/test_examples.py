@@ -8,8 +8,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ccr import Concepts
 from ccr.core.examples import SHRINKAGE, learn_direction
-from ccr.core.grounding import TEXT_ANSWERS
 from ccr.core.geometry import unit_rows
+from ccr.core.grounding import TEXT_ANSWERS
 from ccr.errors import CCRError
 
 

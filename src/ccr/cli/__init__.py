@@ -10,6 +10,7 @@ import typer
 from ccr import interrupt
 from ccr.cli import (
     audit,
+    claims,
     compare,
     concepts_check,
     concepts_choose,
@@ -23,6 +24,8 @@ from ccr.cli import (
     export,
     figures,
     fit,
+    knowledge_ask,
+    knowledge_files,
     predict,
     pull,
     push,
@@ -76,6 +79,7 @@ for command in (
     predict.predict,
     export.export,
     audit.audit,
+    claims.claims,
     edit.edit,
     report.report,
     serve.serve,
@@ -96,6 +100,13 @@ concepts = typer.Typer(
 for part in (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn):
     concepts.command()(ready(part))
 app.add_typer(concepts, name="concepts")
+knowledge = typer.Typer(
+    no_args_is_help=True,
+    help="Which concept is true of which class: make a first table, look at it, merge and check tables.",
+)
+for tool in (knowledge_ask.ask, knowledge_files.show, knowledge_files.merge, knowledge_files.check):
+    knowledge.command()(ready(tool))
+app.add_typer(knowledge, name="knowledge")
 
 
 def main() -> None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ccr.core.explain import Audit, ConceptDrift
 
 
+#: Concepts that do not transfer, named at most; --json has all.
+MOST_NAMED = 20
+
+
 def audit(
     model: Annotated[Path, typer.Argument(help="Folder of a model.")],
     store: Annotated[
@@ -32,7 +36,8 @@ def audit(
 
     Its fidelity is the correlation of its scores with those of its own text, on the images of a store, or, without one,
     as measured on the training images. With a store also the images gained and lost: those that show the concept only
-    by the model, or only by its text, at the same number of concepts per image.
+    by the model, or only by its text, at the same number of concepts per image. Of a model fitted with knowledge also
+    each concept's transfer: does it recognise classes that it was not told about? Fidelity is not truth.
 
     Example: `ccr audit photos-model photos-store --top 10`
     """
@@ -65,23 +70,25 @@ def _table(drift: Audit, top: int) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("concept", overflow="fold")
     table.add_column("flags")
-    for heading in ("fidelity", "images", "gained", "lost", "same") if drift.n else ("fidelity",):
+    moved = ("transfer",) if drift.transfer is not None else ()
+    for heading in ("fidelity", *moved, *(("images", "gained", "lost", "same") if drift.n else ())):
         table.add_column(heading, justify="right")
     for item in drift.concepts[:top]:
-        table.add_row(*_cells(item))
+        table.add_row(*_cells(item, informed=bool(moved)))
     return table
 
 
-def _cells(item: ConceptDrift) -> list[str]:
+def _cells(item: ConceptDrift, *, informed: bool) -> list[str]:
     flags = f"[dark_orange3]{', '.join(item.flags)}[/dark_orange3]" if item.flags else ""
     fidelity = "" if item.fidelity is None else f"{item.fidelity:.2f}"
     counts = (item.active_after, item.gained, item.lost)
     images = [] if item.overlap is None else [*map(str, counts), f"{item.overlap:.0%}"]
-    return [escape(item.concept), flags, fidelity, *images]
+    transfer = ["" if item.transfer is None else f"{item.transfer:.2f}"] if informed else []
+    return [escape(item.concept), flags, fidelity, *transfer, *images]
 
 
 def _legend(drift: Audit) -> None:
-    from ccr.core.explain.drift import FLAGS
+    from ccr.core.explain.drift import FLAGS, NOT_TRUTH, TRANSFERS
 
     where = f"these {drift.n} images" if drift.n else "the training images"
     lines = [f"fidelity: correlation of a concept's scores with those of its own text, on {where}"]
@@ -90,5 +97,14 @@ def _legend(drift: Audit) -> None:
         lines.append("same: those that show it by both / by either")
     present = {flag for item in drift.concepts for flag in item.flags}
     lines += [f"flag {flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in present]
-    for line in [*lines, drift.footnote]:
-        console.print(line, style="dim", highlight=False)
+    if drift.transfer is not None:
+        lines.append(
+            f"transfer: AUC of a concept's scores on classes that it was not told about, 0.5 is chance; mean "
+            f"{drift.transfer:.2f}"
+        )
+    few = [item.concept for item in drift.not_transferring]
+    if few:
+        more = f" and {len(few) - MOST_NAMED} more" if len(few) > MOST_NAMED else ""
+        lines.append(f"transfer below {TRANSFERS:g} ({len(few)}): {', '.join(few[:MOST_NAMED])}{more}")
+    for line in [*lines, drift.footnote, NOT_TRUTH]:
+        console.print(escape(line), style="dim", highlight=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from ccr.texts import did_you_mean
 
 if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
+    from ccr.core.knowledge import Knowledge
     from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
@@ -114,12 +115,14 @@ def propose_concepts(
 ) -> Concepts:
     """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
     from ccr.data.vocab.automatic import automatic_concepts
+    from ccr.data.vocab.known import known_path, proposed_knowledge
 
     check_list_target(out)
     encoder = store_encoder(store, spec, template=template, silent=silent)
     with bar(silent=silent) as tell:
         found = automatic_concepts(store, encoder, log=lambda line: note(line, silent=silent), tell=tell)
     found.chosen.write(out)
+    proposed_knowledge(found.chosen.items).write(known_path(out))
     proposed, kept = len(found.proposed.items), len(found.concepts)
     shown = ", ".join(found.concepts.names[:6])
     note(
@@ -147,6 +150,29 @@ def fit_on(
     validation = None if val is None else (val, val.y)
     fit = model.fit if elsewhere is None else partial(elsewhere, model)
     return fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))
+
+
+def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequence[str], *, silent: bool) -> None:
+    """Say how much of the table is about these classes and concepts, and which names are not shared."""
+    answers = knowledge.aligned(classes, concepts)
+    yes, no, every = int((answers > 0).sum()), int((answers < 0).sum()), answers.size
+    note(
+        f"knowledge: {yes} yes and {no} no of {every} pairs of {len(classes)} classes and {len(concepts)} concepts",
+        silent=silent,
+    )
+    apart = knowledge.unmatched(classes, concepts)
+    for what, names in (
+        ("classes that the table does not have", apart.missing_classes),
+        ("classes of the table that the store does not have", apart.extra_classes),
+        ("concepts of the table that the list does not have", apart.extra_concepts),
+    ):
+        if names:
+            shown = ", ".join(_meant(name, apart.meant) for name in names[:5]) + (", ..." if len(names) > 5 else "")
+            note(f"{what}: {len(names)} ({shown})", silent=silent)
+
+
+def _meant(name: str, meant: Mapping[str, str]) -> str:
+    return f"{name} (did you mean {meant[name]}?)" if name in meant else name
 
 
 def noted_controls(

@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from ccr.core.space import Dispersion
 
 BatchSize = Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")]
+KnowledgeFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--knowledge",
+        help="Table of which concept is true of which class (class,concept,answer): it forbids false claims and "
+        "grounds concepts in what their classes look like.",
+    ),
+]
+ClaimsOption = Annotated[
+    str,
+    typer.Option(
+        "--claims",
+        help="With --knowledge: open lets a class use any concept that is not `no` for it, confirmed only those that "
+        "are `yes`.",
+    ),
+]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")]
 
 
@@ -59,6 +75,19 @@ def chosen_candidates(candidates: float | None, weights: str | None) -> float | 
             "--candidates is about which weights a class keeps, and --weights all keeps all of them: drop one"
         )
     return candidates
+
+
+def chosen_knowledge(path: Path | None, claims: str, min_transfer: float | None = None) -> dict[str, Any]:
+    """The classifier's parameters for --knowledge, --claims and --min-transfer."""
+    if claims not in ("open", "confirmed"):
+        raise typer.BadParameter(f"--claims is open or confirmed, got {claims!r}")
+    if path is None and (claims != "open" or min_transfer is not None):
+        raise typer.BadParameter("--claims and --min-transfer are about what is known: give --knowledge FILE, too")
+    if path is None:
+        return {}
+    from ccr.core.knowledge import Knowledge
+
+    return {"knowledge": Knowledge.read(path), "claims": claims, "min_transfer": min_transfer}
 
 
 def chosen_dispersion(text: str) -> Dispersion | None:

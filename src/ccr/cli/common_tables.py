@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich import box
 from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import console
+from ccr.cli.common import console, print_json
 
 if TYPE_CHECKING:
     from ccr.core.conformal import SetQuality
     from ccr.core.explain import Contribution
     from ccr.core.metrics import Evaluation
+    from ccr.data.vocab.propose.llm import Estimate
 
 #: Classes of a table, unless all are asked for.
 MOST_CLASSES = 10
@@ -43,6 +45,24 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
         "weights: per class; fidelity, worst: correlation of concepts with their texts"
     )
     return table
+
+
+def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
+    """What knowledge says of each model that was fitted with some, in a sentence; nothing of the others."""
+    from ccr.show.claims_page import claims_in_words
+
+    for name, found in evaluations.items():
+        if found.claims is None:
+            continue
+        parts = [claims_in_words(found.claims)]
+        if found.truth is not None:
+            parts.append(f"{found.truth:.1%} of the shown concepts with an answer are true of the image's class")
+        if found.transfer is not None:
+            parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
+        if found.text_fidelity is not None:
+            mean, least = map(fidelity_text, found.text_fidelity)
+            parts.append(f"fidelity to the bare texts {mean}, worst {least}")
+        console.print(f"{escape(name)}: {'; '.join(parts)}", highlight=False)
 
 
 def fidelity_text(value: float) -> str:
@@ -72,24 +92,62 @@ def show_sets(sets: SetQuality, temperature: float) -> None:
     )
 
 
-def terms_table(title: str, bias: float, terms: Sequence[Contribution], top: int, ending: str, total: float) -> Table:
-    """A sum, term by term: the bias, the `top` largest contributions, the others, and the `total` named `ending`."""
-    from ccr.show.sums import sum_rows
+def terms_table(
+    title: str,
+    bias: float,
+    terms: Sequence[Contribution],
+    top: int,
+    ending: str,
+    total: float,
+    *,
+    informed: bool | None = None,
+) -> Table:
+    """A sum, term by term: the bias, the `top` largest contributions, the others, and the `total` named `ending`; of an
+    `informed` model also what is known of each claim."""
+    from ccr.show.sums import claim_marks, sum_rows
 
+    signs = claim_marks(console.encoding)
     table = Table(title=title, title_justify="left")
     table.add_column("concept", overflow="fold")
     table.add_column("")
     for heading in ("contribution", "code", "weight"):
         table.add_column(heading, justify="right")
-    rows = sum_rows(bias, terms, top)
+    rows = sum_rows(bias, terms, top, informed=informed)
+    marked = any(row.claim is not None for row in rows)
+    if marked:
+        table.add_column("claim", justify="center")
+        table.caption, table.caption_justify = claim_legend(signs), "left"
     largest = max(abs(row.value) for row in rows) or 1.0
     for row in rows:
         parts = ("", "") if row.term is None else (f"{row.term.code:.3f}", f"{row.term.weight:.2f}")
-        table.add_row(escape(row.name), _bar(row.value / largest), f"{row.value:+.2f}", *parts)
+        claim = ["" if row.claim is None else signs[row.claim]] if marked else []
+        table.add_row(escape(row.name), _bar(row.value / largest), f"{row.value:+.2f}", *parts, *claim)
     table.add_row(f"[bold]{ending}[/bold]", "", f"[bold]{total:+.2f}[/bold]", "", "")
     return table
+
+
+def claim_legend(signs: Mapping[Any, str]) -> str:
+    """The signs of claims, in words."""
+    return "claim: " + ", ".join(f"{sign} {status}" for status, sign in signs.items())
 
 
 def _bar(share: float, width: int = 12) -> str:
     blocks = "█" * max(1, round(abs(share) * width))
     return f"[blue]{blocks}[/blue]" if share >= 0 else f"[dark_orange3]{blocks}[/dark_orange3]"
+
+
+def show_estimate(cost: Estimate, url: str, prices: str | None, *, as_json: bool) -> None:
+    """Print what asking a language model would cost; `prices` are --llm-price."""
+    try:
+        first, second = (float(part) for part in (prices or "0,0").split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--llm-price is two numbers such as 0.15,0.60, got {prices!r}") from None
+    price = cost.price(first, second) if prices else None
+    if as_json:
+        print_json({**cost._asdict(), "price_at_most": price})
+        return
+    money = f", at most {price:.4f} by --llm-price" if price is not None else ""
+    console.print(
+        f"{cost.requests} requests to {escape(url)} ({cost.cached} are answered already): about "
+        f"{cost.prompt_tokens} tokens sent, at most {cost.answer_tokens} answered{money}"
+    )

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
-from ccr.cli.common_options import chosen_bound, chosen_weights
+from ccr.cli.common_options import ClaimsOption, KnowledgeFile, chosen_bound, chosen_knowledge, chosen_weights
 from ccr.cli.common_ray import Ray, pool_at
 from ccr.cli.common_tables import add_whole_column
 
@@ -46,6 +46,8 @@ def compare(
         str | None,
         typer.Option(help="Weights per class of CCR, baseline and controls, all or auto. Default: as `ccr fit`."),
     ] = None,
+    knowledge: KnowledgeFile = None,
+    claims: ClaimsOption = "open",
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes of CCR and baseline. Default: as many as help.")
@@ -79,7 +81,9 @@ def compare(
     bound, sparse = chosen_bound(fidelity, radius), chosen_weights(weights)
     opened = EmbeddingStore.open(store)
     asked = (sparse["weights_per_class"] or "all") if sparse else None
-    options = {"length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
+    told = chosen_knowledge(knowledge, claims)
+    told.pop("min_transfer", None)
+    options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
     embedder = store_encoder(opened, encoder, silent=as_json)
     with bar(silent=as_json) as tell:
         task = study.store_task(opened, concepts, embedder, tell=tell, **options, **bound)

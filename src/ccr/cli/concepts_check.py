@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from ccr.errors import CCRError
 from ccr.files import write_text
 
 if TYPE_CHECKING:
+    from ccr.core.concepts import Concepts
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.check_seen import Seen
     from ccr.data.vocab.check_texts import Problem
@@ -33,6 +35,20 @@ class _OnPhotos(NamedTuple):
     names: list[str]
     seen: Seen
     worth: Worth | None
+    transfer: Transfer | None = None
+
+
+class Transfer(NamedTuple):
+    """How far concepts recognise classes that they were not told about: AUC by concept, grounded and by text alone; NaN
+    where it could not be measured."""
+
+    grounded: dict[str, float]
+    text: dict[str, float]
+
+    def mean(self, values: dict[str, float]) -> float | None:
+        """The mean of those that could be measured; None where none could."""
+        known = [value for value in values.values() if math.isfinite(value)]
+        return sum(known) / len(known) if known else None
 
 
 def check(
@@ -44,6 +60,10 @@ def check(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="HTML page of all concepts with the photos that show them.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    knowledge: Annotated[
+        Path | None,
+        typer.Option(help="With a store: table of which class shows which concept (.csv); measure transfer with it."),
+    ] = None,
     worth: Annotated[bool, typer.Option(help="Also measure the list without refinement, beside random words.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -51,7 +71,9 @@ def check(
 
     By its words: repeated, negated, abstract, unknown, or a class name. With a store also by its training photos: never
     or always active, indistinguishable from another, hardly seen; and for the list, which classes no concept
-    distinguishes, the accuracy to expect without refinement, and how much of it random words would reach.
+    distinguishes, the accuracy to expect without refinement, and how much of it random words would reach. With
+    --knowledge also each concept's transfer: does it recognise classes that it was not told about? Near 0.5 the encoder
+    does not see it.
 
     Example: `ccr concepts check concepts.txt --store photos-store --out concepts.html`
     """
@@ -63,6 +85,8 @@ def check(
     place = chosen_store(store, store_option)
     if place is None and encoder is not None:
         raise typer.BadParameter(f"--encoder {encoder} embeds concepts for a store: give a store, too")
+    if place is None and knowledge is not None:
+        raise typer.BadParameter(f"--knowledge {knowledge} is measured on the photos of a store: give a store, too")
     if place is not None and classes is not None:
         raise typer.BadParameter("give a store, which has its classes, or --classes, not both")
     opened = None if place is None else EmbeddingStore.open(place)
@@ -73,7 +97,7 @@ def check(
     if opened is not None and len(usable) < LEAST:
         note(f"note: photos are looked at for {LEAST} usable concepts or more, got {len(usable)}", silent=as_json)
     elif opened is not None:
-        photos = _on_photos(opened, usable, encoder, worth=worth, silent=as_json)
+        photos = _on_photos(opened, usable, encoder, knowledge, worth=worth, silent=as_json)
         row = {name: number for number, name in enumerate(photos.names)}
         problems = [
             found + (photos.seen.problems[row[name]] if name in row and not _repeats(found) else [])
@@ -117,7 +141,36 @@ def _by_words(
         return check_texts(names, leaking=label_texts(known, senses), wordnet=wordnet, tell=tell)
 
 
-def _on_photos(store: EmbeddingStore, names: list[str], spec: str | None, *, worth: bool, silent: bool) -> _OnPhotos:
+def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer:
+    """Transfer of concepts by the answers about classes in a file, on the training photos."""
+    import numpy as np
+
+    from ccr.core.grounding import transfer
+    from ccr.core.knowledge import Knowledge
+    from ccr.core.refine.data import Labelled
+    from ccr.core.refine.evidence import class_groups
+    from ccr.core.space import Space
+    from ccr.models.classifier import ConceptClassifier
+
+    known = Knowledge.read(file)
+    labels, y = np.unique(np.asarray(train.y), return_inverse=True)
+    answers = known.aligned(labels.tolist(), concepts.names)
+    if not answers.any():
+        raise CCRError(
+            f"--knowledge must say something of the list's concepts and the store's classes, {file} does not: spell "
+            f"names alike, such as {concepts.names[0]!r} and {str(labels[0])!r}"
+        )
+    space = Space.fit_metric(concepts.embeddings, train, shrinkage=ConceptClassifier().shrinkage)
+    images = space.images(train)
+    groups = class_groups(Labelled(images, np.arange(len(y)), y, np.ones(len(y), np.float32)), len(labels))
+    texts = space.texts(concepts.embeddings)
+    found = [transfer(texts, answers, groups, grounded=grounded).tolist() for grounded in (True, False)]
+    return Transfer(*(dict(zip(concepts.names, values, strict=True)) for values in found))
+
+
+def _on_photos(
+    store: EmbeddingStore, names: list[str], spec: str | None, knowledge: Path | None, *, worth: bool, silent: bool
+) -> _OnPhotos:
     from ccr.data.vocab import embed_concepts
     from ccr.data.vocab.check_seen import check_seen
     from ccr.data.vocab.classes import training_part
@@ -132,12 +185,13 @@ def _on_photos(store: EmbeddingStore, names: list[str], spec: str | None, *, wor
     with bar(silent=silent) as tell:
         concepts, control = embed_concepts(names, used, tell=tell), embed_concepts(words, used, tell=tell)
         seen = check_seen(concepts, train, train.y, control=control.embeddings, tell=tell)
+    moved = None if knowledge is None else _transfer(concepts, train, knowledge)
     split, test = split_of(store, None)
     if not worth or split == "all":
-        return _OnPhotos(train, names, seen, None)
+        return _OnPhotos(train, names, seen, None, moved)
     with fitting(silent=silent) as tell:
         measured = list_worth(concepts, control, train=Part.of(train), test=Part.of(test), tell=tell)
-    return _OnPhotos(train, names, seen, measured)
+    return _OnPhotos(train, names, seen, measured, moved)
 
 
 def _verdict(problems: list[Problem]) -> str:
@@ -155,11 +209,42 @@ def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tupl
     shown = ", ".join(pairs[:10]) + (f" and {len(pairs) - 10} others" if len(pairs) > 10 else "")
     facts.append(("classes that no concept distinguishes", shown or "none"))
     facts.append(("mean coherence of the concepts", f"{photos.seen.coherence:.2f}"))
+    if photos.transfer is not None:
+        facts += _transfer_facts(photos.transfer)
     if photos.worth is not None:
         facts.append(("accuracy to expect without refinement", f"{photos.worth.accuracy:.1%}"))
         words = f"{100 * photos.worth.meaning_gap:+.1f} points over {photos.worth.random_words:.1%} of random words"
         facts.append(("meaning gap", words))
     return facts
+
+
+def _transfer_facts(found: Transfer) -> list[tuple[str, str]]:
+    from ccr.core.explain.drift import TRANSFERS
+
+    mean, text = found.mean(found.grounded), found.mean(found.text)
+    if mean is None or text is None:
+        return [("mean transfer", "not measured: no concept has classes that show it beside others that lack it")]
+    few = sorted((value, name) for name, value in found.grounded.items() if value < TRANSFERS)
+    named = ", ".join(f"{name} ({value:.2f})" for value, name in few) or "none"
+    unknown = sum(math.isnan(value) for value in found.grounded.values())
+    return [
+        ("mean transfer to classes that concepts were not told about", f"{mean:.2f}, by text alone {text:.2f}"),
+        (f"transfer below {TRANSFERS:g}", named),
+        ("without enough answers for transfer, and unverified", str(unknown)),
+    ]
+
+
+def _transfer_table(found: Transfer) -> Table:
+    table = Table(
+        title="Transfer by concept, the least first; 0.5 is chance", title_justify="left", box=box.SIMPLE_HEAD
+    )
+    table.add_column("concept", overflow="fold")
+    for heading in ("transfer", "text alone"):
+        table.add_column(heading, justify="right")
+    known = [(value, name) for name, value in found.grounded.items() if math.isfinite(value)]
+    for value, name in sorted(known):
+        table.add_row(escape(name), f"{value:.2f}", f"{found.text[name]:.2f}")
+    return table
 
 
 def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None, out: Path | None) -> None:
@@ -173,6 +258,8 @@ def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | N
             )
     if table.row_count:
         console.print(table)
+    if photos is not None and photos.transfer is not None:
+        console.print(_transfer_table(photos.transfer))
     for what, value in _facts(problems, photos):
         console.print(f"{what}: {escape(value)}")
     if out is not None:
@@ -182,12 +269,20 @@ def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | N
 def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None) -> None:
     from dataclasses import asdict
 
+    from ccr.core.metrics import finite
+
     share = {} if photos is None else dict(zip(photos.names, photos.seen.share.tolist(), strict=True))
-    concepts = [
+    concepts: list[dict[str, Any]] = [
         {"concept": name, "verdict": _verdict(found), "problems": [asdict(p) for p in found], "active": share.get(name)}
         for name, found in zip(names, problems, strict=True)
     ]
     content: dict[str, Any] = {"concepts": concepts}
+    if photos is not None and photos.transfer is not None:
+        moved = {name: finite(value) for name, value in photos.transfer.grounded.items()}
+        bare = {name: finite(value) for name, value in photos.transfer.text.items()}
+        for entry in concepts:
+            entry |= {"transfer": moved.get(entry["concept"]), "text_transfer": bare.get(entry["concept"])}
+        content["transfer"] = photos.transfer.mean(photos.transfer.grounded)
     if photos is not None:
         content["uncovered_classes"] = photos.seen.uncovered
         content["coherence"] = photos.seen.coherence

@@ -59,6 +59,7 @@ def propose(
 
     With a local model: `--sources wordnet,llm --llm-url http://localhost:11434/v1 --llm-model llama3.2`
     """
+    from ccr.data.vocab.known import known_path, proposed_knowledge
     from ccr.data.vocab.propose import together
 
     wanted = _checked_sources(sources)
@@ -82,7 +83,10 @@ def propose(
     if not result.items:
         raise CCRError(f"nothing was proposed for {len(found.names)} classes: add generic to --sources")
     beside = result.write(out)
+    known = known_path(out)
+    proposed_knowledge(result.items).write(known)
     facts = {
+        "knowledge": str(known),
         "concepts": len(result.items),
         "leaks": len(result.leaks),
         "unknown_classes": unknown,
@@ -95,7 +99,8 @@ def propose(
     console.print(
         f"{len(result.items)} concepts for {len(found.names)} classes in {escape(str(out))}; "
         f"{len(result.leaks)} that give a label away were left out\n"
-        f"Where each comes from is in {escape(str(beside))}"
+        f"Where each comes from is in {escape(str(beside))}, and what is known of which class in "
+        f"{escape(str(known))}, for `ccr fit --knowledge`"
     )
 
 
@@ -165,25 +170,13 @@ def _from_model(found: Classes, endpoint: Endpoint, proposals: list[list[Proposa
 
 
 def _show_cost(found: Classes, endpoint: Endpoint | None, prices: str | None, *, as_json: bool) -> None:
+    from ccr.cli.common_tables import show_estimate
     from ccr.data.assets import cache_folder
     from ccr.data.vocab.propose.llm import estimate
 
     if endpoint is None:
         raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
-    cost = estimate(found.names, endpoint, cache_folder() / "llm")
-    try:
-        first, second = (float(part) for part in (prices or "0,0").split(","))
-    except ValueError:
-        raise typer.BadParameter(f"--llm-price is two numbers such as 0.15,0.60, got {prices!r}") from None
-    price = cost.price(first, second) if prices else None
-    if as_json:
-        print_json({**cost._asdict(), "price_at_most": price})
-        return
-    money = f", at most {price:.4f} by --llm-price" if price is not None else ""
-    console.print(
-        f"{cost.requests} requests to {escape(endpoint.url)} ({cost.cached} classes are answered already): about "
-        f"{cost.prompt_tokens} tokens sent, at most {cost.answer_tokens} answered{money}"
-    )
+    show_estimate(estimate(found.names, endpoint, cache_folder() / "llm"), endpoint.url, prices, as_json=as_json)
 
 
 def _notes(unknown: list[str], failed: dict[str, str], total: int) -> None:

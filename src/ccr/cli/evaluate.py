@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ccr.cli.common import All, Json, console, print_json
 from ccr.cli.common_data import split_of
-from ccr.cli.common_tables import MOST_CLASSES, evaluation_table, show_sets
+from ccr.cli.common_tables import MOST_CLASSES, evaluation_table, show_knowledge, show_sets
 
 if TYPE_CHECKING:
     from ccr.core.metrics import Evaluation
@@ -28,7 +28,8 @@ def evaluate(
 ) -> None:
     """Measure a model: accuracy with its interval, length, concepts in play, weights per class, fidelity of concepts to
     their texts; macro F1, top-5 accuracy, calibration error; images and accuracy of the ten hardest classes; of a model
-    fitted with --coverage, also how often its prediction sets hold the true class.
+    fitted with --coverage, also how often its prediction sets hold the true class; of one fitted with --knowledge, also
+    claims, truth and transfer.
 
     Example: `ccr evaluate photos-model photos-store --split test`
     """
@@ -51,6 +52,7 @@ def evaluate(
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
         highlight=False,
     )
+    show_knowledge({str(model): evaluation})
     if sets is not None:
         show_sets(*sets)
     console.print(_class_table(evaluation, everything=everything))

@@ -281,7 +281,8 @@ def _show_places(where: Where, top: int, within: Sequence[RegionConcept]) -> Non
 def _show_sum(heading: str, explanation: Explanation, top: int) -> None:
     title = f"{heading}[bold]{escape(str(explanation.prediction))}[/bold], {explanation.probability:.1%}"
     terms = explanation.contributions
-    console.print(terms_table(title, explanation.bias, terms, top, "logit", explanation.logit))
+    table = terms_table(title, explanation.bias, terms, top, "logit", explanation.logit, informed=explanation.informed)
+    console.print(table)
 
 
 def _counterfactual(counterfactual: Counterfactual | None) -> str:

@@ -17,20 +17,24 @@ from ccr.cli.common_data import (
     check_list_target,
     fit_on,
     load_concepts,
+    note_coverage,
     noted_controls,
     propose_concepts,
     split_of,
     training_rows,
 )
 from ccr.cli.common_options import (
+    ClaimsOption,
+    KnowledgeFile,
     chosen_bound,
     chosen_candidates,
     chosen_coder,
     chosen_dispersion,
+    chosen_knowledge,
     chosen_weights,
 )
 from ccr.cli.common_ray import Ray, check_extra
-from ccr.cli.common_tables import evaluation_table, show_sets
+from ccr.cli.common_tables import evaluation_table, show_knowledge, show_sets
 from ccr.places import as_place
 
 if TYPE_CHECKING:
@@ -48,7 +52,16 @@ def fit(
         Path | None,
         typer.Option(
             help="Text file with one concept per line; # begins a comment. Default: proposed and chosen for the "
-            "store's classes, and written beside the model as MODEL-concepts.txt."
+            "store's classes, and written beside the model as MODEL-concepts.txt, with what WordNet knows of the "
+            "classes in MODEL-concepts-knowledge.csv."
+        ),
+    ] = None,
+    knowledge: KnowledgeFile = None,
+    claims: ClaimsOption = "open",
+    min_transfer: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="With --knowledge: leave out concepts whose transfer is below this; 0.5 is chance."
         ),
     ] = None,
     learned: Annotated[
@@ -128,6 +141,8 @@ def fit(
 
     Example: `ccr fit photos-store --concepts concepts.txt --out photos-model --length 10`
 
+    To say only what is true: `--knowledge knowledge.csv`, a table with the columns class, concept and answer.
+
     To know when not to answer: `--coverage 0.9`
 
     Truer, and shorter: `--fidelity 0.95 --weights 3 --candidates 2`. As in the paper: `--radius 0.1 --weights all`
@@ -163,12 +178,17 @@ def fit(
         "max_iter": epochs,
         "random_state": seed,
         "device": device,
+        **chosen_knowledge(knowledge, claims, min_transfer),
     }
     if concepts is None:
         embedded = propose_concepts(opened, beside, spec=encoder, template=template, silent=as_json)
+        if knowledge is None:
+            options |= _proposed_knowledge(beside, claims)
     else:
         embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     embedded = _with_learned(embedded, learned or [], opened)
+    if "knowledge" in options:
+        note_coverage(options["knowledge"], opened.classes, embedded.names, silent=as_json)
     if length is None and threshold is None:
         options["coder"] = _usual_coder(embedded, sign)
     cluster = None if ray is None else partial(_on_cluster, ray, workers or 2, cpus or 1, out)
@@ -198,6 +218,14 @@ def _with_learned(concepts: Concepts, learned: list[Path], store: EmbeddingStore
     from ccr.data.vocab.examples import LearnedConcept, join_learned
 
     return join_learned(concepts, [LearnedConcept.read(path) for path in learned], store.fingerprint)
+
+
+def _proposed_knowledge(beside: Path, claims: str) -> dict[str, Any]:
+    """The table that came with a proposed list, if it says anything."""
+    from ccr.data.vocab.known import known_path
+
+    found = chosen_knowledge(known_path(beside), claims)
+    return found if len(found["knowledge"]) else {}
 
 
 def _usual_coder(concepts: Concepts, sign: str) -> Any:
@@ -266,6 +294,7 @@ def _show(result: _Result, out: Path) -> None:
     images = next(iter(result.evaluations.values())).n
     title = f"Measured on {images} images, split {escape(result.split)}"
     console.print(evaluation_table(result.evaluations, title))
+    show_knowledge(result.evaluations)
     if result.split == "all":
         note("the store has no labelled test images, so these are training images: accuracy is flattered")
     console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")

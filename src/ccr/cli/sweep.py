@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ccr.cli.common import Json, bar, check_folder, console, fitting, note, print_json, warnings_as_notes, write_files
 from ccr.cli.common_data import load_concepts
+from ccr.cli.common_options import ClaimsOption, KnowledgeFile, chosen_knowledge
 from ccr.cli.common_ray import Ray, pool_at
 from ccr.cli.common_tables import add_whole_column, fidelity_text
 from ccr.errors import CCRError
@@ -57,6 +58,8 @@ def sweep(
         str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    knowledge: KnowledgeFile = None,
+    claims: ClaimsOption = "open",
     figures: Annotated[bool, typer.Option(help="Also draw accuracy over lambda and over radius: more fits.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     ray: Ray = None,
@@ -91,13 +94,14 @@ def sweep(
     check_folder(out)
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
     task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
-    task["options"] = {"max_iter": epochs, "device": device}
+    task["options"] = {"max_iter": epochs, "device": device, **chosen_knowledge(knowledge, claims)}
     with fitting(silent=as_json) as tell, pool_at(ray) as pool:
         results = run_sweep(**task, settings=settings, seeds=range(seeds), tell=tell, pool=pool)
     if not results.outcomes:
         raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
     chosen = results.recommended(at_most)
-    extra = {"--encoder": encoder, "--template": template, "--epochs": epochs, "--device": device}
+    told = {"--knowledge": knowledge, "--claims": None if claims == "open" else claims}
+    extra = {**told, "--encoder": encoder, "--template": template, "--epochs": epochs, "--device": device}
     command = None if chosen is None else _fit_command(chosen.setting, store, concepts, out / "model", extra)
     curves = _curves(results, chosen, task, silent=as_json) if figures else None
     facts = _facts(results, chosen, at_most, command, curves)

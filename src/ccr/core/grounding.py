@@ -89,8 +89,8 @@ def _part(answers: Any, value: int) -> Any:
 
 
 class Contrasts(NamedTuple):
-    """Of each concept, the means (n, d) of what shows it and of what lacks it, the unit direction (n, d) from the second
-    to the first, and whether there is one (n,): evidence of both kinds, with different means."""
+    """Means (n, d) of what shows and of what lacks each concept, the unit direction (n, d) from one to the other, and
+    whether there is one (n,): evidence of both kinds, with different means."""
 
     shown: np.ndarray
     lacking: np.ndarray

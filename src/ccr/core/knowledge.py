@@ -242,10 +242,7 @@ class Knowledge:
         for each concept (or `concept` and a column for each class), with yes, no or nothing in every cell.
         """
         file = as_place(path)
-        if file.suffix.lower() == ".parquet":
-            rows = _parquet_rows(file)
-        else:
-            rows = _csv_rows(file)
+        rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
         return cls.of(_answers(rows, str(path)))
 
     def write(self, path: str | os.PathLike[str], *, wide: bool = False) -> None:
@@ -572,10 +569,10 @@ def _check_heading(names: Sequence[str], path: str) -> None:
     twice = [name for name, count in Counter(lower).items() if count > 1]
     if twice:
         raise FormatError(f"the columns of {path} must be different, got {twice[0]!r} twice: drop one")
-    if not lower or lower[0] not in ("class", "concept", "photo") and "answer" not in lower:
+    if not lower or (lower[0] not in ("class", "concept", "photo") and "answer" not in lower):
         raise FormatError(
-            f"{path} must have the columns class, concept and answer, or a first column class and one for each concept; "
-            f"its heading is {', '.join(names[:6]) or 'empty'}"
+            f"{path} must have the columns class, concept and answer, or a first column class and one per concept; its "
+            f"heading is {', '.join(names[:6]) or 'empty'}"
         )
 
 

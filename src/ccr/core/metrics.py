@@ -18,6 +18,8 @@ from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings, Moments
 from ccr.errors import CCRError
 
+#: Concepts of an image whose truth is measured: those that an explanation names first.
+SHOWN = 5
 #: Effective concepts per class over which ANEC is the mean.
 ANEC = (5, 10, 15, 20, 25, 30)
 
@@ -63,6 +65,11 @@ class Evaluation:
     `retention` the share of refined concepts whose nearest start is their own. Of the predictions, `macro_f1` is the
     mean of the classes' F1 scores, `top5` the share of images whose class is among the first five, `calibration_error`
     how far confidence is from accuracy (ECE); `class_images` counts the images of each class.
+
+    With knowledge, else None: `truth` is the share of shown concepts (up to `SHOWN` an image) that are true of the
+    image's own class, among those with an answer, `unanswered` the share of shown concepts without one; `transfer` the
+    mean AUC of concepts on classes that their grounding left out; `text_fidelity` the fidelity to the bare texts;
+    `claims` counts the model's claims by status.
     """
 
     n: int
@@ -80,12 +87,20 @@ class Evaluation:
     macro_f1: float
     top5: float
     calibration_error: float
+    truth: float | None = None
+    unanswered: float | None = None
+    transfer: float | None = None
+    text_fidelity: Fidelity | None = None
+    claims: Mapping[str, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
         fields = asdict(self)
         fields["interval"] = list(self.interval)
-        fields["fidelity"] = {name: finite(value) for name, value in self.fidelity._asdict().items()}
+        for name in ("fidelity", "text_fidelity"):
+            found = getattr(self, name)
+            fields[name] = None if found is None else {part: finite(value) for part, value in found._asdict().items()}
+        fields["claims"] = None if self.claims is None else dict(self.claims)
         fields["deviation"] = {"mean": self.deviation.mean, "max": self.deviation.max}
         for name in ("per_class", "class_images"):
             fields[name] = {str(label): value for label, value in getattr(self, name).items()}
@@ -227,6 +242,16 @@ def largest_shown(codes: Any, head: LinearHead, top: int) -> np.ndarray:
     row, contribution = _contributions(codes, head)
     named = (codes.data > 0) & (contribution > 0)
     return named & (_rank_in_row(codes, row, np.where(named, contribution, -np.inf)) < top)
+
+
+def true_shown(codes: Any, head: LinearHead, y: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """How many of the first `SHOWN` concepts shown for images with these codes (m, n), CSR, are true of the images' own
+    classes y (m,), class numbers, how many have an answer at all, and how many are shown: `answers` (classes, n) are
+    1 yes, -1 no, 0 unknown."""
+    row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
+    shown = largest_shown(codes, head, SHOWN)
+    said = answers[y[row[shown]], codes.indices[shown]]
+    return np.array([(said > 0).sum(), (said != 0).sum(), len(said)])
 
 
 def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:

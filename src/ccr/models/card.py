@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
@@ -27,7 +29,7 @@ def model_card(model: Any, *, name: str, license: str | None = None, pictures: M
     `pictures` are {file beside the card: what it shows}.
     """
     sections = [_introduction(model, name), _loading(name), _measured(model), _pictures(pictures or {})]
-    sections += [_certainty(model), _classes(model), _concepts(model), _origin(model), LIMITS]
+    sections += [_certainty(model), _claims(model), _classes(model), _concepts(model), _origin(model), LIMITS]
     return f"---\n{_metadata(model, name, license)}\n---\n\n" + "\n\n".join(part for part in sections if part) + "\n"
 
 
@@ -163,6 +165,29 @@ def _certainty(model: Any) -> str:
         f"the true class of {100 * found.coverage:g} % of images like the {found.images} that they were calibrated on; "
         f"a class is in a set if its probability is at least {found.least_probability:.3f}, and the model abstains "
         "where that is not exactly one."
+    )
+
+
+def _claims(model: Any) -> str:
+    """What is known of the model's claims, and by whom."""
+    known = model.provenance.knowledge
+    if known is None:
+        return ""
+    counts = model.claim_counts
+    total, parts = sum(counts.values()), ", ".join(f"{number:,} {status}" for status, number in counts.items())
+    named = Counter(claim.source or "not named" for claim in model.claims() if claim.answer != "unknown")
+    sources = ", ".join(f"{inert(source)} ({number:,})" for source, number in named.most_common()) or "none"
+    measured = [value for value in (model.transfer or {}).values() if math.isfinite(value)]
+    transfer = (
+        f" Concepts recognise classes that they were not told about by an AUC of {np.mean(measured):.2f} on average "
+        "(transfer; 0.5 is chance)."
+        if measured
+        else ""
+    )
+    return (
+        f"## Claims\n\nA positive weight claims that the class shows the concept: {total:,} claims, {parts} by the "
+        f"knowledge that the model was fitted with (digest {known.digest}).{transfer}\n\nSources of the answers: "
+        f"{sources}."
     )
 
 

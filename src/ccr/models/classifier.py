@@ -68,8 +68,8 @@ class ConceptClassifier(ModelEstimator, OnHub):
     weights_per_class : hold a head of so many weights per class while concepts are refined; None keeps all; "auto" is
         the fewest that validation images find no worse. Concepts without a weight are left out of the model.
     candidates : each class chooses its weights among `candidates` times as many concepts, those that its images show
-        most, from 1; try 2 for truer explanations. None: among all, or 2 with knowledge, whose confirmed concepts come
-        first. No effect on all weights.
+        most, from 1; try 2 for truer explanations. None: among all; with knowledge all that it confirms, and others
+        only in the places that those leave. No effect on all weights.
     center : "data" measures images and concepts from their own means; None takes them as they are.
     dispersion : None, `Angular()` or `Symmetric()`: how concepts are spread before refinement, within their bound if
         it is a fidelity; "auto" is `Symmetric(0.9)`.

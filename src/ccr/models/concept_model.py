@@ -64,7 +64,6 @@ from ccr.models.persist import read_folder, save_folder
 from ccr.models.photos.on_photos import OnPhotos
 from ccr.models.provenance import Provenance
 
-
 #: Training images on which claims are measured, and claims that are measured, at most.
 CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
 
@@ -142,6 +141,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
         numbers = np.searchsorted(self.classes, truth)
         winners, first, sure, active, playing, done = [], [], [], 0, 0.0, 0
+        told = np.zeros(3, np.int64)
         for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings, self._decide):
             logits = self.head.logits(codes)
             winners.append(logits.argmax(axis=1))
@@ -149,6 +149,8 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             sure.append(quality.confidences(logits))
             active += codes.nnz
             playing += metrics.in_play(codes, self.head) * codes.shape[0]
+            if self.provenance.knowledge is not None:
+                told += metrics.true_shown(codes, self.head, numbers[done : done + len(logits)], self.answers)
             done += len(logits)
         predicted = self.classes[np.concatenate(winners)]
         present, counts = np.unique(truth, return_counts=True)
@@ -169,7 +171,22 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             macro_f1=quality.macro_f1(truth, predicted),
             top5=float(np.concatenate(first).mean()),
             calibration_error=quality.calibration_error(np.concatenate(sure), predicted == truth),
+            truth=int(told[0]) / int(told[1]) if told[1] else None,
+            unanswered=1.0 - int(told[1]) / int(told[2]) if told[2] else None,
+            **self._known_facts(X),
         )
+
+    def _known_facts(self, X: Any) -> dict[str, Any]:
+        """What knowledge adds to an evaluation on X, but for truth; nothing without knowledge."""
+        if self.provenance.knowledge is None:
+            return {}
+        transfer = np.array(list((self.transfer or {}).values()), np.float64)
+        known = transfer[np.isfinite(transfer)]
+        return {
+            "transfer": float(known.mean()) if len(known) else None,
+            "text_fidelity": None if self.provenance.texts is None else metrics.Fidelity.of(self.text_fidelity(X)),
+            "claims": self.claim_counts,
+        }
 
     def fidelity(self, X: Any) -> np.ndarray:
         """Of each concept (n,), the correlation over images X (m, d) of its scores with those of where it started: of
@@ -187,6 +204,13 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         if known is None:
             return np.zeros(self.head.coef.shape, np.int8)
         return known.aligned(self.classes.tolist(), self.names)
+
+    @property
+    def claim_counts(self) -> dict[str, int]:
+        """How many claims, positive weights, are confirmed, unknown and contradicted."""
+        said = self.answers[self.head.coef > 0]
+        counts = {"confirmed": said > 0, "unknown": said == 0, "contradicted": said < 0}
+        return {name: int(found.sum()) for name, found in counts.items()}
 
     @property
     def transfer(self) -> dict[str, float] | None:
@@ -236,6 +260,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         Codes of the texts are made with the threshold that gives them the same length on X, if a length was asked for.
         """
         options: dict[str, Any] = {"neighbours": neighbours, "images": images, "fidelity": self.provenance.fidelity}
+        options["transfer"] = self.transfer
         if X is not None:
             own, embeddings = self._origins(), self.images(X)
             length = sum(codes.nnz for codes in self._codes(X)) / len(embeddings)

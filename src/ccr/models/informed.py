@@ -10,13 +10,16 @@ from typing import Any, Literal
 import numpy as np
 
 from ccr.core.checks import is_number
+from ccr.core.concepts import Concepts
 from ccr.core.grounding import UNKNOWN_SHARE, Evidence, Groups, evidence, ground, transfer
+from ccr.core.inputs import Embeddings
 from ccr.core.knowledge import NO, YES, Knowledge
-from ccr.core.refine.data import Labelled
+from ccr.core.refine.data import Labelled, split
 from ccr.core.refine.evidence import Permitted, class_groups
+from ccr.core.space import Space
 from ccr.errors import CCRError, CCRWarning
 from ccr.models.bound import Bound
-from ccr.models.labels import store_part
+from ccr.models.labels import labels_of, number_labels, store_part
 
 Claims = Literal["open", "confirmed"]
 
@@ -59,12 +62,24 @@ class Informed:
         rows = np.flatnonzero(permitted.allowed.any(axis=1))
         if not len(rows):
             raise CCRError(
-                f"knowledge permits none of the {len(names)} concepts for any class under claims={claims!r}: answer yes "
+                f"knowledge permits no class any of the {len(names)} concepts under claims={claims!r}: answer yes "
                 'for some, or use claims="open"'
             )
         _warn_of_silent_classes(permitted.allowed, classes, claims)
         grounded = bound.at(ground(texts, found.plus(photos)), rows)
         return cls(grounded, Permitted(*(mask[rows] for mask in permitted)), rows, moved, groups)
+
+
+def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None) -> dict[str, float]:
+    """The transfer of each concept by name, on training images X (m, d) and labels y (m,), or a store, in the images'
+    metric; NaN where it cannot be measured."""
+    labels = number_labels(labels_of(X, y), len(Embeddings(X)))
+    space = Space.fit_metric(concepts.embeddings, X, shrinkage=0.5)
+    train, classes = split(space.images(X), labels.y, None, None)[0], labels.classes.tolist()
+    photos = _photo_evidence(knowledge, train, X, concepts.names)
+    answers, groups = knowledge.aligned(classes, concepts.names), class_groups(train, len(classes))
+    found = transfer(space.own_texts(concepts.embeddings), answers, groups, photos)
+    return dict(zip(concepts.names, found.tolist(), strict=True))
 
 
 def informed_facts(knowledge: Knowledge | None, known: Informed, names: Sequence[str]) -> dict[str, Any]:

@@ -68,6 +68,8 @@ def model_info(name: str, model: ConceptModel, *, reads_photos: bool) -> ModelIn
         reads_photos=reads_photos,
         weights_per_class=metrics.weights_per_class(model.head),
         coverage=None if model.calibration is None else model.calibration.coverage,
+        knowledge=None if origin.knowledge is None else origin.knowledge.digest,
+        claims=model.claim_counts,
         edits=len(origin.edits),
         metrics=plain(origin.metrics),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
@@ -35,6 +35,11 @@ class Term(BaseModel):
     code: float
     weight: float
     contribution: float
+    claim: Literal["confirmed", "unknown", "contradicted"] | None = Field(
+        default=None,
+        description="What is known of the claim that the class shows the concept, which a positive weight makes; null "
+        "for a weight that claims nothing.",
+    )
 
 
 class ClassProbability(BaseModel):
@@ -178,6 +183,8 @@ class ModelInfo(BaseModel):
     reads_photos: bool
     weights_per_class: float
     coverage: float | None = Field(description="What `may_be` was calibrated for; null if it was not.")
+    knowledge: str | None = Field(default=None, description="Digest of the knowledge that it was fitted with.")
+    claims: dict[str, int] = Field(description="Claims, positive weights, that are confirmed, unknown, contradicted.")
     edits: int = Field(description="Changes made by hand since the model was fitted.")
     metrics: dict[str, Any] = Field(description="What was measured when the model was fitted, by data split.")
 

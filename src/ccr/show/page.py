@@ -11,8 +11,9 @@ from typing import Any
 from PIL import Image
 
 from ccr.core.explain import Contrast, Contribution, Explanation
+from ccr.core.explain.terms import Status
 from ccr.show.style import AGAINST, FOR, INK, NEUTRAL
-from ccr.show.sums import row_hint, sum_rows
+from ccr.show.sums import MARKS, row_hint, sum_rows
 from ccr.texts import counted
 
 #: A page may show what is in it, and do nothing else.
@@ -41,6 +42,7 @@ th:first-child, td:first-child {{ text-align: left; }}
 .track {{ position: relative; height: .8rem; max-width: 22rem; }}
 .track {{ background: linear-gradient({NEUTRAL}, {NEUTRAL}) var(--zero) 0/1px 100% no-repeat; }}
 .bar {{ position: absolute; top: 0; height: 100%; }}
+.claim {{ color: var(--muted); }} .claim.contradicted {{ color: var(--against); }}
 .muted {{ color: var(--muted); font-size: .86rem; overflow-wrap: anywhere; }}
 td {{ overflow-wrap: anywhere; vertical-align: top; font-variant-numeric: tabular-nums; }}
 th.text, td.text {{ text-align: left; min-width: 7rem; max-width: 24rem; }} td:first-child {{ min-width: 9rem; }}
@@ -154,7 +156,8 @@ def explanation_card(
     top : concepts shown by name, at least 1; the others are summed.
     big : a card over the full width.
     """
-    sums = [verdict(explanation, truth), terms(explanation.bias, explanation.contributions, top)]
+    sums = [verdict(explanation, truth)]
+    sums.append(terms(explanation.bias, explanation.contributions, top, informed=explanation.informed))
     sums.append(
         f'<div class="muted">bias and {counted(len(explanation.contributions), "concept")} add up to '
         f"{explanation.logit:.2f}</div>"
@@ -184,13 +187,21 @@ def verdict(explanation: Explanation, truth: Any | None) -> str:
     return f'<p class="verdict wrong">{prediction}: wrong, it is {name(truth)}</p>'
 
 
-def terms(bias: float, contributions: Sequence[Contribution], top: int) -> str:
-    """A sum as bars: bias, the largest contributions, the others."""
-    return bars([(row.name, row.value, row_hint(row)) for row in sum_rows(bias, contributions, top)])
+def terms(bias: float, contributions: Sequence[Contribution], top: int, *, informed: bool | None = None) -> str:
+    """A sum as bars: bias, the largest contributions, the others; with the signs of what is known of their claims."""
+    rows = sum_rows(bias, contributions, top, informed=informed)
+    return bars([(row.name, row.value, row_hint(row)) for row in rows], claims=[row.claim for row in rows])
 
 
-def bars(rows: Sequence[tuple[str, float, str]], *, scale: float = 0.0) -> str:
-    """Signed bars on one scale: (name, value, what to say when the pointer rests on it).
+def mark(claim: Status | None) -> str:
+    """The sign of what is known of a claim, as HTML; nothing for None."""
+    return "" if claim is None else f'<span class="claim {claim}" title="{claim}">{MARKS[claim]}</span>'
+
+
+def bars(
+    rows: Sequence[tuple[str, float, str]], *, scale: float = 0.0, claims: Sequence[Status | None] | None = None
+) -> str:
+    """Signed bars on one scale: (name, value, what to say when the pointer rests on it); `claims` have their signs.
 
     They begin beside their names, at a line for zero as far from there as the longest bar to its left needs. The
     longest bar is the largest value, or `scale` if that is larger.
@@ -199,15 +210,17 @@ def bars(rows: Sequence[tuple[str, float, str]], *, scale: float = 0.0) -> str:
     low, high = min([0.0, *values]), max([0.0, *values])
     wide = max(high - low, scale) or 1.0
     zero = 100 * (wide if low < high == 0.0 else abs(low)) / wide
-    lines = "".join(_bar(label, value, hint, zero, wide) for label, value, hint in rows)
+    known = [None] * len(rows) if claims is None else claims
+    lines = "".join(_bar(*row, zero, wide, mark(claim)) for row, claim in zip(rows, known, strict=True))
     return f'<div class="terms" style="--zero:{zero:.1f}%">{lines}</div>'
 
 
-def _bar(label: str, value: float, hint: str, zero: float, wide: float) -> str:
+def _bar(label: str, value: float, hint: str, zero: float, wide: float, sign: str) -> str:
     width = 100 * abs(value) / wide
     left, colour = (zero, FOR) if value >= 0 else (zero - width, AGAINST)
     return (
-        f'<div class="term" title="{escape(label)}: {escape(hint)}"><span class="name">{escape(label)}</span>'
+        f'<div class="term" title="{escape(label)}: {escape(hint)}"><span class="name">'
+        f"{escape(label)}{sign and ' '}{sign}</span>"
         f'<span class="track"><span class="bar" style="left:{left:.1f}%;width:{width:.1f}%;background:{colour}"></span>'
         f'</span><span class="sum">{value:+.2f}</span></div>'
     )

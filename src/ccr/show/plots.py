@@ -71,7 +71,7 @@ def waterfall(explained: Explanation | Contrast, *, top: int = 12) -> Figure:
     figure = Figure(figsize=(max(7.5, room_for(names) + 6), 1.2 + 0.3 * (len(steps) + 1)), layout="constrained")
     axes = figure.subplots()
     level = 0.0
-    for row, (_, size, _) in enumerate(steps):
+    for row, (_, size, *_) in enumerate(steps):
         axes.barh(row, size, left=level, color=FOR if size >= 0 else AGAINST, height=0.7)
         axes.plot([level + size] * 2, [row - 0.4, row + 1.4], color=NEUTRAL, linewidth=0.8)
         axes.annotate(

@@ -1,4 +1,4 @@
-"""Controls of a fitted model: the same fit with random words, and with random vectors, in its concepts' place, and, of a
+"""Controls of a fitted model: the same fit with random words and with random vectors in its concepts' place, and, of a
 model with knowledge, with each concept's answers given to other classes."""
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -14,6 +14,8 @@ from ccr.core.heads import LinearHead
 from ccr.core.knowledge import NO, UNKNOWN, YES, Knowledge
 from ccr.errors import CCRError
 
+#: Negative code entries that are looked at together with all classes.
+RISEN_AT_ONCE = 4096
 _VALUES = {"yes": YES, "no": NO, "unknown": UNKNOWN}
 
 
@@ -78,8 +80,9 @@ def claimed(head: LinearHead) -> np.ndarray:
 def measure_claims(codes: Iterable[sparse.csr_matrix], head: LinearHead, y: np.ndarray) -> ClaimEvidence:
     """The evidence of images with these codes, in chunks, and class numbers y (m,).
 
-    Without a claim, the logit of its class falls on the images that show its concept. That can only change predictions
-    of that class, to the class that comes second, so one pass over the codes measures all claims at once.
+    Without a claim, the logit of its class falls on the images that show its concept, which can only change predictions
+    of that class, to the class that comes second; and it rises where the code is negative, which can only change the
+    prediction to that class. So one pass over the codes measures all claims at once.
     """
     claim, (classes, concepts) = claimed(head), head.coef.shape
     shown, anywhere = np.zeros((classes, concepts)), np.zeros(concepts)
@@ -103,10 +106,36 @@ def measure_claims(codes: Iterable[sparse.csr_matrix], head: LinearHead, y: np.n
         lost = (weight > 0) & ((falls > lead[row]) | ((falls == lead[row]) & (second < first)[row]))
         change = (second == truth).astype(float) - (first == truth)
         np.add.at(gained, (first[row[lost]], part.indices[lost]), change[row[lost]])
+        _add_risen(gained, part, row, head, _Leader(logits, first, top, truth))
         right += int((first == truth).sum())
     at = tuple(claim.T)
     images = np.bincount(y, minlength=classes)
     return ClaimEvidence(claim, shown[at], anywhere[claim[:, 1]], gained[at], images, right)
+
+
+class _Leader(NamedTuple):
+    """Logits (m, C) of images with that of the `first` class (m,) at -inf, its logit `top` (m,), and the truth (m,)."""
+
+    logits: np.ndarray
+    first: np.ndarray
+    top: np.ndarray
+    truth: np.ndarray
+
+
+def _add_risen(gained: np.ndarray, part: sparse.csr_matrix, row: np.ndarray, head: LinearHead, leader: _Leader) -> None:
+    """Add to `gained` (C, n) what claims do whose class wins an image without them, the concept's code being negative
+    there; `row` is that of each code entry."""
+    entry = np.flatnonzero(part.data < 0)
+    for start in range(0, len(entry), RISEN_AT_ONCE):
+        some = entry[start : start + RISEN_AT_ONCE]
+        weights = head.coef[:, part.indices[some]].astype(np.float64)
+        at, winner = row[some], leader.top[row[some]]
+        raised = leader.logits[at].T - part.data[some] * weights
+        ahead = np.arange(len(weights))[:, None] < leader.first[at]
+        label, number = np.nonzero((weights > 0) & ((raised > winner) | ((raised == winner) & ahead)))
+        truth = leader.truth[at[number]]
+        change = (label == truth).astype(float) - (leader.first[at[number]] == truth)
+        np.add.at(gained, (label, part.indices[some[number]]), change)
 
 
 def claims_of(

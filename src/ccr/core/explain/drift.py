@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,14 @@ TIE = 1e-6
 FAITHFUL = math.sqrt(1 / 2)
 #: A concept whose images overlap less than this with those of its text is flagged.
 OVERLAP = 1 / 3
+
+#: A concept of less transfer hardly recognises classes that it was not told about: 0.5 is chance.
+TRANSFERS = 0.6
+#: What fidelity does not say.
+NOT_TRUTH = (
+    "Fidelity is not truth: a concept may see just what its text sees, and its text be wrong about the images. "
+    "Concepts without knowledge are unverified."
+)
 
 #: What a flag says.
 FLAGS = {
@@ -50,6 +58,8 @@ class ConceptDrift:
     Where it lies: `deviation` is how far refinement moved it, `own_cosine` is to its starting place; `retained`: no
     other starting place is nearer. `nearest_before` are the other concepts' starting places nearest to its own,
     `nearest_after` those nearest to where it is now.
+
+    `transfer` is the AUC of its scores on classes that it was not told about; None without knowledge of it.
     """
 
     concept: str
@@ -67,6 +77,7 @@ class ConceptDrift:
     lost: int | None = None
     gained_images: tuple[ImageActivation, ...] = ()
     lost_images: tuple[ImageActivation, ...] = ()
+    transfer: float | None = None
 
     @property
     def flagged(self) -> bool:
@@ -96,6 +107,18 @@ class Audit:
         return tuple(drift for drift in self.concepts if drift.flagged)
 
     @property
+    def transfer(self) -> float | None:
+        """The mean transfer of concepts of which it is known; None where it is of none."""
+        known = [drift.transfer for drift in self.concepts if drift.transfer is not None]
+        return float(np.mean(known)) if known else None
+
+    @property
+    def not_transferring(self) -> tuple[ConceptDrift, ...]:
+        """Concepts of transfer below `TRANSFERS`, the least first."""
+        found = [drift for drift in self.concepts if drift.transfer is not None and drift.transfer < TRANSFERS]
+        return tuple(sorted(found, key=lambda drift: (drift.transfer, drift.concept)))
+
+    @property
     def footnote(self) -> str:
         """Where concepts lie, in a sentence."""
         return (
@@ -111,6 +134,8 @@ class Audit:
             "flagged": len(self.flagged),
             "deviation": {"mean": self.deviation.mean, "max": self.deviation.max},
             "retention": self.retention,
+            "transfer": self.transfer,
+            "not_transferring": [drift.concept for drift in self.not_transferring],
             "concepts": plain(self.concepts[:top]),
         }
 
@@ -184,6 +209,7 @@ def audit(
     fidelity: np.ndarray | None = None,
     before: Iterable[sparse.csr_matrix] | None = None,
     after: Iterable[sparse.csr_matrix] | None = None,
+    transfer: Mapping[str, float] | None = None,
     neighbours: int = 5,
     images: int = 5,
 ) -> Audit:
@@ -191,7 +217,7 @@ def audit(
 
     `fidelity` (n,) is that of each concept. `before` and `after` are the same images' codes by the concepts' own texts
     and by the model, some rows after the other, cut alike; of about the same length, or else every concept seems to
-    gain or lose images.
+    gain or lose images. `transfer` is that of concepts by name, NaN where it could not be measured.
     """
     places, activity = _Places(initial, refined, neighbours), _Activity(len(refined), images)
     if before is not None and after is not None:
@@ -199,7 +225,8 @@ def audit(
             activity.add(old, new)
     seen = activity.by_concept() if activity.n else [{}] * len(refined)
     faithful = [None] * len(refined) if fidelity is None else [_known(value) for value in fidelity.tolist()]
-    drifts = [_drift(places.of(row), faithful[row], seen[row]) for row in range(len(refined))]
+    moved = [_known((transfer or {}).get(name, math.nan)) for name in refined.names]
+    drifts = [_drift(places.of(row), faithful[row], seen[row], moved[row]) for row in range(len(refined))]
     return Audit(
         fidelity=None if fidelity is None else Fidelity.of(fidelity),
         deviation=deviation(refined, initial),
@@ -209,13 +236,13 @@ def audit(
     )
 
 
-def _drift(place: dict[str, Any], fidelity: float | None, seen: dict[str, Any]) -> ConceptDrift:
+def _drift(place: dict[str, Any], fidelity: float | None, seen: dict[str, Any], transfer: float | None) -> ConceptDrift:
     raised = {
         "fidelity": fidelity is not None and fidelity < FAITHFUL,
         "images": bool(seen) and seen["overlap"] < OVERLAP,
     }
     flags = tuple(flag for flag in FLAGS if raised[flag])
-    return ConceptDrift(fidelity=fidelity, flags=flags, **place, **seen)
+    return ConceptDrift(fidelity=fidelity, flags=flags, transfer=transfer, **place, **seen)
 
 
 def _doubtful_first(drift: ConceptDrift) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,8 +61,14 @@ class Explanation:
 
     def __str__(self) -> str:
         """The sum, a contribution in a line."""
-        rows = sum_rows(self.bias, self.contributions, MOST_PRINTED)
-        return sum_text(f"{self.prediction}, probability {self.probability:.1%}", rows, self.logit)
+        rows = sum_rows(self.bias, self.contributions, MOST_PRINTED, informed=self.informed)
+        heading = f"{self.prediction}, probability {self.probability:.1%}"
+        return sum_text(heading, rows, self.logit, encoding=getattr(sys.stdout, "encoding", None))
+
+    @property
+    def informed(self) -> bool:
+        """Whether anything is known of which class shows which concept, so that claims are worth marking."""
+        return self.answers is not None and bool(self.answers.any())
 
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""

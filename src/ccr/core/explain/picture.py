@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from ccr.core.explain.sums import SumRow, row_hint, sum_rows
+from ccr.core.explain.sums import MARKS, SumRow, row_hint, sum_rows
 from ccr.core.explain.terms import Contribution
 from ccr.texts import visible
 
@@ -38,7 +38,7 @@ def picture(explanation: Any, *, top: int = 10, title: str = "") -> str:
     together = f"bias and {count} concept{'' if count == 1 else 's'} add up to {explanation.logit:.2f}"
     parts = [f'<div style="color:{MUTED};font-size:.86em;overflow-wrap:anywhere">{shown(title)}</div>'] if title else []
     parts += [f'<div style="font-weight:600;overflow-wrap:anywhere;margin:.2em 0 .4em">{verdict}</div>']
-    parts += [_bars(explanation.bias, explanation.contributions, top)]
+    parts += [_bars(explanation.bias, explanation.contributions, top, getattr(explanation, "informed", None))]
     parts += [f'<div style="color:{MUTED};font-size:.86em;margin-top:.3em">{together}</div>']
     body = f'<div style="flex:1;min-width:15em">{"".join(parts)}</div>'
     return f'<div style="{_BOX};display:flex;gap:1em;flex-wrap:wrap">{_photo(explanation)}{body}</div>'
@@ -57,9 +57,9 @@ def _photo(explanation: Any) -> str:
     return f'<img alt="" style="{style}" src="{escape(thumbnail)}">'
 
 
-def _bars(bias: float, contributions: Sequence[Contribution], top: int) -> str:
+def _bars(bias: float, contributions: Sequence[Contribution], top: int, informed: bool | None) -> str:
     """Signed bars on one scale, from a line for zero that is as far right as the longest bar to its left needs."""
-    rows = sum_rows(bias, contributions, top)
+    rows = sum_rows(bias, contributions, top, informed=informed)
     values = [row.value for row in rows]
     low, high = min([0.0, *values]), max([0.0, *values])
     wide = high - low or 1.0
@@ -74,7 +74,15 @@ def _bar(row: SumRow, zero: float, wide: float) -> str:
     bar = f"position:absolute;top:0;height:100%;left:{left:.1f}%;width:{width:.1f}%;background:{colour}"
     said = escape(f"{visible(row.name)}: {row_hint(row)}")
     return (
-        f'<span style="{_NAME}" title="{said}">{shown(row.name)}</span>'
+        f'<span style="{_NAME}" title="{said}">{shown(row.name)}{_mark(row)}</span>'
         f'<span style="position:relative;height:.9em;{line}" title="{said}"><span style="{bar}"></span></span>'
         f'<span style="{_SUM}">{row.value:+.2f}</span>'
     )
+
+
+def _mark(row: SumRow) -> str:
+    """The sign of what is known of the row's claim."""
+    if row.claim is None:
+        return ""
+    colour = AGAINST if row.claim == "contradicted" else MUTED
+    return f' <span style="color:{colour}">{MARKS[row.claim]}</span>'

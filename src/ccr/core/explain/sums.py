@@ -5,21 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ccr.core.explain.terms import Contribution
+from ccr.core.explain.terms import Contribution, Status
+
+#: What is known of a term's claim, as a sign; a stream that has no such signs gets the plain ones.
+MARKS: dict[Status, str] = {"confirmed": "✓", "unknown": "?", "contradicted": "✗"}
+PLAIN_MARKS: dict[Status, str] = {"confirmed": "yes", "unknown": "?", "contradicted": "no"}
 
 
 class SumRow(NamedTuple):
-    """One row of a sum: a name, what it adds, and the concept behind it; None: the bias, or the others together."""
+    """One row of a sum: a name, what it adds, and the concept behind it; None: the bias, or the others together.
+    `claim` is what is known of its claim, where the model knows anything."""
 
     name: str
     value: float
     term: Contribution | None = None
+    claim: Status | None = None
 
 
-def sum_rows(bias: float, contributions: Sequence[Contribution], top: int) -> list[SumRow]:
-    """The bias, the `top` largest contributions, and the others together, if there are any."""
+def sum_rows(
+    bias: float, contributions: Sequence[Contribution], top: int, *, informed: bool | None = None
+) -> list[SumRow]:
+    """The bias, the `top` largest contributions, and the others together, if there are any.
+
+    Rows have their claims if the model is `informed`; None: if any claim is known.
+    """
+    if informed is None:
+        informed = any(term.claim in ("confirmed", "contradicted") for term in contributions)
     rows = [SumRow("bias", bias)]
-    rows += [SumRow(signed_name(term), term.contribution, term) for term in contributions[:top]]
+    rows += [
+        SumRow(signed_name(term), term.contribution, term, term.claim if informed else None)
+        for term in contributions[:top]
+    ]
     rest = contributions[top:]
     if rest:
         total = sum(term.contribution for term in rest)
@@ -27,9 +43,19 @@ def sum_rows(bias: float, contributions: Sequence[Contribution], top: int) -> li
     return rows
 
 
-def sum_text(heading: str, rows: Sequence[SumRow], total: float) -> str:
-    """A sum in plain text: a row in a line, the total below them."""
-    lines = [f"{row.value:+9.2f}  {row.name}" for row in rows]
+def claim_marks(encoding: str | None) -> dict[Status, str]:
+    """The signs that a stream of this encoding can show."""
+    try:
+        "".join(MARKS.values()).encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return PLAIN_MARKS
+    return MARKS
+
+
+def sum_text(heading: str, rows: Sequence[SumRow], total: float, *, encoding: str | None = None) -> str:
+    """A sum in plain text: a row in a line, the total below them; claims have signs of this encoding."""
+    marks = claim_marks(encoding)
+    lines = [f"{row.value:+9.2f}  {row.name}{'' if row.claim is None else f' {marks[row.claim]}'}" for row in rows]
     return "\n".join([heading, *lines, f"{f'= {total:.2f}':>9}  logit"])
 
 
@@ -42,4 +68,5 @@ def row_hint(row: SumRow) -> str:
     """What to say of a row when the pointer rests on it."""
     if row.term is None:
         return "the same for every image" if row.name == "bias" else "summed"
-    return f"code {row.term.code:.3f} x weight {row.term.weight:.3f}"
+    known = "" if row.claim is None else f"; claim {row.claim}"
+    return f"code {row.term.code:.3f} x weight {row.term.weight:.3f}{known}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import ccr
 from ccr.core.coding import rule_to_dict
+from ccr.core.explain.terms import plain
 from ccr.data.assets import Log
 from ccr.errors import CCRError
 from ccr.files import write_bytes
@@ -92,6 +93,12 @@ def _metadata(model: Any, with_encoder: bool) -> dict[str, str]:
         "contributions": "code x weight for the predicted class, one column per concept; with the class's bias they "
         "add up to its logit",
     }
+    if origin.knowledge is not None:
+        found["knowledge"] = origin.knowledge.digest
+        found["claims"] = [
+            {"class": plain(claim.label), "concept": claim.concept, "weight": claim.weight, "status": claim.status}
+            for claim in model.claims()
+        ]
     if with_encoder:
         found["pixels"] = "one photo, decoded and turned upright: (height, width, 3), RGB, 0 to 255"
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}

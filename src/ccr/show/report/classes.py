@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 
 from ccr.core.explain import CarryingConcept, ClassView, Confusion, ModelView
+from ccr.core.explain.claims import Claim
+from ccr.models.concept_model import ConceptModel
 from ccr.show import page
+from ccr.show.claims_page import claims_in_words, claims_table, count_claims
 from ccr.show.report.headline import Measured
 from ccr.show.report.pictures import Pictures
 from ccr.show.style import signed_name
@@ -28,21 +32,24 @@ def class_sections(
     truth: np.ndarray,
     confidence: np.ndarray,
     pictures: Pictures,
+    rows: Any,
 ) -> list[str]:
     """A table of all classes, hardest first, and a section for each, as HTML.
 
-    `truth` (m,) are labels, `confidence` (m,) the probabilities of the model's predictions.
+    `truth` (m,) are labels of the `rows` (m, d), `confidence` (m,) the probabilities of the model's predictions.
     """
     views = {name: view.of_class(name, top=TOP) for name in view.classes if view.images[view.classes.index(name)]}
     order = sorted(views, key=lambda name: (views[name].accuracy, str(name)))
     numbers = {name: number for number, name in enumerate(view.classes)}
     parts = [_table([views[name] for name in order], numbers, view, baseline)]
+    claims = _claims_by_class(model.model, rows)
     with_images = set(order[: MOST_IMAGES // EACH])
     if len(order) > len(with_images):
         parts.append(f'<p class="muted">The {len(with_images)} hardest of {len(order)} classes have images.</p>')
     for name in order:
-        rows = _examples(truth == name, model.predictions, truth, confidence) if name in with_images else []
-        body = _section(views[name], _confusions(view, numbers[name]), pictures.strip(rows))
+        shown = _examples(truth == name, model.predictions, truth, confidence) if name in with_images else []
+        body = _section(views[name], _confusions(view, numbers[name]), pictures.strip(shown))
+        body += _claims(claims.get(name, []))
         summary = f"{page.name(name)} <span class='muted'>{_counted(views[name])}</span>"
         # The anchor is inside: a link to it unfolds the section.
         inner = f'<div id="class-{numbers[name]}">{body}</div>'
@@ -74,6 +81,21 @@ def _section(view: ClassView, confusions: Sequence[Confusion], strip: str) -> st
     lists = [_concepts("Speaks for it", view.carrying, scale), _concepts("Speaks against it", view.opposing, scale)]
     pairs = [_pair(pair, view) for pair in confusions]
     return "".join([strip, f'<div class="columns">{"".join(lists)}</div>', *pairs])
+
+
+def _claims_by_class(model: ConceptModel, rows: Any) -> dict[Any, list[Claim]]:
+    """The claims of each class, measured on these rows; none without knowledge."""
+    found: dict[Any, list[Claim]] = {}
+    if model.provenance.knowledge is not None:
+        for claim in model.claims(rows):
+            found.setdefault(claim.label, []).append(claim)
+    return found
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    if not claims:
+        return ""
+    return page.details(f"Claims: {claims_in_words(count_claims(claims))}", claims_table(claims))
 
 
 def _concepts(title: str, items: Sequence[CarryingConcept], scale: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.explain import Audit, Coactivation, ConceptDrift, ImageActivation, ModelView
-from ccr.core.explain.drift import FLAGS
+from ccr.core.explain.drift import FLAGS, NOT_TRUTH
 from ccr.models.concept_model import ConceptModel
 from ccr.show import model_plots, page, plots
 from ccr.show.report.pictures import TINY, Pictures
@@ -37,7 +37,7 @@ def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> l
     parts.append(page.details(f"The first {len(shown)} concepts of the audit", table))
     doubtful = [item for item in audit.concepts[:MOST_STRIPS] if item.gained or item.lost]
     parts += [_strip(item, pictures) for item in doubtful]
-    return [*parts, f'<p class="muted">{escape(audit.footnote)}</p>']
+    return [*parts, f'<p class="muted">{escape(audit.footnote)} {escape(NOT_TRUTH)}</p>']
 
 
 def _summary(audit: Audit) -> str:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 
+from ccr.core.explain.drift import TRANSFERS
 from ccr.core.metrics import Evaluation, wilson_interval
 from ccr.errors import CCRError
 from ccr.models.bound import bound_in_words
 from ccr.models.concept_model import ConceptModel
 from ccr.show import page
+from ccr.show.claims_page import claims_in_words
+
+#: Concepts that do not transfer, named at most.
+MOST_NAMED = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +69,26 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     ]
     if baseline is not None:
         parts.insert(1, _against(model, baseline, truth))
-    return parts
+    return [*parts, *_knowledge(model)]
+
+
+def _knowledge(measured: Measured) -> list[str]:
+    """The claims, their truth and transfer, and the concepts that do not transfer; nothing without knowledge."""
+    found, model = measured.evaluation, measured.model
+    if found.claims is None:
+        return []
+    parts = [claims_in_words(found.claims)]
+    if found.truth is not None:
+        parts.append(f"{found.truth:.0%} of the shown concepts with an answer are true of the image's class")
+    if found.transfer is not None:
+        parts.append(f"mean transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
+    lines = [f"<p>{escape('; '.join(parts))}.</p>"]
+    few = sorted((value, name) for name, value in (model.transfer or {}).items() if value < TRANSFERS)
+    if few:
+        named = ", ".join(f"{page.name(name)} ({value:.2f})" for value, name in few[:MOST_NAMED])
+        more = f" and {len(few) - MOST_NAMED:,} more" if len(few) > MOST_NAMED else ""
+        lines.append(f'<p class="muted">Transfer below {TRANSFERS:g}: {named}{more}.</p>')
+    return lines
 
 
 def _against(model: Measured, baseline: Measured, truth: np.ndarray) -> str:

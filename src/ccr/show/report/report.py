@@ -105,7 +105,7 @@ def _explained(
     how = _how_chosen(len(chosen), right, mistakes_first, signed=signed)
     predictions = [how, f'<div class="cards">{"".join(shown)}</div>']
     tell(2, len(SECTIONS), "classes")
-    sections = classes.class_sections(view, ours, theirs, truth, confidence, pictures)
+    sections = classes.class_sections(view, ours, theirs, truth, confidence, pictures, rows)
     return {"gallery": predictions, "classes": [_confusion(view), *sections]}
 
 

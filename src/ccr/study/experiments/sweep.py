@@ -13,6 +13,7 @@ import numpy as np
 
 from ccr.core import kernels
 from ccr.core.concepts import Concepts
+from ccr.core.knowledge import Knowledge
 from ccr.core.metrics import Evaluation, finite
 from ccr.errors import CCRError, WriteError
 from ccr.models.classifier import ConceptClassifier
@@ -208,7 +209,12 @@ class _Same(NamedTuple):
         return Run(**found) if found is not None and set(found) == {item.name for item in fields(Run)} else None
 
     def key(self, setting: Setting, seed: int) -> dict[str, Any]:
-        return {"kind": "sweep", **self.made_of, "setting": asdict(setting), "options": self.options, "seed": seed}
+        return {"kind": "sweep", **self.made_of, "setting": asdict(setting), "options": self._plain, "seed": seed}
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        """The options in JSON types: knowledge by its digest."""
+        return {name: value.digest if isinstance(value, Knowledge) else value for name, value in self.options.items()}
 
     def fresh(self, setting: Setting, seed: int, announce: Callable[[str], None]) -> Run:
         """The run, fitted here."""

@@ -1,4 +1,4 @@
-"""Proposals of a language model behind any OpenAI-compatible endpoint: Ollama, vLLM, hosted.
+"""Proposals and answers of a language model behind any OpenAI-compatible endpoint: Ollama, vLLM, hosted.
 
 Plain HTTP of the standard library: one kind of request needs no client package. Every good answer is kept in a cache,
 so that nothing is paid twice and a run that broke off goes on where it was.
@@ -11,7 +11,7 @@ import json
 import os
 import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -31,6 +31,8 @@ KEY_VARIABLES = ("CCR_LLM_KEY", "OPENAI_API_KEY")
 LONGEST_ANSWER, MOST_WORDS, MOST_CHARACTERS = 1 << 20, 6, 60
 #: Tokens that an answer may have, and characters per token in estimates of cost.
 ANSWER_TOKENS, TOKEN_CHARACTERS = 400, 4
+#: Tokens of a picture in estimates of cost.
+PICTURE_TOKENS = 400
 MOST_PER_KIND = 12
 PROMPT = (
     "Photos show objects of the class {name}. The other classes are such as: {others}.\n"
@@ -91,37 +93,30 @@ class FromModel(NamedTuple):
     failed: dict[str, str]
 
 
-class _Refused(Exception):
+class RefusedAnswer(Exception):
     """An answer that cannot be used; asking again may help."""
 
 
 def estimate(classes: Sequence[str], endpoint: Endpoint, cache: Path) -> Estimate:
     """What `ask` would send."""
-    prompts = [_prompt(name, classes) for name in classes]
-    waiting = [prompt for prompt in prompts if not _cached(endpoint, prompt, cache).is_file()]
-    tokens = sum(len(prompt) // TOKEN_CHARACTERS + 1 for prompt in waiting)
-    return Estimate(len(waiting), len(prompts) - len(waiting), tokens, ANSWER_TOKENS * len(waiting))
+    return estimated([Question(name, _prompt(name, classes), parse_answer) for name in classes], endpoint, cache)
+
+
+def estimated(questions: Sequence[Question], endpoint: Endpoint, cache: Path) -> Estimate:
+    """What asking these questions would send, at most; a picture counts for `PICTURE_TOKENS`."""
+    waiting = [question for question in questions if not _cached(endpoint, question, cache).is_file()]
+    tokens = sum(
+        len(question.prompt) // TOKEN_CHARACTERS + 1 + PICTURE_TOKENS * len(question.pictures) for question in waiting
+    )
+    return Estimate(len(waiting), len(questions) - len(waiting), tokens, ANSWER_TOKENS * len(waiting))
 
 
 def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> FromModel:
     """What the model sees in each class; one request per class that the cache does not have."""
     proposals: list[Proposal] = []
     failed: dict[str, str] = {}
-    last = 0.0
-    for number, name in enumerate(classes):
-        tell(number, len(classes), f"asking {endpoint.model}")
-        prompt = _prompt(name, classes)
-        kept = _cached(endpoint, prompt, cache)
-        answer = _kept(kept)
-        if answer is None:
-            time.sleep(max(0.0, last + 60.0 / endpoint.per_minute - time.monotonic()) if endpoint.per_minute else 0.0)
-            last = time.monotonic()
-            try:
-                answer = _answer(endpoint, prompt)
-            except _Refused as reason:
-                failed[name] = str(reason)
-                continue
-            write_json(kept, answer)
+    questions = [Question(name, _prompt(name, classes), parse_answer) for name in classes]
+    for (name, _, _, _), answer in answered(questions, endpoint, cache, failed, tell=tell):
         proposals += [
             Proposal(text, (Origin(name, "llm", kind, f"{endpoint.model} on {name}"),))
             for kind in KINDS
@@ -130,23 +125,67 @@ def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell =
     return FromModel(proposals, failed)
 
 
+class Question(NamedTuple):
+    """A prompt about a class, with pictures (data: addresses) if there are any, and what reads the answer strictly."""
+
+    name: str
+    prompt: str
+    parse: Callable[[str], dict[str, Any]]
+    pictures: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> Any:
+        """The message as the API takes it."""
+        if not self.pictures:
+            return self.prompt
+        shown = [{"type": "image_url", "image_url": {"url": url}} for url in self.pictures]
+        return [{"type": "text", "text": self.prompt}, *shown]
+
+
+def answered(
+    questions: Sequence[Question],
+    endpoint: Endpoint,
+    cache: Path,
+    failed: dict[str, str],
+    *,
+    tell: Tell = no_progress,
+) -> Iterator[tuple[Question, dict[str, Any]]]:
+    """Each question with its parsed answer: from the cache, or asked and kept there. Questions that the model could not
+    answer are left out, and `failed` says why by name."""
+    last = 0.0
+    for number, question in enumerate(questions):
+        tell(number, len(questions), f"asking {endpoint.model}")
+        kept = _cached(endpoint, question, cache)
+        answer = _kept(kept, question.parse)
+        if answer is None:
+            time.sleep(max(0.0, last + 60.0 / endpoint.per_minute - time.monotonic()) if endpoint.per_minute else 0.0)
+            last = time.monotonic()
+            try:
+                answer = _answer(endpoint, question)
+            except RefusedAnswer as reason:
+                failed[question.name] = str(reason)
+                continue
+            write_json(kept, answer)
+        yield question, answer
+
+
 def parse_answer(text: str) -> dict[str, list[str]]:
     """The five lists of an answer, cleaned; anything that is not one JSON object of lists of texts is refused."""
     try:
         found = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
     except (ValueError, RecursionError):
-        raise _Refused(f"answered no JSON object: {text[:60]!r}") from None
+        raise RefusedAnswer(f"answered no JSON object: {text[:60]!r}") from None
     if not isinstance(found, dict) or not any(kind in found for kind in KINDS):
-        raise _Refused(f"answered without any of {', '.join(KINDS)}: {text[:60]!r}")
+        raise RefusedAnswer(f"answered without any of {', '.join(KINDS)}: {text[:60]!r}")
     cleaned = {kind: _phrases(found.get(kind, []), kind) for kind in KINDS}
     if not any(cleaned.values()):
-        raise _Refused("answered with empty lists")
+        raise RefusedAnswer("answered with empty lists")
     return cleaned
 
 
 def _phrases(items: Any, kind: str) -> list[str]:
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise _Refused(f"answered {kind} that are no list of texts: {str(items)[:60]!r}")
+        raise RefusedAnswer(f"answered {kind} that are no list of texts: {str(items)[:60]!r}")
     phrases = (" ".join(unicodedata.normalize("NFC", item).split()).strip(" .,;-*#\"'") for item in items)
     return [phrase for phrase in dict.fromkeys(phrases) if _is_phrase(phrase)][:MOST_PER_KIND]
 
@@ -162,43 +201,43 @@ def _prompt(name: str, classes: Sequence[str]) -> str:
     return PROMPT.format(name=json.dumps(name, ensure_ascii=False), others=json.dumps(others, ensure_ascii=False))
 
 
-def _cached(endpoint: Endpoint, prompt: str, cache: Path) -> Path:
-    text = "\n".join([endpoint.url, endpoint.model, prompt])
+def _cached(endpoint: Endpoint, question: Question, cache: Path) -> Path:
+    text = "\n".join([endpoint.url, endpoint.model, question.prompt, *question.pictures])
     return cache / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
-def _kept(path: Path) -> dict[str, list[str]] | None:
+def _kept(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any] | None:
     """A cached answer, read as strictly as a new one."""
     try:
-        return parse_answer(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, _Refused):
+        return parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, RefusedAnswer):
         return None
 
 
-def _answer(endpoint: Endpoint, prompt: str) -> dict[str, list[str]]:
-    """The parsed answer to one prompt, asked for as often as the endpoint allows."""
+def _answer(endpoint: Endpoint, question: Question) -> dict[str, Any]:
+    """The parsed answer to one question, asked for as often as the endpoint allows."""
     pause = endpoint.pause
     for attempt in range(1, endpoint.attempts + 1):
         try:
-            return parse_answer(_content(_post(endpoint, prompt)))
+            return question.parse(_content(_post(endpoint, question.content)))
         except HTTPError as error:
             if error.code in (400, 401, 403, 404, 405, 422):
                 raise CCRError(_denied(endpoint, error)) from None
             reason, wait = f"answered with status {error.code}", max(pause, _retry_after(error))
-        except _Refused as refused:
+        except RefusedAnswer as refused:
             reason, wait = str(refused), pause
         except (URLError, HTTPException, OSError, ValueError) as error:
             reason, wait = f"could not be reached: {getattr(error, 'reason', error)}", pause
         if attempt < endpoint.attempts:
             time.sleep(wait)
             pause *= 2
-    raise _Refused(reason)
+    raise RefusedAnswer(reason)
 
 
-def _post(endpoint: Endpoint, prompt: str) -> bytes:
+def _post(endpoint: Endpoint, content: Any) -> bytes:
     body = {
         "model": endpoint.model,
-        "messages": [{"role": "user", "content": prompt}],
+        "messages": [{"role": "user", "content": content}],
         "temperature": 0,
         "max_tokens": ANSWER_TOKENS,
     }
@@ -211,7 +250,7 @@ def _post(endpoint: Endpoint, prompt: str) -> bytes:
     with build_opener(_NoRedirect).open(request, timeout=endpoint.timeout) as response:
         data: bytes = response.read(LONGEST_ANSWER + 1)
     if len(data) > LONGEST_ANSWER:
-        raise _Refused(f"answered with more than {LONGEST_ANSWER} bytes")
+        raise RefusedAnswer(f"answered with more than {LONGEST_ANSWER} bytes")
     return data
 
 
@@ -227,9 +266,9 @@ def _content(data: bytes) -> str:
     try:
         content = json.loads(data)["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        raise _Refused(f"answered no chat completion: {data[:60]!r}") from None
+        raise RefusedAnswer(f"answered no chat completion: {data[:60]!r}") from None
     if not isinstance(content, str):
-        raise _Refused("answered with an empty message")
+        raise RefusedAnswer("answered with an empty message")
     return content
 
 

@@ -39,7 +39,7 @@ def curves_by_epoch(
 def _curves(task: Task, seed: int) -> dict[str, Any]:
     train, validation = task.split(seed)
     options = {"center": task.center, "max_iter": task.max_iter}
-    bench, settings = Workbench(task.concepts, train, task.test, options), task.settings
+    bench, settings = Workbench(task.concepts, train, task.test, options), {**task.settings, **task.informed}
     if settings.get("weights_per_class") == "auto":
         chosen = ConceptClassifier(
             task.concepts, coder=bench.coder(length=task.length), random_state=seed, **options, **settings

@@ -266,6 +266,7 @@ def shared_key(task: Task) -> Mapping[str, Any]:
         "validation": None if task.validation is None else fingerprint_data(task.validation.X, task.validation.y),
         "texts": {name: None if listed is None else fingerprint_concepts(listed) for name, listed in texts.items()},
         "options": [task.length, task.settings, task.center, task.max_iter],
+        **({} if task.knowledge is None else {"knowledge": [task.knowledge.digest, task.claims]}),
     }
 
 

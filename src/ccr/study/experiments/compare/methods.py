@@ -121,7 +121,8 @@ def _threshold(
     **options: Any,
 ) -> Contender:
     """CCR as `ccr fit` does it, or its baseline if nothing is refined; `signs` of codes to choose from."""
-    asked = {**task.settings, **options}
+    told = {} if "concepts" in options else task.informed  # the table is about the concepts, not about stand-ins
+    asked = {**task.settings, **told, **options}
     settings = asked if refined else unrefined(asked)
     coders = [HardThreshold(length=task.length, sign=sign) for sign in signs]
     return _best(task, train, validation, seed, [{**settings, "coder": coder} for coder in coders])

@@ -9,11 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ccr.core.concepts import Concepts
+from ccr.core.knowledge import Knowledge
 from ccr.data.encoders import Encoder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.errors import CCRError
 from ccr.models.bound import bound_in_words, chosen_radius
+from ccr.models.informed import Claims
 from ccr.progress import Tell, no_progress
 from ccr.study.experiments.part import Part, hold_out, store_parts
 from ccr.texts import counted
@@ -39,6 +41,10 @@ class Task:
         "data" measures images and concepts from their own means.
     max_iter : int or None
         Passes of CCR and its baseline over the data; None: as many as help.
+    knowledge : Knowledge or None
+        What CCR and its baseline, in the ball too, know of the classes; other methods and the controls know nothing.
+    claims : "open" or "confirmed"
+        What they may use of it.
     class_texts : Concepts or None
         The names of the classes, embedded: zero-shot needs them.
     random_words : Concepts or None
@@ -55,6 +61,8 @@ class Task:
     weights: int | Literal["all", "auto"] | None = None
     center: Any = "data"
     max_iter: int | None = None
+    knowledge: Knowledge | None = None
+    claims: Claims = "open"
     class_texts: Concepts | None = None
     random_words: Concepts | None = None
 
@@ -79,10 +87,16 @@ class Task:
         return asked
 
     @property
+    def informed(self) -> dict[str, Any]:
+        """What CCR and its baseline are told."""
+        return {} if self.knowledge is None else {"knowledge": self.knowledge, "claims": self.claims}
+
+    @property
     def described(self) -> str:
         """What CCR, its baseline and its controls were asked for, in words."""
         weights = [] if self.weights is None else [f"{counted(self.weights, 'weight')} per class"]
-        return ", ".join([bound_in_words(self.settings), *weights])
+        known = [] if self.knowledge is None else [f"knowledge {self.knowledge.digest}, {self.claims} claims"]
+        return ", ".join([bound_in_words(self.settings), *weights, *known])
 
     def split(self, seed: int) -> tuple[Part, Part]:
         """Training and validation images for this seed."""

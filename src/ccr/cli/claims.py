@@ -1,0 +1,169 @@
+"""`ccr claims`: every claim of a model, with what is known of it and what images say."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import All, Json, console, note, print_json
+from ccr.cli.common_data import split_of
+from ccr.cli.common_tables import MOST_CLASSES, claim_legend
+from ccr.errors import CCRError
+from ccr.files import write_bytes, write_text
+from ccr.texts import to_cell
+
+if TYPE_CHECKING:
+    from ccr.core.explain.claims import Claim
+    from ccr.models.concept_model import ConceptModel
+
+ENDINGS = (".csv", ".html")
+#: Columns of the CSV table and fields of a claim's JSON, in their order.
+COLUMNS = (
+    "class",
+    "concept",
+    "claim",
+    "weight",
+    "status",
+    "answer",
+    "source",
+    "by",
+    "at",
+    "share",
+    "purity",
+    "accuracy",
+    "accuracy_without",
+)
+
+
+def claims(
+    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    store: Annotated[Path | None, typer.Argument(help="Store with labels: measure the claims on its images.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a table (.csv) or a page (.html).")] = None,
+    label: Annotated[str | None, typer.Option("--class", help="Only the claims of this class.")] = None,
+    everything: All = False,
+    as_json: Json = False,
+) -> None:
+    """List every claim of a model: a positive weight says "the class shows the concept".
+
+    With each: the weight; whether knowledge confirms or contradicts it, and who said so; the share of the class's
+    images that show the concept; the share of the images showing it that are of the class; the accuracy without it.
+    Measured on the images of a store, or, without one, as noted on the training images.
+
+    Example: `ccr claims photos-model photos-store --out claims.html`
+    """
+    from ccr.core.explain.terms import position
+    from ccr.models.concept_model import ConceptModel
+    from ccr.show.claims_page import claims_in_words, count_claims
+
+    if out is not None and out.suffix.lower() not in ENDINGS:
+        raise CCRError(f"--out must end in {' or '.join(ENDINGS)}, got {out.name!r}")
+    if split is not None and store is None:
+        raise typer.BadParameter(f"--split {split} is a part of a store: give the store, too")
+    loaded = ConceptModel.load(model)
+    wanted = None if label is None else loaded.classes.tolist()[position(loaded.classes.tolist(), label)]
+    found, measured = _measured(loaded, store, split, silent=as_json)
+    if wanted is not None:
+        found = [claim for claim in found if claim.label == wanted]
+    knowledge = loaded.provenance.knowledge
+    if out is not None:
+        _write(out, found, f"Claims of {model.name}", measured, loaded)
+    counts = count_claims(found)
+    if as_json:
+        facts = {"knowledge": None if knowledge is None else knowledge.digest, "measured": measured, "counts": counts}
+        print_json({"model": str(model), **facts, "claims": [_row(claim) for claim in found]})
+        return
+    _show(found, everything=everything or wanted is not None)
+    console.print(claims_in_words(counts), highlight=False, style="bold")
+    console.print(measured, highlight=False)
+    said = "Fitted without knowledge." if knowledge is None else f"Fitted with knowledge {knowledge.digest}."
+    console.print(said, highlight=False)
+    if out is not None:
+        console.print(f"Written to {escape(str(out))}")
+
+
+def _measured(
+    model: ConceptModel, store: Path | None, split: str | None, *, silent: bool
+) -> tuple[Sequence[Claim], str]:
+    """The claims, and a sentence that says on which images they were measured."""
+    if store is None:
+        seen = model.provenance.seen
+        if seen is None:
+            note(
+                "note: the model noted nothing of its training images: give a store to measure its claims on",
+                silent=silent,
+            )
+            return model.claims(), "Not measured on images: the model noted nothing of its training images."
+        return model.claims(), f"Measured on {int(seen.images.sum()):,} of the training images, as the model noted."
+    from ccr.data.store import EmbeddingStore
+
+    name, rows = split_of(EmbeddingStore.open(store), split)
+    return model.claims(rows), f"Measured on {len(rows):,} images of {store.name}, split {name}."
+
+
+def _row(claim: Claim) -> dict[str, object]:
+    fields = {**claim.to_dict(), "claim": claim.sentence}
+    return {name: fields[name] for name in COLUMNS}
+
+
+def _write(out: Path, claims: Sequence[Claim], title: str, measured: str, model: ConceptModel) -> None:
+    if out.suffix.lower() == ".html":
+        from ccr.show.claims_page import claims_page
+
+        write_text(out, claims_page(title, claims, measured=measured, knowledge=model.provenance.knowledge))
+        return
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for claim in claims:
+        writer.writerow(["" if cell is None else to_cell(cell) for cell in _row(claim).values()])
+    write_bytes(out, text.getvalue().encode())
+
+
+def _show(claims: Sequence[Claim], *, everything: bool) -> None:
+    from ccr.show.sums import claim_marks
+
+    signs = claim_marks(console.encoding)
+    groups = [list(found) for _, found in groupby(claims, key=lambda claim: str(claim.label))]
+    shown = groups if everything else groups[:MOST_CLASSES]
+    part = "" if len(shown) == len(groups) else f", {len(shown)} of {len(groups)} classes; the others with --all"
+    table = Table(title=f"By class{part}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.caption, table.caption_justify = f"{claim_legend(signs)}\n{_LEGEND}", "left"
+    table.add_column("claim", overflow="fold")
+    table.add_column("", no_wrap=True)
+    for heading in ("weight", "share", "purity", "without"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("source", overflow="fold")
+    for group in shown:
+        for claim in group:
+            table.add_row(escape(claim.sentence), signs[claim.status], *_numbers(claim), escape(_origin(claim)))
+        table.add_section()
+    console.print(table)
+
+
+_LEGEND = (
+    "share: of the class's images, those that show it; purity: of the images showing it, those of the class\n"
+    "without: accuracy without this weight"
+)
+
+
+def _numbers(claim: Claim) -> list[str]:
+    shares = ["" if value is None else f"{value:.0%}" for value in (claim.share, claim.purity)]
+    without = "" if claim.accuracy_without is None else f"{claim.accuracy_without:.1%}"
+    return [f"{claim.weight:.2f}", *shares, without]
+
+
+def _origin(claim: Claim) -> str:
+    """Who said it, and when."""
+    return ", ".join(part for part in (claim.source, claim.by, claim.at) if part)

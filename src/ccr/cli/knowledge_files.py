@@ -1,0 +1,175 @@
+"""`ccr knowledge show`, `merge` and `check`: tables of which concept is true of which class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, console, note, print_json
+from ccr.errors import CCRError
+from ccr.texts import did_you_mean
+
+if TYPE_CHECKING:
+    from ccr.core.knowledge import Knowledge
+
+File = Annotated[Path, typer.Argument(help="Table of answers, CSV or Parquet: class, concept, answer.")]
+#: A concept whose transfer is below this is named; 0.5 is chance.
+LOW_TRANSFER = 0.6
+
+
+def show(
+    file: File,
+    name: Annotated[str | None, typer.Option("--class", help="Only this class.")] = None,
+    concept: Annotated[str | None, typer.Option(help="Only this concept.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a table says: of each class what it has and what it has not.
+
+    Example: `ccr knowledge show knowledge.csv --class Granny-Smith`
+    """
+    from ccr.core.knowledge import Knowledge
+
+    known = Knowledge.read(file)
+    _check_known(name, known.classes, "class")
+    _check_known(concept, known.concepts, "concept")
+    part = known.about(None if name is None else [name], None if concept is None else [concept])
+    if as_json:
+        answers = [answer.to_dict() for answer in part]
+        print_json({"file": str(file), "digest": known.digest, **dict(part.counts), "answers": answers})
+        return
+    table = Table(title=f"{file}: {len(part)} answers", title_justify="left")
+    for heading in ("class", "yes", "no"):
+        table.add_column(heading)
+    for row, label in enumerate(part.classes):
+        said = [", ".join(part.concepts[at] for at in (part.table[row] == value).nonzero()[0]) for value in (1, -1)]
+        if any(said):
+            table.add_row(escape(label), *map(escape, said))
+    console.print(table)
+    if part.photos:
+        note(f"and answers about {len(part.photos)} photos: --json lists them")
+
+
+def merge(
+    files: Annotated[list[Path], typer.Argument(help="Two tables or more, the later one last.")],
+    out: Annotated[Path, typer.Option(help="The table of all answers, CSV or Parquet.")],
+    wide: Annotated[bool, typer.Option("--wide", help="A row per class and a column per concept.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Merge tables into one and print where they contradict each other.
+
+    Where two answer the same question, a person counts over a file, a file over a language model, that over WordNet;
+    among equals the later answer (`at`), then that of the later file.
+
+    Example: `ccr knowledge merge wordnet.csv mine.csv --out knowledge.csv`
+    """
+    from ccr.core.knowledge import Knowledge
+
+    known = Knowledge.merged(*(Knowledge.read(file) for file in files))
+    known.write(out, wide=wide)
+    if as_json:
+        conflicts = [[kept.to_dict(), lost.to_dict()] for kept, lost in known.conflicts]
+        print_json({"out": str(out), "answers": len(known), "digest": known.digest, "conflicts": conflicts})
+        return
+    for kept, lost in known.conflicts[:20]:
+        note(
+            f"conflict: {kept.photo or kept.label}, {kept.concept}: {kept.answer} ({kept.source} {kept.by}) overrules "
+            f"{lost.answer} ({lost.source} {lost.by})"
+        )
+    console.print(f"{len(known)} answers in {escape(str(out))}; {len(known.conflicts)} conflicts")
+
+
+def check(
+    file: File,
+    store: Annotated[Path, typer.Option(help="Store whose classes the table is for.")],
+    concepts: Annotated[Path | None, typer.Option(help="List of concepts that the table is for.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a table against a store and a list: names that do not match, gaps, contradictions, and, with a list, how
+    far each concept transfers to classes that it was not told about.
+
+    Example: `ccr knowledge check knowledge.csv --store photos-store --concepts concepts.txt`
+    """
+    from ccr.cli.common_data import training_rows
+    from ccr.core.knowledge import Knowledge
+    from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab import read_concepts
+
+    known, opened = Knowledge.read(file), EmbeddingStore.open(store)
+    names = list(known.concepts) if concepts is None else read_concepts(concepts)
+    problems = _problems(known, list(opened.classes), names)
+    moved = None if concepts is None else _transfer(known, training_rows(opened), names, encoder, silent=as_json)
+    answers = known.aligned(opened.classes, names)
+    covered = float((answers != 0).mean()) if answers.size else 0.0
+    if as_json:
+        print_json({"file": str(file), "coverage": covered, "problems": problems, "transfer": moved})
+        return
+    for problem, found in problems.items():
+        if found:
+            console.print(f"[bold]{escape(problem)}[/bold]: {len(found)}")
+            for line in found[:10]:
+                console.print(f"  {escape(line)}")
+    console.print(f"{covered:.0%} of {answers.size} pairs of classes and concepts have an answer")
+    if moved is not None:
+        _show_transfer(moved)
+
+
+def _check_known(name: str | None, known: tuple[str, ...], what: str) -> None:
+    if name is not None and name not in known:
+        raise CCRError(f"the table has no {what} {name!r}{did_you_mean(name, known)}; it has {len(known)}")
+
+
+def _problems(known: Knowledge, classes: list[str], concepts: list[str]) -> dict[str, list[str]]:
+    """What is probably wrong, by kind."""
+    apart, answers = known.unmatched(classes, concepts), known.aligned(classes, concepts)
+    yes = answers > 0
+
+    def meant(names: tuple[str, ...]) -> list[str]:
+        return [f"{name} (did you mean {apart.meant[name]}?)" if name in apart.meant else name for name in names]
+
+    return {
+        "classes of the table that the store does not have": meant(apart.extra_classes),
+        "classes of the store that the table does not have": list(apart.missing_classes),
+        "concepts of the table that the list does not have": meant(apart.extra_concepts),
+        "concepts of the list that the table does not have": list(apart.missing_concepts),
+        "classes without any yes": [name for name, row in zip(classes, yes, strict=True) if not row.any()],
+        "concepts that are yes for every class, which tell nothing apart": [
+            name for name, column in zip(concepts, yes.T, strict=True) if column.all()
+        ],
+        "answers that overrule their opposite": [
+            f"{kept.photo or kept.label}, {kept.concept}: {kept.answer}, not {lost.answer} ({lost.source} {lost.by})"
+            for kept, lost in known.conflicts
+        ],
+    }
+
+
+def _transfer(known: Knowledge, train: Any, names: list[str], spec: str | None, *, silent: bool) -> dict[str, Any]:
+    """The transfer of each concept on the training images, None where it cannot be measured."""
+    import math
+
+    from ccr.cli.common import bar
+    from ccr.cli.common_data import store_encoder
+    from ccr.data.vocab import embed_concepts
+    from ccr.models.informed import measure_transfer
+
+    with bar(silent=silent) as tell:
+        concepts = embed_concepts(names, store_encoder(train, spec, silent=silent), tell=tell)
+        found = measure_transfer(known, concepts, train)
+    return {name: None if math.isnan(value) else value for name, value in found.items()}
+
+
+def _show_transfer(moved: dict[str, Any]) -> None:
+    measured = {name: value for name, value in moved.items() if value is not None}
+    if not measured:
+        console.print("transfer cannot be measured: too few classes have answers")
+        return
+    mean = sum(measured.values()) / len(measured)
+    console.print(f"mean transfer {mean:.2f} of {len(measured)} concepts (0.5 is chance)")
+    low = sorted((value, name) for name, value in measured.items() if value < LOW_TRANSFER)
+    if low:
+        shown = ", ".join(f"{name} ({value:.2f})" for value, name in low[:20])
+        console.print(f"{len(low)} that hardly transfer, so that the encoder may not see them: {escape(shown)}")
