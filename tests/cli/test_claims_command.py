@@ -15,6 +15,7 @@ from ccr.core.explain.terms import Contribution
 from ccr.core.knowledge import Knowledge
 from ccr.core.metrics import SHOWN
 from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
 from ccr.show.claims_page import claims_in_words
 from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
@@ -135,6 +136,7 @@ def test_audit_names_concepts_that_do_not_transfer(informed: Path) -> None:
     assert found["not_transferring"] == [weak]
     shown = " ".join(run("audit", informed).stdout.split())  # type: ignore[attr-defined]
     assert "Fidelity is not truth" in shown
+    assert "fidelity is to where a concept was grounded" in shown
     assert "transfer below 0.6 (1)" in shown
 
 
@@ -192,3 +194,24 @@ def test_a_terminal_without_the_signs_gets_words(encoding: str) -> None:
     assert text.isascii()
     assert "stem yes" in text
     assert "leaf no" in text
+
+
+def test_check_measures_transfer_with_knowledge(workspace: Path, tmp_path: Path) -> None:
+    store = EmbeddingStore.open(workspace / "store")
+    names, labels = ["red", "green", "round"], list(store.classes)
+    (tmp_path / "list.txt").write_text("\n".join(names), encoding="utf-8")
+    table = np.full((len(labels), len(names)), -1, np.int8)
+    table[:2, :2] = 1
+    table[:, 2] = 0  # nobody answered for "round"
+    Knowledge(labels, names, table).write(tmp_path / "known.csv")
+    check = ("concepts", "check", tmp_path / "list.txt", "--store", workspace / "store", "--no-worth")
+    found = as_json(*check, "--knowledge", tmp_path / "known.csv")
+    by_name = {item["concept"]: item["transfer"] for item in found["concepts"]}  # type: ignore[union-attr]
+    assert by_name["round"] is None, "without answers it is unverified"
+    assert all(value is None or 0 <= value <= 1 for value in by_name.values())
+    assert all("transfer" not in item for item in as_json(*check)["concepts"])  # type: ignore[union-attr]
+    Knowledge(["elsewhere"], ["other"], [[1]]).write(tmp_path / "foreign.csv")
+    with pytest.raises(CCRError, match="spell names alike"):
+        run(*check, "--knowledge", tmp_path / "foreign.csv")
+    alone = run("concepts", "check", tmp_path / "list.txt", "--knowledge", tmp_path / "known.csv")
+    assert alone.exit_code == 2  # type: ignore[attr-defined]

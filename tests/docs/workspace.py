@@ -26,6 +26,7 @@ from ccr.data.vocab import embed_concepts, read_concepts
 
 FRUIT = Path(__file__).parent / "fruit"
 LIST = Path(__file__).parents[2] / "src" / "ccr" / "data" / "demo_concepts.txt"
+TABLE = LIST.with_name("demo_knowledge.csv")
 #: The reader's own photos: kinds of fruit, and which of the demo's they are.
 KINDS = {
     "apple": ("Golden-Delicious", "Granny-Smith", "Pink-Lady", "Red-Delicious", "Royal-Gala"),
@@ -78,6 +79,7 @@ def make_workspace(folder: Path) -> None:
     store.check_encoder(encoder.fingerprint)
     shutil.copy(LIST, demo / "concepts.txt")
     shutil.copy(LIST, folder / "concepts.txt")
+    shutil.copy(TABLE, demo / "knowledge.csv")
     concepts = embed_concepts(read_concepts(LIST), encoder)
     _fit(concepts, store.select(rows=store.splits != "test"), demo / "model", validation_fraction=0.0)
     _fit(concepts, store.select(rows=store.splits != "test"), demo / "baseline", validation_fraction=0.0, fidelity=1.0)

@@ -56,7 +56,7 @@ def audit(
         print_json({"model": str(model), **drift.to_dict(top=top)})
         return
     console.print(_table(drift, top))
-    _legend(drift)
+    _legend(drift, informed=loaded.provenance.knowledge is not None)
 
 
 def _table(drift: Audit, top: int) -> Table:
@@ -87,11 +87,12 @@ def _cells(item: ConceptDrift, *, informed: bool) -> list[str]:
     return [escape(item.concept), flags, fidelity, *transfer, *images]
 
 
-def _legend(drift: Audit) -> None:
-    from ccr.core.explain.drift import FLAGS, NOT_TRUTH, TRANSFERS
+def _legend(drift: Audit, *, informed: bool) -> None:
+    from ccr.core.explain.drift import FLAGS, GROUNDED, NOT_TRUTH, TRANSFERS
 
     where = f"these {drift.n} images" if drift.n else "the training images"
     lines = [f"fidelity: correlation of a concept's scores with those of its own text, on {where}"]
+    lines += [GROUNDED] if informed else []
     if drift.n:
         lines.append("images: those that show the concept; gained: only by the model; lost: only by its text")
         lines.append("same: those that show it by both / by either")

@@ -86,7 +86,7 @@ def claims(
         return
     _show(found, everything=everything or wanted is not None)
     console.print(claims_in_words(counts), highlight=False, style="bold")
-    console.print(measured, highlight=False)
+    console.print(escape(measured), highlight=False)
     said = "Fitted without knowledge." if knowledge is None else f"Fitted with knowledge {knowledge.digest}."
     console.print(said, highlight=False)
     if out is not None:
@@ -105,11 +105,20 @@ def _measured(
                 silent=silent,
             )
             return model.claims(), "Not measured on images: the model noted nothing of its training images."
-        return model.claims(), f"Measured on {int(seen.images.sum()):,} of the training images, as the model noted."
+        found = model.claims()
+        images = int(seen.images.sum())
+        return found, f"Measured on {images:,} of the training images, as the model noted{_accuracy(found)}."
     from ccr.data.store import EmbeddingStore
 
     name, rows = split_of(EmbeddingStore.open(store), split)
-    return model.claims(rows), f"Measured on {len(rows):,} images of {store.name}, split {name}."
+    found = model.claims(rows)
+    return found, f"Measured on {len(rows):,} images of {store.name}, split {name}{_accuracy(found)}."
+
+
+def _accuracy(claims: Sequence[Claim]) -> str:
+    """What the accuracies without a claim compare with."""
+    known = claims[0].accuracy if claims else None
+    return "" if known is None else f": accuracy {known:.1%} with all claims"
 
 
 def _row(claim: Claim) -> dict[str, object]:

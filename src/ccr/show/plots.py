@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from ccr.core.explain import Contrast, Explanation
 from ccr.show.axes import annotate_right, room_for, two_classes
 from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, shortened
-from ccr.show.sums import SumRow, sum_rows
+from ccr.show.sums import MARKS, SumRow, sum_rows
 
 #: Characters of a name in a picture that grows with its names.
 LONGEST = 70
@@ -41,12 +41,16 @@ def explanation(
     """A prediction: the image, and the sum that made it: contribution = code x weight, largest effect first; below, why
     the class and not the one that it is `against`. Blue speaks for the class, orange against it."""
     sums: list[tuple[str, str, list[SumRow]]] = [
-        (_headline(explained, truth), "weight", sum_rows(explained.bias, explained.contributions, top))
+        (
+            _headline(explained, truth),
+            "weight",
+            sum_rows(explained.bias, explained.contributions, top, informed=explained.informed),
+        )
     ]
     if against is not None:
         title = f"{shortened(against.prediction)} rather than {shortened(against.other)}, {against.difference:+.2f}"
         sums.append((title, "difference of weights", sum_rows(against.bias, against.contributions, top)))
-    longest = max(len(shortened(row.name, LONGEST)) for _, _, rows in sums for row in rows)
+    longest = max(len(_marked(row)) for _, _, rows in sums for row in rows)
     heights = [1.1 + 0.3 * max(len(rows), 4) for _, _, rows in sums]
     width = (3.3 if image is not None else 0.0) + 0.085 * longest + 7.0
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
@@ -123,12 +127,18 @@ def _sum_panels(axes: Sequence[Axes], rows: Sequence[SumRow], weight: str) -> No
     }
     for panel, (title, values) in zip(axes, panels.items(), strict=True):
         panel.barh(range(len(rows)), values, color=colours, height=0.7)
-        _names(panel, [shortened(row.name, LONGEST) if panel is axes[0] else "" for row in rows])
+        _names(panel, [_marked(row) if panel is axes[0] else "" for row in rows])
         panel.axvline(0.0, color=INK, linewidth=0.8)
         panel.set_title(title, loc="left", fontsize=10)
         panel.margins(x=0.2 if panel is axes[0] else 0.08)
     for number, row in enumerate(rows):
         annotate_right(axes[0], max(row.value, 0.0), number, f"{row.value:+.2f}")
+
+
+def _marked(row: SumRow) -> str:
+    """The row's name with the sign of what is known of its claim."""
+    name = shortened(row.name, LONGEST)
+    return name if row.claim is None else f"{name} {MARKS[row.claim]}"
 
 
 def _names(axes: Axes, names: Sequence[str]) -> None:

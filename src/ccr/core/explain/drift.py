@@ -31,6 +31,12 @@ NOT_TRUTH = (
     "Concepts without knowledge are unverified."
 )
 
+#: What fidelity is to, in a model that was fitted with knowledge.
+GROUNDED = (
+    "With knowledge, fidelity is to where a concept was grounded, between its text and what the classes known to show "
+    "it look like; fidelity to the bare text is another number."
+)
+
 #: What a flag says.
 FLAGS = {
     "fidelity": f"its scores correlate with those of its own text by less than {FAITHFUL:.2f}: the text explains less "

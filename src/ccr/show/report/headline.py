@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.explain.drift import TRANSFERS
+from ccr.core.explain.drift import GROUNDED, TRANSFERS
 from ccr.core.metrics import Evaluation, wilson_interval
 from ccr.errors import CCRError
 from ccr.models.bound import bound_in_words
@@ -82,7 +82,9 @@ def _knowledge(measured: Measured) -> list[str]:
         parts.append(f"{found.truth:.0%} of the shown concepts with an answer are true of the image's class")
     if found.transfer is not None:
         parts.append(f"mean transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
-    lines = [f"<p>{escape('; '.join(parts))}.</p>"]
+    if found.text_fidelity is not None and math.isfinite(found.text_fidelity.mean):
+        parts.append(f"fidelity to the bare texts {found.text_fidelity.mean:.2f}, worst {found.text_fidelity.min:.2f}")
+    lines = [f"<p>{escape('; '.join(parts))}.</p>", f'<p class="muted">{escape(GROUNDED)}</p>']
     few = sorted((value, name) for name, value in (model.transfer or {}).items() if value < TRANSFERS)
     if few:
         named = ", ".join(f"{page.name(name)} ({value:.2f})" for value, name in few[:MOST_NAMED])

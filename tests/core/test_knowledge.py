@@ -1,0 +1,234 @@
+"""Knowledge: answers and their precedence, files that come back as they were, names that do not match, bad rows."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import string
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccr import Knowledge
+from ccr.core.knowledge import SOURCES, Answer
+from ccr.errors import CCRError, FormatError
+
+VERDICTS = ("yes", "no", "unknown")
+NAMES = st.text(alphabet=string.ascii_letters + " =+-@',;\"äß雪", min_size=1, max_size=8).map(str.strip).filter(bool)
+ANSWERS = st.builds(
+    Answer,
+    NAMES,
+    NAMES,
+    st.sampled_from(VERDICTS),
+    st.sampled_from([*SOURCES, "museum"]),
+    NAMES,
+    st.sampled_from(["", "2025-01-02", "2026-11-18T09:30:00+00:00", "2026-11-18T10:00:00+02:00"]),
+    st.one_of(st.just(""), NAMES),
+)
+
+
+def plain(known: Knowledge) -> set[tuple[str, ...]]:
+    return {tuple(answer.to_dict().values()) for answer in known}
+
+
+@given(st.lists(ANSWERS, max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_files_come_back_as_they_were(tmp_path_factory, answers) -> None:
+    known = Knowledge.of(answers)
+    for suffix in ("csv", "parquet"):
+        path = tmp_path_factory.mktemp("known") / f"answers.{suffix}"
+        known.write(path)
+        again = Knowledge.read(path)
+        assert plain(again) == plain(known)
+        assert again == known
+
+
+@given(st.lists(ANSWERS, max_size=20), st.randoms())
+@settings(max_examples=40, deadline=None)
+def test_the_digest_does_not_depend_on_order_but_on_every_answer(answers, random) -> None:
+    known = Knowledge.of(answers)
+    kept = list(known)
+    random.shuffle(kept)
+    assert Knowledge.of(kept).digest == known.digest
+    if kept:
+        assert Knowledge.of(kept[1:]).digest != known.digest
+
+
+@given(st.lists(ANSWERS, max_size=25))
+@settings(max_examples=60, deadline=None)
+def test_a_question_keeps_the_answer_of_the_best_source_then_the_latest_then_the_last(answers) -> None:
+    def worth(pair: tuple[int, Answer]) -> tuple[int, int, int]:
+        times = ["", "2025-01-02", "2026-11-18T10:00:00+02:00", "2026-11-18T09:30:00+00:00"]
+        number, answer = pair
+        rank = SOURCES.index(answer.source) if answer.source in SOURCES else SOURCES.index("file")
+        return rank, times.index(answer.at), number
+
+    expected: dict[tuple[bool, str, str], Answer] = {}
+    for _, answer in sorted(enumerate(answers), key=worth):
+        expected[(bool(answer.photo), answer.photo or answer.label, answer.concept)] = answer
+    found = {
+        (bool(answer.photo), answer.photo or answer.label, answer.concept): answer for answer in Knowledge.of(answers)
+    }
+    assert found == expected
+
+
+def test_answers_that_are_overruled_by_their_opposite_are_reported() -> None:
+    person = Answer("pear", "red", "no", "person", "Ada", "2026-01-01")
+    model = Answer("pear", "red", "yes", "llm", "m", "2026-05-01")
+    unsure = Answer("plum", "red", "unknown", "person")
+    guessed = Answer("plum", "red", "yes", "wordnet")
+    known = Knowledge.merged(Knowledge.of([person, guessed]), Knowledge.of([model, unsure]))
+    assert known.find("pear", "red") == person
+    assert [(kept.answer, lost.answer) for kept, lost in known.conflicts] == [("no", "yes")]
+    assert known.conflicts[0].overruled == model
+    assert known.find("plum", "red") == unsure  # nobody knows better: no conflict, and no answer
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_tables_of_every_kind_say_the_same(rows, columns, seed) -> None:
+    values = np.random.default_rng(seed).integers(-1, 2, (rows, columns)).astype(np.int8)
+    names = [f"class {row}" for row in range(rows)], [f"concept {column}" for column in range(columns)]
+    words = np.array(["no", "unknown", "yes"], object)[values + 1]
+    floats = np.where(values == 0, np.nan, values.astype(float))
+    objects = np.array([None, True, False], object)[values]
+    for table in (values, words, floats, objects):
+        np.testing.assert_array_equal(Knowledge(*names, table).table, values)
+    np.testing.assert_array_equal(Knowledge(*names, values > 0).table, np.where(values > 0, 1, -1))
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_alignment_is_looking_up_every_pair(seed) -> None:
+    rng = np.random.default_rng(seed)
+    classes, concepts = [f"c{number}" for number in range(6)], [f"k{number}" for number in range(7)]
+    known = Knowledge(classes[:4], concepts[:5], rng.integers(-1, 2, (4, 5)))
+    photos = [Answer("", concepts[rng.integers(7)], VERDICTS[rng.integers(2)], photo=f"p{at}") for at in range(5)]
+    known = known.merge(Knowledge.of(photos))
+    wanted = [list(rng.permutation(names)) for names in (classes, concepts)]
+    value = {"yes": 1, "no": -1, "unknown": 0, None: 0}
+
+    def said(label: str, concept: str, photo: str = "") -> int:
+        found = known.find(label, concept, photo=photo)
+        return value[None if found is None else found.answer]
+
+    np.testing.assert_array_equal(
+        known.aligned(*wanted), [[said(label, concept) for concept in wanted[1]] for label in wanted[0]]
+    )
+    np.testing.assert_array_equal(
+        known.aligned_photos(wanted[1]).toarray(),
+        [[said("", concept, photo) for concept in wanted[1]] for photo in known.photos],
+    )
+    part = known.about(wanted[0][:2], wanted[1][:3])
+    kept = {answer for answer in known if answer.concept in wanted[1][:3]}
+    assert set(part) == {answer for answer in kept if answer.photo or answer.label in wanted[0][:2]}
+
+
+def test_a_wide_table_has_a_row_per_class_or_per_concept(tmp_path) -> None:
+    known = Knowledge(["apple", "=pear"], ["red", "green"], [["yes", "no"], ["", "yes"]])
+    known.write(tmp_path / "wide.csv", wide=True)
+    assert "'=pear" in (tmp_path / "wide.csv").read_text()
+    turned = tmp_path / "turned.csv"
+    turned.write_text("concept;apple;=pear\nred;yes;\ngreen;no;yes\n")
+    for path in (tmp_path / "wide.csv", turned):
+        np.testing.assert_array_equal(Knowledge.read(path).aligned(["apple", "=pear"], ["red", "green"]), known.table)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("class,concept,answer\na,b,maybe\n", "line 2 .*yes, no or unknown, got 'maybe'.*correct"),
+        ("class,concept,answer\n\na,b,yes\na,,yes\n", "line 4 .*needs a concept.*fill it in"),
+        ("class,concept,answer\n,b,yes\n", "line 2 .*needs a class"),
+        ("class,concept,answer,at\na,b,yes,yesterday\n", "line 2 .*'yesterday'"),
+        ("class,concept,answer\na,b,yes,more\n", "line 2 .*4 cells.*quotes"),
+        ("class,red\na,1\n", "line 2 .*'1' in the column 'red'"),
+        ("name,value\na,1\n", "must have the columns class, concept and answer"),
+        ("class,red,Red\n", "'red' twice"),
+        ("", "must have the columns"),
+        ("class,concept,answer\na,b\x1b[2J,yes\n", "control characters"),
+    ],
+)
+def test_bad_rows_are_named_with_line_value_and_remedy(tmp_path, text, complaint) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=complaint):
+        Knowledge.read(path)
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path) -> None:
+    for name, content in (("bad.parquet", b"PAR1 no"), ("bad.csv", b"\xff\xfe\x00"), ("missing.csv", None)):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(FormatError, match=name):
+            Knowledge.read(tmp_path / name)
+
+
+def test_bad_arguments_are_refused_with_the_remedy() -> None:
+    with pytest.raises(CCRError, match="transpose"):
+        Knowledge(["a", "b"], ["x"], [[1, 1]])
+    with pytest.raises(CCRError, match="2 in row 0, column 0"):
+        Knowledge(["a"], ["x"], [[2]])
+    with pytest.raises(CCRError, match="'a' twice"):
+        Knowledge(["a", "a"], ["x"], [[1], [1]])
+    with pytest.raises(CCRError, match="put it in a list"):
+        Knowledge("ab", ["x", "y"], [[1, 1]])
+    with pytest.raises(CCRError, match="no room for answers about photos"):
+        Knowledge.of([Answer("a", "x", "yes", photo="p.jpg")]).write("never.csv", wide=True)
+
+
+def test_it_is_frozen_and_can_be_copied() -> None:
+    known = Knowledge(["a"], ["x"], [["yes"]])
+    with pytest.raises(AttributeError, match="frozen"):
+        known.classes = ()
+    with pytest.raises(ValueError, match="read-only"):
+        known.table[0, 0] = 0
+    for again in (copy.deepcopy(known), pickle.loads(pickle.dumps(known))):  # noqa: S301 (of our own making)
+        assert again == known
+        assert list(again) == list(known)
+
+
+@given(st.lists(ANSWERS, max_size=15))
+@settings(max_examples=30, deadline=None)
+def test_packed_knowledge_comes_back(answers) -> None:
+    known = Knowledge.of(answers)
+    names, arrays = known.packed()
+    assert Knowledge.unpacked(names, arrays) == known
+
+
+def test_damaged_arrays_are_refused() -> None:
+    names, arrays = Knowledge(["a", "b"], ["x"], [["yes"], ["no"]]).packed()
+    for change in ({"subject": arrays["subject"] + 5}, {"value": arrays["value"] * 3}, {"by": arrays["by"][:1]}):
+        with pytest.raises(FormatError, match="damaged"):
+            Knowledge.unpacked(names, {**arrays, **change})
+    with pytest.raises(FormatError, match="classes"):
+        Knowledge.unpacked({**names, "classes": ["a", "a"]}, arrays)
+
+
+def test_names_of_one_side_are_reported_with_what_was_meant() -> None:
+    known = Knowledge(["Granny Smith", "plum"], ["red skin"], [["no"], ["yes"]])
+    apart = known.unmatched(["Granny-Smith", "plum", "pear"], ["red skin", "stem"])
+    assert apart.extra_classes == ("Granny Smith",)
+    assert apart.missing_classes == ("Granny-Smith", "pear")
+    assert apart.missing_concepts == ("stem",)
+    assert apart.meant == {"Granny Smith": "Granny-Smith"}
+
+
+def test_renaming_carries_answers_along_and_shuffling_keeps_their_number() -> None:
+    rng = np.random.default_rng(0)
+    known = Knowledge([f"c{row}" for row in range(9)], ["x", "y"], rng.integers(-1, 2, (9, 2)))
+    moved = known.renamed("x", "z")
+    np.testing.assert_array_equal(moved.aligned(known.classes, ["z", "y"]), known.table)
+    assert known.renamed("nothing", "z") is known
+    mixed = known.shuffled(0)
+    np.testing.assert_array_equal(np.sort(mixed.table, axis=0), np.sort(known.table, axis=0))
+    assert (mixed.table != known.table).any()
+
+
+def test_nothing_is_known_of_empty_knowledge() -> None:
+    empty = Knowledge.of([])
+    assert len(empty) == 0
+    assert empty.aligned(["a"], ["x"]).tolist() == [[0]]
+    assert Knowledge.merged() == empty
