@@ -38,9 +38,15 @@ def from_cell(cell: str) -> str:
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """For a message about an unknown name: the known one that is most like it, in brackets; nothing if none is."""
+    close = closest(name, known)
+    return "" if close is None else f" (did you mean {close!r}?)"
+
+
+def closest(name: object, known: Iterable[object]) -> str | None:
+    """The known name that is most like this one; None if none is."""
     spelled = {str(one).casefold(): str(one) for one in known}
     close = get_close_matches(str(name).strip().casefold(), spelled, n=1)
-    return f" (did you mean {spelled[close[0]]!r}?)" if close else ""
+    return spelled[close[0]] if close else None
 
 
 def counted(number: object, what: str) -> str:

@@ -118,3 +118,58 @@ def test_a_true_table_transfers_and_a_shuffled_one_does_not() -> None:
     assert np.nanmean(transfer(texts, true, groups)) > 0.9
     assert np.nanmean(transfer(texts, true, groups, grounded=False)) == pytest.approx(0.5, abs=0.1)
     assert np.nanmean(transfer(texts, shuffled, groups)) == pytest.approx(0.5, abs=0.06)
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.0, UNKNOWN_SHARE, 1.0]))
+def test_evidence_is_what_plain_loops_add_up(seed: int, unknown: float) -> None:
+    _, answers, groups = world(seed)
+    groups.counts[seed % 12] = 0
+    weight = np.where(groups.counts > 0, groups.effective, 0.0)
+    found = evidence(answers, groups, unknown=unknown)
+    for at in range(answers.shape[1]):
+        share = {1: (1.0, 0.0), -1: (0.0, 1.0), 0: (0.0, unknown)}
+        there = [c for c in range(len(answers)) if groups.counts[c]]
+        for side, (rows, weights, number) in enumerate((found[:3], found[3:])):
+            part = {c: share[int(answers[c, at])][side] for c in there}
+            np.testing.assert_allclose(rows[at], sum(part[c] * weight[c] * groups.means[c] for c in there), atol=1e-9)
+            assert weights[at] == pytest.approx(sum(part[c] * weight[c] for c in there))
+            assert number[at] == pytest.approx(sum(part.values()))
+
+
+def test_a_photo_adds_to_a_class_what_another_class_of_one_image_would() -> None:
+    texts, answers, groups = world(4)
+    single = Groups(groups.means, np.ones(len(groups.means), np.int64))
+    photos = evidence(sparse.csr_matrix(answers[8:]), Groups(single.means[8:], single.counts[8:]))
+    both = evidence(answers[:8], Groups(single.means[:8], single.counts[:8])).plus(photos)
+    np.testing.assert_allclose(ground(texts, both), ground(texts, evidence(answers, single)), atol=1e-12)
+
+
+def test_texts_lead_where_little_is_known_and_images_where_much_is() -> None:
+    rng = np.random.default_rng(3)
+    direction, text = unit(rng.standard_normal((2, 32)))
+    along = []
+    for classes in (2, 8, 60):
+        shows = np.arange(classes) % 2 == 0
+        means = np.where(shows[:, None], direction, -direction) * 0.5
+        answers = np.where(shows, 1, -1).astype(np.int8)[:, None]
+        along.append(float(ground(text[None], evidence(answers, Groups(means, np.full(classes, 20))))[0] @ direction))
+    assert along == sorted(along)
+    assert along[-1] > 0.95
+
+
+def test_a_text_that_points_exactly_the_other_way_is_kept() -> None:
+    direction = np.eye(4)[:1]
+    means = np.vstack([direction, -direction] * 4)
+    answers = np.tile(np.array([1, -1], np.int8), 4)[:, None]  # four of each kind: text and images weigh the same
+    found = ground(-direction, evidence(answers, Groups(means, np.ones(8, np.int64))))
+    np.testing.assert_allclose(found, -direction)
+
+
+def test_equal_scores_count_half_and_unmeasurable_concepts_are_not_numbers() -> None:
+    texts, answers, _ = world(0)
+    flat = Groups(np.zeros((12, 16)), np.full(12, 5))
+    answers[:, 0], answers[:, 1] = 0, 1
+    answers[:, 2] = np.where(np.arange(12) < 6, 1, -1)
+    found = transfer(texts, answers, flat)
+    assert np.isnan(found[:2]).all()
+    assert found[2] == 0.5

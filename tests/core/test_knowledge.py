@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import string
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from ccr import Knowledge
 from ccr.core.knowledge import SOURCES, Answer
 from ccr.errors import CCRError, FormatError
+from ccr.texts import has_control
 
 VERDICTS = ("yes", "no", "unknown")
 NAMES = st.text(alphabet=string.ascii_letters + " =+-@',;\"äß雪", min_size=1, max_size=8).map(str.strip).filter(bool)
@@ -232,3 +236,171 @@ def test_nothing_is_known_of_empty_knowledge() -> None:
     assert len(empty) == 0
     assert empty.aligned(["a"], ["x"]).tolist() == [[0]]
     assert Knowledge.merged() == empty
+
+
+#: Any text that a name may be, often one that a spreadsheet would compute or that CSV must quote.
+ANY_NAME = (
+    st.builds(
+        str.__add__, st.sampled_from(["", "=", "+", "-", "@", "'", "'=", "''", ",", ";", '"']), st.text(max_size=6)
+    )
+    .map(str.strip)
+    .filter(lambda name: bool(name) and not has_control(name) and name.isprintable())
+)
+
+
+@given(
+    st.lists(ANY_NAME, min_size=1, max_size=4, unique=True),
+    st.lists(ANY_NAME, min_size=1, max_size=4, unique_by=str.casefold),
+    st.data(),
+)
+def test_a_table_is_the_same_knowledge_however_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, classes: list[str], concepts: list[str], data: st.DataObject
+) -> None:
+    row = st.lists(st.sampled_from([1, -1, 0]), min_size=len(concepts), max_size=len(concepts))
+    table = data.draw(st.lists(row, min_size=len(classes), max_size=len(classes)))
+    known, folder = Knowledge(classes, concepts, table), tmp_path_factory.mktemp("known")
+    assert Knowledge.of(known) == known, "answers one by one are the same answers"
+    assert Knowledge.of(known).digest == known.digest
+    for name, wide in (("a.csv", False), ("a.parquet", False), ("w.csv", True), ("w.parquet", True)):
+        if wide and ("class" in map(str.casefold, concepts) or {"concept", "answer"} <= set(concepts)):
+            continue
+        known.write(folder / name, wide=wide)
+        again = Knowledge.read(folder / name)
+        assert again == known, name
+        np.testing.assert_array_equal(again.aligned(classes, concepts), known.table)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("concepts", [["red", "Red"], ["Class", "red"], ["concept", "Answer"]])
+def test_a_wide_table_that_would_be_read_as_another_is_not_written(
+    tmp_path: Path, concepts: list[str], suffix: str
+) -> None:
+    known = Knowledge(["a", "b"], concepts, [[1, -1], [-1, 1]])
+    with pytest.raises(CCRError, match="drop wide"):
+        known.write(tmp_path / f"wide.{suffix}", wide=True)
+    assert not list(tmp_path.iterdir())
+    known.write(tmp_path / f"long.{suffix}")
+    assert Knowledge.read(tmp_path / f"long.{suffix}") == known
+
+
+@pytest.mark.parametrize("heading", ["photo,red", "name,answer", "photo,answer", "red,class"])
+def test_tables_of_something_else_are_refused_and_not_guessed_at(tmp_path: Path, heading: str) -> None:
+    (tmp_path / "other.csv").write_text(f"{heading}\na,yes\n")
+    with pytest.raises(FormatError, match=f"must have the columns.*{heading.split(',')[0]}"):
+        Knowledge.read(tmp_path / "other.csv")
+
+
+@pytest.mark.parametrize(("mark", "other"), [(",", ";"), (";", ","), ("\t", ",")])
+def test_cells_are_parted_by_the_first_mark_of_the_heading(tmp_path: Path, mark: str, other: str) -> None:
+    lines = (["class", f"red{other} ripe", "green"], ["apple", "yes", "no"])
+    (tmp_path / "table.csv").write_text("".join(mark.join(line) + "\n" for line in lines))
+    assert Knowledge.read(tmp_path / "table.csv") == Knowledge(["apple"], [f"red{other} ripe", "green"], [[1, -1]])
+
+
+CHANGES: list[Callable[[Answer], Answer]] = [
+    lambda one: replace(one, label=f"{one.label}x"),
+    lambda one: replace(one, concept=f"{one.concept}x"),
+    lambda one: replace(one, answer="no" if one.answer == "yes" else "yes"),
+    lambda one: replace(one, source=f"{one.source}x"),
+    lambda one: replace(one, by=f"{one.by}x"),
+    lambda one: replace(one, at="2020-02-02"),
+    lambda one: replace(one, photo=f"{one.photo}x"),
+]
+
+
+@given(st.lists(ANSWERS, min_size=1, max_size=8), st.data())
+def test_any_change_of_any_answer_changes_the_digest(answers: list[Answer], data: st.DataObject) -> None:
+    known = list(Knowledge.of(answers))
+    at, change = data.draw(st.integers(0, len(known) - 1)), data.draw(st.sampled_from(CHANGES))
+    changed = [*known[:at], change(known[at]), *known[at + 1 :]]
+    assert Knowledge.of(changed) != Knowledge.of(known)
+
+
+@given(st.lists(st.lists(ANSWERS, max_size=8), max_size=4))
+def test_merging_is_the_same_all_at_once_and_one_by_one(parts: list[list[Answer]]) -> None:
+    every = [Knowledge.of(part) for part in parts]
+    together, stepwise = Knowledge.merged(*every), Knowledge.of([])
+    for part in every:
+        stepwise = stepwise.merge(part)
+    assert together == stepwise == Knowledge.of([answer for part in every for answer in part])
+    assert Knowledge.merged(together, together) == together
+    for kept, lost in together.conflicts:
+        assert {kept.answer, lost.answer} == {"yes", "no"}
+        assert (kept.concept, kept.photo or kept.label) == (lost.concept, lost.photo or lost.label)
+
+
+def test_names_have_no_spaces_around_them_and_say_something() -> None:
+    tidy = Knowledge.of([Answer("a", "x", "yes", "person", "Ada", photo="p")])
+    assert Knowledge.of([Answer(" a ", " x", "yes", " person", "Ada ", photo=" p ")]) == tidy
+    assert Knowledge([" a "], ["x "], [[1]], source=" llm ", by=" m ") == Knowledge(
+        ["a"], ["x"], [[1]], source="llm", by="m"
+    )
+    for bad, complaint in (
+        (Answer("a", " ", "yes"), "needs a concept"),
+        (Answer(" ", "x", "yes"), "about a class or a photo"),
+        (Answer("a", "x", "yes", by="A\nB"), "author's name must be plain text"),
+        (Answer("a", "x", "yes", source="\x1b[2J"), "source's name must be plain text"),
+        (Answer("a", "x", "maybe"), "got 'maybe'"),  # type: ignore[arg-type]
+        (Answer("a", "x", "yes", at="soon"), "got 'soon'"),
+    ):
+        with pytest.raises(CCRError, match=complaint):
+            Knowledge.of([bad])
+
+
+def test_cells_that_say_nothing_are_unknown_whatever_they_are_made_of() -> None:
+    import pandas
+
+    cells = [None, "", "  ", float("nan"), np.float32("nan"), pandas.NA, 0]
+    for cell in cells:
+        known = Knowledge(["a"], ["x", "y"], np.array([["yes", cell]], object))
+        assert known.table.tolist() == [[1, 0]], cell
+        assert len(known) == 1
+
+
+def test_copies_are_as_frozen_as_the_original() -> None:
+    known = Knowledge(["a"], ["x"], [["yes"]])
+    assert known.table.size
+    with pytest.raises(AttributeError, match="frozen"):
+        del known.classes
+    for again in (copy.copy(known), copy.deepcopy(known), pickle.loads(pickle.dumps(known))):  # noqa: S301
+        assert hash(again) == hash(known)
+        assert not again.table.flags.writeable
+        assert not any(array.flags.writeable for array in again.packed()[1].values() if array.base is not None)
+        with pytest.raises(ValueError, match="read-only"):
+            again.table[0, 0] = -1
+        with pytest.raises(AttributeError, match="frozen"):
+            again.concepts = ()
+
+
+def test_what_was_meant_is_the_name_itself_whatever_signs_it_has() -> None:
+    for name in ("dogs'", '"quoted"', "back\\slash", "it's", "größe"):
+        apart = Knowledge([f"{name}s"], ["x"], [[1]]).unmatched([name], ["x"])
+        assert apart.meant == {f"{name}s": name}
+
+
+@given(st.lists(ANSWERS, max_size=12), NAMES, NAMES)
+def test_renaming_is_writing_another_name_into_every_answer(answers: list[Answer], old: str, new: str) -> None:
+    known = Knowledge.of([*answers, Answer("c", old, "yes")])
+    others = [one for one in known if one.concept != old]
+    moved = [replace(one, concept=new) for one in known if one.concept == old]
+    assert known.renamed(old, new) == Knowledge.of([*others, *moved])
+
+
+def test_empty_knowledge_can_do_all_that_other_can(tmp_path: Path) -> None:
+    empty = Knowledge.of([])
+    for again in (
+        empty.shuffled(),
+        empty.about(["a"], ["x"]),
+        empty.renamed("x", "y"),
+        Knowledge([], [], np.zeros((0, 0))),
+    ):
+        assert again == empty
+        assert not again.conflicts
+    for name, wide in (("a.csv", False), ("a.parquet", False), ("w.csv", True)):
+        empty.write(tmp_path / name, wide=wide)
+        assert Knowledge.read(tmp_path / name) == empty
+    assert Knowledge.unpacked(*empty.packed()) == empty
+    assert empty.aligned_photos(["x"]).shape == (0, 1)
+    assert empty.find("a", "x") is None
+    assert empty.unmatched(["a"], ["x"]).missing_concepts == ("x",)
+    assert "empty" in repr(empty)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ from sklearn.model_selection import GridSearchCV
 import ccr.runtime
 from ccr import IPOMP, OMP, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
 from ccr.core.knowledge import Answer
-from ccr.errors import CCRError, CCRWarning
+from ccr.core.refine.evidence import Candidates, Permitted
+from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.models.edit import EditSession
+from ccr.models.persist import ModelFolder, load_folder, save_folder
 
 CLASSES, CONCEPTS, D, EACH = 6, 14, 24, 30
 NAMES = [f"concept {number}" for number in range(CONCEPTS)]
@@ -230,3 +234,190 @@ def test_scikit_learn_can_clone_and_search() -> None:
         warnings.simplefilter("error")
         found = GridSearchCV(model, {"claims": ["open", "confirmed"]}, cv=2).fit(X, Y)
     assert found.best_score_ > 0.5
+
+
+def half_known(seed: int = 0) -> np.ndarray:
+    """Some of the table: few yes, many no, the others unknown (classes, concepts)."""
+    rng = np.random.default_rng(seed)
+    yes, no = TABLE & (rng.random(TABLE.shape) < 0.3), ~TABLE & (rng.random(TABLE.shape) < 0.8)
+    return np.where(yes, 1, np.where(no, -1, 0))
+
+
+CODERS = [
+    {},
+    {"engine": "dense"},
+    {"coder": TopK(length=4)},
+    {"coder": HardThreshold(length=4, sign="both")},
+    {"coder": HardThreshold(length=4, sign="both"), "engine": "dense"},
+    {"coder": OMP(length=4), "fidelity": 1.0},
+]
+
+
+@pytest.mark.parametrize("options", CODERS)
+@pytest.mark.parametrize("many", [3, None])
+def test_open_claims_never_use_a_no_and_never_pass_over_what_is_confirmed(
+    options: dict[str, Any], many: int | None
+) -> None:
+    for seed in range(2):
+        said = half_known(seed)
+        model = fitted(knowledge=Knowledge(LABELS, NAMES, said), weights_per_class=many, **options)
+        used = weights(model) != 0
+        assert not used[said == -1].any()
+        if many is None:
+            continue
+        possible = np.minimum(many, (said != -1).sum(axis=1))
+        assert (used.sum(axis=1) <= possible).all()
+        if (model.model_.encode(X).data < 0).any():
+            # Forbidden concepts take nobody's place. (One-sided codes keep only weights that speak for the class.)
+            assert (used.sum(axis=1) == possible).all()
+        unsure = (used & (said == 0)).sum(axis=1)
+        assert (unsure <= np.maximum(many - (said == 1).sum(axis=1), 0)).all()
+
+
+@pytest.mark.parametrize("options", CODERS)
+def test_confirmed_claims_use_nothing_but_yes(options: dict[str, Any]) -> None:
+    said = np.where(TABLE, 1, half_known())
+    said[2, TABLE[2]] = [1, 0, 0, 0][: TABLE[2].sum()]
+    model = fitted(knowledge=Knowledge(LABELS, NAMES, said), claims="confirmed", weights_per_class=None, **options)
+    assert not weights(model)[said != 1].any()
+    assert {claim.status for claim in model.model_.claims()} == {"confirmed"}
+
+
+def test_candidates_that_are_not_permitted_come_last_whatever_the_sign_of_their_evidence() -> None:
+    found = np.array([[-9.0], [5.0], [1.0], [0.5], [-2.0]], np.float32)
+    allowed = np.array([[False], [False], [True], [True], [True]])
+    confirmed = np.array([[False], [False], [False], [True], [False]])
+    candidates = Candidates(found, 2, Permitted(allowed, confirmed))
+    assert candidates.mask(one_sided=True)[:, 0].tolist() == [False, False, True, True, False]
+    assert candidates.mask(one_sided=False)[:, 0].tolist() == [False, False, False, True, True]
+    part = candidates.of(np.array([0, 2, 4]))
+    assert part.mask(one_sided=False)[:, 0].tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("options", [{"engine": "dense"}, {"weights_per_class": "auto", "max_iter": 6}])
+def test_checkpoints_of_other_engines_and_of_auto_continue_to_the_same_bits(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    def stop(epoch: Any, epochs: int) -> None:
+        if epoch.epoch == 4:
+            raise KeyboardInterrupt
+
+    given = {"knowledge": KNOWN, "coder": HardThreshold(length=4), "weights_per_class": 3, "max_iter": 12, **options}
+    model = ConceptClassifier(TEXTS, random_state=0, **given)
+    with pytest.raises(KeyboardInterrupt):
+        clone(model).fit(X, Y, checkpoint=tmp_path / "kept", callback=stop)
+    resumed = clone(model).fit(X, Y, checkpoint=tmp_path / "kept")
+    whole = clone(model).fit(X, Y)
+    np.testing.assert_array_equal(resumed.coef_, whole.coef_)
+    np.testing.assert_array_equal(resumed.concepts_.embeddings, whole.concepts_.embeddings)
+
+
+def test_a_checkpoint_of_other_claims_is_refused(tmp_path: Path) -> None:
+    given = {"coder": HardThreshold(length=4), "weights_per_class": 3, "max_iter": 4, "random_state": 0}
+    known = Knowledge(LABELS, NAMES, np.where(TABLE, 1, 0))
+    ConceptClassifier(TEXTS, knowledge=known, **given).fit(X, Y, checkpoint=tmp_path / "kept")
+    with pytest.raises(CCRError, match="other data or settings"):
+        ConceptClassifier(TEXTS, knowledge=known, claims="confirmed", **given).fit(X, Y, checkpoint=tmp_path / "kept")
+
+
+def test_answers_about_photos_alone_are_knowledge_and_count_by_row_number() -> None:
+    shows = {row: bool(TABLE[LABELS.index(str(Y[row])), 0]) for row in range(0, len(X), 2)}
+
+    def told(turned: bool) -> ConceptClassifier:
+        said = {row: "yes" if yes != turned else "no" for row, yes in shows.items()}
+        photos = (Answer("", NAMES[0], word, photo=str(row)) for row, word in said.items())  # type: ignore[arg-type]
+        return fitted(knowledge=Knowledge.of(photos), fidelity=1.0, weights_per_class=None)
+
+    right, wrong = told(False), told(True)
+    rows = np.array(list(shows))
+    lead = []
+    for model in (right, wrong):
+        direction = model.initial_concepts_.embeddings[model.model_.row(NAMES[0])]
+        score, yes = (
+            model.space_.images(X[rows]).take(np.arange(len(rows))).numpy() @ direction,
+            np.array([*shows.values()]),
+        )
+        lead.append(score[yes].mean() - score[~yes].mean())
+    assert lead[0] > lead[1], "answers that are turned round turn the concept"
+    assert {claim.status for claim in right.model_.claims()} == {"unknown"}
+    # Photos that are not in the data say nothing.
+    elsewhere = Knowledge.of([Answer("", NAMES[0], "yes", photo="999999"), Answer("", NAMES[0], "no", photo="a.jpg")])
+    same = [fitted(knowledge=known, fidelity=1.0).coef_ for known in (elsewhere, Knowledge.of([]))]
+    np.testing.assert_array_equal(*same)
+
+
+def test_labels_that_are_numbers_are_known_by_their_text() -> None:
+    numbers = np.array([LABELS.index(str(label)) for label in Y])
+    known = Knowledge(range(CLASSES), NAMES, TABLE)
+    model = ConceptClassifier(TEXTS, knowledge=known, max_iter=3, random_state=0).fit(X, numbers)
+    assert {claim.status for claim in model.model_.claims()} == {"confirmed"}
+    assert {type(claim.label) for claim in model.model_.claims()} == {int}
+
+
+@pytest.mark.parametrize(("old", "new"), [("{}", "newer"), (" {} ", "newer"), ("{}", "  newer ")])
+def test_renaming_carries_answers_and_transfer_along_whatever_spaces_are_typed(old: str, new: str) -> None:
+    model = fitted().model_
+    name = model.names[0]
+    renamed = EditSession(model).rename(old.format(name), new).model()
+    assert renamed.names[0] == "newer"
+    np.testing.assert_array_equal(renamed.answers, model.answers)
+    assert model.transfer is not None
+    assert renamed.transfer is not None
+    assert renamed.transfer["newer"] == pytest.approx(model.transfer[name], nan_ok=False)
+    assert [claim.status for claim in renamed.claims()] == [claim.status for claim in model.claims()]
+
+
+def test_bad_answers_of_an_edit_are_refused_and_change_nothing() -> None:
+    session, text = EditSession(fitted().model_), np.ones(D)
+    for answers, complaint in (
+        ({"class 0": "maybe"}, "got 'maybe'"),
+        ({"clas 0": "yes"}, "did you mean 'class 0'"),
+        (["class 0"], "answers must be"),
+    ):
+        with pytest.raises(CCRError, match=complaint):
+            session.add("new", text, answers=answers)  # type: ignore[arg-type]
+    assert not len(session)
+    assert session.model().provenance.knowledge == KNOWN
+    session.add("new", text, answers={"class 0": "yes"}).undo()
+    assert session.model().provenance.knowledge == KNOWN
+
+
+@pytest.mark.parametrize("engine", ["sparse", "dense"])
+def test_a_loaded_model_fitted_again_is_the_same_to_the_bit(tmp_path: Path, engine: str) -> None:
+    known = Knowledge(LABELS, NAMES, half_known()).merge(Knowledge.of([Answer("", NAMES[3], "yes", photo="4")]))
+    model = fitted(knowledge=known, engine=engine, min_transfer=0.1)
+    model.save(tmp_path / "model")
+    loaded = ConceptClassifier.load(tmp_path / "model")
+    assert loaded.knowledge == known
+    assert loaded.model_.provenance.knowledge.digest == known.digest
+    assert loaded.min_transfer == 0.1
+    again = loaded.fit(X, Y)
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+    np.testing.assert_array_equal(again.concepts_.embeddings, model.concepts_.embeddings)
+    assert again.model_.claims() == model.model_.claims()
+    assert again.model_.transfer == pytest.approx(model.model_.transfer, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors"),
+    [
+        ({"transfer": {"concept 0": 7.0}}, {}),
+        ({"transfer": [1.0]}, {}),
+        ({"knowledge": ["a"]}, {}),
+        ({"claim_images": None}, {}),
+        ({}, {"knowledge_by": None}),
+        ({}, {"knowledge_value": np.full(CLASSES * CONCEPTS, 9, np.int8)}),
+        ({}, {"class_counts": np.full(CLASSES, -1)}),
+        ({}, {"claim_facts": np.zeros((1, 3))}),
+    ],
+)
+def test_folders_whose_knowledge_is_damaged_are_refused(
+    tmp_path: Path, config: dict[str, Any], tensors: dict[str, np.ndarray | None]
+) -> None:
+    fitted(max_iter=2).save(tmp_path / "model")
+    kept, arrays = load_folder(tmp_path / "model")
+    changed = {name: array for name, array in {**arrays, **tensors}.items() if array is not None}
+    whole = {name: value for name, value in {**kept, **config}.items() if name != "tensors_sha256"}
+    save_folder(tmp_path / "bad", ModelFolder(whole, changed), lambda folder: {})
+    with pytest.raises(FormatError):
+        ConceptModel.load(tmp_path / "bad")

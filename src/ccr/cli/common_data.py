@@ -115,14 +115,14 @@ def propose_concepts(
 ) -> Concepts:
     """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
     from ccr.data.vocab.automatic import automatic_concepts
-    from ccr.data.vocab.known import known_path, proposed_knowledge
+    from ccr.data.vocab.known import known_path, write_proposed
 
     check_list_target(out)
     encoder = store_encoder(store, spec, template=template, silent=silent)
     with bar(silent=silent) as tell:
         found = automatic_concepts(store, encoder, log=lambda line: note(line, silent=silent), tell=tell)
     found.chosen.write(out)
-    proposed_knowledge(found.chosen.items).write(known_path(out))
+    write_proposed(found.chosen.items, known_path(out))
     proposed, kept = len(found.proposed.items), len(found.concepts)
     shown = ", ".join(found.concepts.names[:6])
     note(

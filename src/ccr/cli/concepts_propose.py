@@ -59,7 +59,7 @@ def propose(
 
     With a local model: `--sources wordnet,llm --llm-url http://localhost:11434/v1 --llm-model llama3.2`
     """
-    from ccr.data.vocab.known import known_path, proposed_knowledge
+    from ccr.data.vocab.known import known_path, write_proposed
     from ccr.data.vocab.propose import together
 
     wanted = _checked_sources(sources)
@@ -84,7 +84,7 @@ def propose(
         raise CCRError(f"nothing was proposed for {len(found.names)} classes: add generic to --sources")
     beside = result.write(out)
     known = known_path(out)
-    proposed_knowledge(result.items).write(known)
+    write_proposed(result.items, known)
     facts = {
         "knowledge": str(known),
         "concepts": len(result.items),

@@ -56,11 +56,14 @@ def ask(
     from ccr.data.vocab import read_concepts
 
     wanted = _checked_sources(sources)
+    for option, given in (("--llm-price", llm_price), ("--photos", photos or None)):
+        if given is not None and "llm" not in wanted:
+            raise typer.BadParameter(f"{option} is for the source llm: give --sources {sources},llm, too")
     endpoint = _endpoint(llm_url, llm_model, llm_rate, wanted)
     opened, names = EmbeddingStore.open(store), read_concepts(concepts)
     before = Knowledge.read(out) if out.exists() else Knowledge.of([])
     failed: dict[str, str] = {}
-    parts = [before]
+    parts: list[Knowledge] = []
     if "wordnet" in wanted and not dry_run:
         parts.append(_from_wordnet(opened, names, encoder, silent=as_json))
     if endpoint is not None:
@@ -72,7 +75,8 @@ def ask(
         parts.append(told)
     elif dry_run:
         raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
-    known = Knowledge.merged(*parts)
+    # Last, so that it counts among equals: who corrects a cell in a spreadsheet seldom changes its source.
+    known = Knowledge.merged(*parts, before)
     known.write(out)
     facts: dict[str, Any] = {"answers": len(known), "new": len(known) - len(before), **dict(known.counts)}
     if as_json:

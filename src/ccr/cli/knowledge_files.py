@@ -41,11 +41,11 @@ def show(
         answers = [answer.to_dict() for answer in part]
         print_json({"file": str(file), "digest": known.digest, **dict(part.counts), "answers": answers})
         return
-    table = Table(title=f"{file}: {len(part)} answers", title_justify="left")
+    table = Table(title=escape(f"{file}: {_counted(part)}"), title_justify="left")
     for heading in ("class", "yes", "no"):
         table.add_column(heading)
     for row, label in enumerate(part.classes):
-        said = [", ".join(part.concepts[at] for at in (part.table[row] == value).nonzero()[0]) for value in (1, -1)]
+        said = [_listed(part, row, value) for value in (1, -1)]
         if any(said):
             table.add_row(escape(label), *map(escape, said))
     console.print(table)
@@ -118,6 +118,18 @@ def check(
         _show_transfer(moved)
 
 
+def _counted(part: Knowledge) -> str:
+    """How many answers there are, and what they say."""
+    counts = part.counts
+    return f"{len(part)} answers, {counts['yes']} yes, {counts['no']} no, {counts['unknown']} unknown"
+
+
+def _listed(part: Knowledge, row: int, value: int) -> str:
+    """The concepts for which a class has this answer, after their number; empty if there are none."""
+    names = [part.concepts[at] for at in (part.table[row] == value).nonzero()[0]]
+    return f"{len(names)}: {', '.join(names)}" if names else ""
+
+
 def _check_known(name: str | None, known: tuple[str, ...], what: str) -> None:
     if name is not None and name not in known:
         raise CCRError(f"the table has no {what} {name!r}{did_you_mean(name, known)}; it has {len(known)}")
@@ -139,6 +151,9 @@ def _problems(known: Knowledge, classes: list[str], concepts: list[str]) -> dict
         "classes without any yes": [name for name, row in zip(classes, yes, strict=True) if not row.any()],
         "concepts that are yes for every class, which tell nothing apart": [
             name for name, column in zip(concepts, yes.T, strict=True) if column.all()
+        ],
+        "concepts that are yes for no class, which nothing grounds": [
+            name for name, column in zip(concepts, yes.T, strict=True) if not column.any()
         ],
         "answers that overrule their opposite": [
             f"{kept.photo or kept.label}, {kept.concept}: {kept.answer}, not {lost.answer} ({lost.source} {lost.by})"

@@ -20,7 +20,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.files import write_bytes
 from ccr.places import as_place
 from ccr.reading import understood
-from ccr.texts import check_name, did_you_mean, from_cell, to_cell
+from ccr.texts import check_name, closest, from_cell, to_cell
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -132,12 +132,21 @@ class Knowledge:
         values = _checked_table(table, (len(rows), len(names)))
         subject, concept = (index.astype(np.int64) for index in np.nonzero(values))
         _time(at)
+        source, by = source.strip(), by.strip()
+        _check_plain({"source": source, "author": by})
         texts = list(dict.fromkeys((source or "file", by, at, "")))
         codes = [np.full(len(subject), texts.index(text), np.int32) for text in (source or "file", by, at, "")]
         self._fill(rows, names, (), _Columns(subject, concept, values[subject, concept], *codes), texts)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"knowledge is frozen, {name} cannot be set: merge it with other answers instead")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"knowledge is frozen, {name} cannot be deleted: take a part of it by about instead")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._freeze()  # arrays that were copied or unpickled can be written to
 
     def _fill(
         self,
@@ -158,8 +167,7 @@ class Knowledge:
         last = np.ones(len(key), bool)
         last[:-1] = key[order[1:]] != key[order[:-1]]
         self.__dict__.update(_columns=columns.take(order[last]), _keys=key[order[last]])
-        for column in (*self._columns, self._keys):
-            column.setflags(write=False)
+        self._freeze()
         lost = order[~last]
         against = columns.value[lost] * self._columns.value[np.searchsorted(self._keys, key[lost])] < 0
         overruled = columns.take(lost[against])
@@ -169,6 +177,10 @@ class Knowledge:
             for number, row in enumerate(kept)
         )
         return self
+
+    def _freeze(self) -> None:
+        for column in (*self._columns, self._keys, *(self.__dict__[name] for name in {"table"} & self.__dict__.keys())):
+            column.setflags(write=False)
 
     @classmethod
     def of(cls, answers: Iterable[Answer]) -> Knowledge:
@@ -182,16 +194,22 @@ class Knowledge:
         for one in given:
             if one.answer not in _VALUES:
                 raise CCRError(f"an answer is yes, no or unknown, got {one.answer!r} for {one.concept!r}")
-            label = str(one.label)
-            if not label and not one.photo:
-                raise CCRError(f"an answer is about a class or a photo, got neither for the concept {one.concept!r}")
-            for name, what in ((label, "class"), (one.concept, "concept"), (one.photo, "photo")):
-                check_name(name, f"a {what}'s name")
+            label, concept, photo, source, by = (
+                str(name).strip() for name in (one.label, one.concept, one.photo, one.source, one.by)
+            )
+            if not concept:
+                raise CCRError(f"every answer needs a concept, got an empty name for {label or photo!r}: fill it in")
+            if not label and not photo:
+                raise CCRError(f"an answer is about a class or a photo, got neither for the concept {concept!r}")
+            _check_plain({"class": label, "concept": concept, "photo": photo, "source": source, "author": by})
             _time(one.at)
-            named, pool = (one.photo, photos) if one.photo else (label, classes)
-            subjects.append((bool(one.photo), pool.setdefault(named, len(pool))))
-            told = [texts.setdefault(text, len(texts)) for text in (one.source or "file", one.by, one.at, label)]
-            columns.append((concepts.setdefault(one.concept, len(concepts)), _VALUES[one.answer], *told))
+            named, pool = (photo, photos) if photo else (label, classes)
+            subjects.append((bool(photo), pool.setdefault(named, len(pool))))
+            # The class of an answer about it is its subject: told twice, the same answers had another digest.
+            told = [
+                texts.setdefault(text, len(texts)) for text in (source or "file", by, one.at, label if photo else "")
+            ]
+            columns.append((concepts.setdefault(concept, len(concepts)), _VALUES[one.answer], *told))
         data = np.array(columns, np.int64).reshape(-1, 6)
         subject = np.array([number + len(classes) * photo for photo, number in subjects], np.int64)
         codes = [data[:, column].astype(np.int32) for column in range(2, 6)]
@@ -252,6 +270,8 @@ class Knowledge:
         if wide and self.photos:
             raise CCRError(f"a wide table has no room for answers about photos, got {len(self.photos)}: drop wide")
         rows = self._wide_rows() if wide else [list(COLUMNS), *self._long_rows()]
+        if wide:
+            _check_wide(rows[0])
         if parquet:
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -375,7 +395,8 @@ class Knowledge:
         """A control: the same answers about classes, each concept's given to other classes at random. What it gains in
         accuracy is not meaning."""
         rng = np.random.default_rng(seed)
-        order = np.stack([rng.permutation(len(self.classes)) for _ in self.concepts], axis=1)
+        order = np.array([rng.permutation(len(self.classes)) for _ in self.concepts], np.int64)
+        order = order.reshape(len(self.concepts), len(self.classes)).T
         return Knowledge(self.classes, self.concepts, np.take_along_axis(self.table, order, axis=0), source="shuffled")
 
     def unmatched(self, classes: Iterable[Any], concepts: Iterable[str]) -> Unmatched:
@@ -383,13 +404,14 @@ class Knowledge:
         sides = [(self.classes, [str(name) for name in classes]), (self.concepts, list(concepts))]
         extra, missing, meant = [], [], {}
         for own, theirs in sides:
-            extra.append(tuple(name for name in own if name not in set(theirs)))
-            missing.append(tuple(name for name in theirs if name not in set(own)))
+            ours, others = set(own), set(theirs)
+            extra.append(tuple(name for name in own if name not in others))
+            missing.append(tuple(name for name in theirs if name not in ours))
             if missing[-1]:
                 for name in extra[-1]:
-                    close = did_you_mean(name, missing[-1])
-                    if close:
-                        meant[name] = close.removeprefix(" (did you mean ").removesuffix("?)").strip("'\"")
+                    close = closest(name, missing[-1])
+                    if close is not None:
+                        meant[name] = close
         return Unmatched(extra[0], missing[0], extra[1], missing[1], meant)
 
     def packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -517,13 +539,34 @@ def _checked_table(table: Any, shape: tuple[int, int]) -> np.ndarray:
 
 def _cell_value(cell: Any) -> int | None:
     """The value of one entry of a table; None where it is none."""
-    if cell is None or cell == "" or (isinstance(cell, float) and np.isnan(cell)):
+    if cell is None or type(cell).__name__ == "NAType" or (isinstance(cell, (float, np.floating)) and np.isnan(cell)):
         return UNKNOWN
     if isinstance(cell, (bool, np.bool_)):
         return YES if cell else NO
     if isinstance(cell, (int, float, np.number)):
         return int(cell) if cell in (YES, NO, UNKNOWN) else None
-    return _VALUES.get(str(cell).strip().casefold())
+    word = str(cell).strip().casefold()
+    return _VALUES.get(word) if word else UNKNOWN
+
+
+def _check_plain(texts: Mapping[str, str]) -> None:
+    for what, text in texts.items():
+        check_name(text, f"{'an' if what == 'author' else 'a'} {what}'s name")
+
+
+def _check_wide(heading: Sequence[str]) -> None:
+    """Refuse a wide table that would not be read as it was written."""
+    lower = [name.casefold() for name in heading]
+    twice = [name for name, count in Counter(lower).items() if count > 1]
+    if twice:
+        raise CCRError(f"a wide table's columns must differ by more than case, got {twice[0]!r} twice: drop wide")
+    if _is_long(lower):
+        raise CCRError("a wide table with columns concept and answer would be read as one row per answer: drop wide")
+
+
+def _is_long(lower: Iterable[str]) -> bool:
+    """Has a table with these columns one row per answer?"""
+    return {"concept", "answer"} <= set(lower)
 
 
 def _pool(names: Mapping[str, Any], name: str) -> list[str]:
@@ -539,7 +582,8 @@ def _csv_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
     with understood(file, "be a CSV table in UTF-8 with a heading, such as class,concept,answer", _REMEDY):
         text = file.read_bytes().decode("utf-8-sig")
         heading = text.partition("\n")[0]
-        mark = next((mark for mark in ",;\t" if mark in heading), ",")
+        # The first one: names further on may have others, as in class;red, ripe
+        mark = min((mark for mark in ",;\t" if mark in heading), key=heading.index, default=",")
         reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=mark)
         names = [from_cell(name).strip() for name in next(reader, [])]
         _check_heading(names, str(file))
@@ -570,7 +614,7 @@ def _check_heading(names: Sequence[str], path: str) -> None:
     twice = [name for name, count in Counter(lower).items() if count > 1]
     if twice:
         raise FormatError(f"the columns of {path} must be different, got {twice[0]!r} twice: drop one")
-    if not lower or (lower[0] not in ("class", "concept", "photo") and "answer" not in lower):
+    if not lower or (lower[0] not in ("class", "concept") and not _is_long(lower)):
         raise FormatError(
             f"{path} must have the columns class, concept and answer, or a first column class and one per concept; its "
             f"heading is {', '.join(names[:6]) or 'empty'}"
@@ -582,7 +626,7 @@ def _answers(rows: Iterable[tuple[int, dict[str, str]]], path: str) -> Iterator[
     for number, row in rows:
         by_name = {name.casefold(): cell for name, cell in row.items()}
         try:
-            if "answer" in by_name and "concept" in by_name:
+            if _is_long(by_name):
                 yield _long_answer(by_name)
             else:
                 yield from _wide_answers(row)

@@ -31,24 +31,26 @@ class Permitted(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """The `count` concepts of largest evidence (n, C) are the candidates of a class; those that are `confirmed` (n, C),
-    if knowledge says which, come first."""
+    if knowledge says which, come first, and those that are not permitted last, whatever the sign of their evidence."""
 
     evidence: np.ndarray
     count: int
-    confirmed: np.ndarray | None = None
+    permitted: Permitted | None = None
 
     def of(self, rows: np.ndarray) -> Candidates:
         """Those of these concepts alone."""
-        return Candidates(self.evidence[rows], self.count, None if self.confirmed is None else self.confirmed[rows])
+        known = None if self.permitted is None else Permitted(*(mask[rows] for mask in self.permitted))
+        return Candidates(self.evidence[rows], self.count, known)
 
     def mask(self, *, one_sided: bool) -> np.ndarray:
         """Which concept is a candidate of which class (n, C). Codes that are not one-sided also say what images lack:
         of these, evidence of either sign counts."""
         worth = self.evidence if one_sided else np.abs(self.evidence)
-        if self.confirmed is None:
+        if self.permitted is None:
             return largest(worth, self.count)
-        first = np.where(self.confirmed, worth - worth.min() + worth.max() + 1.0, worth)
-        return largest(first, self.count) | self.confirmed
+        allowed, confirmed = self.permitted
+        first = np.where(confirmed, worth - worth.min() + worth.max() + 1.0, worth)
+        return largest(np.where(allowed, first, worth.min() - 1.0), self.count) | confirmed
 
 
 def largest(worth: np.ndarray, count: int) -> np.ndarray:
@@ -72,11 +74,7 @@ def candidates_for(
     count = training.candidates_per_class(known=permitted is not None)
     if count is None or count >= len(dictionary):
         return None
-    found = evidence(dictionary, data, classes, workers)
-    if permitted is None:
-        return Candidates(found, count)
-    found[~permitted.allowed] = min(float(found.min()), 0.0) - 1.0
-    return Candidates(found, count, permitted.confirmed)
+    return Candidates(evidence(dictionary, data, classes, workers), count, permitted)
 
 
 def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Workers | None = None) -> np.ndarray:

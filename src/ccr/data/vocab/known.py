@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ccr.core.knowledge import Answer, Knowledge
-from ccr.data.vocab.propose.llm import Endpoint, Question, RefusedAnswer, answered
+from ccr.data.vocab.propose.llm import ANSWER_TOKENS, Endpoint, Question, RefusedAnswer, answered
 from ccr.data.vocab.propose.plurals import spellings, words_of
 from ccr.data.vocab.propose.proposals import Proposal
 from ccr.progress import Tell, no_progress
 
 _ARTICLES = {"a", "an", "the"}
+#: Sources of proposals, whose yes is made anew whenever concepts are proposed again.
+PROPOSING = ("wordnet", "llm")
 #: Concepts that a language model is asked about at once.
 PER_REQUEST = 40
 PROMPT = (
@@ -42,6 +44,20 @@ def proposed_knowledge(proposals: Iterable[Proposal]) -> Knowledge:
         for origin in item.origins
         if origin.class_name is not None
     )
+
+
+def write_proposed(proposals: Iterable[Proposal], path: Path) -> Knowledge:
+    """Write the table of proposals beside their list, at `path`; that table.
+
+    Answers that an earlier table has and that proposals do not give stay, and count: those of people and files, and
+    every no or unknown, because proposals only say yes, so that somebody must have corrected the cell.
+    """
+    made = proposed_knowledge(proposals)
+    if path.is_file():
+        kept = [answer for answer in Knowledge.read(path) if answer.source not in PROPOSING or answer.answer != "yes"]
+        made = Knowledge.merged(made, Knowledge.of(kept))
+    made.write(path)
+    return made
 
 
 def wordnet_knowledge(classes: Sequence[str], concepts: Sequence[str], said: Iterable[Proposal]) -> Knowledge:
@@ -102,8 +118,15 @@ def model_questions(
             part = open_[start : start + PER_REQUEST]
             told = json.dumps(name, ensure_ascii=False), json.dumps(part, ensure_ascii=False)
             prompt = PROMPT.format(name=told[0], others=others, concepts=told[1], photos=PHOTOS if shown else "")
-            asked.append(Question(name, prompt, partial(parse_verdicts, part), shown))
+            asked.append(Question(name, prompt, partial(parse_verdicts, part), shown, _answer_tokens(part)))
     return asked
+
+
+def _answer_tokens(concepts: Sequence[str]) -> int:
+    """Tokens that an answer about these concepts may have. An answer that is cut off is no JSON and is refused each
+    time, so this allows a token for every two bytes, which scripts without spaces need."""
+    longest = json.dumps(dict.fromkeys(concepts, "unknown"), ensure_ascii=False, indent=2)
+    return max(ANSWER_TOKENS, len(longest.encode()) // 2)
 
 
 def ask_model(questions: Sequence[Question], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> Told:
@@ -118,10 +141,19 @@ def ask_model(questions: Sequence[Question], endpoint: Endpoint, cache: Path, *,
     return Told(Knowledge.of(answers), failed)
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys are all different: of a concept that is answered twice, neither answer is sure."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise RefusedAnswer("answered twice for the same concept")
+    return found
+
+
 def parse_verdicts(concepts: Sequence[str], text: str) -> dict[str, Any]:
     """One JSON object that says yes, no or unknown of exactly these concepts; anything else is refused."""
     try:
-        found = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
+        plain = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
+        found = json.loads(plain, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise RefusedAnswer(f"answered no JSON object: {text[:60]!r}") from None
     if not isinstance(found, dict) or set(found) != set(concepts):

@@ -49,11 +49,11 @@ def rename(model: ConceptModel, concept: str, to: str) -> ConceptModel:
         raise CCRError(
             f"{to!r} is a concept that the fit left out, and it would be lost: choose another name, or add it back"
         )
-    names = list(model.names)
-    names[model.row(concept)] = to
+    names, row, new = list(model.names), model.row(concept), str(to).strip()
+    old, names[row] = names[row], to
     origin = model.provenance
-    measured = None if origin.transfer is None else {to if n == concept else n: v for n, v in origin.transfer.items()}
-    known = None if origin.knowledge is None else origin.knowledge.renamed(concept.strip(), str(to).strip())
+    measured = None if origin.transfer is None else {new if n == old else n: v for n, v in origin.transfer.items()}
+    known = None if origin.knowledge is None else origin.knowledge.renamed(old, new)
     return _rebuilt(replace(model, provenance=replace(origin, transfer=measured, knowledge=known)), names)
 
 

@@ -118,8 +118,7 @@ class EditSession:
             embedding = self._embed(name if text is None else text, encoder) if known is None else known
         elif encoder is not None:
             raise CCRError(f"adding {name!r} takes its embedding or an encoder that makes it, got both: leave one out")
-        told = self._with_answers(name, answers)
-        model = changes.add(told, name, embedding, weights)
+        model = changes.add(self._with_answers(name, answers), name, embedding, weights)
         said = None if answers is None else {str(label): answer for label, answer in answers.items()}
         embedded = encoder is not None
         return self._do(model, "add", name=name, text=text, embedded=embedded, weights=weights, answers=said)
@@ -206,6 +205,8 @@ class EditSession:
         model, origin = self._now, self._now.provenance
         if not answers:
             return model
+        if not isinstance(answers, Mapping):
+            raise CCRError(f'answers must be {{class: "yes" or "no"}}, got {type(answers).__name__}')
         if origin.knowledge is None or origin.groups is None:
             raise CCRError(
                 f"answers about {name!r} ground it by what its classes look like, and this model was fitted without "

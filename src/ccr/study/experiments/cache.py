@@ -11,6 +11,7 @@ from typing import Any
 from ccr import __version__
 from ccr.core.concepts import Concepts
 from ccr.core.inputs import Embeddings
+from ccr.core.knowledge import Knowledge
 from ccr.files import write_bytes
 from ccr.models.labels import as_labels, labels_of
 
@@ -77,6 +78,11 @@ def fingerprint_concepts(concepts: Concepts) -> str:
     digest = hashlib.sha256(json.dumps([concepts.embeddings.shape, concepts.names]).encode())
     digest.update(concepts.embeddings.tobytes())
     return digest.hexdigest()
+
+
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a classifier in JSON types, for a key: knowledge by its digest."""
+    return {name: value.digest if isinstance(value, Knowledge) else value for name, value in options.items()}
 
 
 def _full_key(key: Mapping[str, Any]) -> dict[str, Any]:

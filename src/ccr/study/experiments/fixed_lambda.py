@@ -13,7 +13,7 @@ from ccr.core.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.models.bound import PAPER_RADIUS, chosen_fidelity
 from ccr.progress import Tell, no_progress
-from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr.study.experiments.curves import LAMBDAS, RADII, SweepPoint, Workbench, radius_sweep, threshold_sweep
 from ccr.study.experiments.part import Part
 from ccr.study.experiments.settings import Setting
@@ -84,7 +84,7 @@ def _plan(settings: Sequence[Setting], like: Setting, options: Mapping[str, Any]
         "center": like.center,
         "sign": like.sign,
         "weights": like.weights,
-        "options": dict(options),
+        "options": plain_options(options),
     }
 
 

@@ -13,12 +13,11 @@ import numpy as np
 
 from ccr.core import kernels
 from ccr.core.concepts import Concepts
-from ccr.core.knowledge import Knowledge
 from ccr.core.metrics import Evaluation, finite
 from ccr.errors import CCRError, WriteError
 from ccr.models.classifier import ConceptClassifier
 from ccr.progress import Tell, no_progress
-from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr.study.experiments.part import Part
 from ccr.study.experiments.pool import Pool
 from ccr.study.experiments.settings import AXES, Setting
@@ -209,12 +208,8 @@ class _Same(NamedTuple):
         return Run(**found) if found is not None and set(found) == {item.name for item in fields(Run)} else None
 
     def key(self, setting: Setting, seed: int) -> dict[str, Any]:
-        return {"kind": "sweep", **self.made_of, "setting": asdict(setting), "options": self._plain, "seed": seed}
-
-    @property
-    def _plain(self) -> dict[str, Any]:
-        """The options in JSON types: knowledge by its digest."""
-        return {name: value.digest if isinstance(value, Knowledge) else value for name, value in self.options.items()}
+        options = plain_options(self.options)
+        return {"kind": "sweep", **self.made_of, "setting": asdict(setting), "options": options, "seed": seed}
 
     def fresh(self, setting: Setting, seed: int, announce: Callable[[str], None]) -> Run:
         """The run, fitted here."""

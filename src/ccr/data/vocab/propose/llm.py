@@ -108,7 +108,8 @@ def estimated(questions: Sequence[Question], endpoint: Endpoint, cache: Path) ->
     tokens = sum(
         len(question.prompt) // TOKEN_CHARACTERS + 1 + PICTURE_TOKENS * len(question.pictures) for question in waiting
     )
-    return Estimate(len(waiting), len(questions) - len(waiting), tokens, ANSWER_TOKENS * len(waiting))
+    answers = sum(question.answer_tokens for question in waiting)
+    return Estimate(len(waiting), len(questions) - len(waiting), tokens, answers)
 
 
 def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> FromModel:
@@ -116,9 +117,9 @@ def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell =
     proposals: list[Proposal] = []
     failed: dict[str, str] = {}
     questions = [Question(name, _prompt(name, classes), parse_answer) for name in classes]
-    for (name, _, _, _), answer in answered(questions, endpoint, cache, failed, tell=tell):
+    for question, answer in answered(questions, endpoint, cache, failed, tell=tell):
         proposals += [
-            Proposal(text, (Origin(name, "llm", kind, f"{endpoint.model} on {name}"),))
+            Proposal(text, (Origin(question.name, "llm", kind, f"{endpoint.model} on {question.name}"),))
             for kind in KINDS
             for text in answer[kind]
         ]
@@ -132,6 +133,7 @@ class Question(NamedTuple):
     prompt: str
     parse: Callable[[str], dict[str, Any]]
     pictures: tuple[str, ...] = ()
+    answer_tokens: int = ANSWER_TOKENS
 
     @property
     def content(self) -> Any:
@@ -219,7 +221,7 @@ def _answer(endpoint: Endpoint, question: Question) -> dict[str, Any]:
     pause = endpoint.pause
     for attempt in range(1, endpoint.attempts + 1):
         try:
-            return question.parse(_content(_post(endpoint, question.content)))
+            return question.parse(_content(_post(endpoint, question)))
         except HTTPError as error:
             if error.code in (400, 401, 403, 404, 405, 422):
                 raise CCRError(_denied(endpoint, error)) from None
@@ -234,12 +236,12 @@ def _answer(endpoint: Endpoint, question: Question) -> dict[str, Any]:
     raise RefusedAnswer(reason)
 
 
-def _post(endpoint: Endpoint, content: Any) -> bytes:
+def _post(endpoint: Endpoint, question: Question) -> bytes:
     body = {
         "model": endpoint.model,
-        "messages": [{"role": "user", "content": content}],
+        "messages": [{"role": "user", "content": question.content}],
         "temperature": 0,
-        "max_tokens": ANSWER_TOKENS,
+        "max_tokens": question.answer_tokens,
     }
     headers = {"Content-Type": "application/json"}
     key = next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
