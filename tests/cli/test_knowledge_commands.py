@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.data.vocab import read_concepts
@@ -126,3 +129,85 @@ def test_a_language_model_is_asked_strictly_and_only_what_is_open(
     before = len(asked)
     assert as_json(*given)["new"] == 0
     assert len(asked) == before
+
+
+def test_asking_again_leaves_corrected_cells_alone(tmp_path: Path, workspace: Path) -> None:  # noqa: F811 (fixture)
+    concepts, out = tmp_path / "list.txt", tmp_path / "known.csv"
+    label = str(EmbeddingStore.open(workspace / "store").classes[0])
+    colour = label.split()[0]
+    concepts.write_text(f"{colour}\nround\n", encoding="utf-8")
+    given = ["knowledge", "ask", workspace / "store", "--concepts", concepts, "--out", out]
+    try:
+        as_json(*given)
+    except CCRError as error:
+        pytest.skip(str(error))
+    asked = Knowledge.read(out)
+    assert asked.find(label, colour).answer == "yes"  # type: ignore[union-attr]
+    out.write_text(out.read_text(encoding="utf-8").replace(",yes,", ",no,"), encoding="utf-8")  # the answer alone
+    corrected = Knowledge.read(out)
+    assert as_json(*given)["new"] == 0
+    assert Knowledge.read(out) == corrected != asked
+
+
+@pytest.mark.parametrize("options", [["--photos", 2], ["--llm-price", "1,2"], ["--llm-model", "m"], ["--dry-run"]])
+def test_options_for_a_language_model_need_one(
+    made: tuple[Path, Path, Path], tmp_path: Path, options: list[object]
+) -> None:
+    store, concepts, _ = made
+    done = run("knowledge", "ask", store, "--concepts", concepts, "--out", tmp_path / "new.csv", *options)
+    assert done.exit_code == 2  # type: ignore[attr-defined]
+    assert not (tmp_path / "new.csv").exists()
+
+
+def test_photos_that_a_model_is_shown_are_small(
+    made: tuple[Path, Path, Path],
+    tmp_path: Path,
+    server: Server,  # noqa: F811 (fixture)
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, concepts, _ = made
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def answer(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        wanted = json.loads(body["messages"][0]["content"][0]["text"].split("\n")[2])
+        content = {"choices": [{"message": {"content": json.dumps(dict.fromkeys(wanted, "unknown"))}}]}
+        return 200, {}, json.dumps(content).encode()
+
+    server.answers = [answer]
+    llm = ["--sources", "llm", "--llm-url", server.url, "--llm-model", "tiny", "--photos", 2]
+    found = as_json("knowledge", "ask", store, "--concepts", concepts, "--out", tmp_path / "seen.csv", *llm)
+    assert found["unknown"] == found["answers"] > 0
+    for body in server.requests:
+        pictures = body["messages"][0]["content"][1:]
+        assert len(pictures) == 2
+        for picture in pictures:
+            kind, _, content = picture["image_url"]["url"].partition(",")
+            assert kind == "data:image/jpeg;base64"
+            assert max(Image.open(io.BytesIO(base64.b64decode(content))).size) <= 448
+
+
+def test_check_names_concepts_that_are_true_of_every_class_or_of_none(
+    made: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    store, concepts, _ = made
+    classes, names = EmbeddingStore.open(store).classes, read_concepts(concepts)
+    rows = [(str(label), name, "yes" if at == 0 else "no", "A") for label in classes for at, name in enumerate(names)]
+    problems = as_json("knowledge", "check", table(tmp_path / "t.csv", rows), "--store", store)["problems"]
+    named = {words: found for words, found in problems.items() if words.startswith("concepts that are yes")}
+    assert list(named.values()) == [names[:1], names[1:]]
+
+
+def test_show_counts_and_file_names_are_no_markup(tmp_path: Path) -> None:
+    known = table(tmp_path / "[bold]k.csv", [("pear", "green", "yes", "A"), ("pear", "blue", "no", "A")])
+    said = " ".join(run("knowledge", "show", known).stdout.split())  # type: ignore[attr-defined]
+    assert "[bold]k.csv" in said.replace(" ", "")
+    assert "1 yes, 1 no, 0 unknown" in said
+    assert "1: green" in said
+
+
+def test_a_sweep_over_the_papers_radius_takes_a_table(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    store, concepts, known = made
+    given = ["sweep", store, "--concepts", concepts, "--over", "radius=0,0.1", "--epochs", 1, "--over", "length=2"]
+    found = as_json(*given, "--knowledge", known, "--out", tmp_path / "sweep")
+    assert found["fixed_lambda"] is not None
+    assert f"--knowledge {known}" in found["recommended"]["command"]  # type: ignore[index,call-overload]

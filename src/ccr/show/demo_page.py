@@ -26,20 +26,24 @@ def demo_page(
     gain: Gain,
     known: Gain,
     *,
-    truth: tuple[float, float],
+    truth: tuple[Sequence[float], Sequence[float]],
     probe: float,
     right: Shown,
     wrong: Shown,
     gallery: Sequence[Shown],
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """The page as HTML: fits without (`gain`) and with knowledge (`known`), the `truth` of what both show, the linear
-    probe's accuracy, all in [0, 1]; `facts` are (name, value)."""
+    """The page as HTML: fits without (`gain`) and with knowledge (`known`), the `truth` of what both show, one for
+    each seed, the linear probe's accuracy, all in [0, 1]; `facts` are (name, value)."""
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
-        ("CCR: concepts refined", *_spread(gain.refined), f"{truth[0]:.0%}"),
-        ("CCR with knowledge: says only what is true of the fruit", *_spread(known.refined), f"{truth[1]:.0%}"),
+        ("CCR: concepts refined", *_spread(gain.refined), f"{np.mean(truth[0]):.0%}"),
+        (
+            "CCR with knowledge: says only what is true of the fruit",
+            *_spread(known.refined),
+            f"{np.mean(truth[1]):.0%}",
+        ),
         ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
     ]
     cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in gallery]

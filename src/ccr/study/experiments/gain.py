@@ -26,7 +26,7 @@ PENALTIES = (0.3, 1.0, 3.0, 10.0)
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """Test accuracies in [0, 1], one for each seed, and the two models of the first seed.
+    """Test accuracies in [0, 1], one for each seed, the baseline of the first seed, and CCR's models of all seeds.
 
     `baseline` is the same with concepts that stay, trained as long; `refitted` is a head of all weights on the codes of
     all concepts, which stay, solved to convergence by L-BFGS, its penalty chosen by cross-validation; `refined` is CCR.
@@ -37,7 +37,12 @@ class Gain:
     refitted: tuple[float, ...]
     refined: tuple[float, ...]
     baseline_model: ConceptClassifier
-    model: ConceptClassifier
+    models: tuple[ConceptClassifier, ...]
+
+    @property
+    def model(self) -> ConceptClassifier:
+        """CCR's model of the first seed."""
+        return self.models[0]
 
     @property
     def over_baseline(self) -> float:
@@ -85,7 +90,7 @@ def refinement_gain(
         whole = fit(seeds[0], {**unrefined(options), "weights_per_class": None, "max_iter": 1})
         refitted = (refitted_accuracy(whole, train, test),) * len(seeds)
     scores = [tuple(float(model.score(test.X, test.y)) for model in models) for models in (baselines, refined)]
-    return Gain(tuple(seeds), scores[0], refitted, scores[1], baselines[0], refined[0])
+    return Gain(tuple(seeds), scores[0], refitted, scores[1], baselines[0], tuple(refined))
 
 
 @contextmanager
