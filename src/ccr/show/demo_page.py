@@ -40,7 +40,7 @@ def demo_page(
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
         ("CCR: concepts refined", *_spread(gain.refined), f"{np.mean(truth[0]):.0%}"),
         (
-            "CCR with knowledge: says only what is true of the fruit",
+            "CCR with knowledge: says only what is confirmed of the class",
             *_spread(known.refined),
             f"{np.mean(truth[1]):.0%}",
         ),
@@ -55,7 +55,9 @@ def demo_page(
         f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
         page.table(("model", "mean", "min to max", "true"), rows),
         '<p class="muted">true: share of the five concepts shown first that a table, written by hand, says are true '
-        "of the photo's kind of fruit. The model below knows that table.</p>",
+        "of the photo's kind of fruit. The model below was fitted with the same table, so that what it shows is untrue "
+        "by it only where a prediction is wrong. \u2713: the table confirms the concept for the predicted kind of "
+        "fruit, which is not yet a check of this photo.</p>",
         "<h2>A prediction that is right</h2>",
         _featured(right),
         "<h2>A prediction that is wrong</h2>",
