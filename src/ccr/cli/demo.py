@@ -30,11 +30,13 @@ LENGTH, SEEDS = 11, 5
 
 
 class _Measured(NamedTuple):
-    """Fits without and with knowledge, the truth of what both show, one for each seed, and a linear probe."""
+    """Fits without and with knowledge and with knowledge shuffled, the truth of what each shows, one for each seed, and
+    a linear probe."""
 
     plain: Gain
     known: Gain
-    truth: tuple[tuple[float, ...], tuple[float, ...]]
+    shuffled: Gain
+    truth: tuple[tuple[float, ...], ...]
     probe: float
 
 
@@ -69,11 +71,12 @@ def demo(
     parts = _parts(store)
     with one_thread_each(1) as pool:
         probing = pool.submit(probe_accuracy, **parts)
-        plain, known = (_gain(concepts, parts, table, silent=as_json) for table in (None, knowledge))
+        tables = (None, knowledge, knowledge.shuffled())
+        plain, known, shuffled = (_gain(concepts, parts, table, silent=as_json) for table in tables)
         probe = probing.result()
     test = store.select("test")
-    without, with_ = (tuple(_truth(model, test, knowledge) for model in gain.models) for gain in (plain, known))
-    measured = _Measured(plain, known, (without, with_), probe)
+    truth = tuple(tuple(_truth(model, test, knowledge) for model in gain.models) for gain in (plain, known, shuffled))
+    measured = _Measured(plain, known, shuffled, truth, probe)
     known.model.model_ = known.model.model_.with_metrics("test", known.model.evaluate(test).to_dict())
     known.model.save(out / "model")
     known.baseline_model.save(out / "baseline")
@@ -176,6 +179,7 @@ def _write_report(path: Path, measured: _Measured, store: EmbeddingStore, concep
     html = demo_page(
         measured.plain,
         measured.known,
+        measured.shuffled,
         truth=measured.truth,
         probe=measured.probe,
         right=right,
@@ -207,11 +211,13 @@ def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Show
 
 
 def _print_json(out: Path, measured: _Measured, right: Shown, wrong: Shown) -> None:
-    """The keys of `Gain` are those of fits without knowledge; `with_knowledge` has the same and the truth."""
+    """The keys of `Gain` are those of fits without knowledge; `with_knowledge` and its control have the same."""
     places = {"model": str(out / "model"), "report": str(out / "report.html")}
-    without, with_ = measured.truth
-    told = {**measured.known.to_dict(), "truth": list(with_)}
-    facts = {"linear_probe": measured.probe, **measured.plain.to_dict(), "truth": list(without), "with_knowledge": told}
+    gains = (measured.plain, measured.known, measured.shuffled)
+    without, told, mixed = (
+        {**gain.to_dict(), "truth": list(truth)} for gain, truth in zip(gains, measured.truth, strict=True)
+    )
+    facts = {"linear_probe": measured.probe, **without, "with_knowledge": told, "with_shuffled_knowledge": mixed}
     explained = {"right": right.explanation.to_dict(), "wrong": wrong.explanation.to_dict()}
     print_json({**places, **facts, "length": measured.known.model.metrics_["test"]["length"], **explained})
 
@@ -231,7 +237,7 @@ def _show(out: Path, measured: _Measured, right: Shown, wrong: Shown) -> None:
 
 
 def _table(measured: _Measured) -> Table:
-    plain, known, (without, with_) = measured.plain, measured.known, measured.truth
+    plain, known, (without, with_, mixed) = measured.plain, measured.known, measured.truth
     playing = f"{known.model.metrics_['test']['in_play']:.1f} concepts in play per image"
     table = Table(title=f"Test accuracy, {playing}, {SEEDS} seeds", title_justify="left")
     table.caption = "true: share of the five concepts shown first that are true of the photo's kind of fruit"
@@ -242,6 +248,7 @@ def _table(measured: _Measured) -> Table:
     table.add_row("its head refitted by L-BFGS", *_cells(plain.refitted), "")
     table.add_row("CCR without knowledge", *_cells(plain.refined), _mean(without))
     table.add_row("CCR with knowledge", *_cells(known.refined), _mean(with_))
+    table.add_row("control: that knowledge shuffled", *_cells(measured.shuffled.refined), _mean(mixed))
     table.add_row("linear probe (no explanation)", f"{measured.probe:.1%}", "", "", "")
     return table
 

@@ -25,16 +25,17 @@ class Shown(NamedTuple):
 def demo_page(
     gain: Gain,
     known: Gain,
+    shuffled: Gain,
     *,
-    truth: tuple[Sequence[float], Sequence[float]],
+    truth: Sequence[Sequence[float]],
     probe: float,
     right: Shown,
     wrong: Shown,
     gallery: Sequence[Shown],
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """The page as HTML: fits without (`gain`) and with knowledge (`known`), the `truth` of what both show, one for
-    each seed, the linear probe's accuracy, all in [0, 1]; `facts` are (name, value)."""
+    """The page as HTML: fits without (`gain`), with knowledge (`known`) and with it `shuffled`, the `truth` of what
+    each shows, one for each seed, the linear probe's accuracy, all in [0, 1]; `facts` are (name, value)."""
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
@@ -43,6 +44,11 @@ def demo_page(
             "CCR with knowledge: says only what is confirmed of the class",
             *_spread(known.refined),
             f"{np.mean(truth[1]):.0%}",
+        ),
+        (
+            "control: that knowledge shuffled, so that it is nonsense",
+            *_spread(shuffled.refined),
+            f"{np.mean(truth[2]):.0%}",
         ),
         ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
     ]
@@ -57,7 +63,8 @@ def demo_page(
         '<p class="muted">true: share of the five concepts shown first that a table, written by hand, says are true '
         "of the photo's kind of fruit. The model below was fitted with the same table, so that what it shows is untrue "
         "by it only where a prediction is wrong. \u2713: the table confirms the concept for the predicted kind of "
-        "fruit, which is not yet a check of this photo.</p>",
+        "fruit, which is not yet a check of this photo. Nonsense raises accuracy, too, because any code of the classes "
+        "helps; it does not make explanations true.</p>",
         "<h2>A prediction that is right</h2>",
         _featured(right),
         "<h2>A prediction that is wrong</h2>",
