@@ -35,11 +35,12 @@ def scores(seed: int, rows: int = 6, n: int = 131) -> np.ndarray:
 def selected(
     rule: ThresholdRule | TopRule, values: np.ndarray, first: int = 0, dropped: int = 0, salt: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    kind, bound, length, _ = rule.selection()
+    kind, bound, length, _, factors = rule.selection()
+    factors = np.ones(values.shape[1], np.float32) if factors is None else factors
     pointers, indices = np.empty(len(values) + 1, np.int32), np.empty(values.size, np.int32)
     data = np.empty(values.size, np.float32)
     active = select_active(
-        values, Criterion(kind, np.float32(bound), length), Dropout(first, dropped, np.uint64(salt)),
+        values, Criterion(kind, np.float32(bound), length), factors, Dropout(first, dropped, np.uint64(salt)),
         Entries(pointers, indices, data),
     )  # fmt: skip
     return pointers, indices[: pointers[-1]], data[: pointers[-1]], active

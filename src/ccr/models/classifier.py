@@ -248,7 +248,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
             initial,
             images,
             labels.y,
-            coder=HardThreshold(length=usual_length(len(initial))) if self.coder is None else self.coder,
+            coder=self._coder(None if known is None else known.rows, len(initial)),
             radius=bound.radius,
             start=bound.start,
             classes=len(labels.classes),
@@ -304,6 +304,12 @@ class ConceptClassifier(ModelEstimator, OnHub):
                 f"with the whole list (the {len(left_out)} others are in model_.provenance.left_out), or ask for less"
             )
         return self.concepts
+
+    def _coder(self, rows: np.ndarray | None, n: int) -> Coder:
+        """The coder for these rows of the list, None: all, which are n."""
+        if self.coder is None:
+            return HardThreshold(length=usual_length(n))
+        return self.coder.of(rows) if isinstance(self.coder, HardThreshold) and rows is not None else self.coder
 
     def _given(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Hyperparameters as a saved model has them: NumPy's own numbers of few digits would stay so all the way."""

@@ -84,6 +84,9 @@ def check_rule(rule: Rule, concepts: int) -> None:
     """The rule's numbers must be such that its codes exist over this many concepts."""
     check_rule_values(asdict(rule))  # type: ignore[call-overload]
     length, fewest = getattr(rule, "length", None), rule.fewest_concepts
+    factors = getattr(rule, "factors", None)
+    if factors is not None and len(factors) != concepts:
+        raise FormatError(f"the model's rule has {len(factors)} factors of its threshold: it needs {concepts}")
     # A threshold or a penalty was calibrated to a mean length, and stays what it is when concepts leave.
     if not isinstance(fewest, int) or not 1 <= fewest <= concepts:
         raise FormatError(f"the model's rule has length {length!r}: it must be above 0 and at most {concepts}")
@@ -96,10 +99,13 @@ def check_rule_values(values: Mapping[str, Any]) -> None:
             if not isinstance(value, bool):
                 raise FormatError(f"the model's rule has {name} {value!r}: it must be true or false")
             continue
-        if value is None and name == "length":
+        if value is None and name in ("length", "factors"):
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
-            raise FormatError(f"the model's rule has {name} {value!r}: it must be a number from 0 to {_LARGEST:g}")
+        if name == "factors" and not isinstance(value, (list, tuple)):
+            raise FormatError(f"the model's rule has {name} {value!r}: it must be a list of numbers")
+        for number in value if name == "factors" else (value,):
+            if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= _LARGEST:
+                raise FormatError(f"the model's rule has {name} {number!r}: it must be a number from 0 to {_LARGEST:g}")
     length = values.get("length")
     if length is not None and not length > 0:
         raise FormatError(f"the model's rule has length {length!r}: it must be above 0")

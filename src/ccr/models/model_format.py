@@ -199,12 +199,12 @@ def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], d
 def _pack_choice(value: Any) -> Any:
     if type(value).__name__ in CHOICES:
         given = value.get_params(deep=False)
-        return {"type": type(value).__name__, **{name: _plain(item) for name, item in given.items()}}
+        return {"type": type(value).__name__, **{name: _pack_choice(item) for name, item in given.items()}}
     if isinstance(value, Mapping):  # class weights; JSON keys are texts, labels may be numbers
         return {"type": "mapping", "items": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if isinstance(value, np.random.RandomState):
         return None  # a generator has no number to save
-    return [_plain(item) for item in value] if isinstance(value, (tuple, np.ndarray)) else _plain(value)
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list, np.ndarray)) else _plain(value)
 
 
 def _unpack_choice(value: Any) -> Any:

@@ -6,7 +6,7 @@ docs/method.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ccr.models.model_checks import check_rule_values
 #: From scores (b, n) to codes (b, n).
 Select = Callable[[np.ndarray], np.ndarray]
 #: What the rules that can be read consist of.
-_ENTRIES = {"ThresholdRule": {"threshold", "positive", "length"}, "TopRule": {"length"}}
+_ENTRIES = {"ThresholdRule": {"threshold", "positive", "length", "factors"}, "TopRule": {"length"}}
 
 
 def selection(rule: Mapping[str, Any], concepts: int) -> Select:
@@ -33,7 +33,10 @@ def selection(rule: Mapping[str, Any], concepts: int) -> Select:
         raise FormatError(f"the model's rule has {', '.join(sorted(unknown))}, which a {kind} has not: save it again")
     check_rule_values(values)
     if kind == "ThresholdRule":
-        return _threshold(float(values["threshold"]), values.get("positive", False))
+        factors = values.get("factors")
+        if factors is not None and len(factors) != concepts:
+            raise FormatError(f"the model's rule has {len(factors)} factors of its threshold: it needs {concepts}")
+        return _threshold(float(values["threshold"]), factors, values.get("positive", False))
     length = values["length"]
     if not isinstance(length, int) or length > concepts:
         raise FormatError(
@@ -42,8 +45,9 @@ def selection(rule: Mapping[str, Any], concepts: int) -> Select:
     return _top(length)
 
 
-def _threshold(bound: float, positive: bool) -> Select:
-    limit = float(np.float32(bound))  # as the kernels compare
+def _threshold(threshold: float, factors: Sequence[float] | None, positive: bool) -> Select:
+    """Codes of scores past the threshold, times each concept's factor if there are factors; as the kernels compare."""
+    limit = (np.float32(threshold) * np.array(1.0 if factors is None else factors, np.float32)).astype(np.float64)
     if positive:
         return lambda scores: np.where(scores > limit, scores, 0.0)
     return lambda scores: np.where(np.abs(scores) >= limit, scores, 0.0)

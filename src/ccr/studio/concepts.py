@@ -51,7 +51,7 @@ def concept_page(seen: Seen, state: State, name: str) -> dict[str, Any]:
         "name": model.names[column],
         "photos": len(rows),
         "share": len(rows) / max(int(shown.sum()), 1),
-        "threshold": seen.threshold,
+        "threshold": seen.threshold(name),
         "values": {"low": float(values.min()), "high": float(values.max())},
         "pinned": name in state.pinned,
         "most": [{**tile(seen, int(rows[i])), "value": float(codes[i])} for i in most],

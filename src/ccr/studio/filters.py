@@ -182,7 +182,7 @@ class Filtered:
         low, high = float(values.min()), float(values.max())
         inside = values[self._all_but("concepts")]
         counts = np.histogram(inside, VALUE_BINS, (low, high if high > low else low + 1.0))[0]
-        return ValueHistogram(concept, low, high, counts.tolist(), self.seen.threshold)
+        return ValueHistogram(concept, low, high, counts.tolist(), self.seen.threshold(concept))
 
 
 def _count(numbers: np.ndarray, mask: np.ndarray, names: tuple[str, ...] | list[str]) -> dict[str, int]:

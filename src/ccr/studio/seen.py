@@ -75,10 +75,13 @@ class Seen:
         """The codes by column."""
         return self.codes.tocsc()
 
-    @property
-    def threshold(self) -> float | None:
-        """The score from which on a photo shows a concept, where the coder has one."""
-        return float(self.model.rule.threshold) if isinstance(self.model.rule, ThresholdRule) else None
+    def threshold(self, concept: str | None = None) -> float | None:
+        """The score from which on a photo shows a concept, where the coder has one: that of this concept, or, without a
+        name, of all of them if it is the same."""
+        rule = self.model.rule
+        if not isinstance(rule, ThresholdRule) or (concept is None and rule.factors is not None):
+            return None
+        return float(rule.bounds[self.model.row(concept)]) if rule.factors and concept else float(rule.threshold)
 
     def values(self, concept: str) -> np.ndarray:
         """How strongly each photo (m,) shows the concept: its score, or where codes are no scores, its code."""

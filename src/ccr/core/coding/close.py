@@ -29,7 +29,8 @@ Decide = Callable[[torch.Tensor, Exact], ActiveEntries]
 def decider(rule: Rule, dictionary: np.ndarray) -> Decide:
     """The function from embeddings to codes over the dictionary's rows (n, d), with close calls decided in float64;
     rules that solve a problem for every image have none."""
-    if isinstance(rule, ThresholdRule) and rule.threshold > CLOSE:  # below, what is dropped or kept is as good as zero
+    # Below CLOSE, what is dropped or kept is as good as zero.
+    if isinstance(rule, ThresholdRule) and bool((rule.bounds > CLOSE).any()):
         return _threshold(rule, dictionary)
     if isinstance(rule, TopRule) and rule.length < len(dictionary):
         return _top(rule, dictionary)
@@ -42,18 +43,27 @@ def as_it_falls(encode: Encode) -> Decide:
 
 
 def _threshold(rule: ThresholdRule, dictionary: np.ndarray) -> Decide:
-    encode = replace(rule, threshold=rule.threshold - CLOSE).encoder(dictionary)
-    bound = float(np.float32(rule.threshold))  # as the kernels compare
+    # A common threshold is lowered by as much as makes the highest one lower by CLOSE; others are lowered less, so that
+    # theirs are lowered one by one.
+    lower = np.maximum(rule.bounds.astype(np.float64) - CLOSE, 0.0)
+    encode = (
+        replace(rule, threshold=rule.threshold - CLOSE)
+        if rule.factors is None
+        else ThresholdRule.by_concept(lower, rule.positive, rule.length)
+    ).encoder(dictionary)
+    bounds = rule.bounds.astype(np.float64)  # of float32, as the kernels compare
 
     def decide(x: torch.Tensor, exact: Exact) -> ActiveEntries:
         codes = encode(x)
+        bound = bounds[codes.indices] if rule.factors is not None else bounds
         doubtful = np.flatnonzero((codes.data if rule.positive else np.abs(codes.data)) < bound + CLOSE)
         if not len(doubtful):
             return codes
         rows, which = np.unique(np.searchsorted(codes.pointers, doubtful, side="right") - 1, return_inverse=True)
         concepts = dictionary[codes.indices[doubtful]].astype(np.float64)
         scores = np.einsum("ij,ij->i", exact(rows)[which], concepts)
-        gone = scores <= bound if rule.positive else np.abs(scores) < bound
+        own = bound[doubtful] if rule.factors is not None else bound
+        gone = scores <= own if rule.positive else np.abs(scores) < own
         kept = np.ones(len(codes.data), bool)
         kept[doubtful[gone]] = False
         return _only(codes, kept)

@@ -3,6 +3,7 @@ docs/method.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeGuard
 
 import numpy as np
@@ -67,12 +68,20 @@ class HardThreshold(_FittedToX, Parameters):
 
     Give either `threshold`, or `length`: the average number of active concepts per image, to which the
     threshold is calibrated on the data at hand and held while the dictionary is refined.
+    A vector of thresholds has one for each concept: a rare concept can have a higher one than a common one. Together
+    with a length, the vector gives their ratios, and the length what they are multiplied with.
     `sign="both"` keeps |s| >= threshold; `"positive"` keeps s > threshold, as the paper's released code does.
     """
 
     differentiable = True
 
-    def __init__(self, *, threshold: float | None = None, length: float | None = None, sign: Sign = "positive") -> None:
+    def __init__(
+        self,
+        *,
+        threshold: float | Sequence[float] | np.ndarray | None = None,
+        length: float | None = None,
+        sign: Sign = "positive",
+    ) -> None:
         self.threshold = threshold
         self.length = length
         self.sign = sign
@@ -82,19 +91,47 @@ class HardThreshold(_FittedToX, Parameters):
         if self.sign not in ("both", "positive"):
             raise CCRError(f'sign must be "both" or "positive", got {self.sign!r}')
         positive = self.sign == "positive"
-        if (self.threshold is None) == (self.length is None):
+        vector = None if self.threshold is None or is_number(self.threshold) else self._vector(len(dictionary))
+        if (self.threshold is None) == (self.length is None) and vector is None:
             raise CCRError(
                 f"give HardThreshold either a threshold or a length, got threshold={self.threshold} and "
                 f"length={self.length}: length=12 asks for about 12 concepts per image"
             )
-        if self.threshold is not None:
-            if not (is_number(self.threshold) and self.threshold >= 0):
+        if self.length is None:
+            if vector is not None:
+                return ThresholdRule.by_concept(vector, positive)
+            assert isinstance(self.threshold, (int, float, np.number))
+            if self.threshold < 0:
                 raise CCRError(f"threshold must be a number >= 0, got {self.threshold!r}: try length=12 instead")
             return ThresholdRule(float(self.threshold), positive)
-        assert self.length is not None
         check_length(self.length, len(dictionary))
         length = float(self.length)
-        return ThresholdRule(calibrate(X, dictionary, length=length, positive=positive), positive, length)
+        rule = ThresholdRule(0.0, positive, length)
+        if vector is not None:
+            rule = ThresholdRule.by_concept(vector, positive, length)
+        found = calibrate(X, dictionary, length=length, positive=positive, factors=rule.factors)
+        return rule.with_threshold(found)
+
+    def of(self, rows: np.ndarray) -> HardThreshold:
+        """The coder for these rows of the list alone."""
+        if self.threshold is None or is_number(self.threshold):
+            return self
+        return HardThreshold(threshold=np.asarray(self.threshold)[rows], length=self.length, sign=self.sign)
+
+    def _vector(self, n: int) -> np.ndarray:
+        """The thresholds by concept (n,), checked."""
+        try:
+            vector = np.asarray(self.threshold, np.float64)
+        except (TypeError, ValueError):
+            vector = np.array(np.nan)
+        if vector.ndim != 1 or not np.isfinite(vector).all() or (vector < 0).any() or not vector.any():
+            raise CCRError(
+                f"threshold must be a number >= 0, or one for each concept, not all 0, got {self.threshold!r}: try "
+                "length=12 instead"
+            )
+        if len(vector) != n:
+            raise CCRError(f"there must be a threshold for each of the {n} concepts, got {len(vector)}")
+        return vector
 
 
 class TopK(_FittedToX, Parameters):

@@ -22,6 +22,7 @@ class Selection(NamedTuple):
     bound: float
     length: int
     expected: float  # active entries per row, to make room for
+    factors: np.ndarray | None = None  # (n,): the bound of each concept is `bound` times its factor; None: all are 1
 
     def room(self, rows: int, n: int) -> int:
         """Entries to make room for, of so many rows of n scores."""

@@ -21,7 +21,10 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
     name = type(rule).__name__
     if RULES.get(name) is not type(rule):
         raise CCRError(f"a {name} cannot be saved: the rules that can are {', '.join(RULES)}")
-    return {"type": name, **asdict(rule)}  # type: ignore[call-overload]
+    values = asdict(rule)  # type: ignore[call-overload]
+    if values.get("factors") is None:  # as in files of versions that knew no thresholds by concept
+        values.pop("factors", None)
+    return {"type": name, **values}
 
 
 def rule_from_dict(values: Mapping[str, Any]) -> Rule:

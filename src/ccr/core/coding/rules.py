@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -78,14 +79,22 @@ class ScoreRule(Rule, Protocol):
         """The rule at another threshold; one without a threshold stays."""
         ...
 
+    def of(self, rows: np.ndarray) -> ScoreRule:
+        """The rule for these rows of the dictionary, at the same threshold."""
+        ...
+
     def for_fewer(self, mean_length: float) -> ScoreRule | None:
         """The rule for some of the concepts, whose codes have this mean length; None if their codes depend on the
         others' scores."""
         ...
 
-    def settled(self, scores: np.ndarray, rows: int) -> tuple[ScoreRule, float] | None:
-        """The rule fitted again to the scores of some rows, all that are active a little below its threshold
-        (`nearby`), and the mean length that they have then; None if these do not decide it."""
+    def levels(self, codes: ActiveEntries) -> np.ndarray:
+        """The sizes of these scores in the unit of the threshold: a score is active if its level passes it."""
+        ...
+
+    def settled(self, levels: np.ndarray, rows: int) -> tuple[ScoreRule, float] | None:
+        """The rule fitted again to the `levels` of the scores of some rows, all that are active a little below its
+        threshold (`nearby`), and the mean length that they have then; None if these do not decide it."""
         ...
 
     def nearby(self) -> Selection:
@@ -111,12 +120,33 @@ def encode_selected(rule: ScoreRule, dictionary: np.ndarray) -> Encode:
 class ThresholdRule:
     """Keep scores with |s| >= threshold, or with s > threshold when `positive` (Algorithm 2, docs/method.md).
 
-    `length`, when given, is the average number of active concepts that the threshold is held to.
+    `length`, when given, is the average number of active concepts that the threshold is held to. `factors` (n,), when
+    given, make a threshold for each concept: the threshold of concept j is `threshold * factors[j]`, so that one number
+    moves all of them where a length is held.
     """
 
     threshold: float
     positive: bool = False
     length: float | None = None
+    factors: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.factors is not None:  # a list, from JSON
+            object.__setattr__(self, "factors", tuple(self.factors))
+
+    @classmethod
+    def by_concept(cls, thresholds: np.ndarray, positive: bool, length: float | None = None) -> ThresholdRule:
+        """The rule with a threshold (n,) for each concept; one rule for all if they are equal."""
+        largest = float(np.max(thresholds))
+        if largest == float(np.min(thresholds)):
+            return cls(largest, positive, length)
+        return cls(largest, positive, length, tuple((np.asarray(thresholds, np.float64) / largest).tolist()))
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """The thresholds, float32 as the kernels compare: one for each concept (n,), or one for all, ()."""
+        common = np.float32(self.threshold)
+        return np.asarray(common) if self.factors is None else common * np.array(self.factors, np.float32)
 
     @property
     def fewest_concepts(self) -> int:
@@ -127,11 +157,14 @@ class ThresholdRule:
         return self.length
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        return threshold_mask(scores, self.threshold, self.positive)
+        if self.factors is None:
+            return threshold_mask(scores, self.threshold, self.positive)
+        return threshold_mask(scores, torch.as_tensor(self.bounds, device=scores.device), self.positive)
 
     def selection(self) -> Selection:
         kind = kernels.ONE_SIDED if self.positive else kernels.TWO_SIDED
-        return Selection(kind, self.threshold, 0, 32.0 if self.length is None else self.length)
+        factors = None if self.factors is None else np.array(self.factors, np.float32)
+        return Selection(kind, self.threshold, 0, 32.0 if self.length is None else self.length, factors)
 
     def encoder(self, dictionary: np.ndarray) -> Encode:
         return encode_selected(self, dictionary)
@@ -139,19 +172,38 @@ class ThresholdRule:
     def with_threshold(self, threshold: float) -> ThresholdRule:
         return replace(self, threshold=threshold)
 
+    def of(self, rows: np.ndarray) -> ThresholdRule:
+        if self.factors is None:
+            return self
+        return replace(self, factors=tuple(self.factors[row] for row in np.asarray(rows).tolist()))
+
+    def with_one_more(self) -> ThresholdRule:
+        """The rule for one more concept, behind the others, whose threshold is the median of theirs."""
+        if self.factors is None:
+            return self
+        return replace(self, factors=(*self.factors, float(np.median(self.factors))))
+
     def for_fewer(self, mean_length: float) -> ThresholdRule:
         return self if self.length is None else replace(self, length=mean_length)
 
-    def settled(self, scores: np.ndarray, rows: int) -> tuple[ThresholdRule, float] | None:
-        wanted = len(scores) if self.length is None else round(rows * self.length)
-        if self.length is None or not 0 < wanted < len(scores):
+    def levels(self, codes: ActiveEntries) -> np.ndarray:
+        sizes = codes.data if self.positive else np.abs(codes.data)
+        if self.factors is None:
+            return sizes
+        factors = np.array(self.factors, np.float32)[codes.indices]
+        return np.divide(sizes, factors, out=np.full_like(sizes, np.inf), where=factors > 0)
+
+    def settled(self, levels: np.ndarray, rows: int) -> tuple[ThresholdRule, float] | None:
+        wanted = len(levels) if self.length is None else round(rows * self.length)
+        if self.length is None or not 0 < wanted < len(levels):
             return None
-        sizes = scores if self.positive else np.abs(scores)
-        place = len(sizes) - wanted
-        next_, last = np.partition(sizes, (place - 1, place))[place - 1 : place + 1]
+        place = len(levels) - wanted
+        next_, last = np.partition(levels, (place - 1, place))[place - 1 : place + 1]
+        if not np.isfinite(last):  # more scores than wanted are active at any threshold
+            return None
         rule = replace(self, threshold=(float(next_) + float(last)) / 2)
         bound = np.float32(rule.threshold)  # as the kernels compare
-        return rule, float(np.count_nonzero(sizes > bound if self.positive else sizes >= bound)) / rows
+        return rule, float(np.count_nonzero(levels > bound if self.positive else levels >= bound)) / rows
 
     def nearby(self) -> Selection:
         return self.selection()._replace(bound=NEARER * self.threshold)
@@ -167,7 +219,13 @@ class ThresholdRule:
         if self.length is None:
             return self
         threshold = calibrate(
-            X, dictionary, length=self.length, positive=self.positive, near=self.threshold, warn=False
+            X,
+            dictionary,
+            length=self.length,
+            positive=self.positive,
+            near=self.threshold,
+            warn=False,
+            factors=self.factors,
         )
         return replace(self, threshold=threshold)
 
@@ -202,10 +260,16 @@ class TopRule:
     def with_threshold(self, threshold: float) -> TopRule:
         return self
 
+    def of(self, rows: np.ndarray) -> TopRule:
+        return self
+
     def for_fewer(self, mean_length: float) -> None:
         return None
 
-    def settled(self, scores: np.ndarray, rows: int) -> None:
+    def levels(self, codes: ActiveEntries) -> np.ndarray:
+        return np.abs(codes.data)
+
+    def settled(self, levels: np.ndarray, rows: int) -> None:
         return None
 
     def nearby(self) -> Selection:
@@ -234,8 +298,10 @@ def calibrate(
     positive: bool = False,
     near: float = 0.0,
     warn: bool = True,
+    factors: Sequence[float] | None = None,
 ) -> float:
-    """The threshold at which rows of X have `length` active concepts on average.
+    """The threshold at which rows of X have `length` active concepts on average; with `factors` (n,), the number that
+    makes it so as their common multiple.
 
     Halfway between the (m length)-th largest score and the next, so that rounding does not flip either. It is found
     faster if it is known to be `near` a number. `warn` if positive scores are too few for it.
@@ -244,9 +310,9 @@ def calibrate(
     if len(X) > CALIBRATION_ROWS:
         rows = np.linspace(0, len(X) - 1, CALIBRATION_ROWS).astype(np.int64)
     wanted = min(round(len(rows) * length), len(rows) * len(dictionary))
-    largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, NEAR * near)
+    largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, NEAR * near, factors)
     if len(largest) <= wanted and near > 0.0:
-        largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, 0.0)
+        largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, 0.0, factors)
     if len(largest) > wanted:
         return float(np.partition(largest, 1)[:2].sum()) / 2
     # Every usable score is wanted: two-sided that is all of them, one-sided all that are positive.
@@ -261,15 +327,27 @@ def calibrate(
 
 
 def _largest_scores(
-    X: Embeddings, rows: np.ndarray, dictionary: np.ndarray, count: int, positive: bool, floor: float
+    X: Embeddings,
+    rows: np.ndarray,
+    dictionary: np.ndarray,
+    count: int,
+    positive: bool,
+    floor: float,
+    factors: Sequence[float] | None,
 ) -> np.ndarray:
-    """The `count` largest usable |scores| of these rows above `floor`, in no order; fewer if there are fewer."""
+    """The `count` largest usable |scores| of these rows above `floor`, in no order; fewer if there are fewer. With
+    `factors` each is divided by that of its concept; a factor of 0 makes every usable score count as the largest."""
     transposed = torch.tensor(dictionary, dtype=torch.float32).T
     size = max(1, CHUNK_VALUES // len(dictionary))
     best = np.zeros(0, np.float32)
     for start in range(0, len(rows), size):
         scores = X.take(rows[start : start + size]) @ transposed
-        values = (scores if positive else scores.abs()).numpy().ravel()
+        sizes = (scores if positive else scores.abs()).numpy()
+        if factors is not None:
+            divisors = np.broadcast_to(np.array(factors, np.float32), sizes.shape)
+            endless = np.where(sizes > 0, np.float32(np.finfo(np.float32).max), np.float32(0.0))
+            sizes = np.divide(sizes, divisors, out=endless, where=divisors > 0)
+        values = sizes.ravel()
         best = np.concatenate([best, values[values > floor]])
         if len(best) > count:
             best = np.partition(best, len(best) - count)[-count:]

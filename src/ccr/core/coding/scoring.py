@@ -21,6 +21,7 @@ class Panels:
 
     `looked` is how many scores of a row could be active, if it is known. `pack` is called again when the rows moved.
     `seed` is that of the noise of a screening in bytes; None draws it afresh, so that rows cannot be built against it.
+    The factors of the selection are packed too: later selections may have another bound, but the same factors.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Panels:
         self.screened = self.wanted and _unit(dictionary)
         # Numba would compile all kernels again for an array that cannot be written.
         writable = dictionary if dictionary.flags.writeable else dictionary.copy()
-        self.packed = kernels.PackedConcepts(writable, screened=self.screened, seed=seed)
+        self.packed = kernels.PackedConcepts(writable, screened=self.screened, seed=seed, factors=selection.factors)
 
     def pack(self) -> None:
         self.packed.pack()

@@ -68,7 +68,7 @@ def settle(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers
     """The rule fitted again to a dictionary that moved, if it is held to a length, and its mean number of active
     concepts: both by one pass over the sample."""
     if rule.held is not None:
-        found = _with_panels(panels, rule.nearby(), sample, workers, lambda codes: codes.data)
+        found = _with_panels(panels, rule.nearby(), sample, workers, rule.levels)
         settled = rule.settled(np.concatenate(found), len(sample))
         if settled is not None:
             return settled

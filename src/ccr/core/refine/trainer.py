@@ -142,11 +142,13 @@ class Trainer:
         """The rows of concepts with a weight, and the rule for them alone, of a mean length of at least `least`, a
         quarter of them or what was asked for, whichever is least; all rows where that cannot be."""
         rows = np.flatnonzero(state.weights.any(axis=1))
-        smaller = replace(state, dictionary=state.dictionary[rows], weights=state.weights[rows])
+        smaller = replace(
+            state, dictionary=state.dictionary[rows], weights=state.weights[rows], rule=state.rule.of(rows)
+        )
         if 0 < len(rows) < len(state.dictionary):
             length = mean_length(smaller, self.sample, self.workers)
             asked = math.inf if state.rule.held is None else state.rule.held
-            rule = state.rule.for_fewer(max(length, min(least, len(rows) / 4, asked)))
+            rule = smaller.rule.for_fewer(max(length, min(least, len(rows) / 4, asked)))
             if rule is not None:
                 return rows, rule.recalibrated(self.sample, smaller.dictionary)
         return np.arange(len(state.dictionary)), state.rule
@@ -162,7 +164,10 @@ class Trainer:
 
     def _remake(self, arrays: dict[str, np.ndarray]) -> None:
         """An engine for the rows that are left, in this state."""
-        start = replace(self.start, dictionary=self.start.dictionary[self.rows], weights=self.start.weights[self.rows])
+        start = State(
+            self.start.dictionary[self.rows], self.start.weights[self.rows], self.start.bias,
+            self.start.rule.of(self.rows),
+        )  # fmt: skip
         self.center = self.problem.dictionary[self.rows]
         self.engine = self.make_engine(start, replace(self.config, center=self.center))
         self.engine.load_state_dict(arrays)

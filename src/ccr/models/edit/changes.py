@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.arrays import as_array
+from ccr.core.coding import ThresholdRule
 from ccr.core.concepts import Concepts
 from ccr.core.explain.terms import position
 from ccr.core.geometry import unit_rows
@@ -83,8 +84,11 @@ def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, fl
     for label, weight in weights.items():
         _check_weight(weight, model)
         column[position(classes, label)] = weight
+    more = _with_coef(model, np.hstack([model.head.coef, column]))
+    if isinstance(model.rule, ThresholdRule):
+        more = replace(more, rule=model.rule.with_one_more())
     return _rebuilt(
-        _with_coef(model, np.hstack([model.head.coef, column])),
+        more,
         [*model.names, name],
         initial=np.vstack([model.initial.embeddings, start]),
         refined=np.vstack([model.concepts.embeddings, start]),
@@ -143,8 +147,11 @@ def _keep(model: ConceptModel, rows: list[int]) -> ConceptModel:
             f"the model needs at least {model.rule.fewest_concepts} concepts for its codes, and only {len(rows)} would "
             "be left: add others first"
         )
+    fewer = _with_coef(model, np.ascontiguousarray(model.head.coef[:, rows]))
+    if isinstance(model.rule, ThresholdRule):
+        fewer = replace(fewer, rule=model.rule.of(np.array(rows, np.int64)))
     return _rebuilt(
-        _with_coef(model, np.ascontiguousarray(model.head.coef[:, rows])),
+        fewer,
         [model.names[row] for row in rows],
         initial=model.initial.embeddings[rows],
         refined=model.concepts.embeddings[rows],

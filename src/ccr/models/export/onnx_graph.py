@@ -70,7 +70,7 @@ def _unit(parts: Parts, rows: str, name: str) -> str:
 
 
 def _threshold(parts: Parts, scores: str, rule: ThresholdRule) -> str:
-    bound = parts.constant("threshold", np.float64(np.float32(rule.threshold)))  # as the kernels compare
+    bound = parts.constant("threshold", rule.bounds.astype(np.float64))
     if rule.positive:
         mask = parts.add("Greater", scores, bound, name="active")
     else:

@@ -39,14 +39,16 @@ class ConceptModule(nn.Module):
         self.concepts = nn.Parameter(concepts, requires_grad=False)
         self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
         self.length: int = rule.length if isinstance(rule, TopRule) else 0
-        # As the kernels compare: in float32.
-        self.threshold: float = float(np.float32(rule.threshold)) if isinstance(rule, ThresholdRule) else 0.0
         self.positive: bool = isinstance(rule, ThresholdRule) and rule.positive
         self.centered: bool = mean is not None
         self.whitened: bool = whiten is not None
         d = concepts.shape[1]
         self.register_buffer("mean", torch.zeros(d) if mean is None else mean)
         self.register_buffer("whiten", torch.zeros(0, d) if whiten is None else whiten)
+        # One for all concepts, or one for each; as the kernels compare.
+        bounds = rule.bounds if isinstance(rule, ThresholdRule) else np.zeros((), np.float32)
+        self.threshold: torch.Tensor
+        self.register_buffer("threshold", torch.tensor(bounds), persistent=False)
 
     def forward(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits and codes. A row of zeros or NaN has neither: its numbers are NaN."""
@@ -58,7 +60,7 @@ class ConceptModule(nn.Module):
         if self.length > 0:
             mask = top_mask(deciding, self.length)
         else:
-            mask = threshold_mask(deciding, self.threshold, self.positive)
+            mask = threshold_mask(deciding, self.threshold.to(deciding.dtype), self.positive)
         codes = scores * mask.to(scores.dtype)
         return codes @ self.weight.T + self.bias, codes
 

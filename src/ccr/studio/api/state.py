@@ -39,7 +39,7 @@ def state_of(bench: Workbench) -> schemas.State:
         test=len(photos.test),
         held_out=not len(photos.of_split("val")),
         concepts=len(seen.model.concepts),
-        threshold=seen.threshold,
+        threshold=seen.threshold(),
         accuracy=right / len(known) if len(known) else None,
         interval=list(wilson_interval(right, len(known))) if len(known) else None,
         length=seen.codes.nnz / max(len(photos), 1),

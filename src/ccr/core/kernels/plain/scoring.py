@@ -14,10 +14,14 @@ NO_DROPOUT = Dropout(0, 0, np.uint64(0))
 
 
 class PackedConcepts:
-    """A dictionary as the products want it: as it is. Nothing is screened, and no noise drawn from the `seed`."""
+    """A dictionary as the products want it: as it is, with the `factors` (n,) of its concepts' bounds, None: 1. Nothing
+    is screened, and no noise drawn from the `seed`."""
 
-    def __init__(self, dictionary: np.ndarray, *, screened: bool, seed: int | None) -> None:
+    def __init__(
+        self, dictionary: np.ndarray, *, screened: bool, seed: int | None, factors: np.ndarray | None = None
+    ) -> None:
         self.dictionary = dictionary
+        self.factors = np.ones(len(dictionary), np.float32) if factors is None else factors
 
     def pack(self) -> None:
         """Take in the dictionary's rows, which moved."""
@@ -36,7 +40,8 @@ def code_rows(x: np.ndarray, packed: PackedConcepts, criterion: Criterion, entri
     for start in range(0, len(x), BLOCK):
         scores, rest = scores_of(x[start : start + BLOCK], packed.dictionary), min(count, capacity)
         pointers = entries.pointers[start : start + len(scores) + 1]
-        select_active(scores, criterion, NO_DROPOUT, Entries(pointers, entries.indices[rest:], entries.data[rest:]))
+        here = Entries(pointers, entries.indices[rest:], entries.data[rest:])
+        select_active(scores, criterion, packed.factors, NO_DROPOUT, here)
         pointers += np.int32(count)
         count = int(pointers[-1])
     return len(x) * len(packed.dictionary)

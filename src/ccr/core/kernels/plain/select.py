@@ -22,14 +22,14 @@ def _any_above(piece, bound):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _mark(scores, bound, positive, marks):  # type: ignore[no-untyped-def]
-    """marks[i] = whether entry i passes the bound, a byte each."""
+def _mark(scores, bound, factors, positive, marks):  # type: ignore[no-untyped-def]
+    """marks[i] = whether entry i passes the bound times its factor, a byte each."""
     if positive:
         for column in range(len(scores)):
-            marks[column] = scores[column] > bound
+            marks[column] = scores[column] > bound * factors[column]
     else:
         for column in range(len(scores)):
-            marks[column] = abs(scores[column]) >= bound
+            marks[column] = abs(scores[column]) >= bound * factors[column]
 
 
 @compiled
@@ -86,10 +86,10 @@ def mixed_bits(row, concept, salt):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def select_active(scores, criterion, dropout, entries):  # type: ignore[no-untyped-def]
-    """The entries of the scores (b, n) that the criterion makes active, without those that `dropout` leaves out; zeros
-    and NaN are never active. Returns how many are active, left out ones included; what does not fit into
-    `entries.indices` is counted in the pointers but not written."""
+def select_active(scores, criterion, factors, dropout, entries):  # type: ignore[no-untyped-def]
+    """The entries of the scores (b, n) that the criterion makes active, its bound times the concept's factor (n,),
+    without those that `dropout` leaves out; zeros and NaN are never active. Returns how many are active, left out ones
+    included; what does not fit into `entries.indices` is counted in the pointers but not written."""
     b, n = scores.shape
     (kind, bound, length), (first, below, salt) = criterion, dropout
     pointers, indices, data = entries
@@ -104,7 +104,7 @@ def select_active(scores, criterion, dropout, entries):  # type: ignore[no-untyp
         if kind == TOP:
             bound = _top_bound(line, heap)
             equal = length - _above(line, bound)  # so many of those at the bound still fit
-        _mark(line, bound, kind == ONE_SIDED, marks)
+        _mark(line, bound, factors, kind == ONE_SIDED, marks)
         for word in range(len(words)):
             if words[word] == 0:
                 continue

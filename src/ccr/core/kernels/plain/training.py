@@ -52,9 +52,12 @@ class Training:
     ) -> np.ndarray:
         """Take all steps of the plan. Returns, for each, its loss and the means per row of active scores and of scores
         computed in floats."""
-        return np.array([self._step(step, plan, settings, workers) for step in range(len(plan.rates))])
+        steps = range(len(plan.rates))
+        return np.array([self._step(step, plan, settings, packed.factors, workers) for step in steps])
 
-    def _step(self, step: int, plan: BatchPlan, settings: StepSettings, workers: Workers) -> tuple[float, float, float]:
+    def _step(
+        self, step: int, plan: BatchPlan, settings: StepSettings, factors: np.ndarray, workers: Workers
+    ) -> tuple[float, float, float]:
         batch, parameters = slice(step * plan.size, (step + 1) * plan.size), self.parameters
         rows, y, share = plan.rows[batch], plan.y[batch], plan.share[batch]
         salt = np.uint64(step_salt(settings.seed, parameters.steps[0]))
@@ -62,7 +65,8 @@ class Training:
 
         def code(part: slice) -> Coded:
             dropout = Dropout(part.start, settings.dropped, salt)
-            return _coded(plan.x[rows[part]], y[part], share[part], dropout, parameters, settings, slopes[part])
+            x = plan.x[rows[part]]
+            return _coded(x, y[part], share[part], dropout, parameters, settings, factors, slopes[part])
 
         coded = workers.map(code, list(_pieces(len(rows), ROWS)))
         entries = _sorted(coded, rows, len(parameters.dictionary))
@@ -85,6 +89,7 @@ def _coded(
     dropout: Dropout,
     parameters: Parameters,
     settings: StepSettings,
+    factors: np.ndarray,
     slopes: np.ndarray,
 ) -> Coded:
     """Codes, loss and derivatives of rows x (b, d); those by the logits are written to `slopes` (b, W)."""
@@ -92,7 +97,7 @@ def _coded(
     indices, data = np.empty(scores.size, np.int32), np.empty(scores.size, np.float32)
     criterion = Criterion(settings.kind, np.float32(parameters.threshold[0]), settings.length)
     pointers = np.empty(len(x) + 1, np.int32)
-    active = select_active(scores, criterion, dropout, Entries(pointers, indices, data))
+    active = select_active(scores, criterion, factors, dropout, Entries(pointers, indices, data))
     codes = Entries(pointers, indices[: pointers[-1]], data[: pointers[-1]] * np.float32(settings.keep))
     through, bias_slope = np.empty_like(codes.data), np.zeros_like(parameters.bias)
     loss = head_slopes(codes, y, share, parameters, settings, slopes, bias_slope, through)

@@ -44,11 +44,13 @@ class Screen(NamedTuple):
 
 class Panels(NamedTuple):
     """Rows of a dictionary (n, d) from concept `first` on, and the same as the columns of panels: in bytes, or in
-    `floats` (panels, d, PANEL); the other one has no panels."""
+    `floats` (panels, d, PANEL); the other one has no panels. The bound of each concept is the common one times its
+    factor; there are as many `factors` as columns of panels."""
 
     dictionary: np.ndarray
     screen: Screen
     floats: np.ndarray
+    factors: np.ndarray
     first: int
 
 

@@ -18,10 +18,13 @@ from ccr.core.kernels.x86.tiles import PANEL, TILE, block_starts
 
 
 class PackedConcepts:
-    """A dictionary's rows as the columns of panels, in bytes if scores are `screened`, otherwise in floats. The noise
-    of the bytes is that of the `seed`, or drawn afresh for None."""
+    """A dictionary's rows as the columns of panels, in bytes if scores are `screened`, otherwise in floats, with the
+    `factors` (n,) of its concepts' bounds, None: 1. The noise of the bytes is that of the `seed`, or drawn afresh for
+    None."""
 
-    def __init__(self, dictionary: np.ndarray, *, screened: bool, seed: int | None) -> None:
+    def __init__(
+        self, dictionary: np.ndarray, *, screened: bool, seed: int | None, factors: np.ndarray | None = None
+    ) -> None:
         n, d = dictionary.shape
         count, width, (row_noise, concept_noise) = -(-n // PANEL), padded(d), noise(d, seed)
         in_bytes, in_floats = (count, 0) if screened else (0, count)
@@ -31,7 +34,9 @@ class PackedConcepts:
             offsets=line_zeros(in_bytes, PANEL), scales=line_zeros(in_bytes),
             row_noise=row_noise, concept_noise=concept_noise,
         )  # fmt: skip
-        self.panels = Panels(dictionary, screen, line_zeros(in_floats, d, PANEL), 0)
+        columns = line_zeros(count * PANEL)
+        columns[:n] = 1.0 if factors is None else factors
+        self.panels = Panels(dictionary, screen, line_zeros(in_floats, d, PANEL), columns, 0)
         self.pack()
 
     def pack(self) -> None:

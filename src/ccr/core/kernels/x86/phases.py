@@ -72,7 +72,8 @@ def _owned(panels, first, last):  # type: ignore[no-untyped-def]
         screen.quads[start:stop], screen.starts[start:stop], screen.offsets[start:stop], screen.scales[start:stop],
         screen.row_noise, screen.concept_noise,
     )  # fmt: skip
-    return Panels(panels.dictionary[first:last], own, panels.floats[start:stop], first)
+    factors = panels.factors[start * PANEL : stop * PANEL]
+    return Panels(panels.dictionary[first:last], own, panels.floats[start:stop], factors, first)
 
 
 @part

@@ -68,13 +68,14 @@ def round_rows(x, rows, screen, rounded):  # type: ignore[no-untyped-def]
 
 
 @part
-def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, spreads):  # type: ignore[no-untyped-def]
+def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, slacks, spreads):  # type: ignore[no-untyped-def]
     """Rows as bytes, with what `byte_tile` wants to know of each; those beyond the last reach nothing."""
     x, rows, kept_quads, kept_about = block.x, block.rows, block.rounded.quads, block.rounded.about
     width, keeps = len(screen.row_noise), len(kept_quads) > 0
     padding, fresh = np.zeros(width, np.float32), np.empty(3, np.float32)
     both = dot(screen.row_noise, screen.concept_noise)
-    reaches[:], spreads[:], shifts[:] = np.float32(np.inf), np.float32(0.0), np.float32(0.0)
+    reaches[:], slacks[:] = np.float32(np.inf), np.float32(0.0)
+    spreads[:], shifts[:] = np.float32(0.0), np.float32(0.0)
     quads[len(rows) :] = 0
     for number in range(len(rows)):
         row = rows[number]
@@ -86,7 +87,7 @@ def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, spreads):  
         scale, norm = about[SCALE], np.float64(about[NORM])
         if norm > SHORTEST and norm < LONGEST:
             shifts[number] = both - about[PRODUCT]
-            reaches[number] = (threshold - SLACK * norm) * scale
+            reaches[number], slacks[number] = threshold * scale, SLACK * norm * scale
             length = norm * scale + np.sqrt(np.float64(width)) / 2.0  # of the bytes without noise, at most
             spreads[number] = VARIANCE * np.float32(length * length)
         else:
@@ -94,28 +95,28 @@ def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, spreads):  
 
 
 @part
-def _mark_rows(block, screen, criterion):  # type: ignore[no-untyped-def]
+def _mark_rows(block, screen, factors, criterion):  # type: ignore[no-untyped-def]
     """Which scores of the rows could be active, as bits (rows, words)."""
     panels, depth = screen.quads.shape[:2]
     at_once = 1 if len(block.rows) == 1 else ROWS
     quads = np.empty(((len(block.rows) + at_once - 1) // at_once * at_once, depth), np.int32)
-    shifts, reaches, spreads = np.empty((3, len(quads) + LANES), np.float32)
-    _rows_in_bytes(block, np.float64(criterion.bound), screen, quads, shifts, reaches, spreads)
+    shifts, reaches, slacks, spreads = np.empty((4, len(quads) + LANES), np.float32)
+    _rows_in_bytes(block, np.float64(criterion.bound), screen, quads, shifts, reaches, slacks, spreads)
     marks = np.zeros((len(quads), 8 * ((panels * PANEL + 63) // 64)), np.uint8)
     x, later, (kept_quads, kept_about), asked = block.x, block.later, block.rounded, 0
     for number in range(panels):
         scale = screen.scales[number]
         panel = TilePanel(
             address(screen.quads[number:]), depth, address(screen.starts[number:]), address(screen.offsets[number:]),
-            scale, VARIANCE * scale * scale,
+            address(factors[number * PANEL :]), scale, VARIANCE * scale * scale,
         )  # fmt: skip
         for row in range(0, len(quads), at_once):
             if asked < len(later):
                 _fetch_row(x, kept_quads, kept_about, later[asked])
                 asked += 1
             rows = TileRows(
-                address(quads[row:]), depth, address(shifts[row:]), address(reaches[row:]), address(spreads[row:]),
-                address(marks[row, number * (PANEL // 8) :]), marks.shape[1],
+                address(quads[row:]), depth, address(shifts[row:]), address(reaches[row:]), address(slacks[row:]),
+                address(spreads[row:]), address(marks[row, number * (PANEL // 8) :]), marks.shape[1],
             )  # fmt: skip
             if at_once == 1:
                 byte_line(rows, panel, criterion.kind == TWO_SIDED)
@@ -192,8 +193,9 @@ def _scores_by_concept(block, dictionary, chosen, ends, values):  # type: ignore
 
 @part
 def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-untyped-def]
-    x, rows, dictionary, bound = block.x, block.rows, panels.dictionary, criterion.bound
-    chosen, ends = _all_candidates(_mark_rows(block, panels.screen, criterion)[: len(rows)], len(dictionary))
+    x, rows, dictionary, factors = block.x, block.rows, panels.dictionary, panels.factors
+    marks = _mark_rows(block, panels.screen, factors, criterion)
+    chosen, ends = _all_candidates(marks[: len(rows)], len(dictionary))
     values = np.empty(len(chosen), np.float32)
     if dictionary.size > CACHED and len(chosen) > len(dictionary):
         _scores_by_concept(block, dictionary, chosen, ends, values)
@@ -208,6 +210,7 @@ def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-un
     for row in range(len(rows)):
         for entry in range(ends[row], ends[row + 1]):  # without branches, which could not be foreseen
             value, concept = values[entry], panels.first + chosen[entry]
+            bound = criterion.bound * factors[chosen[entry]]
             passes = (value > bound if one_sided else abs(value) >= bound) & (value != np.float32(0.0))
             stays = passes & (mixed_bits(dropout.first + row, concept, dropout.salt) >= np.uint64(dropout.below))
             if total < capacity:
@@ -220,7 +223,7 @@ def _screened(block, panels, criterion, dropout, entries):  # type: ignore[no-un
 
 
 @part
-def _scored(block, floats, criterion, dropout, entries):  # type: ignore[no-untyped-def]
+def _scored(block, floats, factors, criterion, dropout, entries):  # type: ignore[no-untyped-def]
     b, d, panels = len(block.rows), block.x.shape[1], len(floats)
     rows = np.zeros(((b + ROWS - 1) // ROWS * ROWS, d), np.float32)
     for row in range(b):
@@ -233,7 +236,7 @@ def _scored(block, floats, criterion, dropout, entries):  # type: ignore[no-unty
                 panel * PANEL,
             )  # fmt: skip
     # Columns beyond the last concept are zero, and zeros are never active.
-    active = select_active(scores[:b], criterion, dropout, entries)
+    active = select_active(scores[:b], criterion, factors, dropout, entries)
     return active, b * panels * PANEL
 
 
@@ -244,7 +247,7 @@ def active_entries(block, panels, criterion, dropout, entries):  # type: ignore[
     floats."""
     if len(panels.screen.quads) > 0:
         return _screened(block, panels, criterion, dropout, entries)
-    return _scored(block, panels.floats, criterion, dropout, entries)
+    return _scored(block, panels.floats, panels.factors, criterion, dropout, entries)
 
 
 @compiled

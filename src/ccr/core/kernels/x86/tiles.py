@@ -34,25 +34,28 @@ from ccr.core.kernels.x86.variants import VARIANT, Variant
 
 class TileRows(NamedTuple):
     """The rows of a tile: where their quads begin, each `stride` quads after the one before, and for each row its
-    shift, reach and spread (a register of numbers to read); marks go to the bytes at marks + row * marks_stride."""
+    shift, reach, slack and spread (a register of numbers to read); marks go to the bytes at marks + row *
+    marks_stride."""
 
     quads: Any
     stride: int
     shifts: Any
     reaches: Any
+    slacks: Any
     spreads: Any
     marks: Any
     marks_stride: int
 
 
 class TilePanel(NamedTuple):
-    """A panel of a tile: where its quads (depth, panel) begin, the starts of its blocks and the offsets of its columns,
-    its scale and spread."""
+    """A panel of a tile: where its quads (depth, panel) begin, the starts of its blocks, the offsets and the factors of
+    its columns, its scale and spread."""
 
     quads: Any
     depth: int
     starts: Any
     offsets: Any
+    factors: Any
     scale: float
     spread: float
 
@@ -188,8 +191,8 @@ def byte_tile_of(tile: Tile) -> Any:
     @intrinsic
     def byte_tile(context, rows, panel, two_sided):  # type: ignore[no-untyped-def]
         """Which of the tile's products of bytes could be large: product + shift of the row + offset of the column
-        (its absolute value, if `two_sided`) >= reach of the row * scale - sqrt(spread of the row + spread), as bits of
-        the row's marks, the first column lowest."""
+        (its absolute value, if `two_sided`) >= (reach of the row * factor of the column - slack of the row) * scale -
+        sqrt(spread of the row + spread), as bits of the row's marks, the first column lowest."""
         signature = types.void(rows, panel, types.boolean)
 
         def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -205,19 +208,22 @@ def byte_tile_of(tile: Tile) -> Any:
 def _mark(tile: Tile, builder: Any, rows: TileRows, panel: TilePanel, two_sided: Any) -> None:
     lanes = tile.lanes
     sums, kind = tile.byte_sums(builder, rows, panel), vector(FLOAT, lanes)
-    shift, reach, spread = (load(builder, each, kind, LONG(0)) for each in (rows.shifts, rows.reaches, rows.spreads))
+    known = (rows.shifts, rows.reaches, rows.slacks, rows.spreads)
+    shift, reach, slack, spread = (load(builder, each, kind, LONG(0)) for each in known)
     both = builder.fadd(spread, splat(builder, panel.spread, lanes))
     root = called(builder, f"llvm.sqrt.v{lanes}f32", kind, [both])
-    bounds = builder.fsub(builder.fmul(reach, splat(builder, panel.scale, lanes)), root)
-    columns = columns_at(builder, panel.offsets, kind, LONG(0))
+    scale = splat(builder, panel.scale, lanes)
+    levels, less = builder.fmul(reach, scale), builder.fadd(builder.fmul(slack, scale), root)
+    columns, factors = (columns_at(builder, each, kind, LONG(0)) for each in (panel.offsets, panel.factors))
     flip = splat(builder, two_sided, lanes)
     for row in range(tile.rows):
-        own_shift, bound = (shuffled(builder, values, values, [row] * lanes) for values in (shift, bounds))
+        own_shift, level, lower = (shuffled(builder, values, values, [row] * lanes) for values in (shift, levels, less))
         line = at(builder, rows.marks, BYTE, builder.mul(rows.marks_stride, LONG(row)))
         for half in (0, 1):
             total = builder.sitofp(sums[2 * row + half], kind)
             total = builder.fadd(total, builder.fadd(columns[half], own_shift))
             size = builder.select(flip, called(builder, f"llvm.fabs.v{lanes}f32", kind, [total]), total)
+            bound = builder.fsub(builder.fmul(level, factors[half]), lower)
             bits = builder.bitcast(builder.fcmp_unordered(">=", size, bound), ir.IntType(lanes))
             store(builder, bits, line, LONG(half), align=1)
 
