@@ -37,11 +37,12 @@ def compiled_tiles(tile: Tile) -> tuple[Any, Any]:
         depth = quads.shape[1]
         starts_of(address(panel), depth, address(starts))
         columns = TilePanel(
-            address(panel), depth, address(starts), address(about[3]), np.float32(2.0), np.float32(0.25)
-        )
+            address(panel), depth, address(starts), address(about[3]), address(about[4]), np.float32(2.0),
+            np.float32(0.25),
+        )  # fmt: skip
         rows = TileRows(
-            address(quads), depth, address(about[0]), address(about[1]), address(about[2]), address(marks),
-            marks.shape[1],
+            address(quads), depth, address(about[0]), address(about[1]), address(about[5]), address(about[2]),
+            address(marks), marks.shape[1],
         )  # fmt: skip
         mark(rows, columns, two_sided)
 
@@ -76,17 +77,19 @@ def test_products_of_bytes_are_exact_and_those_of_floats_to_rounding(variant: Va
         products = lines @ columns.T
         starts = np.zeros((tile.blocks(depth), tile.panel), np.int32)
         for two_sided in (False, True):
-            about = np.zeros((4, max(tile.panel, tile.lanes + tile.rows)), np.float32)
+            about = np.zeros((6, max(tile.panel, tile.lanes + tile.rows)), np.float32)
             about[0], about[2] = rng.integers(-9, 9, about.shape[1]), 0.75  # shifts; spreads: sqrt(0.75 + 0.25) = 1
             about[3] = rng.integers(-9, 9, about.shape[1])
+            about[4], about[5] = rng.integers(0, 3, about.shape[1]), 0.5  # factors of columns; slacks
             totals = products + about[0, : tile.rows, None] + about[3, : tile.panel]
             sizes = np.abs(totals) if two_sided else totals
             bound = np.median(sizes, axis=1)  # one of the sizes or halfway between two: off by one would show
-            about[1, : tile.rows] = (bound + 1) / 2
+            about[1, : tile.rows] = (bound + 2) / 2
+            bounds = (bound[:, None] + 2) * about[4, : tile.panel] - 2
             marks = np.zeros((tile.rows, tile.panel // 8), np.uint8)
             marked(quads, panel, starts, about, two_sided, marks)
             found = np.unpackbits(marks, axis=1, bitorder="little").astype(bool)
-            assert np.array_equal(found, sizes >= bound[:, None])
+            assert np.array_equal(found, sizes >= bounds)
         floats, others = rng.normal(size=(tile.rows, depth)), rng.normal(size=(depth, tile.panel))
         out = np.full((tile.rows, tile.panel + 5), 7.0, np.float32)
         multiplied(floats.astype(np.float32), others.astype(np.float32), out)

@@ -77,17 +77,26 @@ def chosen_candidates(candidates: float | None, weights: str | None) -> float | 
     return candidates
 
 
-def chosen_knowledge(path: Path | None, claims: str, min_transfer: float | None = None) -> dict[str, Any]:
-    """The classifier's parameters for --knowledge, --claims and --min-transfer."""
+def chosen_knowledge(
+    path: Path | None, claims: str, min_transfer: float | None = None, min_probability: float | None = None
+) -> dict[str, Any]:
+    """The classifier's parameters for --knowledge, --claims, --min-transfer and --min-probability."""
     if claims not in ("open", "confirmed"):
         raise typer.BadParameter(f"--claims is open or confirmed, got {claims!r}")
-    if path is None and (claims != "open" or min_transfer is not None):
-        raise typer.BadParameter("--claims and --min-transfer are about what is known: give --knowledge FILE, too")
+    if path is None and (claims != "open" or min_transfer is not None or min_probability is not None):
+        raise typer.BadParameter(
+            "--claims, --min-transfer and --min-probability are about what is known: give --knowledge FILE, too"
+        )
     if path is None:
         return {}
     from ccr.core.knowledge import Knowledge
 
-    return {"knowledge": Knowledge.read(path), "claims": claims, "min_transfer": min_transfer}
+    return {
+        "knowledge": Knowledge.read(path),
+        "claims": claims,
+        "min_transfer": min_transfer,
+        "min_probability": min_probability,
+    }
 
 
 def chosen_dispersion(text: str) -> Dispersion | None:

@@ -82,7 +82,7 @@ def compare(
     opened = EmbeddingStore.open(store)
     asked = (sparse["weights_per_class"] or "all") if sparse else None
     told = chosen_knowledge(knowledge, claims)
-    told.pop("min_transfer", None)
+    told = {name: value for name, value in told.items() if name in ("knowledge", "claims")}
     options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
     embedder = store_encoder(opened, encoder, silent=as_json)
     with bar(silent=as_json) as tell:

@@ -58,6 +58,15 @@ def fit(
     ] = None,
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
+    min_probability: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=0.99,
+            help="With answers about photos in --knowledge: neither show nor add a concept that a photo shows with a "
+            "smaller probability; 0 does without. Default: 0.25.",
+        ),
+    ] = None,
     min_transfer: Annotated[
         float | None,
         typer.Option(
@@ -178,7 +187,7 @@ def fit(
         "max_iter": epochs,
         "random_state": seed,
         "device": device,
-        **chosen_knowledge(knowledge, claims, min_transfer),
+        **chosen_knowledge(knowledge, claims, min_transfer, min_probability),
     }
     if concepts is None:
         embedded = propose_concepts(opened, beside, spec=encoder, template=template, silent=as_json)

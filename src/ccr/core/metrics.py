@@ -64,7 +64,8 @@ class Evaluation:
     nonzero weights, `fidelity` how far concepts see what their texts see, `deviation` how far they moved in refinement,
     `retention` the share of refined concepts whose nearest start is their own. Of the predictions, `macro_f1` is the
     mean of the classes' F1 scores, `top5` the share of images whose class is among the first five, `calibration_error`
-    how far confidence is from accuracy (ECE); `class_images` counts the images of each class.
+    how far confidence is from accuracy (ECE); `class_images` counts the images of each class; `without_reason` is the
+    share of images that show none of the concepts that speak for or against their predicted class.
 
     With knowledge, else None: `truth` is the share of shown concepts (up to `SHOWN` an image) that are true of the
     image's own class, among those with an answer, `unanswered` the share of shown concepts without one; `transfer` the
@@ -87,6 +88,7 @@ class Evaluation:
     macro_f1: float
     top5: float
     calibration_error: float
+    without_reason: float = 0.0
     truth: float | None = None
     unanswered: float | None = None
     transfer: float | None = None
@@ -218,6 +220,12 @@ def in_play(codes: Any, head: LinearHead) -> float:
     codes = sparse.csr_matrix(codes)
     used = sparse.csr_matrix((codes.data != 0, codes.indices, codes.indptr), shape=codes.shape)
     return float(np.mean(used @ head.coef.any(axis=0).astype(np.float64)))
+
+
+def explained(codes: Any, head: LinearHead) -> int:
+    """How many images of these codes (m, n) have a contribution to their predicted class at all."""
+    row, contributions = _contributions(codes, head)
+    return len(np.unique(row[contributions != 0]))
 
 
 def accuracy_at_k(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:

@@ -9,17 +9,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ccr.core.coding import Coder, HardThreshold
+from ccr.core.coding import Coder, HardThreshold, ThresholdRule, TopRule
 from ccr.core.coding.coders import usual_length
 from ccr.core.concepts import Concepts
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
 from ccr.core.knowledge import Knowledge
 from ccr.core.metrics import fidelity
-from ccr.core.refine import Callback, Training, refine
+from ccr.core.refine import Callback, Refinement, Training, refine
 from ccr.core.refine.choice import EngineName
 from ccr.core.refine.data import split
+from ccr.core.refine.evidence import Permitted
 from ccr.core.refine.options import Optimizer, Schedule
+from ccr.core.shown import Shown
 from ccr.core.space import Center, Dispersion
 from ccr.errors import CCRError
 from ccr.models.bound import Bound
@@ -33,6 +35,16 @@ from ccr.models.hub import OnHub
 from ccr.models.informed import Claims, Informed, check_claims, informed_facts
 from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, seed_of, training_weights
 from ccr.models.left_out import kept_concepts, left_out_facts
+from ccr.models.likely import (
+    MIN_PROBABILITY,
+    answered_pairs,
+    check_probability,
+    refine_likely,
+    shown_by,
+    table_pairs,
+    takes_thresholds,
+    whole_dictionary,
+)
 from ccr.models.model_format import stored_concepts
 from ccr.models.paper_settings import paper_settings
 from ccr.models.provenance import Provenance, encoder_of, training_facts
@@ -59,6 +71,8 @@ class ConceptClassifier(ModelEstimator, OnHub):
     claims : with knowledge, "open" lets a class use any concept that is not "no" for it, "confirmed" only those that
         are "yes".
     min_transfer : with knowledge, leave out concepts whose transfer is below this share, in [0, 1]; 0.5 is chance.
+    min_probability : with answers about photos, neither show nor add a concept that an image shows with a smaller
+        probability, in [0, 1); 0 does without. None: 0.25 where there are such answers.
     coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts, or
         a third of a list of fewer than 36.
     fidelity : least correlation in [0, 1] of a concept's scores with those of its own text, by the images' covariance
@@ -133,6 +147,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         knowledge: Knowledge | None = None,
         claims: Claims = "open",
         min_transfer: float | None = None,
+        min_probability: float | None = None,
         coder: Coder | None = None,
         fidelity: float | None = None,
         radius: float | None = None,
@@ -163,6 +178,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         self.knowledge = knowledge
         self.claims = claims
         self.min_transfer = min_transfer
+        self.min_probability = min_probability
         self.coder = coder
         self.fidelity = fidelity
         self.radius = radius
@@ -213,6 +229,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         """
         texts = self._checked_concepts()
         check_claims(self.knowledge, self.claims, self.min_transfer)
+        check_probability(self.knowledge, self.coder, self.min_probability)
         Embeddings(X).check_dimension(texts.dimension)
         labels = number_labels(labels_of(X, y), len(Embeddings(X)))
         if isinstance(checkpoint, (str, os.PathLike)):
@@ -266,6 +283,10 @@ class ConceptClassifier(ModelEstimator, OnHub):
             callback=callback,
             checkpoint=checkpoint,
         )
+        shown = None
+        if known is not None:
+            assert self.knowledge is not None
+            result, shown = self._likely(result, known, run, texts, images, labels, weights, watched, left_out, X, seed)
         facts = {} if known is None else informed_facts(self.knowledge, known, texts.names)
         kept = result.kept if known is None else known.rows[result.kept]
         facts |= left_out_facts(texts, kept)
@@ -282,11 +303,66 @@ class ConceptClassifier(ModelEstimator, OnHub):
             head=LinearHead(np.ascontiguousarray(result.weights.T), result.bias),
             classes=labels.classes,
             provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts),
+            shown=shown,
         )
         model = model.with_claims_seen(images, labels.y)
         self.model_ = model if parts is None else parts.calibrated(model)
         self.note_columns(X)
         return self
+
+    def _likely(
+        self,
+        result: Refinement,
+        known: Informed,
+        run: Any,
+        texts: Concepts,
+        images: Embeddings,
+        labels: Any,
+        weights: Any,
+        watched: Any,
+        left_out: Any,
+        X: Any,
+        seed: int,
+    ) -> tuple[Refinement, Shown | None]:
+        """The refinement with what answers about photos make of it, and the map from scores to probabilities."""
+        knowledge, initial = self.knowledge, known.bound.initial
+        assert knowledge is not None
+        if not isinstance(result.rule, (ThresholdRule, TopRule)):
+            return result, None  # codes are no scores
+        own = texts.embeddings[known.rows]
+        pairs = answered_pairs(knowledge, X, len(images), initial.names, left_out)
+        train, held_out = split(images, labels.y, weights, watched, left_out)
+        probability = self.min_probability
+        if not len(pairs.rows):
+            answers = knowledge.aligned(labels.classes.tolist(), initial.names)
+            pairs = table_pairs(result, answers, images, labels.y, train.rows)
+            probability = probability or 0.0
+        elif probability is None:
+            probability = MIN_PROBABILITY
+        if not len(pairs.rows):
+            return result, None
+        if probability == 0 or not takes_thresholds(self.coder):
+            return result, shown_by(pairs, images, whole_dictionary(result, initial.embeddings), own).of(result.kept)
+        training = self._training(seed, known.bound)
+
+        def again(coder: Coder, permitted: Permitted) -> Refinement:
+            other = partial(run, coder=coder, permitted=permitted)
+            return refine_with(
+                other, self.weights_per_class, watched, training=training, callback=None, checkpoint=None
+            )
+
+        return refine_likely(
+            result,
+            pairs,
+            again,
+            start=initial.embeddings,
+            texts=own,
+            train=train,
+            held_out=held_out,
+            permitted=known.permitted,
+            training=training,
+            probability=float(probability),
+        )
 
     def shared_model(self) -> ConceptModel:
         """What a card is about: the fitted model."""

@@ -52,6 +52,7 @@ from ccr.core.explain.claims import Claim, claims_of, measure_claims
 from ccr.core.explain.intervention import CorrectedBatch
 from ccr.core.heads import LinearHead, entry_logits
 from ccr.core.inputs import Embeddings
+from ccr.core.shown import Shown
 from ccr.core.space import Readouts, Space
 from ccr.errors import CCRError
 from ccr.models.calibration import Calibration
@@ -82,6 +83,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     classes : labels (classes,), sorted.
     provenance : where the model comes from.
     calibration : how sure it is, on images held out; None where that was not asked for.
+    shown : from scores to the probability that an image shows a concept; None without knowledge.
     """
 
     space: Space
@@ -92,6 +94,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     classes: np.ndarray
     provenance: Provenance
     calibration: Calibration | None = None
+    shown: Shown | None = None
 
     def __post_init__(self) -> None:
         self._freeze()
@@ -140,7 +143,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         embeddings = self.images(X)
         truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
         numbers = np.searchsorted(self.classes, truth)
-        winners, first, sure, active, playing, done = [], [], [], 0, 0.0, 0
+        winners, first, sure, active, silent, playing, done = [], [], [], 0, 0, 0.0, 0
         told = np.zeros(3, np.int64)
         for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings, self._decide):
             logits = self.head.logits(codes)
@@ -148,6 +151,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             first.append(quality.among_first(logits, numbers[done : done + len(logits)], 5))
             sure.append(quality.confidences(logits))
             active += codes.nnz
+            silent += codes.shape[0] - metrics.explained(codes, self.head)
             playing += metrics.in_play(codes, self.head) * codes.shape[0]
             if self.provenance.knowledge is not None:
                 told += metrics.true_shown(codes, self.head, numbers[done : done + len(logits)], self.answers)
@@ -162,6 +166,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             length=active / m,
             sparsity=active / m / (len(self.concepts) + len(self.provenance.left_out)),
             in_play=playing / m,
+            without_reason=silent / m,
             weights_per_class=metrics.weights_per_class(self.head),
             fidelity=metrics.Fidelity.of(self.fidelity(X)),
             deviation=metrics.deviation(self.concepts, self.initial),

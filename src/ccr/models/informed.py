@@ -67,7 +67,7 @@ class Informed:
             )
         _warn_of_silent_classes(permitted.allowed, classes, claims)
         grounded = bound.at(ground(texts, found.plus(photos)), rows)
-        return cls(grounded, Permitted(*(mask[rows] for mask in permitted)), rows, moved, groups)
+        return cls(grounded, permitted.of(rows), rows, moved, groups)
 
 
 def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None) -> dict[str, float]:

@@ -118,7 +118,8 @@ class LinearModel(ABC):
     def _explained(self, code: sparse.csr_matrix) -> Explanation:
         """The explanation of one code (1, n)."""
         classes = self.classes.tolist()
-        return explain(code, self.head, concepts=self.names, classes=classes, answers=self.answers)
+        shown = getattr(self, "shown", None)
+        return explain(code, self.head, concepts=self.names, classes=classes, answers=self.answers, shown=shown)
 
     def _placed(self, X: Any) -> Embeddings:
         return self.space.images(X)

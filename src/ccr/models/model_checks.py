@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccr.core.knowledge import Knowledge
+from ccr.core.shown import Shown
 from ccr.errors import FormatError
 from ccr.texts import check_name
 
@@ -119,6 +120,25 @@ def unpack_knowledge(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray
     prefix = "knowledge_"
     arrays = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
     return Knowledge.unpacked(names, arrays)
+
+
+def unpack_shown(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], concepts: int) -> Shown | None:
+    """The map from scores to the probability that an image shows a concept; None without any."""
+    facts = config.get("shown")
+    if facts is None:
+        return None
+    intercepts, answers = (tensors.get(f"shown_{name}", np.zeros(0)) for name in ("intercepts", "answers"))
+    fits = intercepts.shape == answers.shape == (concepts,) and answers.dtype == np.int64
+    if not fits or not np.isfinite(intercepts).all() or facts.get("source") not in ("photos", "classes"):
+        raise FormatError("the model's map from scores to probabilities is damaged: save it again")
+    error = facts.get("error")
+    return Shown(
+        intercepts.astype(np.float64),
+        positive(facts, "slope"),
+        answers,
+        facts["source"],
+        math.nan if error is None else float(error),
+    )
 
 
 def text_or_none(config: Mapping[str, Any], name: str) -> str | None:

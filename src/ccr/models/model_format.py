@@ -30,6 +30,7 @@ from ccr.models.model_checks import (
     tensor,
     text_or_none,
     unpack_knowledge,
+    unpack_shown,
 )
 from ccr.models.persist import ModelFolder
 from ccr.models.provenance import Provenance
@@ -44,6 +45,7 @@ OLDER_SETTINGS = {
     "coverage": None,
     "claims": "open",
     "min_transfer": None,
+    "min_probability": None,
 }
 #: What the configuration of a `ConceptModel` calls it.
 KIND = "ConceptClassifier"
@@ -79,6 +81,16 @@ def pack(model: Any) -> ModelFolder:
     known, more = _pack_known(origin)
     config |= known
     tensors |= more
+    if model.shown is not None:
+        config["shown"] = {
+            "slope": model.shown.slope,
+            "source": model.shown.source,
+            "error": _finite(model.shown.error),
+        }
+        tensors |= {
+            "shown_intercepts": model.shown.intercepts.astype(np.float64),
+            "shown_answers": model.shown.answers.astype(np.int64),
+        }
     if origin.fidelity is not None:
         tensors["fidelity"] = origin.fidelity
     if origin.left_out_texts is not None and origin.left_out_places is not None:
@@ -118,6 +130,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
         **common_head,
         "provenance": provenance,
         "calibration": unpack_calibration(config, tensors, len(names)),
+        "shown": unpack_shown(config, tensors, len(names)),
     }
 
 

@@ -15,6 +15,7 @@ from ccr.models.model_checks import (
     tensor,
     text_or_none,
     unpack_knowledge,
+    unpack_shown,
 )
 from ccr.models.persist import ModelFolder, read_folder
 from ccr.runtime.model import RuntimeModel
@@ -54,6 +55,7 @@ def _unpack(folder: ModelFolder) -> RuntimeModel:
         intercept=tensor(tensors, "intercept", (len(classes),), narrow=False),
         classes=classes,
         answers=_answers(config, tensors, classes, names),
+        shown=unpack_shown(config, tensors, len(names)),
         encoder=text_or_none(config, "encoder"),
         encoder_fingerprint=text_or_none(config, "encoder_fingerprint"),
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from ccr.core.arrays import as_array
 from ccr.core.explain.terms import contributions
+from ccr.core.shown import Shown
 from ccr.errors import CCRError
 from ccr.runtime.rows import Place, as_matrix
 from ccr.runtime.selection import Select
@@ -32,6 +33,7 @@ class RuntimeModel:
     coef, intercept : weights (classes, n) and biases (classes,).
     classes : labels (classes,), sorted.
     answers : what is known of each class and concept (classes, n): 1 yes, -1 no, 0 unknown.
+    shown : from scores to the probability that an image shows a concept; None where the model has no such map.
     encoder, encoder_fingerprint : which encoder's embeddings it reads; None where nobody knows.
     """
 
@@ -43,6 +45,7 @@ class RuntimeModel:
     intercept: np.ndarray
     classes: np.ndarray
     answers: np.ndarray
+    shown: Shown | None = None
     encoder: str | None = None
     encoder_fingerprint: str | None = None
 
@@ -81,12 +84,13 @@ class RuntimeModel:
         winner = int(logits.argmax())
         probabilities = self._probabilities(logits[None])[0]
         classes = self.classes.tolist()
+        likely = None if self.shown is None else self.shown.probabilities(values, columns)
         return RuntimeExplanation(
             prediction=classes[winner],
             probability=float(probabilities[winner]),
             logit=float(logits[winner]),
             bias=float(biases[winner]),
-            contributions=contributions(active, values, weights[winner], self.answers[winner, columns]),
+            contributions=contributions(active, values, weights[winner], self.answers[winner, columns], likely),
             classes=tuple(classes),
             probabilities=probabilities,
             active=active,
@@ -94,6 +98,7 @@ class RuntimeModel:
             weights=weights,
             biases=biases,
             answers=self.answers[:, columns],
+            shown=likely,
         )
 
     def _codes(self, X: Any) -> Iterator[np.ndarray]:

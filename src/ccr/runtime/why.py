@@ -17,7 +17,7 @@ class RuntimeExplanation:
 
     `contributions` holds every active concept with a weight for the predicted class, largest effect first; `active`
     and `codes` all active concepts, `weights` (classes, active) theirs, `biases` (classes,) those of all classes, and
-    `answers` (classes, active) what is known of them.
+    `answers` (classes, active) what is known of them, `shown` (active,) the probabilities that the image shows them.
     """
 
     prediction: Any
@@ -32,11 +32,12 @@ class RuntimeExplanation:
     weights: np.ndarray = field(repr=False)
     biases: np.ndarray = field(repr=False)
     answers: np.ndarray = field(repr=False)
+    shown: np.ndarray | None = field(default=None, repr=False)
 
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
         number = position(self.classes, name)
-        return contributions(self.active, self.codes, self.weights[number], self.answers[number])
+        return contributions(self.active, self.codes, self.weights[number], self.answers[number], self.shown)
 
     def contrast(self, other: Any) -> Contrast:
         """Why this class and not `other`: weights are the differences of the two classes' weights."""

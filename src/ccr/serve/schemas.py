@@ -40,6 +40,10 @@ class Term(BaseModel):
         description="What is known of the claim that the class shows the concept, which a positive weight makes; null "
         "for a weight that claims nothing.",
     )
+    shown: float | None = Field(
+        default=None,
+        description="Probability that the image shows the concept; null where the model has no map for it.",
+    )
 
 
 class ClassProbability(BaseModel):

@@ -106,7 +106,14 @@ class Seen:
         """Why a photo is predicted as it is."""
         model = self.model
         classes = model.classes.tolist()
-        return explain(self.codes[row], model.head, concepts=model.names, classes=classes, answers=model.answers)
+        return explain(
+            self.codes[row],
+            model.head,
+            concepts=model.names,
+            classes=classes,
+            answers=model.answers,
+            shown=model.shown,
+        )
 
     def number(self, name: str) -> int:
         """The number of a class, -1 if the model does not know it."""

@@ -124,10 +124,10 @@ class HardThreshold(_FittedToX, Parameters):
             vector = np.asarray(self.threshold, np.float64)
         except (TypeError, ValueError):
             vector = np.array(np.nan)
-        if vector.ndim != 1 or not np.isfinite(vector).all() or (vector < 0).any() or not vector.any():
+        if vector.ndim != 1 or not np.isfinite(vector).all() or (vector < 0).any():
             raise CCRError(
-                f"threshold must be a number >= 0, or one for each concept, not all 0, got {self.threshold!r}: try "
-                "length=12 instead"
+                f"threshold must be a number >= 0, or one for each concept, got {self.threshold!r}: try length=12 "
+                "instead"
             )
         if len(vector) != n:
             raise CCRError(f"there must be a threshold for each of the {n} concepts, got {len(vector)}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 
-def threshold_mask(scores: torch.Tensor, threshold: float | torch.Tensor, positive: bool) -> torch.Tensor:
-    """|s| >= threshold, or s > threshold when `positive`; zeros never (Algorithm 2, docs/method.md). The threshold is
-    one number, or a tensor (n,) with one for each concept."""
+def threshold_mask(scores: torch.Tensor, threshold: torch.Tensor, positive: bool) -> torch.Tensor:
+    """|s| >= threshold, or s > threshold when `positive`; zeros never (Algorithm 2, docs/method.md). The
+    threshold is one number (), or one for each concept (n,)."""
     if positive:
         return scores > threshold
     return (scores.abs() >= threshold) & (scores != 0)

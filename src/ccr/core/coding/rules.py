@@ -157,9 +157,7 @@ class ThresholdRule:
         return self.length
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        if self.factors is None:
-            return threshold_mask(scores, self.threshold, self.positive)
-        return threshold_mask(scores, torch.as_tensor(self.bounds, device=scores.device), self.positive)
+        return threshold_mask(scores, torch.tensor(self.bounds, device=scores.device), self.positive)
 
     def selection(self) -> Selection:
         kind = kernels.ONE_SIDED if self.positive else kernels.TWO_SIDED

@@ -23,6 +23,7 @@ from ccr.core.explain.terms import Contrast, Contribution, contributions, plain,
 from ccr.core.explain.views import ModelView
 from ccr.core.explain.where import Where
 from ccr.core.heads import LinearHead
+from ccr.core.shown import Shown
 from ccr.errors import CCRError
 
 #: Contributions that `print` names; the others are summed.
@@ -36,7 +37,8 @@ class Explanation:
     `contributions` holds every active concept with a weight for the predicted class, largest effect first. `head` has
     the active concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
     `where` says which parts of the picture the contributions come from, if the explanation was made from a picture.
-    `answers` (classes, concepts) is what is known of them, for the terms' claims; None where nobody says.
+    `answers` (classes, concepts) is what is known of them, for the terms' claims; None where nobody says. `shown` is
+    the model's map from scores to the probability that an image shows a concept, if it has one.
     `thumbnail` is the image as a `data:` address, where it is known. A notebook shows an explanation as a picture,
     `print` as lines of text.
     """
@@ -58,6 +60,7 @@ class Explanation:
     where: Where | None = field(default=None, repr=False)
     thumbnail: str | None = field(default=None, repr=False)
     answers: np.ndarray | None = field(default=None, repr=False)
+    shown: Shown | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """The sum, a contribution in a line."""
@@ -74,7 +77,11 @@ class Explanation:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
         number = position(self.classes, name)
         return contributions(
-            self.active, self.codes, self.head.coef[number], _known(self.answers, number, self.columns)
+            self.active,
+            self.codes,
+            self.head.coef[number],
+            _known(self.answers, number, self.columns),
+            _likely(self.shown, self.codes, self.columns),
         )
 
     def contrast(self, other: Any) -> Contrast:
@@ -153,7 +160,14 @@ class Explanation:
                 f"a code entry must leave the logits finite, got {codes[largest]!r} for {largest!r}: take one as "
                 "other images have it"
             )
-        after = explain(code, self.full_head, concepts=self.concepts, classes=self.classes, answers=self.answers)
+        after = explain(
+            code,
+            self.full_head,
+            concepts=self.concepts,
+            classes=self.classes,
+            answers=self.answers,
+            shown=self.shown,
+        )
         union = sorted(set(before) | set(entries))
         old = np.array([before.get(column, 0.0) for column in union])
         new = np.array([entries.get(column, 0.0) for column in union])
@@ -190,8 +204,10 @@ def explain(
     concepts: Sequence[str],
     classes: Sequence[Any],
     answers: np.ndarray | None = None,
+    shown: Shown | None = None,
 ) -> Explanation:
-    """Explain the prediction that the head makes for one code (1, n), CSR; `answers` (classes, n) is what is known."""
+    """Explain the prediction that the head makes for one code (1, n), CSR; `answers` (classes, n) is what is known,
+    `shown` maps scores to probabilities."""
     columns, values = code.indices[code.data != 0], code.data[code.data != 0].astype(np.float64)
     active_head = _double(LinearHead(head.coef[:, columns], head.intercept))
     logits = active_head.coef @ values + active_head.intercept
@@ -203,7 +219,13 @@ def explain(
         probability=float(probabilities[winner]),
         logit=float(logits[winner]),
         bias=float(active_head.intercept[winner]),
-        contributions=contributions(active, values, active_head.coef[winner], _known(answers, winner, columns)),
+        contributions=contributions(
+            active,
+            values,
+            active_head.coef[winner],
+            _known(answers, winner, columns),
+            _likely(shown, values, columns),
+        ),
         classes=tuple(classes),
         logits=logits,
         probabilities=probabilities,
@@ -214,12 +236,18 @@ def explain(
         concepts=concepts,
         full_head=head,
         answers=answers,
+        shown=shown,
     )
 
 
 def _known(answers: np.ndarray | None, number: int, columns: np.ndarray) -> np.ndarray | None:
     """What is known of the class of this number and these concepts."""
     return None if answers is None else answers[number, columns]
+
+
+def _likely(shown: Shown | None, codes: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
+    """The probabilities that the image shows these concepts, whose codes are their scores."""
+    return None if shown is None else shown.probabilities(codes, columns)
 
 
 def _predicted(head: LinearHead, values: np.ndarray) -> int:

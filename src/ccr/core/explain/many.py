@@ -12,7 +12,7 @@ from ccr.core.frames import to_frame
 
 #: Pictures that a notebook shows of a sequence.
 MOST_PICTURES = 6
-COLUMNS = ("image", "prediction", "probability", "logit", "bias", "concept", "code", "weight", "contribution")
+COLUMNS = ("image", "prediction", "probability", "logit", "bias", "concept", "code", "weight", "contribution", "shown")
 
 
 class Explanations(Sequence[Explanation]):
@@ -65,6 +65,6 @@ class Explanations(Sequence[Explanation]):
 def _rows(name: Any, item: Explanation) -> Iterator[tuple[Any, ...]]:
     start = (name, plain(item.prediction), item.probability, item.logit, item.bias)
     for term in item.contributions:
-        yield (*start, term.concept, term.code, term.weight, term.contribution)
+        yield (*start, term.concept, term.code, term.weight, term.contribution, term.shown)
     if not item.contributions:
-        yield (*start, None, 0.0, 0.0, 0.0)
+        yield (*start, None, 0.0, 0.0, 0.0, None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from ccr.core.explain.sums import MARKS, SumRow, row_hint, sum_rows
+from ccr.core.explain.sums import MARKS, NO_REASON, SumRow, row_hint, sum_rows
 from ccr.core.explain.terms import Contribution
 from ccr.texts import visible
 
@@ -36,6 +36,8 @@ def picture(explanation: Any, *, top: int = 10, title: str = "") -> str:
     verdict = f"<bdi>{shown(explanation.prediction)}</bdi>, {explanation.probability:.0%}"
     count = len(explanation.contributions)
     together = f"bias and {count} concept{'' if count == 1 else 's'} add up to {explanation.logit:.2f}"
+    if not count:
+        together = f"{NO_REASON}: the bias alone, {explanation.logit:.2f}"
     parts = [f'<div style="color:{MUTED};font-size:.86em;overflow-wrap:anywhere">{shown(title)}</div>'] if title else []
     parts += [f'<div style="font-weight:600;overflow-wrap:anywhere;margin:.2em 0 .4em">{verdict}</div>']
     parts += [_bars(explanation.bias, explanation.contributions, top, getattr(explanation, "informed", None))]

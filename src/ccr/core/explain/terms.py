@@ -26,7 +26,8 @@ class Contribution:
     """One active concept: `contribution` = `code` x `weight`.
 
     `claim` says what is known of "the class shows this concept", which a positive weight claims: confirmed, unknown or
-    contradicted; None for a weight that claims nothing, being negative or a difference of weights.
+    contradicted; None for a weight that claims nothing, being negative or a difference of weights. `shown` is the
+    probability that the image shows the concept; None where the model has no map for it.
     """
 
     concept: str
@@ -34,6 +35,7 @@ class Contribution:
     weight: float
     contribution: float
     claim: Status | None = None
+    shown: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,22 @@ class Contrast:
 
 
 def contributions(
-    names: Sequence[str], codes: np.ndarray, weights: np.ndarray, answers: np.ndarray | None = None
+    names: Sequence[str],
+    codes: np.ndarray,
+    weights: np.ndarray,
+    answers: np.ndarray | None = None,
+    shown: np.ndarray | None = None,
 ) -> tuple[Contribution, ...]:
     """The terms code x weight, largest effect first, equal ones by name; concepts without a weight say nothing.
 
-    `answers` (n,) is what is known of the class: 1 yes, -1 no, 0 unknown; None where weights claim nothing.
+    `answers` (n,) is what is known of the class: 1 yes, -1 no, 0 unknown; None where weights claim nothing. `shown`
+    (n,) are the probabilities that the image shows the concepts, where they are known.
     """
     known = [None] * len(names) if answers is None else [status(answer) for answer in answers]
+    likely = [None] * len(names) if shown is None else [float(value) for value in shown]
     terms = [
-        Contribution(name, float(code), float(weight), float(code * weight), claim if weight > 0 else None)
-        for name, code, weight, claim in zip(names, codes, weights, known, strict=True)
+        Contribution(name, float(code), float(weight), float(code * weight), claim if weight > 0 else None, chance)
+        for name, code, weight, claim, chance in zip(names, codes, weights, known, likely, strict=True)
         if weight != 0
     ]
     return tuple(sorted(terms, key=lambda term: (-abs(term.contribution), term.concept)))

@@ -22,10 +22,16 @@ AT_ONCE = 8192
 
 
 class Permitted(NamedTuple):
-    """Which weights knowledge permits (n, C), and which of them it confirms; the others stay zero in every step."""
+    """Which weights knowledge permits (n, C), and which of them it confirms; the others stay zero in every step.
+    `preference` (n, C), if given, multiplies a weight's worth where a class chooses its few weights."""
 
     allowed: np.ndarray
     confirmed: np.ndarray
+    preference: np.ndarray | None = None
+
+    def of(self, rows: np.ndarray) -> Permitted:
+        """Those of these concepts alone."""
+        return Permitted(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +45,7 @@ class Candidates:
 
     def of(self, rows: np.ndarray) -> Candidates:
         """Those of these concepts alone."""
-        known = None if self.permitted is None else Permitted(*(mask[rows] for mask in self.permitted))
+        known = None if self.permitted is None else self.permitted.of(rows)
         return Candidates(self.evidence[rows], self.count, known)
 
     def mask(self, *, one_sided: bool) -> np.ndarray:
@@ -48,7 +54,7 @@ class Candidates:
         worth = self.evidence if one_sided else np.abs(self.evidence)
         if self.permitted is None:
             return largest(worth, self.count)
-        allowed, confirmed = self.permitted
+        allowed, confirmed, _ = self.permitted
         first = np.where(confirmed, worth - worth.min() + worth.max() + 1.0, worth)
         return largest(np.where(allowed, first, worth.min() - 1.0), self.count) | confirmed
 

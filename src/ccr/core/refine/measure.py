@@ -116,8 +116,10 @@ def strongest_weights(
     keep: int,
     candidates: Candidates | None = None,
     workers: Workers | None = None,
+    *,
+    preference: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The `strongest` weights (n, C) by the root mean square of the concepts' codes."""
+    """The `strongest` weights (n, C) by the root mean square of the concepts' codes, times a `preference` (n, C)."""
     squares, one_sided = np.zeros(len(state.dictionary)), True
 
     def use(_: slice, codes: ActiveEntries) -> tuple[np.ndarray, bool]:
@@ -126,7 +128,8 @@ def strongest_weights(
 
     for part, positive in map_codes(state.rule, sample, state.dictionary, use, workers=workers):
         squares, one_sided = squares + part, one_sided and positive
-    return strongest(state.weights, np.sqrt(squares / len(sample)), keep, candidates, one_sided=one_sided)
+    weights = state.weights if preference is None else state.weights * preference
+    return strongest(weights, np.sqrt(squares / len(sample)), keep, candidates, one_sided=one_sided)
 
 
 def strongest(

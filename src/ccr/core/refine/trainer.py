@@ -133,7 +133,17 @@ class Trainer:
         final = weights is None or (keep or math.inf) <= weights
         if keep is not None and (number == 1 or keep != before):
             candidates = None if self.candidates is None else self.candidates.of(self.rows)
-            self.engine.restrict(strongest_weights(self.engine.state(), self.sample, keep, candidates, self.workers))
+            preference = None if self.problem.permitted is None else self.problem.permitted.preference
+            self.engine.restrict(
+                strongest_weights(
+                    self.engine.state(),
+                    self.sample,
+                    keep,
+                    candidates,
+                    self.workers,
+                    preference=None if preference is None else preference[self.rows],
+                )
+            )
             if final:  # once: what is kept from here on has these rows
                 self._leave(*self._playing(self.engine.state(), least=keep))
         return final
@@ -201,7 +211,8 @@ class Trainer:
             REVISION, repr(self.training), repr(problem.coder), problem.radius, problem.classes,
             type(self.engine).__name__, problem.dictionary, self.start.dictionary,
             *(rows.take(np.arange(len(rows))).numpy() for rows in sampled), train.rows, train.y, train.weight,
-            *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)), *(problem.permitted or ()),
+            *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)),
+            *(part for part in problem.permitted or () if part is not None),
         )  # fmt: skip
 
     def _epoch(self, number: int, epochs: int) -> float:

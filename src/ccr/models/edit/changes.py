@@ -87,6 +87,8 @@ def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, fl
     more = _with_coef(model, np.hstack([model.head.coef, column]))
     if isinstance(model.rule, ThresholdRule):
         more = replace(more, rule=model.rule.with_one_more())
+    if model.shown is not None:
+        more = replace(more, shown=model.shown.with_one_more())
     return _rebuilt(
         more,
         [*model.names, name],
@@ -150,6 +152,8 @@ def _keep(model: ConceptModel, rows: list[int]) -> ConceptModel:
     fewer = _with_coef(model, np.ascontiguousarray(model.head.coef[:, rows]))
     if isinstance(model.rule, ThresholdRule):
         fewer = replace(fewer, rule=model.rule.of(np.array(rows, np.int64)))
+    if model.shown is not None:
+        fewer = replace(fewer, shown=model.shown.of(rows))
     return _rebuilt(
         fewer,
         [model.names[row] for row in rows],

@@ -14,7 +14,7 @@ from ccr.errors import CCRError
 from ccr.files import write_bytes
 from ccr.models.export.exportable import exportable_rule
 from ccr.models.export.onnx_encoder import add_tower, check_bundled
-from ccr.models.export.onnx_graph import OUTPUTS, add_model, class_tensor
+from ccr.models.export.onnx_graph import add_model, class_tensor, outputs_of
 from ccr.models.export.onnx_parts import IR_VERSION, OPSET, Parts, onnx_library
 from ccr.models.export.onnx_resize import PIXELS
 
@@ -70,11 +70,11 @@ def _outputs(model: Any, batch: int | str) -> list[Any]:
     classes, n = len(model.classes), len(model.names)
     kind = onnx.helper.np_dtype_to_tensor_dtype(class_tensor(model.classes[:1]).dtype)
     shapes: dict[str, list[Any]] = {"label": [batch], "probabilities": [batch, classes], "logits": [batch, classes]}
-    shapes |= {"codes": [batch, n], "contributions": [batch, n]}
+    shapes |= {name: [batch, n] for name in ("codes", "contributions", "shown")}
     kinds = {"label": kind}
     return [
         onnx.helper.make_tensor_value_info(name, kinds.get(name, onnx.TensorProto.FLOAT), shapes[name])
-        for name in OUTPUTS
+        for name in outputs_of(model)
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.coding import ThresholdRule, TopRule
+from ccr.core.shown import Shown
 from ccr.models.export.exportable import exportable_rule
 from ccr.models.export.onnx_parts import Parts
 from ccr.models.export.torch_module import LARGE, SMALL
@@ -20,8 +21,14 @@ from ccr.models.export.torch_module import LARGE, SMALL
 OUTPUTS = ("label", "probabilities", "codes", "contributions", "logits")
 
 
+def outputs_of(model: Any) -> tuple[str, ...]:
+    """OUTPUTS, and where the model has a map from scores, `shown`: the probability that the image shows each concept,
+    0 for those that are not active."""
+    return OUTPUTS if model.shown is None else (*OUTPUTS, "shown")
+
+
 def add_model(parts: Parts, model: Any, embeddings: str) -> None:
-    """Everything from embeddings (b, d) to OUTPUTS."""
+    """Everything from embeddings (b, d) to `outputs_of` the model."""
     rule = exportable_rule(model.rule, "ONNX")
     parts.constant("one", np.float64(1.0))
     parts.constant("columns", np.array([1]))
@@ -29,7 +36,20 @@ def add_model(parts: Parts, model: Any, embeddings: str) -> None:
     concepts = _wide(parts, "concepts_t", model.concepts.embeddings.T)
     scores = parts.add("MatMul", rows, concepts, name="scores")
     kept = _top(parts, scores, rule) if isinstance(rule, TopRule) else _threshold(parts, scores, rule)
+    if model.shown is not None:
+        _shown(parts, kept, model.shown)
     _head(parts, model, parts.add("Cast", kept, name="codes", to=parts.onnx.TensorProto.FLOAT))
+
+
+def _shown(parts: Parts, kept: str, shown: Shown) -> None:
+    """1 / (1 + exp(-(intercept + slope * score))) of the scores that are kept."""
+    scaled = parts.add("Mul", kept, parts.constant("shown_slope", np.float64(shown.slope)), name="shown_scaled")
+    logits = parts.add("Add", scaled, parts.constant("shown_intercepts", shown.intercepts), name="shown_logits")
+    found = parts.add("Sigmoid", logits, name="shown_all")
+    zero = parts.constant("shown_zero", np.float64(0.0))
+    active = parts.add("Greater", kept, zero, name="shown_active")
+    masked = parts.add("Where", active, found, zero, name="shown_wide")
+    parts.add("Cast", masked, name="shown", to=parts.onnx.TensorProto.FLOAT)
 
 
 def _wide(parts: Parts, name: str, value: np.ndarray) -> str:

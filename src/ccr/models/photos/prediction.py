@@ -89,7 +89,7 @@ def column_names(explained: int) -> tuple[str, ...]:
     if explained:
         names += ["logit", "bias"]
         for number in range(1, explained + 1):
-            names += [f"concept_{number}", f"contribution_{number}"]
+            names += [f"concept_{number}", f"contribution_{number}", f"shown_{number}"]
         names.append("others")
     return (*names, "error")
 
@@ -99,5 +99,9 @@ def flat(item: Prediction, explained: int) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(column_names(explained))
     row |= {name: value for name, value in vars(item).items() if name in row}
     for number, term in enumerate(item.concepts, start=1):
-        row |= {f"concept_{number}": term.concept, f"contribution_{number}": term.contribution}
+        row |= {
+            f"concept_{number}": term.concept,
+            f"contribution_{number}": term.contribution,
+            f"shown_{number}": term.shown,
+        }
     return row

@@ -1,0 +1,103 @@
+"""The map from a concept's score to the probability that an image shows it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from ccr.core import shown
+from ccr.core.shown import Shown, expected_error, fit_shown, sigmoid
+
+
+def answers(seed: int, n: int = 12, each: int = 40) -> tuple[np.ndarray, ...]:
+    """Answers of a world with its own intercepts and slope 8: scores, concepts, what is shown, texts, intercepts."""
+    rng = np.random.default_rng(seed)
+    intercepts, concepts = rng.normal(-1.0, 1.0, n), np.repeat(np.arange(n), each)
+    scores = rng.uniform(0.0, 0.4, len(concepts))
+    shows = rng.random(len(scores)) < sigmoid(intercepts[concepts] + 8.0 * scores)
+    return scores, concepts, shows, rng.standard_normal((n, 16)), intercepts
+
+
+def test_many_answers_give_the_map_that_made_them() -> None:
+    scores, concepts, shows, texts, intercepts = answers(0, each=4000)
+    found = fit_shown(scores, concepts, shows, texts)
+    assert found.slope == pytest.approx(8.0, rel=0.1)
+    assert np.abs(found.intercepts - intercepts).max() < 0.3
+    assert found.error < 0.02
+    assert (found.answers == 4000).all()
+
+
+def test_the_solution_is_the_optimum_that_another_optimiser_finds() -> None:
+    scores, concepts, shows, texts, _ = answers(1, each=6)
+    likeness = shown._likeness(texts, np.arange(12))
+    intercepts, slope = shown._solve(scores, concepts, shows.astype(float), likeness, 0.8)
+    precision = np.linalg.inv(shown._covariance(likeness, 12, 0.8) + 1e-6 * np.eye(12))
+
+    def loss(values: np.ndarray) -> float:
+        logits = values[concepts] + values[12] * scores
+        prior = values[:12] @ precision @ values[:12] + ((values[12] - shown.SLOPE) / shown.SLOPE_SPREAD) ** 2
+        return float((np.logaddexp(0.0, logits) - shows * logits).sum() + 0.5 * prior)
+
+    best = minimize(loss, np.zeros(13), method="BFGS", options={"gtol": 1e-8, "maxiter": 5000})
+    assert loss(np.append(intercepts, slope)) <= best.fun + 1e-6
+
+
+@given(st.integers(0, 200), st.integers(1, 6), st.integers(1, 8))
+@settings(max_examples=30, deadline=None)
+def test_probabilities_rise_with_the_score_and_thresholds_are_where_they_cross(seed: int, n: int, each: int) -> None:
+    scores, concepts, shows, texts, _ = answers(seed, n=n, each=each)
+    found = fit_shown(scores, concepts, shows, texts)
+    grid = np.linspace(-1.0, 1.0, 50)[:, None] * np.ones(n)
+    likely = found.probabilities(grid)
+    assert ((likely >= 0) & (likely <= 1)).all()
+    assert (np.diff(likely, axis=0) >= 0).all()
+    assert found.slope > 0
+    for probability in (0.1, 0.5, 0.9):
+        assert np.allclose(found.probabilities(found.thresholds(probability)), probability)
+
+
+def test_a_concept_without_answers_has_what_concepts_like_it_have() -> None:
+    rng = np.random.default_rng(0)
+    texts = np.concatenate([np.tile([1.0, 0.0, 0.0], (4, 1)), np.tile([0.0, 1.0, 0.0], (4, 1))])
+    texts += 0.05 * rng.standard_normal(texts.shape)
+    asked = np.repeat([0, 1, 2, 4, 5, 6], 30)  # of 3 and 7 nobody was asked
+    scores = rng.uniform(0.0, 0.4, len(asked))
+    shows = rng.random(len(asked)) < np.where(asked < 4, 0.9, 0.1)
+    found = fit_shown(scores, asked, shows, texts)
+    assert found.answers.tolist() == [30, 30, 30, 0, 30, 30, 30, 0]
+    likely = found.probabilities(np.full(8, 0.2))
+    assert likely[3] > 0.7 > 0.3 > likely[7]
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_answers_that_all_agree_are_no_certainty(shows: bool) -> None:
+    found = fit_shown(np.array([0.1, 0.2, 0.3]), np.zeros(3, int), np.full(3, shows), np.eye(2))
+    likely = float(found.probabilities(np.array([0.2, 0.2]))[0])
+    assert (0.5 < likely < 0.99) if shows else (0.01 < likely < 0.5)
+    assert math.isnan(found.error)  # too few to leave some out
+
+
+def test_equal_scores_and_a_single_answer_are_no_trouble() -> None:
+    found = fit_shown(np.array([0.2]), np.array([0]), np.array([True]), np.ones((1, 3)))
+    assert np.isfinite(found.intercepts).all()
+    same = fit_shown(np.full(20, 0.2), np.zeros(20, int), np.arange(20) < 15, np.ones((3, 3)))
+    assert float(same.probabilities(np.array([0.2, 0.2, 0.2]))[0]) == pytest.approx(0.75, abs=0.1)
+
+
+def test_the_calibration_error_is_that_of_bins_by_hand() -> None:
+    likely, shows = np.array([0.05, 0.07, 0.95, 0.91]), np.array([0.0, 1.0, 1.0, 1.0])
+    by_hand = (abs(0.12 - 1.0) + abs(1.86 - 2.0)) / 4
+    assert expected_error(likely, shows) == pytest.approx(by_hand)
+    assert expected_error(np.zeros(0), np.zeros(0)) == 0.0
+
+
+def test_parts_of_a_map_keep_their_own_numbers() -> None:
+    whole = Shown(np.arange(3.0), 2.0, np.array([1, 2, 3]), "photos")
+    assert whole.of([2, 0]).intercepts.tolist() == [2.0, 0.0]
+    assert whole.with_one_more().intercepts.tolist() == [0.0, 1.0, 2.0, 1.0]
+    assert whole.with_one_more().answers.tolist() == [1, 2, 3, 0]

@@ -1,0 +1,190 @@
+"""Answers about photos in a fit: probabilities, thresholds by concept, and what every form of the model says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.photo_truth import World, _answers, _fitted, _row, planted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ccr.runtime
+from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
+from ccr.core.explain.sums import NO_REASON, sum_rows
+from ccr.core.explain.terms import Contribution
+from ccr.core.knowledge import Answer
+from ccr.errors import CCRError
+from ccr.models.likely import answered_pairs, class_probabilities
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return planted(0, classes=6, concepts=24, d=48)
+
+
+@pytest.fixture(scope="module")
+def table(world: World) -> Knowledge:
+    return Knowledge(range(len(world.table)), world.concepts.names, np.where(world.table, 1, -1))
+
+
+@pytest.fixture(scope="module")
+def known(world: World, table: Knowledge) -> Knowledge:
+    return table.merge(Knowledge.of(_answers(world, _fitted(world, table, 0.0, 0), 7)))
+
+
+@pytest.fixture(scope="module")
+def fitted(world: World, known: Knowledge) -> Any:
+    return _fitted(world, known, 0.5, 0)
+
+
+def test_answers_about_photos_make_claims_truer(world: World, table: Knowledge, fitted: Any) -> None:
+    """Planted: half of what is true of a class is shown by one member in ten."""
+    without, told = _row(world, _fitted(world, table, None, 0)), _row(world, fitted)
+    assert told.truth > without.truth
+    assert told.truth > 0.9
+    assert told.accuracy > without.accuracy - 0.02
+    assert told.error < 0.1
+
+
+def test_zero_is_what_it_was_without_answers_to_the_bit(world: World, table: Knowledge) -> None:
+    one, two = (_fitted(world, table, least, 0) for least in (None, 0.0))
+    assert np.array_equal(one.coef_, two.coef_)
+    assert np.array_equal(one.concepts_.embeddings, two.concepts_.embeddings)
+    assert one.model_.shown is not None
+    assert one.model_.shown.source == "classes"
+
+
+def test_nothing_less_likely_than_asked_is_shown_or_added(world: World, fitted: Any) -> None:
+    model = fitted.model_
+    for x in world.measured_X[:40]:
+        explained = model.explain(x)
+        assert all(term.shown >= 0.5 - 1e-6 for term in explained.contributions)
+        assert explained.bias + sum(term.contribution for term in explained.contributions) == pytest.approx(
+            explained.logit
+        )
+        again = explained.contributions_to(explained.prediction)
+        assert again == explained.contributions
+
+
+def test_a_photo_that_shows_nothing_says_so_and_is_counted(world: World, fitted: Any) -> None:
+    model = fitted.model_
+    nothing = -world.concepts.embeddings.sum(axis=0)
+    explained = model.explain(nothing)
+    assert explained.contributions == ()
+    assert NO_REASON in str(explained)
+    assert NO_REASON in explained._repr_html_()
+    X = np.concatenate([world.measured_X[:9], nothing[None]])
+    found = model.evaluate(X, np.append(world.measured_y[:9], 0))
+    by_hand = np.mean([not model.explain(x).contributions for x in X])
+    assert found.without_reason == pytest.approx(by_hand)
+    assert found.to_dict()["without_reason"] == found.without_reason
+
+
+def test_every_form_of_the_model_says_the_same_probability(world: World, fitted: Any, tmp_path: Path) -> None:
+    import onnxruntime
+
+    model = fitted.model_
+    model.save(tmp_path / "model")
+    x = next(x for x in world.measured_X if len(model.explain(x).contributions) > 1)
+    terms = {term.concept: term.shown for term in model.explain(x).contributions}
+    for other in (ConceptModel.load(tmp_path / "model"), ccr.runtime.load(tmp_path / "model")):
+        found = {term.concept: term.shown for term in other.explain(x).contributions}
+        assert found == pytest.approx(terms, abs=1e-5)
+    assert {one["concept"]: one["shown"] for one in model.explain(x).to_dict()["contributions"]} == terms
+    model.to_onnx(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    codes, shown = session.run(["codes", "shown"], {session.get_inputs()[0].name: x[None].astype(np.float32)})
+    for column in np.flatnonzero(codes[0]):
+        expected = model.shown.probabilities(codes[0, column], column)
+        assert shown[0, column] == pytest.approx(expected, abs=1e-5)
+    assert (shown[0][codes[0] == 0] == 0).all()
+
+
+def test_edits_keep_the_map_in_step_with_the_concepts(world: World, fitted: Any) -> None:
+    edit = fitted.edit()
+    edit.suppress(fitted.model_.names[0])
+    edit.add("new", world.concepts.embeddings[0] + world.concepts.embeddings[1])
+    after = edit.model()
+    assert len(after.shown.intercepts) == len(after.names) == len(after.rule.bounds)
+    assert np.array_equal(after.shown.intercepts[:-1], fitted.model_.shown.intercepts[1:])
+
+
+def test_answers_are_found_by_path_or_row_and_only_yes_and_no_count() -> None:
+    given = [
+        Answer("", "red", "yes", photo="3"),
+        Answer("", "green", "no", photo="3"),
+        Answer("", "red", "unknown", photo="4"),
+        Answer("", "red", "no", photo="5"),
+        Answer("", "blue", "yes", photo="3"),
+        Answer("", "red", "yes", photo="elsewhere.jpg"),
+    ]
+    pairs = answered_pairs(Knowledge.of(given), np.zeros((9, 2)), 9, ["red", "green"])
+    assert list(zip(pairs.rows.tolist(), pairs.concepts.tolist(), pairs.shows.tolist(), strict=True)) == [
+        (3, 0, True),
+        (3, 1, False),
+        (5, 0, False),
+    ]
+    assert len(answered_pairs(Knowledge.of(given), np.zeros((9, 2)), 9, ["red"], left_out=np.array([3, 5])).rows) == 0
+
+
+def test_class_probabilities_are_means_over_the_class(world: World, fitted: Any) -> None:
+    from ccr.core.refine.data import split
+
+    model = fitted.model_
+    images = model.images(world.X)
+    train = split(images, world.y, None, None)[0]
+    found = class_probabilities(model.shown, model.concepts.embeddings, train, len(model.classes))
+    scores = np.concatenate([part.numpy() for part in images.chunks()]) @ model.concepts.embeddings.T
+    likely = model.shown.probabilities(scores)
+    for number in range(len(model.classes)):
+        assert np.allclose(found[:, number], likely[world.y == number].mean(axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_probability": 1.0}, "in \\[0, 1\\)"),
+        ({"min_probability": "half"}, "in \\[0, 1\\)"),
+        ({"min_probability": 0.5, "knowledge": None}, "there is none"),
+        ({"min_probability": 0.5, "coder": TopK(3)}, "a threshold for each concept"),
+        ({"min_probability": 0.5, "coder": HardThreshold(length=4, sign="both")}, "a threshold for each concept"),
+    ],
+)
+def test_bad_probabilities_are_refused_in_words(
+    world: World, known: Knowledge, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CCRError, match=message):
+        ConceptClassifier(world.concepts, **{"knowledge": known, **options}).fit(world.X, world.y)
+
+
+def test_other_coders_keep_their_codes_and_still_say_how_likely(world: World, known: Knowledge) -> None:
+    model = ConceptClassifier(world.concepts, knowledge=known, coder=TopK(4), random_state=0, max_iter=5)
+    model.fit(world.X, world.y)
+    assert (np.diff(model.transform(world.X).indptr) <= 4).all()
+    terms = model.explain(world.X[0]).contributions
+    assert all(0 <= term.shown <= 1 for term in terms)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(-3, 3), st.floats(0, 1) | st.none()), max_size=12))
+@settings(deadline=None)
+def test_rows_of_a_sum_add_up_whatever_is_stated(terms: list[tuple[float, float, float | None]]) -> None:
+    given = [
+        Contribution(f"c{number}", code, weight, code * weight, None, likely)
+        for number, (code, weight, likely) in enumerate(terms)
+    ]
+    rows = sum_rows(0.5, given, 3)
+    assert sum(row.value for row in rows) == pytest.approx(0.5 + sum(term.contribution for term in given))
+    assert all(row.term is None or row.term.shown is None or row.term.shown >= 0.6 for row in rows)
+
+
+def test_concepts_may_be_given_without_answers_about_most(world: World, table: Knowledge) -> None:
+    few = table.merge(
+        Knowledge.of([Answer("", world.concepts.names[int(world.table.any(axis=0).argmax())], "yes", photo="0")])
+    )
+    model = _fitted(world, few, 0.25, 0).model_
+    assert model.shown.source == "photos"
+    assert np.isfinite(model.shown.intercepts).all()
+    assert isinstance(model.concepts, Concepts)
