@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Number
 
 from ccr.errors import CCRError
 
@@ -25,9 +26,14 @@ def has_control(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-def to_cell(text: object) -> str:
-    """A text as a cell that a spreadsheet shows and does not compute: formulas get an apostrophe before them."""
-    cell = visible(str(text))
+def to_cell(value: object) -> str:
+    """A value as a cell of CSV that a spreadsheet shows and does not compute: nothing for None, numbers as they are,
+    texts with an apostrophe before what would be a formula."""
+    if value is None:
+        return ""
+    if isinstance(value, Number):
+        return str(value)
+    cell = visible(str(value))
     return f"'{cell}" if _FORMULA.match(cell) else cell
 
 

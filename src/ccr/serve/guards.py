@@ -92,6 +92,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, access: Access, limits: Limits) -> None:
         self.app, self.access, self.limits = app, access, limits
+        self.bodies = 0  # bytes of all requests under way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -107,17 +108,26 @@ class Guard:
             await self._answer_in_time(scope, receive, guarded)
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = _Body(scope, receive, send, self.limits)
-        with anyio.move_on_after(self.limits.seconds) as timer, suppress(_TooLarge):
-            body.timer = timer
-            await self.app(scope, body.receive, body.send)
-        if not body.answered:
-            await body.refusal()(scope, receive, send)
+        body = _Body(scope, receive, send, self)
+        try:
+            with anyio.move_on_after(self.limits.seconds) as timer, suppress(_Refused):
+                body.timer = timer
+                await self.app(scope, body.receive, body.send)
+            if not body.answered:
+                await body.refusal()(scope, receive, send)
+        finally:
+            body.forget()
 
 
 def refuse(scope: Scope, access: Access) -> Response | None:
     """The answer to a request that may not be asked, or None."""
     headers = Headers(scope=scope)
+    if "content-length" in headers and "transfer-encoding" in headers:
+        return problem(  # RFC 9112, 6.1: a proxy may read another length than this server, and smuggle a request
+            400,
+            "a request has Content-Length or Transfer-Encoding, not both: leave one out",
+            headers={"Connection": "close"},
+        )
     host = _name_of(f"//{headers.get('host', '')}")
     if access.names and host not in access.names:
         return problem(
@@ -241,41 +251,67 @@ async def _answer(refusal: Response, scope: Scope, receive: Receive, send: Send)
         await refusal(scope, receive, send)
 
 
-class _TooLarge(Exception):
-    """The body is larger than the limit."""
+class _Refused(Exception):
+    """The body is not read any further."""
 
 
 class _Body:
-    """The body of a request, counted as it comes, and what is answered, held back if the body was too large."""
+    """The body of a request, counted as it comes, and what is answered, held back if the body was refused."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
-        self._receive, self._send, self.limits = receive, send, limits
+    def __init__(self, scope: Scope, receive: Receive, send: Send, guard: Guard) -> None:
+        self._receive, self._send, self._guard, self.limits = receive, send, guard, guard.limits
         self.timer: anyio.CancelScope | None = None
         self.answered = False
         headers = Headers(scope=scope)
         announced = headers.get("content-length", "")
         self.complete = not announced and "transfer-encoding" not in headers
-        self.count = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
-        self.announced = self.count > 0
+        self._announced = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
+        self._json = "json" in headers.get("content-type", "").lower()
+        self._bytes = self._values = self._lists = 0
 
-    @property
-    def too_large(self) -> bool:
-        return self.count > self.limits.request_bytes
+    def problem(self) -> Response | None:
+        """Why the body is not read any further; None while it may be."""
+        size, limits, close = max(self._announced, self._bytes), self.limits, {"Connection": "close"}
+        if size > limits.request_bytes:
+            most = f"a request may have {limits.request_bytes:,} bytes, this one has more: send fewer photos"
+            return problem(413, most, headers=close)
+        if self._json and size > limits.json_bytes:
+            most = f"a request of JSON may have {limits.json_bytes:,} bytes, this one has more: send several"
+            return problem(413, most, headers=close)
+        if self._values > limits.json_values or self._lists > limits.json_lists:
+            most = f"{limits.json_values:,} values in {limits.json_lists:,} lists and objects"
+            return problem(413, f"a request of JSON may have {most}, this one has more: send several", headers=close)
+        if self._bytes and self._guard.bodies > limits.bodies:
+            held = f"requests under way hold {limits.bodies:,} bytes already: try again in a moment"
+            return problem(503, held, headers=close | {"Retry-After": "1"})
+        return None
 
     async def receive(self) -> Message:
-        if self.too_large:
-            raise _TooLarge
+        if self.problem() is not None:
+            raise _Refused
         message = await self._receive()
         if message["type"] == "http.request":
-            if not self.announced:  # an announced length is held to by the server itself
-                self.count += len(message.get("body", b""))
+            self._count(message.get("body", b""))
             self.complete = not message.get("more_body", False)
-            if self.too_large:
-                raise _TooLarge
+            if self.problem() is not None:
+                raise _Refused
         return message
 
+    def _count(self, part: bytes) -> None:
+        """Count what arrived, whatever was announced: a chunked body may have any length."""
+        self._bytes += len(part)
+        self._guard.bodies += len(part)
+        if self._json:
+            self._values += part.count(b",")
+            self._lists += part.count(b"[") + part.count(b"{")
+
+    def forget(self) -> None:
+        """The request is over, and its body is not held any more."""
+        self._guard.bodies -= self._bytes
+        self._bytes = 0
+
     async def send(self, message: Message) -> None:
-        if self.too_large and not self.answered:
+        if not self.answered and self.problem() is not None:
             return  # whatever was made of half a body: the refusal follows
         self.answered = True
         if self.timer is not None:
@@ -283,15 +319,14 @@ class _Body:
         await self._send(message)
 
     def refusal(self) -> Response:
-        close = {"Connection": "close"}
-        if self.too_large:
-            most = self.limits.request_bytes
-            return problem(
-                413, f"a request may have {most:,} bytes, this one has more: send fewer photos", headers=close
-            )
+        """The answer in place of one that did not come."""
+        refused = self.problem()
+        if refused is not None:
+            return refused
         seconds = self.limits.seconds
         if not self.complete:
-            return problem(408, f"the request did not arrive within {seconds:g} seconds", headers=close)
+            late = f"the request did not arrive within {seconds:g} seconds"
+            return problem(408, late, headers={"Connection": "close"})
         return problem(
             503, f"there was no answer within {seconds:g} seconds: try again, with less", headers={"Retry-After": "5"}
         )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, File, Form, Query, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
 from fastapi.responses import PlainTextResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
 import ccr
 from ccr.serve import answers, schemas
@@ -34,9 +38,26 @@ Classes = Annotated[schemas.Top, Query(description="How many of the most probabl
 Concepts = Annotated[schemas.Top, Query(description="How many of the largest contributions to list.")]
 
 
+class ParsedAside(APIRoute):
+    """A route whose JSON is parsed in a thread, not in the event loop."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_aside(request: Request) -> Response:
+            return await handle(_JsonAside(request.scope, request.receive))
+
+        return handle_aside
+
+
+class _JsonAside(Request):
+    async def json(self) -> Any:
+        return await run_in_threadpool(json.loads, await self.body())
+
+
 def model_router(service: Service) -> APIRouter:
     """Predict, embed and explain, by whatever model the service has at the moment."""
-    router = APIRouter(tags=["model"], responses=REFUSALS, dependencies=[BEARER])
+    router = APIRouter(tags=["model"], responses=REFUSALS, dependencies=[BEARER], route_class=ParsedAside)
 
     @router.get("/model", operation_id="model_info")
     async def model_info() -> schemas.ModelInfo:

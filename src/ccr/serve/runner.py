@@ -64,6 +64,22 @@ def run(
 
     `started` is called once requests are answered.
     """
+    server = server_of(app, limits, access_log=access_log, started=started)
+    with _signals_to(server), suppress(SystemExit):  # a failed start leaves by it
+        asyncio.run(server.serve(sockets=[listening]))
+    if not server.began:
+        raise CCRError("the server could not start: the reason is in its log")
+
+
+def server_of(
+    app: ASGIApp,
+    limits: Limits,
+    *,
+    farewell: int = FAREWELL,
+    access_log: bool = False,
+    started: Callable[[], None] | None = None,
+) -> Server:
+    """A server for an application; `farewell` seconds after it is told to stop, what is not answered is cut off."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -71,17 +87,13 @@ def run(
         server_header=False,
         limit_concurrency=limits.connections,
         timeout_keep_alive=5,
-        timeout_graceful_shutdown=FAREWELL,
+        timeout_graceful_shutdown=farewell,
         lifespan="on",
     )
-    server = _Server(config, started)
-    with _signals_to(server), suppress(SystemExit):  # a failed start leaves by it
-        asyncio.run(server.serve(sockets=[listening]))
-    if not server.began:
-        raise CCRError("the server could not start: the reason is in its log")
+    return Server(config, started)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A server that ends well when it is told to end, instead of raising the signal once more."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None] | None) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import uvicorn
 
 from ccr.core.concepts import Concepts
 from ccr.data.assets import cache_folder
@@ -26,7 +25,7 @@ from ccr.models.concept_model import ConceptModel
 from ccr.places import AnyPath, Place
 from ccr.progress import Tell, no_progress
 from ccr.serve.guards import access_for
-from ccr.serve.runner import checked_root, listen, run, url_of
+from ccr.serve.runner import checked_root, listen, run, server_of, url_of
 from ccr.studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
 from ccr.studio.photos import Photos
 from ccr.studio.session import SESSION, session_folder
@@ -178,14 +177,7 @@ class Running:
         listening = listen(LOCAL, port)
         self.url, self.height, self.bench = url or url_of(listening) + "/", height, bench
         bench.start()
-        config = uvicorn.Config(
-            studio_app(bench, access=access),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = server_of(studio_app(bench, access=access), LIMITS, farewell=2)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
         self._thread.start()
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from ccr.errors import CCRError
-from ccr.serve.routes import REFUSALS
+from ccr.serve.routes import REFUSALS, ParsedAside
 from ccr.studio import differences, exports
 from ccr.studio.api.photos import attachment
 from ccr.studio.api.schemas import bench as schemas
@@ -21,7 +21,7 @@ Against = Annotated[str, Query(max_length=200, description="opened, previous, or
 
 def bench_router(bench: Workbench) -> APIRouter:
     """Everything around the model as it changes."""
-    router = APIRouter(tags=["bench"], responses=REFUSALS)
+    router = APIRouter(tags=["bench"], responses=REFUSALS, route_class=ParsedAside)
 
     @router.get("/state", operation_id="state")
     def state() -> schemas.State:

@@ -1,0 +1,120 @@
+"""Programs that flood a server of their own, each in a process whose memory can be measured:
+`python -m tests.hostile.flooding uploads FOLDER` prints what came of it as JSON."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+#: A side of 6,300 pixels: 39.7 megapixels in 131 kB.
+SIDE = 6300
+
+
+def peak() -> int:
+    """The most memory that this process ever had, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+
+def large_photo() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (SIDE, SIDE), (200, 40, 40)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def flooded(url: str, ask: Callable[[http.client.HTTPConnection, int], None], requests: int) -> dict[str, Any]:
+    """The statuses of so many requests at once, the memory that they took, and whether others were answered."""
+    host = url.removeprefix("http://").partition("/")[0]
+    before, statuses, retries = peak(), Counter[int](), Counter[bool]()
+
+    def send(number: int) -> None:
+        connection = http.client.HTTPConnection(host, timeout=300)
+        ask(connection, number)
+        answer = connection.getresponse()
+        content = json.loads(answer.read())
+        statuses[answer.status] += 1
+        if answer.status == 503:
+            retries["error" in content and answer.headers["Retry-After"] is not None] += 1
+
+    with ThreadPoolExecutor(requests) as pool:
+        under_way = [pool.submit(send, number) for number in range(requests)]
+        probe = http.client.HTTPConnection(host, timeout=300)
+        probe.request("GET", "/api/state" if "studio" in sys.argv[1] else "/health")
+        others = probe.getresponse().status
+        done_before = sum(future.done() for future in under_way)
+        for future in under_way:
+            future.result()
+    return {
+        "statuses": dict(statuses),
+        "in_words": retries[False] == 0,
+        "grown": peak() - before,
+        "others": others,
+        "done_before": done_before,
+    }
+
+
+def studio_uploads(folder: Path) -> dict[str, Any]:
+    """40 uploads at once, to a studio that only shows."""
+    from ccr.studio.serving import Running
+    from tests.studio.helpers import fit_model, make_bench, make_store
+
+    store = make_store(folder)
+    running = Running(make_bench(store, fit_model(store), folder, read_only=True))
+    photo = large_photo()
+
+    def ask(connection: http.client.HTTPConnection, number: int) -> None:
+        connection.request("POST", "/api/uploads", photo + bytes([number]))
+
+    try:
+        return flooded(running.url, ask, 40)
+    finally:
+        running.close()
+
+
+def whole_photos(folder: Path) -> dict[str, Any]:
+    """16 requests of three photos at once, to a service whose encoder is given whole photos."""
+    import threading
+
+    from ccr.serve.app import create_app
+    from ccr.serve.guards import access_for
+    from ccr.serve.limits import Limits
+    from ccr.serve.runner import listen, server_of, url_of
+    from ccr.serve.service import Served, Service
+    from tests.data.helpers import PixelEncoder
+    from tests.serve.conftest import small_model
+
+    class WholeEncoder(PixelEncoder):
+        crop = None
+
+    limits = Limits(seconds=120)
+    served = Served("colours", small_model(), WholeEncoder())
+    listening = listen("127.0.0.1", 0)
+    server = server_of(create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None)), limits)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    url = url_of(listening)
+    thread.start()
+    part = b'--x\r\nContent-Disposition: form-data; name="photos"; filename="a.png"\r\n\r\n' + large_photo() + b"\r\n"
+
+    def ask(connection: http.client.HTTPConnection, number: int) -> None:
+        headers = {"Content-Type": "multipart/form-data; boundary=x"}
+        connection.request("POST", "/v1/predict", part * 3 + b"--x--\r\n", headers)
+
+    try:
+        return flooded(url, ask, 16)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+if __name__ == "__main__":
+    program = {"studio uploads": studio_uploads, "whole photos": whole_photos}[sys.argv[1]]
+    sys.stdout.write(json.dumps(program(Path(sys.argv[2]))) + "\n")
