@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import load_concepts, propose_concepts
+from ccr.reading import read_regular
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -106,7 +107,7 @@ def _workbench(
         loaded = ConceptModel.load(model)
         folder = serving.model_session(store, loaded, session, read_only=read_only)
         return open_bench(loaded, folder, models=model.resolve().parent, title=_title(model))
-    listed = "" if concepts is None else concepts.read_text(encoding="utf-8", errors="replace")
+    listed = "" if concepts is None else read_regular(concepts).decode("utf-8", "replace")
     folder, fitted = serving.own_session(store, listed, session, read_only=read_only), None
     if not serving.has_session(folder):
         if concepts is None:

@@ -16,7 +16,7 @@ from safetensors.numpy import save as save_tensors
 from ccr.errors import CCRError, FormatError
 from ccr.files import check_writable, recover_folder, replace_folder, write_bytes, write_text
 from ccr.places import AnyPath, Place, as_place
-from ccr.reading import read_object, understood
+from ccr.reading import MOST_TENSOR_BYTES, read_object, read_regular, understood
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
@@ -65,7 +65,7 @@ def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
     recover_folder(folder)
     config = _read_config(folder)
     try:
-        blob = (folder / TENSORS).read_bytes()
+        blob = read_regular(folder / TENSORS, MOST_TENSOR_BYTES)
     except OSError as error:
         raise FormatError(
             f"{folder} is not a whole model: cannot read {TENSORS} ({error.strerror}); save it again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
 from ccr.errors import CCRError, MissingPlaceError
 from ccr.places import AnyPath, Place
 from ccr.ranges import Ranges
-from ccr.reading import map_array
+from ccr.reading import check_regular, map_array, open_regular
 
 CIFAR_SIDE = 32
 #: Bytes of a shard that are read at once.
@@ -188,7 +189,10 @@ def _damage_named(path: AnyPath) -> Iterator[None]:
 
 def open_parquet(path: AnyPath) -> pq.ParquetFile:
     """A Parquet file of this machine or of an object store."""
-    return pq.ParquetFile(path.open() if isinstance(path, Place) else str(path))
+    if isinstance(path, Place):
+        return pq.ParquetFile(path.open())
+    check_regular(os.stat(path), None, path)
+    return pq.ParquetFile(str(path))
 
 
 @lru_cache(maxsize=4)
@@ -199,7 +203,7 @@ def _block(path: AnyPath, number: int) -> bytes:
         ranges = _ranges(path)
         return ranges.read(start, min(start + BLOCK, ranges.size()))
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             stream.seek(start)
             return stream.read(BLOCK)
     except OSError as error:
@@ -219,6 +223,7 @@ def _open_group(path: AnyPath, group: int, column: str) -> pa.ChunkedArray:
 @lru_cache(maxsize=4)
 def open_arrow(path: Path) -> pa.Table:
     """Memory-mapped table of an arrow file, stream or file form."""
+    check_regular(os.stat(path), None, path)
     source = pa.memory_map(str(path))
     try:
         return pa.ipc.open_stream(source).read_all()
@@ -241,7 +246,7 @@ def _open_pixel_rows(path: Path) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _open_column(path: Path, column: str) -> pa.ChunkedArray:
-    return pq.read_table(path, columns=[column]).column(column)
+    return open_parquet(path).read(columns=[column]).column(column)
 
 
 def _bytes_of(value: pa.Scalar, max_bytes: int) -> bytes:

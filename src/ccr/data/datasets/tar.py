@@ -23,7 +23,7 @@ from ccr.data.datasets.patterns import Shards, split_of_name
 from ccr.data.datasets.sources import MemberImage
 from ccr.errors import FormatError
 from ccr.places import AnyPath, Place, as_place
-from ccr.reading import understood
+from ccr.reading import open_regular, understood
 
 KIND = "tar"
 #: Shards that are indexed at once.
@@ -122,7 +122,7 @@ def index_tar(path: AnyPath, label_column: str | None) -> TarIndex:
     """What images a shard holds, and where. A shard that is cut off or damaged anywhere is refused."""
     with (
         understood(path, "be a tar shard that is whole", "fetch or write it again, or leave it out"),
-        path.open() if isinstance(path, Place) else path.open("rb") as stream,
+        path.open() if isinstance(path, Place) else open_regular(path) as stream,
         tarfile.open(fileobj=stream, mode="r:") as archive,
     ):
         members, labels = _members(archive, label_column)

@@ -78,7 +78,7 @@ class EmbeddingStore:
             Where the images are now, if they have moved since they were embedded.
         """
         folder = as_place(path)
-        description = read_description(folder) if (folder / DESCRIPTION).is_file() else {}
+        description = read_description(folder) if (folder / DESCRIPTION).exists() else {}
         if not description and (folder / PROGRESS).is_dir():
             raise CCRError(f"{folder} was begun but not finished: run the same `ccr embed` again, it continues")
         matrix = _matrix(folder, description)

@@ -14,12 +14,14 @@ from ccr.core.concepts import Concepts
 from ccr.core.examples import learn_direction
 from ccr.core.inputs import Embeddings
 from ccr.data.datasets import BadImage, decode
+from ccr.data.datasets.sources import FileImage
 from ccr.data.encoders import Encoder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab.words import random_words
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_json
 from ccr.progress import Tell, no_progress
+from ccr.reading import read_regular
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 #: Words from whose mean a concept's text is measured.
@@ -46,7 +48,7 @@ class LearnedConcept:
     @classmethod
     def read(cls, path: Path) -> LearnedConcept:
         try:
-            content: Any = json.loads(path.read_bytes())
+            content: Any = json.loads(read_regular(path))
             direction = np.array(content["direction"], dtype=np.float64)
             texts = str(content["name"]), str(content["encoder_fingerprint"])
             found = cls(texts[0], direction, texts[1], float(content["error"]), tuple(map(str, content["wrong"])))
@@ -132,6 +134,6 @@ def _is_photo(file: Path) -> bool:
 
 def _image(path: Path) -> Any:
     try:
-        return decode(path.read_bytes())
+        return decode(FileImage(path).read())
     except (OSError, BadImage) as error:
         raise CCRError(f"the photo {path} cannot be read: {error}") from error
