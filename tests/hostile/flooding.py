@@ -115,6 +115,102 @@ def whole_photos(folder: Path) -> dict[str, Any]:
         thread.join(30)
 
 
+def _stopped(url: str, ask: Callable[[http.client.HTTPConnection, int], None], serve: Callable[[], int]) -> Any:
+    """What four requests get that are under way when the process is told to stop."""
+    import os
+    import signal
+    import threading
+    import time
+
+    found: dict[str, Any] = {}
+
+    def work() -> None:
+        stop = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        stop.start()
+        found.update(flooded(url, ask, 4))
+
+    asking = threading.Timer(1.0, work)
+    asking.start()
+    cut_off = serve()
+    asking.join(60)
+    while not found:
+        time.sleep(0.1)
+    return {**found, "cut_off": cut_off}
+
+
+def service_stopped(folder: Path) -> dict[str, Any]:
+    """Four photos under way at a service whose encoder is slow."""
+    import time
+
+    from ccr.serve import runner
+    from ccr.serve.app import create_app
+    from ccr.serve.guards import CUT_OFF, access_for
+    from ccr.serve.limits import Limits
+    from ccr.serve.service import Served, Service
+    from tests.data.helpers import PixelEncoder
+    from tests.serve.conftest import photo, small_model
+
+    class SlowEncoder(PixelEncoder):
+        def embed_images(self, images: Any, **options: Any) -> Any:
+            time.sleep(6)
+            return super().embed_images(images, **options)
+
+    runner.FAREWELL = 2
+    service = Service(lambda: served, limits=Limits(batch=1))
+    served = Served("colours", small_model(), SlowEncoder())
+    listening = runner.listen("127.0.0.1", 0)
+    _, content, _ = photo("red")
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="photos"; filename="a.png"\r\n\r\n' + content + b"\r\n--x--\r\n"
+    )
+
+    def ask(connection: http.client.HTTPConnection, number: int) -> None:
+        connection.request("POST", "/v1/predict", form, {"Content-Type": "multipart/form-data; boundary=x"})
+
+    def serve() -> int:
+        runner.run(create_app(service, access=access_for("127.0.0.1", None)), listening, limits=service.limits)
+        return service.meters.total(CUT_OFF)
+
+    return _stopped(runner.url_of(listening), ask, serve)
+
+
+def studio_stopped(folder: Path) -> dict[str, Any]:
+    """Four uploads under way at a studio whose encoder is slow."""
+    import socket
+    import time
+
+    from ccr.serve import runner
+    from ccr.studio import serving
+    from tests.data.helpers import PixelEncoder
+    from tests.serve.conftest import photo
+    from tests.studio.helpers import fit_model, make_bench, make_store
+
+    class SlowEncoder(PixelEncoder):
+        def embed_images(self, images: Any, **options: Any) -> Any:
+            time.sleep(6)
+            return super().embed_images(images, **options)
+
+    runner.FAREWELL = 2
+    store = make_store(folder)
+    bench = make_bench(store, fit_model(store), folder)
+    bench.words._encoder = SlowEncoder()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    _, content, _ = photo("red")
+
+    def ask(connection: http.client.HTTPConnection, number: int) -> None:
+        connection.request("POST", "/api/uploads", content + bytes([number]))
+
+    return _stopped(f"http://127.0.0.1:{port}", ask, lambda: serving.serve(bench, port=port))
+
+
+PROGRAMS = {
+    "studio uploads": studio_uploads,
+    "whole photos": whole_photos,
+    "service stopped": service_stopped,
+    "studio stopped": studio_stopped,
+}
+
 if __name__ == "__main__":
-    program = {"studio uploads": studio_uploads, "whole photos": whole_photos}[sys.argv[1]]
+    program = PROGRAMS[sys.argv[1]]
     sys.stdout.write(json.dumps(program(Path(sys.argv[2]))) + "\n")

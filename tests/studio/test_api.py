@@ -266,6 +266,32 @@ def test_a_lasso_gives_a_selection_that_a_link_can_name(client: TestClient, benc
     assert get(client, f"selections/{found['id']}")["n"] == found["n"] == len(inside)
 
 
+@pytest.mark.parametrize("path", ["photos?split=test", "mistakes?scope=test", "map", "differences?other=0&scope=test"])
+@pytest.mark.parametrize("mode", ["no-cors", "navigate"])
+def test_another_sites_page_cannot_have_looks_counted(
+    client: TestClient, bench: Workbench, path: str, mode: str
+) -> None:
+    """As an <img> or a link on it asks: without Origin."""
+    before = (bench.folder / "session.json").read_bytes()
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode}
+    assert client.get(f"/api/{path}", headers=headers).status_code == 403
+    assert (bench.folder / "session.json").read_bytes() == before
+    assert bench.layout._thread is None  # no map was begun
+    assert client.get("/", headers={**headers, "Sec-Fetch-Mode": "navigate"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["mistakes?scpe=test", "state?x=1", "photos?splt=test", "search?words=a&lmit=2", "mistakes?scope=train&scope=test"],
+)
+def test_a_misspelt_argument_is_not_ignored(client: TestClient, path: str) -> None:
+    """/api/mistakes?scpe=test answered for another scope."""
+    answer = client.get(f"/api/{path}")
+    assert answer.status_code == 422
+    assert answer.json()["error"]
+    assert client.get("/api/photos?classes=apple&classes=lime").status_code == 200
+
+
 def test_guards_stand_before_the_studio(bench: Workbench, client: TestClient) -> None:
     page = client.get("/")
     policy = page.headers["content-security-policy"]

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import load_concepts, propose_concepts
+from ccr.cli.serve import farewell
 from ccr.reading import read_regular
 
 if TYPE_CHECKING:
@@ -81,9 +82,11 @@ def studio(
         if not no_browser:
             webbrowser.open(address)
 
-    serving.serve(
+    cut_off = serving.serve(
         bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
     )
+    if cut_off:
+        note(farewell(cut_off), silent=as_json)
 
 
 def _workbench(

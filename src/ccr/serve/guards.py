@@ -7,22 +7,24 @@ and whoever listens beyond this machine demands a token.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ccr.errors import CCRError
 from ccr.serve.limits import Limits
+from ccr.serve.meters import Meters
 from ccr.texts import visible
 
 #: Names by which a server on this machine alone may be called.
@@ -32,6 +34,8 @@ NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-act
 #: The cookie in which a browser keeps the token, once it came as ?token=...
 COOKIE = "ccr-token"
 FEWEST_CHARACTERS = 16
+#: What counts the requests that were cut off when the server stopped.
+CUT_OFF = "ccr_requests_cut_off_total"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 
@@ -43,13 +47,15 @@ class Access:
     ----------
     names : hosts by which the server may be called; empty, with a token: any.
     token : what must be shown, as `Authorization: Bearer TOKEN` or in the cookie; None: nothing.
-    open_paths : paths that are answered without the token.
+    open_paths : paths that are answered without the token, and to pages of other sites.
+    pages : paths that a link on another site's page may lead to.
     policy : the Content-Security-Policy of every answer that has none of its own.
     """
 
     names: tuple[str, ...] = LOCAL_NAMES
     token: str | None = None
     open_paths: tuple[str, ...] = ("/health",)
+    pages: tuple[str, ...] = ("/",)
     policy: str = NOTHING
 
 
@@ -84,14 +90,14 @@ def access_for(
         known = (host.lower(), *LOCAL_NAMES, *further) if further else ()
     else:
         known = tuple(dict.fromkeys((*LOCAL_NAMES, host.lower(), *further)))
-    return Access(known, token, ("/health", *open_paths), policy)
+    return Access(known, token, ("/health", *open_paths), policy=policy)
 
 
 class Guard:
     """An ASGI application behind its guards: names, origin, token, sizes, time, and headers on every answer."""
 
-    def __init__(self, app: ASGIApp, *, access: Access, limits: Limits) -> None:
-        self.app, self.access, self.limits = app, access, limits
+    def __init__(self, app: ASGIApp, *, access: Access, limits: Limits, meters: Meters) -> None:
+        self.app, self.access, self.limits, self.meters = app, access, limits, meters
         self.bodies = 0  # bytes of all requests under way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,6 +121,10 @@ class Guard:
                 await self.app(scope, body.receive, body.send)
             if not body.answered:
                 await body.refusal()(scope, receive, send)
+        except asyncio.CancelledError:  # the server was told to stop, and waited for as long as it does
+            self.meters.count(CUT_OFF, "Requests that were cut off because the server stopped.")
+            if not body.answered:
+                await body.cut_off()(scope, receive, send)
         finally:
             body.forget()
 
@@ -149,12 +159,12 @@ def problem(status: int, message: str, *, headers: dict[str, str] | None = None)
 
 
 def _refuse_without_token(scope: Scope, headers: Headers, token: str) -> Response | None:
+    query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    if scope["type"] == "http" and scope["method"] in _SAFE and _same(dict(query).get("token", ""), token):
+        return _remember(scope, query, token)  # also who has the cookie already: the address must not keep it
     kind, _, shown = headers.get("authorization", "").partition(" ")
     if (kind.lower() == "bearer" and _same(shown.strip(), token)) or _same(_cookie(headers), token):
         return None
-    query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-    if scope["type"] == "http" and scope["method"] in _SAFE and _same(dict(query).get("token", ""), token):
-        return _remember(scope, query, token)
     return problem(
         401,
         "this server demands its token: send the header `Authorization: Bearer TOKEN`, or open it once with ?token=...",
@@ -179,11 +189,8 @@ def _same(shown: str, token: str) -> bool:
 
 
 def _cookie(headers: Headers) -> str:
-    try:
-        jar = SimpleCookie(headers.get("cookie", ""))
-    except CookieError:
-        return ""
-    return jar[COOKIE].value if COOKIE in jar else ""
+    # As browsers read cookies: others of the same host may stand beside it that http.cookies cannot parse.
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
 def _foreign(headers: Headers, scope: Scope, access: Access) -> str | None:
@@ -193,9 +200,12 @@ def _foreign(headers: Headers, scope: Scope, access: Access) -> str | None:
         own = urlsplit(origin).netloc.lower() if _splits(origin) else ""
         called = (headers.get("host", "").lower(), *(name for name in access.names if name not in LOCAL_NAMES))
         return None if own and (own in called or _name_of(origin) in called[1:]) else origin
-    unsafe = scope["type"] == "websocket" or scope["method"] not in _SAFE
-    site = headers.get("sec-fetch-site")
-    return "another site" if unsafe and site in ("cross-site", "same-site") else None
+    if headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
+        return None
+    # Also what only reads: an <img> of another site's page would have looks at the test photos counted.
+    safe, path = scope["type"] == "http" and scope["method"] in _SAFE, _path(scope)
+    followed = headers.get("sec-fetch-mode") == "navigate" and path in access.pages
+    return None if safe and (followed or path in access.open_paths) else "another site"
 
 
 def _splits(address: str) -> bool:
@@ -317,6 +327,11 @@ class _Body:
         if self.timer is not None:
             self.timer.deadline = math.inf  # what has begun, such as a stream of events, may last
         await self._send(message)
+
+    def cut_off(self) -> Response:
+        """The answer to a request that was still under way when the server had to end."""
+        later = {"Retry-After": "5", "Connection": "close"}
+        return problem(503, "the server is stopping: send the request again once it is back", headers=later)
 
     def refusal(self) -> Response:
         """The answer in place of one that did not come."""

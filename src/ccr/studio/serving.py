@@ -24,7 +24,7 @@ from ccr.files import check_writable
 from ccr.models.concept_model import ConceptModel
 from ccr.places import AnyPath, Place
 from ccr.progress import Tell, no_progress
-from ccr.serve.guards import access_for
+from ccr.serve.guards import CUT_OFF, access_for
 from ccr.serve.runner import checked_root, listen, run, server_of, url_of
 from ccr.studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
 from ccr.studio.photos import Photos
@@ -151,8 +151,8 @@ def serve(
     names: Iterable[str] = (),
     root_path: str = "",
     started: Callable[[str], None] | None = None,
-) -> None:
-    """Serve until Ctrl-C; `started` is told the address."""
+) -> int:
+    """Serve until Ctrl-C; `started` is told the address. How many requests were cut off in the end."""
     root = checked_root(root_path)
     access = access_for(host, token, names=names, policy=POLICY + NOBODY)
     listening = listen(host, port)
@@ -167,6 +167,7 @@ def serve(
     finally:
         loading.cancel()
         bench.close()
+    return int(app.state.meters.total(CUT_OFF))
 
 
 class Running:
