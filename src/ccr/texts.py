@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Number
@@ -64,3 +65,6 @@ def check_name(name: str, what: str) -> None:
     """Refuse a name, of a concept or a class, that could do more than be shown."""
     if has_control(name) or _LONE.search(name):
         raise CCRError(f"{what} must be plain text, got control characters in '{visible(name)}': take them out")
+    if name.strip() and not any(unicodedata.category(character)[0] in "LNPS" for character in name):
+        shown = name.encode("ascii", "backslashreplace").decode()
+        raise CCRError(f"{what} must have a character that can be seen, got '{shown[:80]}': write a word")

@@ -101,7 +101,7 @@ def test_a_pin_ends_with_its_concept(bench: Workbench, model: ConceptModel) -> N
 
 
 def test_a_saved_model_that_was_replaced_is_looked_at_again(bench: Workbench, model: ConceptModel) -> None:
-    path = bench.save("other")
+    path = bench.save("other").path
     assert same(bench.at("saved:other").model, model)
     assert bench.at("saved:other") is bench.at("saved:other")
     changed = EditSession(model).scale(model.names[0], 3.0).model()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import html
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -58,9 +57,16 @@ def sessions_of(store: EmbeddingStore, given: Path | None = None) -> Path:
         check_writable(beside)
         return beside
     except WriteError:
-        with suppress(MissingExtraError):
-            return session_folder(cache_folder() / "studio", str(beside))
+        if cached := _cached_sessions(beside):
+            return cached[0]
         raise
+
+
+def _cached_sessions(beside: AnyPath) -> list[Path]:
+    """The folder in the user's cache for the sessions that cannot lie beside a store, if there is a cache."""
+    with suppress(MissingExtraError):
+        return [session_folder(cache_folder() / "studio", str(beside))]
+    return []
 
 
 def model_session(
@@ -79,13 +85,14 @@ def own_session(store: EmbeddingStore, concepts: str, given: Path | None = None,
 
 
 def _session(store: EmbeddingStore, given: Path | None, read_only: bool, *parts: str) -> Path:
-    """Where a session is written; to look, where somebody else wrote it beside the store."""
-    own = session_folder(sessions_of(store, given), *parts)
+    """Where a session is written; to look, where one was written, by whomever."""
+    if not read_only:
+        return session_folder(sessions_of(store, given), *parts)
     beside = _sessions_beside(store)
-    if given is not None or not read_only or has_session(own) or isinstance(beside, Place):
-        return own
-    theirs = session_folder(beside, *parts)
-    return theirs if has_session(theirs) else own
+    cached = _cached_sessions(beside)
+    places = [given] if given is not None else [*([] if isinstance(beside, Place) else [beside]), *cached]
+    folders = [session_folder(place, *parts) for place in places] or [session_folder(Path.cwd(), *parts)]
+    return next((folder for folder in folders if has_session(folder)), folders[0])
 
 
 def has_session(folder: Path) -> bool:
@@ -125,15 +132,13 @@ def open_workbench(
     fitted_here: bool = False,
 ) -> Workbench:
     """A workbench on a session's folder, which no other studio may have open unless it only shows."""
-    if read_only and not has_session(folder):
-        folder = Path(tempfile.mkdtemp(prefix="ccr-studio-")) / "session"
     lock = None if read_only else _locked(folder)
     bench = Workbench(
         store,
         None if has_session(folder) else model,
         folder=folder,
         models=_beside(store) if models is None else models,
-        load_encoder=lambda: _encoder(store, encoder),
+        load_encoder=lambda: _encoder(store, encoder, keep_texts=not read_only),
         title=title,
         read_only=read_only,
         fitted_here=fitted_here,
@@ -231,8 +236,8 @@ def show(
     return Running(open_workbench(opened, fitted, folder, read_only=read_only), port=port, height=height, url=url)
 
 
-def _encoder(store: EmbeddingStore, given: str | None) -> Any:
-    """The store's own encoder, checked to be that one."""
+def _encoder(store: EmbeddingStore, given: str | None, *, keep_texts: bool) -> Any:
+    """The store's own encoder, checked to be that one; without `keep_texts` it keeps no embeddings on disk."""
     spec = given or store.encoder
     if spec is None:
         raise CCRError("the store does not say which encoder made it: start the studio with --encoder")
@@ -241,6 +246,8 @@ def _encoder(store: EmbeddingStore, given: str | None) -> Any:
     encoder = load_encoder(spec)
     if store.fingerprint is not None:
         store.check_encoder(encoder.fingerprint)
+    if hasattr(encoder, "keep_texts"):
+        encoder.keep_texts = keep_texts
     return encoder
 
 

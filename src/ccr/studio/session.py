@@ -71,6 +71,7 @@ class Session:
     next: int
     looks: int = 0
     looked: list[str] = field(default_factory=list)
+    held: State | None = None  # of a session that is only shown, and not on disk
 
     @classmethod
     def open(
@@ -90,9 +91,11 @@ class Session:
             return session, session.state()
         if base is None:
             raise CCRError(f"{folder} holds no session yet: give a model to begin with")
+        state, edit = State.of(base), {"action": "open", "fitted_here": fitted_here}
+        if read_only:
+            return cls(folder, [Step(0, edit, _now())], 0, 1, held=state), state
         session = cls(folder, [], -1, 0)
-        state = State.of(base)
-        session.add(state, {"action": "open", "fitted_here": fitted_here})
+        session.add(state, edit)
         return session, state
 
     @property
@@ -115,7 +118,7 @@ class Session:
 
     def add(self, state: State, edit: Mapping[str, Any]) -> Step:
         """Keep a new state after the current one; what was undone is gone."""
-        step = Step(self.next, dict(edit), datetime.now(timezone.utc).isoformat(timespec="seconds"))
+        step = Step(self.next, dict(edit), _now())
         self._write_state(step, state)
         steps, dropped = [*self.steps[: self.position + 1], step], self.steps[self.position + 1 :]
         while len(steps) > MOST_STEPS:
@@ -139,6 +142,8 @@ class Session:
 
     def state(self, step: Step | None = None) -> State:
         """What a step left, by default the current one."""
+        if self.held is not None:
+            return self.held
         step = self.current if step is None else step
         place = self._place(step)
         model = ConceptModel.load(place / "model")
@@ -194,6 +199,10 @@ class Session:
             if not 0 <= position < len(steps) or following <= max(step.id for step in steps):
                 raise ValueError("its position is not among its steps")
             return cls(folder, steps, position, following, int(content["looks"]), list(map(str, content["looked"])))
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def with_entry(model: ConceptModel, before: ConceptModel, entry: Mapping[str, Any]) -> ConceptModel:

@@ -30,12 +30,12 @@ def small_jpeg(image: Image.Image, size: int) -> bytes:
 
 
 class Thumbnails:
-    """JPEGs of a store's photos, each kept under the hash of the photo's content."""
+    """JPEGs of a store's photos, each kept under the hash of the photo's content, unless `keep` is False."""
 
-    def __init__(self, store: EmbeddingStore, fallback: Path) -> None:
+    def __init__(self, store: EmbeddingStore, fallback: Path, *, keep: bool = True) -> None:
         self.store = store
         self._contents = store.contents
-        self._folder = _folder(fallback)
+        self._folder, self._keep = _folder(fallback), keep
 
     @cached_property
     def digest(self) -> str:
@@ -59,7 +59,7 @@ class Thumbnails:
                 return kept.read_bytes()
         with DECODING.decoded(lambda: self.store.content(row)) as image:
             jpeg = small_jpeg(image, size)
-        if kept is not None:
+        if kept is not None and self._keep:
             with suppress(WriteError):  # a full or read-only disk: made again next time
                 write_bytes(kept, jpeg)
         return jpeg

@@ -50,6 +50,7 @@ class BundledEncoder:
         self.template = checked_template(template)
         self.threads = threads
         self._log = log
+        self.keep_texts = True  # whoever may write nothing sets it to False
         self._preprocess = ClipPreprocess()
 
     @property
@@ -95,7 +96,8 @@ class BundledEncoder:
         rows = {text: self._kept.get(template, text) for text in fill_template(None, texts)}
         new = [text for text, row in rows.items() if row is None]
         for text, row in zip(new, self._embed_new(new, template), strict=True):
-            self._kept.keep(row, template, text)
+            if self.keep_texts:
+                self._kept.keep(row, template, text)
             rows[text] = row
         return np.array([rows[text] for text in texts], dtype=np.float32).reshape(-1, self.dimension)
 

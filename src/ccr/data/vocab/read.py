@@ -15,6 +15,7 @@ from ccr.data.encoders import Encoder
 from ccr.errors import CCRError, FormatError
 from ccr.progress import Tell, no_progress
 from ccr.reading import read_regular
+from ccr.texts import check_name
 
 LONGEST_CONCEPT = 200
 #: From a # that begins a line or follows a space; "C#" is a text.
@@ -117,6 +118,7 @@ def _check(concept: str, number: int, lines: dict[str, int], file: Path) -> None
         )
     if any(unicodedata.category(character) == "Cc" for character in concept):
         raise CCRError(f"a concept is plain text, got a control character in line {number} of {file}: {concept[:40]!r}")
+    check_name(concept, f"the concept in line {number} of {file}")
     first = lines.get(concept.casefold())
     if first is not None:
         raise CCRError(f"concepts must be unique, got {concept!r} in lines {first} and {number} of {file}: drop one")
