@@ -80,6 +80,13 @@ def read_regular(path: AnyPath, most: int = MOST_BYTES) -> bytes:
         return stream.read()
 
 
+def check_rows(rows: int, size: int) -> None:
+    """A ValueError for a table that says it has far more rows than its bytes could hold anything of: nulls and repeated
+    values take no bytes in Parquet, and terabytes in memory."""
+    if rows > max(1_000_000, size):
+        raise ValueError(f"it says that it has {rows:,} rows in {size:,} bytes")
+
+
 def read_object(path: AnyPath, must: str, remedy: str) -> dict[str, Any]:
     """The JSON object in a file."""
     with understood(path, must, remedy):

@@ -19,7 +19,7 @@ import numpy as np
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_bytes
 from ccr.places import as_place
-from ccr.reading import read_regular, understood
+from ccr.reading import check_rows, read_regular, understood
 from ccr.texts import check_name, closest, from_cell, to_cell
 
 if TYPE_CHECKING:
@@ -602,7 +602,10 @@ def _parquet_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
     import pyarrow.parquet as pq
 
     with understood(file, "be a Parquet table with the columns class, concept, answer", _REMEDY):
-        table = pq.read_table(io.BytesIO(read_regular(file)))
+        content = read_regular(file)
+        source = pq.ParquetFile(io.BytesIO(content))
+        check_rows(source.metadata.num_rows, len(content))
+        table = source.read()
         table.validate(full=True)
         _check_heading(table.column_names, str(file))
         for number, row in enumerate(table.to_pylist(), start=1):

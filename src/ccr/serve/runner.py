@@ -177,6 +177,9 @@ class _Protocol(H11Protocol):
             self._refuse(408, f"no request arrived within {SILENT:g} seconds")
 
     def _refuse(self, status: int, message: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:  # its answer has nowhere to go any more
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         refusal = problem(status, message, headers={"Connection": "close"})
         add_headers(refusal.headers, NOTHING)
         reason = STATUS_PHRASES[status]

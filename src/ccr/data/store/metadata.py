@@ -113,12 +113,12 @@ def _check_numbers(folder: AnyPath, files: Sequence[AnyPath]) -> None:
 def _read_table(file: AnyPath, length: int, columns: Sequence[str]) -> dict[str, np.ndarray]:
     with understood(file, "be a Parquet table", _REMEDY):
         source = open_parquet(file)
+        rows = source.metadata.num_rows
+        if rows != length:
+            raise FormatError(f"{file} must have a row for each of {length} embeddings, got {rows}: embed again")
         present = [name for name in columns if name in source.schema_arrow.names]
         table = source.read(columns=present)
         table.validate(full=True)
-        rows = source.metadata.num_rows
-    if rows != length:
-        raise FormatError(f"{file} must have a row for each of {length} embeddings, got {rows}: embed again")
     found = {name: np.full(length, None, dtype=object) for name in columns}
     for name in present:
         with understood(file, f"have one column {name} of texts", _REMEDY):
