@@ -76,6 +76,10 @@ def learn_concept(
     `text` draws it toward the text that is its name, the more the fewer the photos.
     """
     files = [_photos(paths) for paths in (shows, lacks)]
+    for found, option, what in ((files[0], "--shows", "that show it"), (files[1], "--lacks", "that do not")):
+        if len(found) < 2:
+            least = f"a concept is learned from at least 2 photos {what}"
+            raise CCRError(f"{least}, got {len(found)}: give more by {option}")
     both = [path for path in files[0] if path in files[1]]
     if both:
         raise CCRError(f"a photo cannot both show {name!r} and lack it, got {both[0]}: take it out of one")
