@@ -29,12 +29,15 @@ def connected(address: str = "auto") -> Iterator[Any]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    _connect(ray, address)
+    mode = os.environ.get("RAY_AUTH_MODE")
     try:
+        _connect(ray, address)
         check_versions(ray)
         yield ray
     finally:
         ray.shutdown()
+        if mode is None:  # another cluster may demand no token
+            os.environ.pop("RAY_AUTH_MODE", None)
 
 
 def _ray() -> Any:
@@ -58,6 +61,9 @@ def _connect(ray: Any, address: str) -> None:
     except ConnectionError as error:
         if address not in ("auto", "local"):
             _refuse(address, error)
+        # Ray's own processes listen on every address of the machine: without the token, which lies in the user's
+        # folder, whoever reaches one of them could run code here.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
         ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
     except (RuntimeError, ValueError) as error:
         _refuse(address, error)

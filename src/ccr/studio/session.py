@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.concepts import Concepts
-from ccr.errors import CCRError, FormatError
+from ccr.errors import CCRError, FormatError, WriteError
 from ccr.files import check_writable, remove_leftovers, write_bytes, write_json
 from ccr.models.concept_model import ConceptModel
 from ccr.models.left_out import whole_list
@@ -178,14 +179,25 @@ class Session:
 
     def _keep(self, changed: Session) -> None:
         """Become what is written: if that fails, the session is still what stands on disk."""
-        changed._write()
+        try:
+            write_json(self.folder / SESSION, changed._content())
+        except WriteError:
+            if not changed._stands():  # it is in place already where only its folder could not be synced
+                raise
         self.__dict__.update(vars(changed))
 
-    def _write(self) -> None:
+    def _stands(self) -> bool:
+        """Whether the file on disk says what this session is."""
+        try:
+            found = read_object(self.folder / SESSION, "be the JSON of a session", REMEDY)
+        except FormatError:
+            return False
+        return found == json.loads(json.dumps(self._content()))
+
+    def _content(self) -> dict[str, Any]:
         steps = [{"id": step.id, "edit": dict(step.edit), "at": step.at} for step in self.steps]
         content = {"format": FORMAT, "format_version": FORMAT_VERSION, "steps": steps, "position": self.position}
-        content |= {"next": self.next, "looks": self.looks, "looked": self.looked}
-        write_json(self.folder / SESSION, content)
+        return {**content, "next": self.next, "looks": self.looks, "looked": self.looked}
 
     @classmethod
     def _read(cls, folder: Path) -> Session:
