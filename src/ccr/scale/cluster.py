@@ -76,8 +76,8 @@ def _start(ray: Any, quiet: dict[str, Any]) -> None:
     if chosen is None and os.environ.get("RAY_AUTH_MODE") != "token":
         ray.shutdown()
         raise CCRError(
-            f"Ray {ray.__version__} would let whoever reaches this machine run code on it: install Ray 2.60 or newer, or "
-            "set RAY_AUTH_MODE=disabled where nobody else can reach it"
+            f"Ray {ray.__version__} would let whoever reaches this machine run code on it: install Ray 2.60 or newer, "
+            "or set RAY_AUTH_MODE=disabled where nobody else can reach it"
         )
 
 
