@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Number
 
 from ccr.errors import CCRError
 
@@ -25,9 +27,14 @@ def has_control(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-def to_cell(text: object) -> str:
-    """A text as a cell that a spreadsheet shows and does not compute: formulas get an apostrophe before them."""
-    cell = visible(str(text))
+def to_cell(value: object) -> str:
+    """A value as a cell of CSV that a spreadsheet shows and does not compute: nothing for None, numbers as they are,
+    texts with an apostrophe before what would be a formula."""
+    if value is None:
+        return ""
+    if isinstance(value, Number):
+        return str(value)
+    cell = visible(str(value))
     return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
@@ -58,3 +65,6 @@ def check_name(name: str, what: str) -> None:
     """Refuse a name, of a concept or a class, that could do more than be shown."""
     if has_control(name) or _LONE.search(name):
         raise CCRError(f"{what} must be plain text, got control characters in '{visible(name)}': take them out")
+    if name.strip() and not any(unicodedata.category(character)[0] in "LNPS" for character in name):
+        shown = name.encode("ascii", "backslashreplace").decode()
+        raise CCRError(f"{what} must have a character that can be seen, got '{shown[:80]}': write a word")

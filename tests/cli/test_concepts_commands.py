@@ -190,6 +190,21 @@ def test_learn_and_fit_with_what_was_learned(workspace: Path, tmp_path: Path) ->
         run("fit", workspace / "store", "--concepts", concepts, "--learned", out, "--out", model)
 
 
+def test_photos_to_learn_from_are_counted_before_they_are_embedded(
+    workspace: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error came after minutes of embedding, and named an argument of the library."""
+    monkeypatch.setattr("ccr.data.vocab.examples._embedded", lambda *_: pytest.fail("embedded already"))
+    photos = workspace / "photos" / "red fruit"
+    typed = ["concepts", "learn", "reddish", "--store", workspace / "store", "--out", tmp_path / "r.json"]
+    with pytest.raises(CCRError, match="at least 2 photos that show it, got 1: give more by --shows"):
+        run(*typed, "--shows", photos / "0.png", "--lacks", photos / "1.png", "--lacks", photos / "2.png")
+    with pytest.raises(CCRError, match="at least 2 photos that do not, got 1: give more by --lacks"):
+        run(*typed, "--lacks", photos / "0.png", "--shows", photos / "1.png", "--shows", photos / "2.png")
+
+
 def test_lists_of_few_concepts_are_checked(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
     file, store = tmp_path / "c.txt", workspace / "store"
     file.write_text("red skin\nlong stem\n", encoding="utf-8")

@@ -208,6 +208,7 @@ def test_show_counts_and_file_names_are_no_markup(tmp_path: Path) -> None:
 def test_a_sweep_over_the_papers_radius_takes_a_table(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store, concepts, known = made
     given = ["sweep", store, "--concepts", concepts, "--over", "radius=0,0.1", "--epochs", 1, "--over", "length=2"]
-    found = as_json(*given, "--knowledge", known, "--out", tmp_path / "sweep")
+    found = as_json(*given, "--knowledge", known, "--candidates", 2, "--out", tmp_path / "sweep")
     assert found["fixed_lambda"] is not None
+    assert "--candidates 2.0" in found["recommended"]["command"]  # type: ignore[index,call-overload]
     assert f"--knowledge {known}" in found["recommended"]["command"]  # type: ignore[index,call-overload]

@@ -2,19 +2,20 @@
 
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
 from ccr.data.encoders import load_encoder
-from ccr.errors import CCRError
+from ccr.errors import CCRError, CCRWarning
 from tests.data.helpers import picture
 
 transformers = pytest.importorskip("transformers", reason="needs the hf extra")
 
 WORDS = ["a", "photo", "of", "red", "green", "round", "skin"]
-LENGTH = 8
+LENGTH = 48
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
@@ -107,6 +108,15 @@ def test_neighbours_and_batch_size_change_nothing_beyond_rounding(folder):
     whole = encoder.embed_images(pictures, batch_size=5)
     assert np.allclose(encoder.embed_images(pictures, batch_size=2), whole, atol=1e-5)
     assert np.allclose(encoder.embed_texts(["red", "a photo of red skin"])[:1], encoder.embed_texts(["red"]), atol=1e-5)
+
+
+def test_texts_beyond_the_context_are_not_cut_in_silence(clip_folder):
+    encoder = load(clip_folder)
+    with pytest.warns(CCRWarning, match=r"1 text of more than the 48 tokens that the encoder reads, .* 'red red red"):
+        encoder.embed_texts(["red " * 60, "red skin"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder.embed_texts(["red " * 46])  # with its first and last token, exactly as many
 
 
 def test_embeddings_are_the_models_own(clip_folder):

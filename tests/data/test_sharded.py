@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from ccr.data.datasets import BadImage, locate, open_dataset, open_photos
 from ccr.data.datasets.patterns import expand, split_of_name
 from ccr.data.store import EmbeddingStore, embed_dataset
-from ccr.errors import CCRError, FormatError
+from ccr.errors import CCRError, CCRWarning, FormatError
 from tests.data.helpers import PixelEncoder, folder_files, picture
 
 
@@ -288,3 +289,22 @@ def test_a_damaged_page_of_a_parquet_file_is_a_bad_image(tmp_path):
 def test_labels_in_parquet_are_texts_or_none(tmp_path, values, labels):
     parquet(tmp_path / "a.parquet", range(2), label=values)
     assert [sample.label for sample in open_dataset(tmp_path / "a.parquet")] == labels
+
+
+@pytest.mark.parametrize("label", ["[1, 2]", '{"a": 1}', "NaN", "1" * 3000, '"' + "x" * 2000 + '"'])
+def test_a_label_in_a_shard_that_cannot_be_used_is_reported(tmp_path, label):
+    """A list, NaN or megabytes of digits made the image unlabelled without a word."""
+    members = {f"{name}.{kind}": png(number) for number, name in enumerate("ab") for kind in ("png",)}
+    facts = f'{{"label": {label}, "split": "train"}}'.encode()
+    write_tar(tmp_path / "x.tar", {**members, "a.json": facts, "b.json": b'{"label": "good", "split": "train"}'})
+    with pytest.warns(CCRWarning, match=r"1 label of .*x\.tar cannot be used, such as that of 'x\.tar/a\.json'"):
+        samples = list(open_dataset(tmp_path / "x.tar"))
+    assert [(sample.label, sample.split) for sample in samples] == [(None, "train"), ("good", "train")]
+
+
+def test_a_label_that_another_member_gives_is_not_missed(tmp_path):
+    write_tar(tmp_path / "x.tar", {"a.png": png(0), "a.cls": b"3", "a.json": b"[]"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (sample,) = open_dataset(tmp_path / "x.tar")
+    assert sample.label == "3"

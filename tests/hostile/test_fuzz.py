@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,18 +20,34 @@ CASES = {
     "arrays": 300,
     "concept lists": 300,
     "options": 25,
+    "knowledge": 300,
+    "parquet": 150,
+    "service": 400,
+    "studio": 300,
+    "studio that only shows": 200,
+    "uploads": 150,
+    "connections": 60,
 }
 
 
 @pytest.fixture(scope="module")
-def areas(tmp_path_factory: pytest.TempPathFactory) -> Areas:
-    return Areas(tmp_path_factory.mktemp("fuzz"))
+def areas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Areas]:
+    with closing(Areas(tmp_path_factory.mktemp("fuzz"))) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("area", CASES)
 def test_damaged_input_gives_an_answer_or_an_error_in_words(areas: Areas, area: str, tmp_path: Path) -> None:
     fell = {seed: story for seed in range(CASES[area]) if (story := survives(areas, area, seed)) is not None}
     assert not fell, "\n".join(f"seed {seed}:\n{story}" for seed, story in fell.items())
+
+
+def test_every_route_of_the_studio_is_asked(areas: Areas) -> None:
+    """Each operation of the OpenAPI several times, by a studio that may write and by one that only shows."""
+    for api in (areas.servers.studio, areas.servers.shown, areas.servers.service):
+        for number, operation in enumerate(api.operations):
+            for seed in range(4):
+                api.ask(random.Random(f"{number} {seed}"), operation)
 
 
 def test_every_area_is_tried(areas: Areas) -> None:

@@ -16,7 +16,7 @@ from ccr import Angular, ConceptClassifier, ConceptModel, Concepts, HardThreshol
 from ccr.core.coding import ThresholdRule, TopRule
 from ccr.core.heads import LinearHead, softmax_objective
 from ccr.core.space import Space
-from ccr.errors import CCRError, FormatError
+from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.models.edit import EditSession
 from ccr.models.model_format import stored_concepts
 from ccr.models.provenance import Provenance
@@ -421,6 +421,8 @@ def test_views_of_a_model_agree_with_its_codes(model: ConceptClassifier, digits:
     column = codes[:, 5].toarray().ravel()
     assert [item.row for item in found] == np.argsort(-column, kind="stable")[:3].tolist()
     assert len(model.images_of(X)) == 40
+    with pytest.raises(CCRError, match="top is how many images to give, 0 or more, got -1"):
+        model.images_of(X, "stroke 5", top=-1)
     pair = model.coactivation(X, top=1, by="images")[0]
     together = (codes[:, model.concepts_.index(pair.first)] != 0).multiply(
         codes[:, model.concepts_.index(pair.second)] != 0
@@ -508,8 +510,10 @@ def test_a_new_name_leaves_prediction_sets_as_they_are(digits: Data, model: Conc
     assert EditSession(sure).rename(name, "other").model().predict_set(digits.X[:9]).sizes.tolist() == (
         sure.predict_set(digits.X[:9]).sizes.tolist()
     )
+    with pytest.warns(CCRWarning, match="'scale' changes its answers, so its prediction sets are gone"):
+        scaled = EditSession(sure).scale(name, 2.0).model()
     with pytest.raises(CCRError, match="not calibrated"):
-        EditSession(sure).scale(name, 2.0).model().predict_set(digits.X[:9])
+        scaled.predict_set(digits.X[:9])
 
 
 def test_weights_that_a_concept_was_added_with_stay_when_the_head_is_fitted(

@@ -1,5 +1,7 @@
 """What is said when a cluster, a node, a bucket or a shard is not as it must be."""
 
+import os
+import subprocess
 import sys
 import tarfile
 
@@ -13,11 +15,13 @@ from ccr.data.datasets import open_samples
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, MissingExtraError, UnreachableError
 from ccr.places import as_place
+from ccr.scale import cluster as cluster_file
 from ccr.scale import embed, fit, fitting
 from ccr.scale.cluster import check_versions, compare_versions, connected, installed
 from ccr.scale.rows import SharedRows
 from tests.data.failing_proxy import upload
 from tests.data.helpers import write_image
+from tests.scale.conftest import HANGS
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
@@ -118,3 +122,42 @@ def test_rows_of_any_kind_are_shared_as_an_array():
         shared = SharedRows(fitting._rows(X), ALONE)
         assert shared.shape == (3, 2)
         assert np.array_equal(shared[:], numbers)
+
+
+def test_a_cluster_that_ccr_starts_demands_a_token(tmp_path):
+    """Ray's processes listen on every address of the machine."""
+    program = (
+        "import os, subprocess, sys\n"
+        "from ccr.scale.cluster import connected\n"
+        "with connected('local') as ray:\n"
+        "    address = ray.get_runtime_context().gcs_address\n"
+        "    join = f\"import ray; ray.init(address='{address}', log_to_driver=False); print('joined')\"\n"
+        "    for mode in ({'RAY_AUTH_MODE': 'token', 'RAY_AUTH_TOKEN': 'x' * 64}, {'RAY_AUTH_MODE': 'disabled'}, {}):\n"
+        "        command = [sys.executable, '-c', join]\n"
+        "        done = subprocess.run(command, env={**os.environ, **mode}, capture_output=True, text=True)\n"
+        "        print('joined' in done.stdout)\n"
+        "print(os.environ.get('RAY_AUTH_MODE'))\n"
+    )
+    names = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**names, "HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+    )
+    assert done.stdout.split() == ["False", "False", "True", "None"], done.stderr[-2000:]
+
+
+def test_a_ray_that_demands_no_token_is_not_used(monkeypatch):
+    started = []
+
+    class Open:
+        __version__ = "2.0"
+        init = staticmethod(lambda **options: started.append(options))
+        shutdown = staticmethod(lambda: started.append("ended"))
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(CCRError, match=r"Ray 2\.0 would let whoever reaches this machine run code"):
+        cluster_file._start(Open, {})
+    assert started[-1] == "ended"

@@ -65,6 +65,53 @@ def test_pages_of_other_sites_may_not_post(client: TestClient, headers: dict[str
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("mode", ["no-cors", "cors", "navigate", None])
+def test_pages_of_other_sites_may_not_read_either(client: TestClient, site: str, mode: str | None) -> None:
+    """Reading may cost something, or be counted; only the page itself may be linked to."""
+    headers = {"Sec-Fetch-Site": site} | ({"Sec-Fetch-Mode": mode} if mode else {})
+    assert client.get("/v1/model", headers=headers).status_code == 403
+    assert client.get("/metrics", headers=headers).status_code == 403
+    assert client.get("/", headers=headers).status_code == (404 if mode == "navigate" else 403)
+    assert client.get("/health", headers=headers).status_code == 200
+
+
+def test_cookies_of_others_beside_it_do_not_hide_the_token(guarded: TestClient) -> None:
+    """http.cookies stops at the first cookie that it cannot parse."""
+    cookie = f'prefs={{"a":1}}; {COOKIE}={TOKEN}; x'
+    assert guarded.get("/v1/model", headers={"Cookie": cookie}).status_code == 200
+
+
+def test_the_token_is_taken_out_of_the_address_also_where_the_cookie_is_there(guarded: TestClient) -> None:
+    cookie = {"Cookie": f"{COOKIE}={TOKEN}"}
+    again = guarded.get(f"/v1/model?token={TOKEN}", headers=cookie, follow_redirects=False)
+    assert (again.status_code, again.headers["Location"]) == (303, "/v1/model")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options", "said"),
+    [
+        ("POST", "/v1/predict/embeddings?clases=2", {"json": {"embeddings": [[1.0] * 16]}}, "did you mean 'classes'"),
+        ("POST", "/v1/predict/embeddings?classes=2&classes=3", {"json": {"embeddings": [[1.0] * 16]}}, "2 times"),
+        ("GET", "/v1/model?x=1", {}, "no argument 'x' of the address: it takes none"),
+        ("POST", "/v1/explain", {"files": {"photo": photo("red")}, "data": {"agianst": "red"}}, "of the form"),
+        ("POST", "/v1/explain", {"files": [("photo", photo("red"))] * 2}, "'photo' of the form is given 2 times"),
+        ("POST", "/v1/predict", {"files": [("photos", photo("red")), ("photo", photo("red"))]}, "no argument 'photo'"),
+    ],
+)
+def test_an_argument_that_is_not_known_or_given_twice_is_refused(
+    client: TestClient, method: str, path: str, options: dict[str, Any], said: str
+) -> None:
+    answer = client.request(method, path, **options)
+    assert answer.status_code == 422
+    assert said in answer.json()["error"]
+
+
+def test_health_answers_head(client: TestClient) -> None:
+    answer = client.head("/health")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
 def test_own_pages_and_links_from_elsewhere_work(client: TestClient, served: Served) -> None:
     files = [("photos", photo("red"))]
     own = {"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}

@@ -9,16 +9,23 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from ccr.cli.serve import serve
+from ccr.cli.serve import farewell, serve
 from ccr.errors import CCRError
-from ccr.serve.runner import checked_root, listen, url_of
+from ccr.serve.app import create_app
+from ccr.serve.guards import access_for
+from ccr.serve.limits import Limits
+from ccr.serve.runner import checked_root, listen, server_of, url_of
+from ccr.serve.service import Served, Service
 from tests.serve.conftest import small_model
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +75,106 @@ def test_a_server_that_is_told_to_stop_answers_what_it_was_asked_and_leaves_well
     out, err = child.communicate(timeout=30)
     assert (child.returncode, out) == (0, "")
     assert "Traceback" not in err
+
+
+def test_the_log_of_requests_has_no_token(model: Path) -> None:
+    token = "a-token-of-some-length"
+    child, said = started(model, "--access-log", CCR_TOKEN=token)
+    queries = [f"token={token}", f"a={'b' * 90}&token={token}&x=1", f"%74oken={token}", f"TOKEN={token}"]
+    for query in queries:
+        httpx.get(f"{said['url']}/v1/model?{query}")
+    child.terminate()
+    _, err = child.communicate(timeout=60)
+    assert token not in err
+    lines = [line for line in err.splitlines() if "/v1/model?" in line]
+    assert len(lines) == 4
+    assert all("token=(hidden)" in line and "HTTP/1.1" in line for line in lines), lines  # not wrapped at 80 columns
+
+
+def answer_to(url: str, sent: bytes) -> bytes:
+    """All that a server answers to some bytes, until it ends the connection."""
+    host, port = re.findall(r"//(.+):(\d+)", url)[0]
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(sent)
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+@contextmanager
+def serving(limits: Limits) -> Iterator[str]:
+    """A server of this process."""
+    served = Served("colours", small_model(), None)
+    app = create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None))
+    listening = listen("127.0.0.1", 0)
+    url, server = url_of(listening), server_of(app, limits)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n", b"\x16\x03\x01"]
+)
+def test_what_is_no_http_is_refused_as_json(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccr.serve.runner.SILENT", 0.5)
+    with serving(Limits()) as url:
+        head, _, body = answer_to(url, sent).partition(b"\r\n\r\n")
+    assert head.startswith((b"HTTP/1.1 400", b"HTTP/1.1 408"))
+    assert b"content-security-policy" in head.lower()
+    assert json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_connection_on_which_nothing_arrives_ends(
+    sent: bytes, before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """260 of them kept everybody out, for as long as they liked."""
+    monkeypatch.setattr("ccr.serve.runner.SILENT", 0.5)
+    with serving(Limits()) as url:
+        answer = answer_to(url, before + sent)
+    if not before:  # one that was answered before just ends
+        assert b"408" in answer
+        assert b"no request arrived within 0.5 seconds" in answer
+
+
+def test_too_many_connections_are_refused_as_json_and_health_still_answers() -> None:
+    with serving(Limits(connections=3)) as url:
+        host, port = re.findall(r"//(.+):(\d+)", url)[0]
+        held = [socket.create_connection((host, int(port))) for _ in range(3)]
+        refused, health = httpx.get(f"{url}/v1/model"), httpx.get(f"{url}/health")
+        for connection in held:
+            connection.close()
+        assert refused.status_code == 503
+        assert refused.headers["Retry-After"] == "1"
+        assert "3 connections are open" in refused.json()["error"]
+        assert health.status_code == 200
+        time.sleep(0.3)
+        assert httpx.get(f"{url}/v1/model").status_code == 200
+
+
+@pytest.mark.parametrize("program", ["service stopped", "studio stopped"])
+def test_what_is_cut_off_when_a_server_stops_is_answered_and_said(program: str, tmp_path: Path) -> None:
+    """Four requests got 500 and tracebacks, and the server said that every request was answered."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.hostile.flooding", program, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "CCR_CACHE": str(tmp_path / "cache")},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception in ASGI" not in done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["statuses"] == {"503": 4}, found
+    assert found["in_words"]
+    assert found["cut_off"] == 4
+    assert "4 requests still under way got 503" in farewell(found["cut_off"])
 
 
 def test_beyond_this_machine_a_token_is_demanded(model: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,9 @@ from ccr.models.concept_model import ConceptModel
 from ccr.models.photos.where import explain_image
 from ccr.serve.guards import access_for
 from ccr.studio.app import NOBODY, POLICY, studio_app
+from ccr.studio.serving import model_session, open_workbench
 from ccr.studio.workbench import Workbench
-from tests.data.helpers import PixelEncoder, bomb_png, encoded
+from tests.data.helpers import PixelEncoder, bomb_png, encoded, folder_files
 from tests.studio.helpers import HOSTILE, colour_picture, finish, make_bench
 
 
@@ -208,7 +212,7 @@ def test_edits_refit_and_effect_by_script(client: TestClient, bench: Workbench, 
     again = ConceptModel.load(saved["path"])
     assert [entry["action"] for entry in again.provenance.edits] == ["rename", "add", "fit"]
     assert Path(saved["path"]) == tmp_path / "models" / "mended"
-    assert "exists already" in post(client, "save", {"name": "mended"}, 422)["error"]
+    assert "exists already" in post(client, "save", {"name": "mended"}, 409)["error"]
     assert {"id": "saved:mended", "words": "saved: mended"} in get(client, "models")["models"]
     assert get(client, "differences", other="saved:mended")["groups"]["differ"] == 0
     for bad in ("../out", "a/b", ".hidden", "x" * 81, ""):
@@ -266,6 +270,32 @@ def test_a_lasso_gives_a_selection_that_a_link_can_name(client: TestClient, benc
     assert get(client, f"selections/{found['id']}")["n"] == found["n"] == len(inside)
 
 
+@pytest.mark.parametrize("path", ["photos?split=test", "mistakes?scope=test", "map", "differences?other=0&scope=test"])
+@pytest.mark.parametrize("mode", ["no-cors", "navigate"])
+def test_another_sites_page_cannot_have_looks_counted(
+    client: TestClient, bench: Workbench, path: str, mode: str
+) -> None:
+    """As an <img> or a link on it asks: without Origin."""
+    before = (bench.folder / "session.json").read_bytes()
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode}
+    assert client.get(f"/api/{path}", headers=headers).status_code == 403
+    assert (bench.folder / "session.json").read_bytes() == before
+    assert bench.layout._thread is None  # no map was begun
+    assert client.get("/", headers={**headers, "Sec-Fetch-Mode": "navigate"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["mistakes?scpe=test", "state?x=1", "photos?splt=test", "search?words=a&lmit=2", "mistakes?scope=train&scope=test"],
+)
+def test_a_misspelt_argument_is_not_ignored(client: TestClient, path: str) -> None:
+    """/api/mistakes?scpe=test answered for another scope."""
+    answer = client.get(f"/api/{path}")
+    assert answer.status_code == 422
+    assert answer.json()["error"]
+    assert client.get("/api/photos?classes=apple&classes=lime").status_code == 200
+
+
 def test_guards_stand_before_the_studio(bench: Workbench, client: TestClient) -> None:
     page = client.get("/")
     policy = page.headers["content-security-policy"]
@@ -287,6 +317,61 @@ def test_guards_stand_before_the_studio(bench: Workbench, client: TestClient) ->
     opened = guarded.get("/", params={"token": token})
     assert opened.status_code == 303
     assert "HttpOnly" in opened.headers["set-cookie"]
+
+
+def test_one_of_several_who_save_one_name_gets_it(client: TestClient, bench: Workbench) -> None:
+    """Six at once were all answered 200, and five models were gone."""
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: client.post("/api/save", json={"name": "race"}), range(6)))
+    assert sorted(answer.status_code for answer in answers) == [200, *[409] * 5]
+    assert all("exists already" in answer.json()["error"] for answer in answers if answer.status_code == 409)
+    assert [path.name for path in bench.models.iterdir()] == ["race"]
+    assert ConceptModel.load(bench.models / "race").names == bench.now().model.names
+
+
+def test_a_name_that_another_process_takes_meanwhile_is_not_replaced(
+    client: TestClient, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(*_: Any) -> None:
+        (bench.models / "race").mkdir(parents=True)
+        (bench.models / "race" / "theirs").write_text("theirs")
+
+    saved = ConceptModel.save
+
+    def save(model: ConceptModel, path: Any) -> None:
+        saved(model, path)
+        taken()
+
+    monkeypatch.setattr(ConceptModel, "save", save)
+    assert client.post("/api/save", json={"name": "race"}).status_code == 409
+    assert [path.name for path in bench.models.rglob("*")] == ["race", "theirs"]
+
+
+def test_read_only_writes_nothing_at_all(
+    store: EmbeddingStore, model: ConceptModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a session in the temporary folder, nor thumbnails, maps, selections, words."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("CCR_CACHE", str(tmp_path / "cache"))
+    copied = EmbeddingStore.open(shutil.copytree(store.path, tmp_path / "store"))
+    before = folder_files(tmp_path)
+    folder = model_session(copied, model, read_only=True)
+    bench = open_workbench(copied, model, folder, read_only=True, models=tmp_path / "models")
+    bench.words._load = PixelEncoder
+    bench.start()
+    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        assert post(client, "lessons", {"name": "x", "shows": [1], "lacks": [2]}, 403)
+        assert not bench.words._kept  # refused before words are embedded
+        looks = ["state", "photos?split=test", "mistakes?scope=test", "effect", "search?words=red", "map", "models"]
+        looks += ["map/places", "thumbnails/3", "exports/report.html", "differences?other=0"]
+        for path in looks:
+            assert client.get(f"/api/{path}").status_code == 200, path
+        post(client, "selections", {"rows": [1, 2]})
+        assert client.post("/api/uploads", content=encoded(colour_picture("apple", 9))).status_code == 200
+    assert folder_files(tmp_path) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"temporary", "store"}
 
 
 def test_read_only_shows_and_changes_nothing(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> None:

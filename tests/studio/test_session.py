@@ -16,8 +16,9 @@ from ccr.core.coding import HardThreshold, TopK
 from ccr.core.coding.coders import usual_length
 from ccr.core.concepts import Concepts
 from ccr.data.store import EmbeddingStore
-from ccr.errors import CCRError, FormatError, WriteError
+from ccr.errors import CCRError, CCRWarning, FormatError, WriteError
 from ccr.files import ASIDE
+from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
 from ccr.studio import edits, serving
@@ -28,7 +29,7 @@ from ccr.studio.settings import settings_of
 from ccr.studio.workbench import Workbench
 from ccr.studio.worker import _asked
 from tests.data.helpers import PixelEncoder
-from tests.studio.helpers import finish, make_bench
+from tests.studio.helpers import CONCEPTS, finish, make_bench
 
 
 def same(one: ConceptModel, other: ConceptModel) -> bool:
@@ -101,7 +102,7 @@ def test_a_pin_ends_with_its_concept(bench: Workbench, model: ConceptModel) -> N
 
 
 def test_a_saved_model_that_was_replaced_is_looked_at_again(bench: Workbench, model: ConceptModel) -> None:
-    path = bench.save("other")
+    path = bench.save("other").path
     assert same(bench.at("saved:other").model, model)
     assert bench.at("saved:other") is bench.at("saved:other")
     changed = EditSession(model).scale(model.names[0], 3.0).model()
@@ -238,6 +239,29 @@ def test_a_refit_starts_from_the_whole_list_and_keeps_what_was_decided(bench: Wo
     finish(bench)
     head = bench.now().model
     assert head.head.coef[0, head.row(pinned)] == pytest.approx(3.0)
+
+
+def test_a_refit_with_a_pinned_concept_stays_calibrated(store: EmbeddingStore, tmp_path: Path) -> None:
+    """The prediction sets were gone without a word."""
+    texts = Concepts(CONCEPTS, PixelEncoder().embed_texts(CONCEPTS))
+    settings: dict[str, Any] = {"coder": HardThreshold(length=6), "max_iter": 6, "random_state": 0, "coverage": 0.8}
+    sure = ConceptClassifier(texts, **settings).fit(store.select("train")).model_
+    assert sure.calibration is not None
+    bench = make_bench(store, sure, tmp_path)
+    with pytest.warns(CCRWarning, match="prediction sets are gone"):
+        bench.edit("pin", {"concept": sure.names[0]})
+    job = bench.refit("full", {})
+    finish(bench)
+    assert (job.state, job.message) == ("done", "")
+    again = bench.now().model
+    assert again.calibration is not None
+    assert again.calibration.coverage == 0.8
+    assert again.predict_set(store[:5]).labels
+    job = bench.refit("head", {})
+    finish(bench)
+    assert job.state == "done"
+    assert "not calibrated any more" in job.message
+    bench.close()
 
 
 def test_a_refit_that_is_stopped_changes_nothing(bench: Workbench, model: ConceptModel) -> None:

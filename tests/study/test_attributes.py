@@ -48,6 +48,26 @@ def test_agreement_is_of_class_means() -> None:
     assert agreement(codes, y, shuffled).by_concept == pytest.approx(auc_by_column(means, shuffled))
 
 
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (np.array([0, 1, 2, 3]), r"from 0 to 2, got int64 0 to 3"),
+        (np.array([0, 1, -1, 2]), "got int64 -1 to 2"),
+        (np.array([0, 1, 2]), r"each of the 4 images, got shape \(3,\)"),
+        (np.array(["a", "b", "c", "a"]), "got <U1: give the row"),
+        (np.array([0.0, 1.0, 2.0, 0.0]), "got float64"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused_in_words(y: np.ndarray, said: str) -> None:
+    """They raised IndexError."""
+    truth = np.array([[1, 0], [0, 1], [1, 1]], bool)
+    codes, head = sparse.csr_matrix(np.ones((4, 2))), LinearHead(np.ones((3, 2)), np.zeros(3))
+    with pytest.raises(CCRError, match=said):
+        agreement(codes, y, truth)
+    with pytest.raises(CCRError, match=said):
+        explanation_truth(codes, head, y, truth)
+
+
 def test_planted_attributes_are_found_and_random_vectors_are_not() -> None:
     """Classes are sets of attributes, images sums of their directions: named concepts agree before and after."""
     rng = np.random.default_rng(1)

@@ -40,6 +40,13 @@ from tests.conftest import Data
 QUICK = ("ccr", "baseline", "ip-omp", "probe")
 
 
+def test_candidates_are_passed_on_and_said(task: Task) -> None:
+    asked = replace(task, weights=3, candidates=2.0)
+    assert asked.settings["candidates"] == 2.0
+    assert "3 weights per class, chosen among 2 times as many" in asked.described
+    assert "candidates" not in task.settings
+
+
 @pytest.fixture(scope="module")
 def task(digits: Data) -> Task:
     rng = np.random.default_rng(0)

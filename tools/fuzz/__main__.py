@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
 import time
 import traceback
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from ccr.errors import CCRError
@@ -32,8 +34,9 @@ def main() -> None:
     parser.add_argument("--area", help="only this one")
     chosen = parser.parse_args()
     fell = 0
-    with tempfile.TemporaryDirectory() as folder:
-        areas = Areas(Path(folder))
+    os.environ["CCR_CACHE"] = os.environ.get("CCR_CACHE") or os.devnull  # thumbnails of damaged photos are not kept
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        areas = stack.enter_context(closing(Areas(Path(folder))))
         names = [chosen.area] if chosen.area else list(areas.named())
         print("| area | tried | survived |\n|---|---:|---:|")
         for name in names:

@@ -3,6 +3,7 @@ an error in words (CCRError)."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -15,18 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
+from ccr.core.knowledge import Knowledge
 from ccr.data.datasets import open_dataset
 from ccr.data.datasets.decode import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.vocab import read_concepts
 from ccr.models.classifier import ConceptClassifier
+from ccr.texts import visible
 from tools.fuzz import seeds
 from tools.fuzz.mutate import damage_file, damaged_array, damaged_bytes, json_text
+from tools.fuzz.requests import Servers, one_connection
 
 #: What people may write into a concept list or a table.
 LINES = ("red", "", "# no", "red", "\x1b[2J", "\u202egnp", "x" * 500, "é", "\udcff", "a,b", '"', "\x00", "🍎", " \t ")
+ANSWERS = ("yes", "no", "unknown", "", "YES", "1", "maybe", "\x00")
 
 
 class Areas:
@@ -38,6 +45,7 @@ class Areas:
         self.store = seeds.make_store(self.photos, folder / "store")
         self.model = seeds.make_model(folder / "model")
         self.images = [path.read_bytes() for path in sorted(self.photos.rglob("*.*"))]
+        self.servers = Servers(self.store, folder / "servers", self.images)
         self.X = np.random.default_rng(1).standard_normal((4, seeds.DIMENSION)).astype(np.float32)
 
     def named(self) -> dict[str, Callable[[random.Random], None]]:
@@ -50,7 +58,18 @@ class Areas:
             "arrays": self.one_array,
             "concept lists": self.one_concept_list,
             "options": self.one_command,
+            "knowledge": self.one_knowledge,
+            "parquet": self.one_parquet,
+            "service": lambda rng: self.servers.service.ask(rng),
+            "studio": lambda rng: self.servers.studio.ask(rng),
+            "studio that only shows": self.one_look,
+            "uploads": self.one_upload,
+            "connections": lambda rng: one_connection(self.servers, rng),
         }
+
+    def close(self) -> None:
+        """End what areas have started."""
+        self.servers.close()
 
     def fresh(self, source: Path | None = None) -> Path:
         """The folder of the case: empty, or a copy."""
@@ -131,6 +150,59 @@ class Areas:
         data = "\n".join(rng.choices(LINES, k=4)).encode(errors="surrogateescape")
         path.write_bytes(damaged_bytes(data, rng) if rng.random() < 0.5 else data)
         seeds.SmallEncoder().embed_texts(read_concepts(path))
+
+    def one_knowledge(self, rng: random.Random) -> None:
+        folder, names = self.fresh(), ("class", "concept", "answer", "source", "by", "at")
+        rows = [
+            [rng.choice(("apple", "pear", *LINES)), rng.choice(("red", "round", *LINES)), rng.choice(ANSWERS)]
+            + [rng.choice(("", "me", *LINES)) for _ in range(3)]
+            for _ in range(rng.randrange(8))
+        ]
+        if rng.random() < 0.5:
+            path, stream = folder / "k.csv", io.StringIO(newline="")
+            csv.writer(stream).writerows([names, *rows])
+            data = stream.getvalue().encode(errors="surrogateescape")
+        else:
+            path, packed = folder / "k.parquet", io.BytesIO()
+            columns = zip(*rows, strict=True) if rows else ((),) * 6
+            plain = [[visible(cell) for cell in column] for column in columns]
+            pq.write_table(pa.table(dict(zip(names, plain, strict=True))), packed)
+            data = packed.getvalue()
+        path.write_bytes(damaged_bytes(data, rng) if rng.random() < 0.6 else data)
+        known = Knowledge.read(path)
+        known.write(folder / "again.csv")
+        assert Knowledge.read(folder / "again.csv") == known, "another table"
+
+    def one_parquet(self, rng: random.Random) -> None:
+        """Images in Parquet, of types that are none, nested or repeated, their bytes damaged or not."""
+        folder, image = self.fresh(), rng.choice(self.images)
+        values: list[Any] = [rng.choice((image, image, b"", None, b"x" * 1000)) for _ in range(5)]
+        kinds: tuple[Any, ...] = (
+            pa.array(values, pa.binary()),
+            pa.array(values, pa.large_binary()),
+            pa.array(values, pa.binary()).dictionary_encode(),
+            pa.array([{"bytes": value, "path": None} for value in values]),
+            pa.array([{"bytes": {"bytes": value}} for value in values]),
+            pa.array([[{"bytes": value}] for value in values]),
+            pa.array([[value, value] for value in values], pa.list_(pa.binary())),
+            pa.array([None] * 5, pa.null()),
+        )
+        label: Any = rng.choice((["a", "b", "a", None, "b"], [0, 1, 0, 1, None], [[1], [2], [], None, [1]], [0.5] * 5))
+        table = pa.table({"image": rng.choice(kinds), rng.choice(("label", "image", "split")) + "s": label})
+        stream = io.BytesIO()
+        pq.write_table(table, stream, row_group_size=rng.choice((1, 2, 5)))
+        data = stream.getvalue()
+        (folder / "x.parquet").write_bytes(damaged_bytes(data, rng) if rng.random() < 0.6 else data)
+        for sample in open_dataset(folder / "x.parquet"):
+            with suppress(BadImage):
+                sample.image(max_pixels=1_000_000)
+
+    def one_look(self, rng: random.Random) -> None:
+        self.servers.shown.ask(rng)
+        assert not (self.servers.folder / "shown").exists(), "it wrote something"
+
+    def one_upload(self, rng: random.Random) -> None:
+        rng.choice((self.servers.service, self.servers.studio)).upload(rng)
 
     def one_command(self, rng: random.Random) -> None:
         from tools.fuzz.options import one_command

@@ -74,7 +74,9 @@ def damaged_array(array: np.ndarray, rng: random.Random) -> np.ndarray:
         return array[..., None]
     spoilt = np.array(array)
     if kind == 5:
-        spoilt.reshape(-1)[rng.randrange(max(spoilt.size, 1))] = rng.choice((np.nan, np.inf, -np.inf, 1e30))
+        values = (np.nan, np.inf, -np.inf, 1e30) if spoilt.dtype.kind == "f" else (-1, 0, 1, 100)
+        if spoilt.size:
+            spoilt.reshape(-1)[rng.randrange(spoilt.size)] = np.array(rng.choice(values)).astype(spoilt.dtype)
         return spoilt
     return spoilt * rng.choice((0, -1, 1e30))
 

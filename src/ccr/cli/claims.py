@@ -136,7 +136,7 @@ def _write(out: Path, claims: Sequence[Claim], title: str, measured: str, model:
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for claim in claims:
-        writer.writerow(["" if cell is None else to_cell(cell) for cell in _row(claim).values()])
+        writer.writerow([to_cell(cell) for cell in _row(claim).values()])
     write_bytes(out, text.getvalue().encode())
 
 

@@ -71,7 +71,7 @@ def replace_unprintable() -> None:
 def note(message: str, *, silent: bool = False) -> None:
     """Print a line about what is going on, on stderr."""
     if not silent:
-        errors.print(escape(visible(message)), style="dim", highlight=False)
+        errors.print(escape(visible(message)), style="dim", highlight=False, soft_wrap=True)
 
 
 class _Notes(logging.Handler):

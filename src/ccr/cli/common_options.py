@@ -68,6 +68,17 @@ def chosen_weights(text: str | None) -> dict[str, Any]:
     return {"weights_per_class": int(text)}
 
 
+#: --candidates of the commands that fit.
+Candidates = Annotated[
+    float | None,
+    typer.Option(
+        min=1,
+        help="Choose a class's weights among so many times as many concepts: those that its images show most by "
+        "the concepts' own texts. Try 2 where explanations name what is not there. Default: among all.",
+    ),
+]
+
+
 def chosen_candidates(candidates: float | None, weights: str | None) -> float | None:
     """--candidates, which choose among weights and mean nothing where all are kept."""
     if candidates is not None and weights == "all":

@@ -12,7 +12,15 @@ from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
 from ccr.cli.common_data import store_encoder
-from ccr.cli.common_options import ClaimsOption, KnowledgeFile, chosen_bound, chosen_knowledge, chosen_weights
+from ccr.cli.common_options import (
+    Candidates,
+    ClaimsOption,
+    KnowledgeFile,
+    chosen_bound,
+    chosen_candidates,
+    chosen_knowledge,
+    chosen_weights,
+)
 from ccr.cli.common_ray import Ray, pool_at
 from ccr.cli.common_tables import add_whole_column
 
@@ -46,6 +54,7 @@ def compare(
         str | None,
         typer.Option(help="Weights per class of CCR, baseline and controls, all or auto. Default: as `ccr fit`."),
     ] = None,
+    candidates: Candidates = None,
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
@@ -83,6 +92,7 @@ def compare(
     asked = (sparse["weights_per_class"] or "all") if sparse else None
     told = chosen_knowledge(knowledge, claims)
     told = {name: value for name, value in told.items() if name in ("knowledge", "claims")}
+    told["candidates"] = chosen_candidates(candidates, weights)
     options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
     embedder = store_encoder(opened, encoder, silent=as_json)
     with bar(silent=as_json) as tell:

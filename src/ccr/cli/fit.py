@@ -24,6 +24,7 @@ from ccr.cli.common_data import (
     training_rows,
 )
 from ccr.cli.common_options import (
+    Candidates,
     ClaimsOption,
     KnowledgeFile,
     chosen_bound,
@@ -98,14 +99,7 @@ def fit(
             "validation images find no worse; seven fits). Default: 5."
         ),
     ] = None,
-    candidates: Annotated[
-        float | None,
-        typer.Option(
-            min=1,
-            help="Choose a class's weights among so many times as many concepts: those that its images show most by "
-            "the concepts' own texts. Try 2 where explanations name what is not there. Default: among all.",
-        ),
-    ] = None,
+    candidates: Candidates = None,
     dispersion: Annotated[
         str | None,
         typer.Option(help="symmetric, symmetric:STRENGTH, angular, angular:FACTOR or none. Default: symmetric:0.9."),

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, note, print_json, show_requests
 from ccr.cli.common_data import model_encoder
+from ccr.texts import counted
 
 if TYPE_CHECKING:
     from ccr.serve.service import Served
@@ -84,7 +85,14 @@ def serve(
         access_log=access_log,
         started=started,
     )
-    note("stopped: every request that had begun is answered", silent=as_json)
+    note(farewell(service.meters.total(guards.CUT_OFF)), silent=as_json)
+
+
+def farewell(cut_off: int) -> str:
+    """What is said of a server that stopped."""
+    if not cut_off:
+        return "stopped: every request that had begun is answered"
+    return f"stopped: {counted(cut_off, 'request')} still under way got 503, every other that had begun is answered"
 
 
 def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:

@@ -13,6 +13,9 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import load_concepts, propose_concepts
+from ccr.cli.serve import farewell
+from ccr.errors import CCRError
+from ccr.reading import read_regular
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -70,19 +73,24 @@ def studio(
     if bench.session.position > 0:
         note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
 
+    kept = not read_only or serving.has_session(bench.folder)
+
     def started(url: str) -> None:
         address = url if token is None else f"{url}?token={quote(token, safe='')}"
         if as_json:
-            print_json({"url": address, "session": str(bench.folder)})
+            print_json({"url": address, "session": str(bench.folder) if kept else None})
         else:
             console.print(f"The studio is at [bold]{escape(address)}[/bold]", highlight=False, soft_wrap=True)
-            console.print(f"Every step is kept in {escape(str(bench.folder))}; Ctrl-C ends it", soft_wrap=True)
+            steps = f"Every step is kept in {escape(str(bench.folder))}" if kept else "It only shows, and keeps nothing"
+            console.print(f"{steps}; Ctrl-C ends it", soft_wrap=True)
         if not no_browser:
             webbrowser.open(address)
 
-    serving.serve(
+    cut_off = serving.serve(
         bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
     )
+    if cut_off:
+        note(farewell(cut_off), silent=as_json)
 
 
 def _workbench(
@@ -106,9 +114,14 @@ def _workbench(
         loaded = ConceptModel.load(model)
         folder = serving.model_session(store, loaded, session, read_only=read_only)
         return open_bench(loaded, folder, models=model.resolve().parent, title=_title(model))
-    listed = "" if concepts is None else concepts.read_text(encoding="utf-8", errors="replace")
+    listed = "" if concepts is None else read_regular(concepts).decode("utf-8", "replace")
     folder, fitted = serving.own_session(store, listed, session, read_only=read_only), None
     if not serving.has_session(folder):
+        if concepts is None and read_only:
+            raise CCRError(
+                "--read-only shows a model or a session, and there is none yet: give MODEL or --concepts, or start the "
+                "studio once without --read-only"
+            )
         if concepts is None:
             embedded = propose_concepts(store, folder / "concepts.txt", spec=encoder, silent=silent)
         else:

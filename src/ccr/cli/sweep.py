@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ccr.cli.common import Json, bar, check_folder, console, fitting, note, print_json, warnings_as_notes, write_files
 from ccr.cli.common_data import load_concepts
-from ccr.cli.common_options import ClaimsOption, KnowledgeFile, chosen_knowledge
+from ccr.cli.common_options import Candidates, ClaimsOption, KnowledgeFile, chosen_candidates, chosen_knowledge
 from ccr.cli.common_ray import Ray, pool_at
 from ccr.cli.common_tables import add_whole_column, fidelity_text
 from ccr.errors import CCRError
@@ -58,6 +58,7 @@ def sweep(
         str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    candidates: Candidates = None,
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
     figures: Annotated[bool, typer.Option(help="Also draw accuracy over lambda and over radius: more fits.")] = True,
@@ -90,17 +91,22 @@ def sweep(
     from ccr.study.experiments.sweep import run_sweep
 
     settings = _grid(over, center, len(read_concepts(concepts)))
+    for setting in settings:
+        chosen_candidates(candidates, str(setting.weights))
     opened = EmbeddingStore.open(store)
     check_folder(out)
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
     task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     task["options"] = {"max_iter": epochs, "device": device, **chosen_knowledge(knowledge, claims)}
+    if candidates is not None:
+        task["options"]["candidates"] = candidates
     with fitting(silent=as_json) as tell, pool_at(ray) as pool:
         results = run_sweep(**task, settings=settings, seeds=range(seeds), tell=tell, pool=pool)
     if not results.outcomes:
         raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
     chosen = results.recommended(at_most)
-    told = {"--knowledge": knowledge, "--claims": None if claims == "open" else claims}
+    told: dict[str, Any] = {"--knowledge": knowledge, "--claims": None if claims == "open" else claims}
+    told |= {"--candidates": candidates}
     extra = {**told, "--encoder": encoder, "--template": template, "--epochs": epochs, "--device": device}
     command = None if chosen is None else _fit_command(chosen.setting, store, concepts, out / "model", extra)
     curves = _curves(results, chosen, task, silent=as_json) if figures else None
@@ -139,7 +145,8 @@ def _curves(results: Sweep, chosen: Outcome | None, task: dict[str, Any], *, sil
     from ccr.study.experiments.fixed_lambda import fixed_lambda
 
     same = {name: task[name] for name in ("concepts", "train", "test", "cache")}
-    options = {**task["options"], "max_iter": task["options"]["max_iter"] or FIGURE_EPOCHS}
+    own = {name: value for name, value in task["options"].items() if name != "candidates"}  # it keeps all weights
+    options = {**own, "max_iter": task["options"]["max_iter"] or FIGURE_EPOCHS}
     settings, like = [outcome.setting for outcome in results.outcomes], (chosen or results.ranked()[0]).setting
     try:
         with warnings_as_notes(silent=silent), bar(silent=silent) as tell:

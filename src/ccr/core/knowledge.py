@@ -19,7 +19,7 @@ import numpy as np
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_bytes
 from ccr.places import as_place
-from ccr.reading import understood
+from ccr.reading import check_rows, read_regular, understood
 from ccr.texts import check_name, closest, from_cell, to_cell
 
 if TYPE_CHECKING:
@@ -580,7 +580,7 @@ def _pool(names: Mapping[str, Any], name: str) -> list[str]:
 
 def _csv_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
     with understood(file, "be a CSV table in UTF-8 with a heading, such as class,concept,answer", _REMEDY):
-        text = file.read_bytes().decode("utf-8-sig")
+        text = read_regular(file).decode("utf-8-sig")
         heading = text.partition("\n")[0]
         # The first one: names further on may have others, as in class;red, ripe
         mark = min((mark for mark in ",;\t" if mark in heading), key=heading.index, default=",")
@@ -602,7 +602,10 @@ def _parquet_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
     import pyarrow.parquet as pq
 
     with understood(file, "be a Parquet table with the columns class, concept, answer", _REMEDY):
-        table = pq.read_table(io.BytesIO(file.read_bytes()))
+        content = read_regular(file)
+        source = pq.ParquetFile(io.BytesIO(content))
+        check_rows(source.metadata.num_rows, len(content))
+        table = source.read()
         table.validate(full=True)
         _check_heading(table.column_names, str(file))
         for number, row in enumerate(table.to_pylist(), start=1):

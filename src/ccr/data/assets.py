@@ -23,6 +23,7 @@ from typing import Literal
 from ccr.errors import CCRError, FormatError, MissingExtraError
 from ccr.files import write_bytes
 from ccr.isolated import isolated_python
+from ccr.reading import open_regular
 
 Log = Callable[[str], None]  # called with a message in words, for people to read
 
@@ -135,7 +136,7 @@ def fetch_group(group: AssetGroup, *, log: Log | None = None) -> Path:
 def file_sha256(path: Path) -> str:
     """Hexadecimal sha256 of a file's bytes."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 from ccr.core.refine import Saved
 from ccr.errors import CCRError, FormatError
 from ccr.files import ASIDE, write_bytes
-from ccr.reading import read_object, understood
+from ccr.reading import MOST_TENSOR_BYTES, read_object, read_regular, understood
 
 FORMAT, FORMAT_VERSION = "ccr-checkpoint", 1
 PROGRESS, SEED = "progress.json", "seed.json"
@@ -80,7 +80,7 @@ class CheckpointFolder:
     def _arrays(self, progress: Mapping[str, Any]) -> dict[str, np.ndarray]:
         path = self.folder / Path(str(progress.get("tensors"))).name
         with understood(path, "hold an epoch of the run", f"delete {self.folder} to start again"):
-            blob = path.read_bytes()
+            blob = read_regular(path, MOST_TENSOR_BYTES)
             if hashlib.sha256(blob).hexdigest() != progress.get("tensors_sha256"):
                 raise ValueError("its checksum is not the one in progress.json")
             return dict(load(blob))

@@ -15,10 +15,11 @@ from ccr.errors import CCRError, MissingExtraError
 from ccr.files import write_bytes, write_text
 from ccr.models.card import model_card
 from ccr.models.persist import CONFIG, TENSORS
+from ccr.reading import MOST_BYTES, MOST_TENSOR_BYTES
 from ccr.texts import visible
 
-#: The files that are fetched, and the only ones.
-FILES = (CONFIG, TENSORS)
+#: The files that are fetched, and the only ones, with the most bytes that each may have.
+FILES = {CONFIG: MOST_BYTES, TENSORS: MOST_TENSOR_BYTES}
 CARD = "README.md"
 #: Where pictures for the card lie beside it.
 PICTURES = "pictures"
@@ -127,8 +128,34 @@ def fetch(repo_id: str, **options: Any) -> Path:
     """The folder, in the hub's cache, of the model in a repository: its two files and nothing else."""
     hub = _library()
     with in_words(repo_id, cached=bool(options.get("local_files_only"))):
-        found = [hub.hf_hub_download(repo_id, name, endpoint=endpoint(), **options) for name in FILES]
+        found = [
+            hub.hf_hub_download(repo_id, name, endpoint=endpoint(), tqdm_class=_limited(name, most), **options)
+            for name, most in FILES.items()
+        ]
     return Path(found[0]).parent
+
+
+def _limited(name: str, most: int) -> type:
+    """A progress bar that ends a download of more bytes than may be read: a hub may announce one length, or none, and
+    send without an end."""
+    from huggingface_hub.utils import tqdm
+
+    class Limited(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.received = options.get("initial") or 0
+            self._check(max(self.received, options.get("total") or 0))
+
+        def update(self, n: float | None = 1) -> Any:
+            self.received += n or 0
+            self._check(self.received)
+            return super().update(n)
+
+        def _check(self, size: float) -> None:
+            if size > most:
+                raise CCRError(f"{name} on the hub has more than {most:,} bytes, so it is not fetched: check the name")
+
+    return Limited
 
 
 def check_repository(repo_id: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +16,13 @@ from safetensors.numpy import save as save_tensors
 from ccr.errors import CCRError, FormatError
 from ccr.files import check_writable, recover_folder, replace_folder, write_bytes, write_text
 from ccr.places import AnyPath, Place, as_place
-from ccr.reading import read_object, understood
+from ccr.reading import MOST_TENSOR_BYTES, read_object, read_regular, understood
 
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
+#: How often a folder is read again that was replaced meanwhile.
+REPLACED = 20
 
 
 class ModelFolder(NamedTuple):
@@ -64,8 +66,26 @@ def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
     folder = as_place(path)
     recover_folder(folder)
     config = _read_config(folder)
+    for _ in range(REPLACED):
+        try:
+            blob = _read_tensors(folder, config)
+            break
+        except FormatError:
+            # Another process may have replaced the folder between the two files: then both are read again.
+            before, config = config, _read_config(folder)
+            if config == before:
+                raise
+    else:
+        raise FormatError(f"{folder} is replaced over and over while it is read: wait until that ends")
+    with understood(folder / TENSORS, "be safetensors", "copy or save it again"):
+        tensors = load_tensors(blob)
+    return ModelFolder(config, tensors)
+
+
+def _read_tensors(folder: AnyPath, config: Mapping[str, Any]) -> bytes:
+    """The file of tensors that belongs to a configuration."""
     try:
-        blob = (folder / TENSORS).read_bytes()
+        blob = read_regular(folder / TENSORS, MOST_TENSOR_BYTES)
     except OSError as error:
         raise FormatError(
             f"{folder} is not a whole model: cannot read {TENSORS} ({error.strerror}); save it again"
@@ -74,9 +94,7 @@ def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
         raise FormatError(
             f"{folder / TENSORS} is damaged: its checksum is not the one in {CONFIG}; copy or save it again"
         )
-    with understood(folder / TENSORS, "be safetensors", "copy or save it again"):
-        tensors = load_tensors(blob)
-    return ModelFolder(config, tensors)
+    return blob
 
 
 def read_folder(path: str | os.PathLike[str], reader: Callable[[ModelFolder], Any]) -> Any:

@@ -29,12 +29,15 @@ def connected(address: str = "auto") -> Iterator[Any]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    _connect(ray, address)
+    mode = os.environ.get("RAY_AUTH_MODE")
     try:
+        _connect(ray, address)
         check_versions(ray)
         yield ray
     finally:
         ray.shutdown()
+        if mode is None:  # another cluster may demand no token
+            os.environ.pop("RAY_AUTH_MODE", None)
 
 
 def _ray() -> Any:
@@ -58,9 +61,24 @@ def _connect(ray: Any, address: str) -> None:
     except ConnectionError as error:
         if address not in ("auto", "local"):
             _refuse(address, error)
-        ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
+        _start(ray, quiet)
     except (RuntimeError, ValueError) as error:
         _refuse(address, error)
+
+
+def _start(ray: Any, quiet: dict[str, Any]) -> None:
+    """A cluster of this machine. Ray's processes listen on every address of it: whoever reaches one of them without
+    having to show a token could run code here, so that a Ray that demands none is not used unless it was told to."""
+    chosen = os.environ.get("RAY_AUTH_MODE")
+    ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
+    # Ray 2.60 turns the token on by itself, and says so here. Set beforehand it would reach Ray's processes, but not
+    # this one, where Ray has read its settings when it was imported.
+    if chosen is None and os.environ.get("RAY_AUTH_MODE") != "token":
+        ray.shutdown()
+        raise CCRError(
+            f"Ray {ray.__version__} would let whoever reaches this machine run code on it: install Ray 2.60 or newer, "
+            "or set RAY_AUTH_MODE=disabled where nobody else can reach it"
+        )
 
 
 def _refuse(address: str, error: Exception) -> NoReturn:

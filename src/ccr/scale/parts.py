@@ -23,6 +23,7 @@ from ccr.data.store.workers import Decoded
 from ccr.errors import CCRError, UnreachableError
 from ccr.files import write_bytes
 from ccr.places import AnyPath, Place
+from ccr.reading import MOST_TENSOR_BYTES, read_regular
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def load_part(path: AnyPath, dimension: int, dtype: str) -> Part | None:
     try:
         if isinstance(path, Place) and not path.is_file():
             return None
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+        with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
             facts = json.loads(archive["facts"].tobytes())
             part = Part(archive["embeddings"], archive["samples"], archive["firsts"], **facts)
         rows = len(part.metadata)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -19,7 +19,7 @@ from ccr.errors import CCRError
 from ccr.serve.guards import Access, Guard, add_headers, problem
 from ccr.serve.limits import Busy, Limits, NotReady
 from ccr.serve.meters import Meters, labels
-from ccr.serve.routes import model_router, operations_router
+from ccr.serve.routes import known_arguments, model_router, operations_router
 from ccr.serve.service import Service
 
 log = logging.getLogger(__name__)
@@ -50,10 +50,11 @@ def create_app(service: Service, *, access: Access, root_path: str = "", routers
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
     )
-    app.include_router(operations_router(service))
-    app.include_router(model_router(service), prefix=PREFIX)
+    strict = [Depends(known_arguments)]
+    app.include_router(operations_router(service), dependencies=strict)
+    app.include_router(model_router(service), prefix=PREFIX, dependencies=strict)
     for router in routers:
-        app.include_router(router)
+        app.include_router(router, dependencies=strict)
     answer_in_words(app)
     guard(app, access=access, limits=service.limits, meters=service.meters, root_path=root_path)
     return app
@@ -64,8 +65,9 @@ def guard(app: FastAPI, *, access: Access, limits: Limits, meters: Meters, root_
 
     Our own mistakes are answered by 500, before all of these, so with headers of their own.
     """
+    app.state.meters = meters
     app.add_exception_handler(Exception, _broken_for(access.policy))
-    app.add_middleware(Guard, access=access, limits=limits)
+    app.add_middleware(Guard, access=access, limits=limits, meters=meters)
     app.add_middleware(Counted, meters=meters)
     app.add_middleware(Rooted, root_path=root_path)
 

@@ -51,8 +51,10 @@ class Batcher:
         try:
             return np.array([await job.row for job in jobs], dtype=np.float32).reshape(len(jobs), encoder.dimension)
         finally:
-            for job in jobs:
-                job.row.cancel()  # nobody waits any more
+            if not all(job.row.done() for job in jobs):  # nobody waits any more: photos are not held for nobody
+                for job in jobs:
+                    job.row.cancel()
+                self._waiting = deque(job for job in self._waiting if not job.row.done())
 
     def close(self) -> None:
         """Let the thread end; photos that still wait are not embedded."""

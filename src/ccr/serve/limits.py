@@ -1,11 +1,24 @@
-"""Limits: how much one request may ask for, and how much may wait."""
+"""Limits: how much one request may ask for, how much may wait, and the memory that decoding may take."""
 
 from __future__ import annotations
 
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
+from PIL import Image
+
 from ccr.core.checks import is_number
+from ccr.data.datasets.decode import MAX_PIXELS, Content, decode, pixels_of
 from ccr.errors import CCRError
+
+#: Bytes that an image may take while it is decoded, for each pixel: JPEG 2000, the largest, was measured at 19.4.
+BYTES_PER_PIXEL = 20
+#: Bytes of an image after whose decoding freed memory is given back to the system.
+LARGE = 32 << 20
 
 
 class Busy(CCRError):
@@ -23,6 +36,9 @@ class Limits:
     Parameters
     ----------
     request_bytes : of the body of one request, however many photos it holds.
+    json_bytes, json_values, json_lists : of a body of JSON, whose parser takes many times its bytes: values of lists
+        and objects, and lists and objects themselves.
+    bodies : bytes of the bodies of all requests under way; more are answered by 503.
     pixels : of one photo, width x height.
     photos : in one request.
     rows : embeddings in one request.
@@ -33,6 +49,10 @@ class Limits:
     """
 
     request_bytes: int = 64 << 20
+    json_bytes: int = 32 << 20
+    json_values: int = 2_000_000
+    json_lists: int = 5_000
+    bodies: int = 512 << 20
     pixels: int = 50_000_000
     photos: int = 32
     rows: int = 1024
@@ -46,3 +66,81 @@ class Limits:
             value = getattr(self, field.name)
             if not (is_number(value) and value > 0):
                 raise CCRError(f"the limit {field.name} must be a number above 0, got {value!r}")
+
+
+def _give_back() -> None:
+    """Give freed memory back to the system. glibc keeps what each thread freed for that thread alone: forty threads
+    that decoded one photo each, one after the other, held 4.4 GB."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
+class DecodingGate:
+    """The memory of decoded images, for all requests of a process together: each waits until there is room for it.
+
+    Parameters
+    ----------
+    budget : bytes that images under way may take together; one larger than that is decoded alone.
+    at_once : files that may be in memory to be decoded.
+    waiting : requests that may wait, each of which holds a thread; more are `Busy`.
+    patience : seconds after which whoever still waits is `Busy`.
+    """
+
+    def __init__(self, budget: int = 1 << 30, *, at_once: int = 4, waiting: int = 24, patience: float = 25.0) -> None:
+        self.budget, self.waiting, self.patience = budget, waiting, patience
+        self._slots, self._slots_taken = at_once, 0
+        self._taken = self._waiting = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def decoded(self, read: Callable[[], Content], *, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
+        """The image that `read` gives the content of; its memory counts until the block ends, so that only what is
+        small may be kept."""
+        with self._slot():
+            content = read()
+            with self.room(pixels_of(content, max_pixels=max_pixels)):
+                yield decode(content, max_pixels=max_pixels)
+
+    @contextmanager
+    def room(self, pixels: int) -> Iterator[None]:
+        """Room for images of so many pixels together; for more than the budget, once nothing else is under way."""
+        cost = pixels * BYTES_PER_PIXEL
+        with self._changed:
+            self._wait(lambda: self._taken == 0 or self._taken + cost <= self.budget)
+            self._taken += cost
+        try:
+            yield
+        finally:
+            if cost > LARGE:
+                _give_back()
+            with self._changed:
+                self._taken -= cost
+                self._changed.notify_all()
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        with self._changed:
+            if self._waiting >= self.waiting:
+                raise Busy(f"{self._waiting} photos wait to be decoded already: try again in a moment")
+            self._wait(lambda: self._slots_taken < self._slots)
+            self._slots_taken += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._slots_taken -= 1
+                self._changed.notify_all()
+
+    def _wait(self, is_free: Callable[[], bool]) -> None:
+        """Wait until it is free, with the lock held; an error after the last moment."""
+        self._waiting += 1
+        try:
+            if not self._changed.wait_for(is_free, timeout=self.patience):
+                raise Busy(f"there was no room to decode a photo for {self.patience:g} seconds: try again in a moment")
+        finally:
+            self._waiting -= 1
+
+
+#: The gate of this process: every server in it, and every route that decodes, shares one budget.
+DECODING = DecodingGate()

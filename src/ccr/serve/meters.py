@@ -57,6 +57,11 @@ class Meters:
             self._help[name] = ("histogram", words)
             self._histograms[name].setdefault(labels, _Histogram(ends)).add(value)
 
+    def total(self, name: str) -> int:
+        """The sum of a counter over its labels; 0 if nothing was counted."""
+        with self._lock:
+            return int(sum(self._counters.get(name, {}).values()))
+
     def text(self, gauges: Mapping[str, tuple[str, dict[Labels, float]]] | None = None) -> str:
         """Everything in Prometheus' text format; `gauges` are {name: (words, {labels: value now})}."""
         with self._lock:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Annotated, Any, get_origin
 
-from fastapi import APIRouter, Depends, File, Form, Query, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
 from fastapi.responses import PlainTextResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 
 import ccr
+from ccr.errors import CCRError
 from ccr.serve import answers, schemas
 from ccr.serve.meters import TEXT_FORMAT, Labels, labels
 from ccr.serve.service import Service, Upload
+from ccr.texts import did_you_mean
 
 #: Of every path: how it may be refused.
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -34,9 +43,65 @@ Classes = Annotated[schemas.Top, Query(description="How many of the most probabl
 Concepts = Annotated[schemas.Top, Query(description="How many of the largest contributions to list.")]
 
 
+async def known_arguments(connection: HTTPConnection) -> None:
+    """Refuse arguments that a path does not have, in its address or its form, and those that are given twice: one that
+    is misspelt must not be ignored."""
+    route = connection.scope["route"]
+    if not (isinstance(connection, Request) and isinstance(route, APIRoute)):
+        return
+    flat = route.dependant  # no dependency of ours has arguments of its own
+    known = {name: field for field in flat.query_params for name in _names(field)}
+    _check_arguments(connection.query_params.multi_items(), known, "of the address")
+    if flat.body_params and "form" in connection.headers.get("content-type", "").lower():
+        form = await connection.form()  # parsed already
+        _check_arguments(form.multi_items(), {field.alias: field for field in flat.body_params}, "of the form")
+
+
+def _names(field: Any) -> list[str]:
+    """The arguments of a parameter: its own name, or the fields of a model that stands for many."""
+    kind = field.field_info.annotation
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [item.alias or name for name, item in kind.model_fields.items()]
+    return [field.alias]
+
+
+def _check_arguments(given: Iterable[tuple[str, Any]], known: Mapping[str, Any], where: str) -> None:
+    counts = Counter(name for name, _ in given)
+    for name, count in counts.items():
+        if name not in known:
+            choices = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise CCRError(f"there is no argument {name[:200]!r} {where}{did_you_mean(name[:200], known)}: {choices}")
+        if count > 1 and not _takes_many(known[name], name):
+            raise CCRError(f"the argument {name!r} {where} is given {count} times: give it once")
+
+
+def _takes_many(field: Any, name: str) -> bool:
+    kind = field.field_info.annotation
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        kind = next(item.annotation for own, item in kind.model_fields.items() if name in (own, item.alias))
+    return get_origin(kind) is list
+
+
+class ParsedAside(APIRoute):
+    """A route whose JSON is parsed in a thread, not in the event loop."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_aside(request: Request) -> Response:
+            return await handle(_JsonAside(request.scope, request.receive))
+
+        return handle_aside
+
+
+class _JsonAside(Request):
+    async def json(self) -> Any:
+        return await run_in_threadpool(json.loads, await self.body())
+
+
 def model_router(service: Service) -> APIRouter:
     """Predict, embed and explain, by whatever model the service has at the moment."""
-    router = APIRouter(tags=["model"], responses=REFUSALS, dependencies=[BEARER])
+    router = APIRouter(tags=["model"], responses=REFUSALS, dependencies=[BEARER], route_class=ParsedAside)
 
     @router.get("/model", operation_id="model_info")
     async def model_info() -> schemas.ModelInfo:
@@ -83,6 +148,7 @@ def operations_router(service: Service) -> APIRouter:
     """Health, for whoever restarts servers, and metrics, for whoever watches them."""
     router = APIRouter(tags=["operations"], responses=REFUSALS)
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health", operation_id="health")
     async def health() -> schemas.Health:
         """Whether there is a model that answers. It needs no token."""

@@ -21,7 +21,7 @@ from ccr.studio.api.bench import bench_router
 from ccr.studio.api.concepts import concepts_router
 from ccr.studio.api.photos import photos_router
 from ccr.studio.api.views import views_router
-from ccr.studio.workbench import ReadOnly, Workbench
+from ccr.studio.workbench import NameTaken, ReadOnly, Workbench
 
 #: The page runs its own scripts and shows its own pictures, and nothing else.
 POLICY = (
@@ -66,6 +66,7 @@ def studio_app(bench: Workbench, *, access: Access, root_path: str = "") -> Fast
     app = create_app(StudioService(bench), access=access, root_path=root_path, routers=routers)
     app.title = "ccr studio"
     app.add_exception_handler(ReadOnly, _read_only)
+    app.add_exception_handler(NameTaken, _taken)
     app.mount("/static", StaticFiles(directory=Path(str(files("ccr.studio") / "static"))), name="static")
     return app
 
@@ -81,6 +82,10 @@ def page_router(bench: Workbench) -> APIRouter:
         return HTMLResponse(template.render(title=bench.title, release=ccr.__version__))
 
     return router
+
+
+async def _taken(_: Request, error: Any) -> JSONResponse:
+    return problem(409, str(error))
 
 
 async def _read_only(_: Request, error: Any) -> JSONResponse:

@@ -8,19 +8,21 @@ import json
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab.read import concept_line
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
+from ccr.serve.limits import DECODING
 from ccr.studio.photo import tile
 from ccr.studio.seen import Seen
 from ccr.studio.session import State
-from ccr.texts import visible
+from ccr.texts import to_cell, visible
 
 COLUMNS = ("row", "name", "path", "split", "truth", "predicted", "confidence", "right")
-#: Signs with which a spreadsheet begins a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: Pixels along the longer edge of a photo in a report, before the report makes it smaller still.
+SHOWN = 1024
 
 
 class _Named(EmbeddingStore):
@@ -33,6 +35,12 @@ class _Named(EmbeddingStore):
     @property
     def y(self) -> np.ndarray:
         return self._classes
+
+    def image(self, row: int) -> Image.Image:
+        """The photo as large as a report shows it, so that many reports at once do not hold many whole photos."""
+        with DECODING.decoded(lambda: self.content(row)) as image:
+            image.thumbnail((SHOWN, SHOWN))
+            return image
 
 
 def photos_csv(seen: Seen, rows: np.ndarray) -> str:
@@ -68,8 +76,5 @@ def report_html(seen: Seen, rows: np.ndarray, scope: str, title: str) -> str:
     return report_page(seen.model, part, title=title, notes=notes)
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return f"{value:.6f}"
-    text = "" if value is None else visible(str(value))
-    return f"'{text}" if text.startswith(FORMULA) else text
+def _cell(value: Any) -> str:
+    return f"{value:.6f}" if isinstance(value, float) else to_cell(value)

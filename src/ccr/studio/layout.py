@@ -35,11 +35,12 @@ Method = Literal["umap", "pca"]
 class Layout:
     """A place (m, 2) in [0, 1] for each photo: by UMAP where umap-learn is installed, else by PCA.
 
-    `method` is how; where UMAP fails, PCA stands in and `why_not` says why.
+    `method` is how; where UMAP fails, PCA stands in and `why_not` says why. Without `keep` nothing is written, so that
+    the map is by UMAP only if that was computed before.
     """
 
-    def __init__(self, photos: Photos, folder: Path, *, method: Method | None = None) -> None:
-        self.photos, self._folder = photos, folder
+    def __init__(self, photos: Photos, folder: Path, *, method: Method | None = None, keep: bool = True) -> None:
+        self.photos, self._folder, self._keep = photos, folder, keep
         fits = FEWEST_FOR_UMAP <= len(photos) <= MOST_FOR_UMAP
         self.method: Method = method or ("umap" if fits and find_spec("umap") is not None else "pca")
         self.why_not: str | None = None
@@ -89,7 +90,8 @@ class Layout:
                 self._places = self._kept()
             if self._places is None:
                 self._places = in_square(_pca(self.photos))
-                write_bytes(self._file, npy(self._places))
+                if self._keep:
+                    write_bytes(self._file, npy(self._places))
         except WriteError:
             return  # computed again next time
         except Exception as error:
@@ -100,6 +102,9 @@ class Layout:
         kept = self._kept()
         if kept is not None:
             return kept
+        if not self._keep:
+            self.why_not = "a studio that only shows computes none; opened once without --read-only, the map is kept"
+            return None
         order = {"store": str(self.photos.store.path.resolve()), "file": str(self._file)}
         self._process = subprocess.Popen(
             isolated_python(PROGRAM), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

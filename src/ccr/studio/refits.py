@@ -170,9 +170,9 @@ class Refits:
         elif "error" in message:
             job.end("failed", str(message["error"]))
         else:
-            self._finish(job)
+            self._finish(job, str(message.get("note", "")))
 
-    def _finish(self, job: Job) -> None:
+    def _finish(self, job: Job, note: str) -> None:
         try:
             model = ConceptModel.load(self.folder / "model")
             if self._done is not None:
@@ -181,7 +181,7 @@ class Refits:
             job.end("failed", str(error))
             return
         if job.state == "running":
-            job.end("done")
+            job.end("done", note)
 
     def _write_inputs(self, state: State) -> None:
         shutil.rmtree(self.folder / "model", ignore_errors=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import html
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import uvicorn
 
 from ccr.core.concepts import Concepts
 from ccr.data.assets import cache_folder
@@ -25,8 +23,8 @@ from ccr.files import check_writable
 from ccr.models.concept_model import ConceptModel
 from ccr.places import AnyPath, Place
 from ccr.progress import Tell, no_progress
-from ccr.serve.guards import access_for
-from ccr.serve.runner import checked_root, listen, run, url_of
+from ccr.serve.guards import CUT_OFF, access_for
+from ccr.serve.runner import checked_root, listen, run, server_of, url_of
 from ccr.studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
 from ccr.studio.photos import Photos
 from ccr.studio.session import SESSION, session_folder
@@ -59,9 +57,16 @@ def sessions_of(store: EmbeddingStore, given: Path | None = None) -> Path:
         check_writable(beside)
         return beside
     except WriteError:
-        with suppress(MissingExtraError):
-            return session_folder(cache_folder() / "studio", str(beside))
+        if cached := _cached_sessions(beside):
+            return cached[0]
         raise
+
+
+def _cached_sessions(beside: AnyPath) -> list[Path]:
+    """The folder in the user's cache for the sessions that cannot lie beside a store, if there is a cache."""
+    with suppress(MissingExtraError):
+        return [session_folder(cache_folder() / "studio", str(beside))]
+    return []
 
 
 def model_session(
@@ -80,13 +85,14 @@ def own_session(store: EmbeddingStore, concepts: str, given: Path | None = None,
 
 
 def _session(store: EmbeddingStore, given: Path | None, read_only: bool, *parts: str) -> Path:
-    """Where a session is written; to look, where somebody else wrote it beside the store."""
-    own = session_folder(sessions_of(store, given), *parts)
+    """Where a session is written; to look, where one was written, by whomever."""
+    if not read_only:
+        return session_folder(sessions_of(store, given), *parts)
     beside = _sessions_beside(store)
-    if given is not None or not read_only or has_session(own) or isinstance(beside, Place):
-        return own
-    theirs = session_folder(beside, *parts)
-    return theirs if has_session(theirs) else own
+    cached = _cached_sessions(beside)
+    places = [given] if given is not None else [*([] if isinstance(beside, Place) else [beside]), *cached]
+    folders = [session_folder(place, *parts) for place in places] or [session_folder(Path.cwd(), *parts)]
+    return next((folder for folder in folders if has_session(folder)), folders[0])
 
 
 def has_session(folder: Path) -> bool:
@@ -126,15 +132,13 @@ def open_workbench(
     fitted_here: bool = False,
 ) -> Workbench:
     """A workbench on a session's folder, which no other studio may have open unless it only shows."""
-    if read_only and not has_session(folder):
-        folder = Path(tempfile.mkdtemp(prefix="ccr-studio-")) / "session"
     lock = None if read_only else _locked(folder)
     bench = Workbench(
         store,
         None if has_session(folder) else model,
         folder=folder,
         models=_beside(store) if models is None else models,
-        load_encoder=lambda: _encoder(store, encoder),
+        load_encoder=lambda: _encoder(store, encoder, keep_texts=not read_only),
         title=title,
         read_only=read_only,
         fitted_here=fitted_here,
@@ -152,8 +156,8 @@ def serve(
     names: Iterable[str] = (),
     root_path: str = "",
     started: Callable[[str], None] | None = None,
-) -> None:
-    """Serve until Ctrl-C; `started` is told the address."""
+) -> int:
+    """Serve until Ctrl-C; `started` is told the address. How many requests were cut off in the end."""
     root = checked_root(root_path)
     access = access_for(host, token, names=names, policy=POLICY + NOBODY)
     listening = listen(host, port)
@@ -168,6 +172,7 @@ def serve(
     finally:
         loading.cancel()
         bench.close()
+    return int(app.state.meters.total(CUT_OFF))
 
 
 class Running:
@@ -178,14 +183,7 @@ class Running:
         listening = listen(LOCAL, port)
         self.url, self.height, self.bench = url or url_of(listening) + "/", height, bench
         bench.start()
-        config = uvicorn.Config(
-            studio_app(bench, access=access),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = server_of(studio_app(bench, access=access), LIMITS, farewell=2)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
         self._thread.start()
 
@@ -238,8 +236,8 @@ def show(
     return Running(open_workbench(opened, fitted, folder, read_only=read_only), port=port, height=height, url=url)
 
 
-def _encoder(store: EmbeddingStore, given: str | None) -> Any:
-    """The store's own encoder, checked to be that one."""
+def _encoder(store: EmbeddingStore, given: str | None, *, keep_texts: bool) -> Any:
+    """The store's own encoder, checked to be that one; without `keep_texts` it keeps no embeddings on disk."""
     spec = given or store.encoder
     if spec is None:
         raise CCRError("the store does not say which encoder made it: start the studio with --encoder")
@@ -248,6 +246,8 @@ def _encoder(store: EmbeddingStore, given: str | None) -> Any:
     encoder = load_encoder(spec)
     if store.fingerprint is not None:
         store.check_encoder(encoder.fingerprint)
+    if hasattr(encoder, "keep_texts"):
+        encoder.keep_texts = keep_texts
     return encoder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.concepts import Concepts
-from ccr.errors import CCRError, FormatError
+from ccr.errors import CCRError, FormatError, WriteError
 from ccr.files import check_writable, remove_leftovers, write_bytes, write_json
 from ccr.models.concept_model import ConceptModel
 from ccr.models.left_out import whole_list
@@ -71,6 +72,7 @@ class Session:
     next: int
     looks: int = 0
     looked: list[str] = field(default_factory=list)
+    held: State | None = None  # of a session that is only shown, and not on disk
 
     @classmethod
     def open(
@@ -90,9 +92,11 @@ class Session:
             return session, session.state()
         if base is None:
             raise CCRError(f"{folder} holds no session yet: give a model to begin with")
+        state, edit = State.of(base), {"action": "open", "fitted_here": fitted_here}
+        if read_only:
+            return cls(folder, [Step(0, edit, _now())], 0, 1, held=state), state
         session = cls(folder, [], -1, 0)
-        state = State.of(base)
-        session.add(state, {"action": "open", "fitted_here": fitted_here})
+        session.add(state, edit)
         return session, state
 
     @property
@@ -115,7 +119,7 @@ class Session:
 
     def add(self, state: State, edit: Mapping[str, Any]) -> Step:
         """Keep a new state after the current one; what was undone is gone."""
-        step = Step(self.next, dict(edit), datetime.now(timezone.utc).isoformat(timespec="seconds"))
+        step = Step(self.next, dict(edit), _now())
         self._write_state(step, state)
         steps, dropped = [*self.steps[: self.position + 1], step], self.steps[self.position + 1 :]
         while len(steps) > MOST_STEPS:
@@ -139,6 +143,8 @@ class Session:
 
     def state(self, step: Step | None = None) -> State:
         """What a step left, by default the current one."""
+        if self.held is not None:
+            return self.held
         step = self.current if step is None else step
         place = self._place(step)
         model = ConceptModel.load(place / "model")
@@ -173,14 +179,25 @@ class Session:
 
     def _keep(self, changed: Session) -> None:
         """Become what is written: if that fails, the session is still what stands on disk."""
-        changed._write()
+        try:
+            write_json(self.folder / SESSION, changed._content())
+        except WriteError:
+            if not changed._stands():  # it is in place already where only its folder could not be synced
+                raise
         self.__dict__.update(vars(changed))
 
-    def _write(self) -> None:
+    def _stands(self) -> bool:
+        """Whether the file on disk says what this session is."""
+        try:
+            found = read_object(self.folder / SESSION, "be the JSON of a session", REMEDY)
+        except FormatError:
+            return False
+        return found == json.loads(json.dumps(self._content()))
+
+    def _content(self) -> dict[str, Any]:
         steps = [{"id": step.id, "edit": dict(step.edit), "at": step.at} for step in self.steps]
         content = {"format": FORMAT, "format_version": FORMAT_VERSION, "steps": steps, "position": self.position}
-        content |= {"next": self.next, "looks": self.looks, "looked": self.looked}
-        write_json(self.folder / SESSION, content)
+        return {**content, "next": self.next, "looks": self.looks, "looked": self.looked}
 
     @classmethod
     def _read(cls, folder: Path) -> Session:
@@ -194,6 +211,10 @@ class Session:
             if not 0 <= position < len(steps) or following <= max(step.id for step in steps):
                 raise ValueError("its position is not among its steps")
             return cls(folder, steps, position, following, int(content["looks"]), list(map(str, content["looked"])))
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def with_entry(model: ConceptModel, before: ConceptModel, entry: Mapping[str, Any]) -> ConceptModel:

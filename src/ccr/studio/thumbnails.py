@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from contextlib import suppress
 from functools import cached_property
 from io import BytesIO
@@ -15,11 +14,10 @@ from ccr.data.assets import cache_folder
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, MissingExtraError, WriteError
 from ccr.files import write_bytes
+from ccr.serve.limits import DECODING
 
 #: Edges in pixels: a tile of the wall, a tile on a sharp screen, a photo's own page.
 SIZES = (160, 320, 1024)
-#: Photos that are decoded at once: each may take a quarter of a gigabyte.
-AT_ONCE = 4
 
 
 def small_jpeg(image: Image.Image, size: int) -> bytes:
@@ -32,13 +30,12 @@ def small_jpeg(image: Image.Image, size: int) -> bytes:
 
 
 class Thumbnails:
-    """JPEGs of a store's photos, each kept under the hash of the photo's content."""
+    """JPEGs of a store's photos, each kept under the hash of the photo's content, unless `keep` is False."""
 
-    def __init__(self, store: EmbeddingStore, fallback: Path) -> None:
+    def __init__(self, store: EmbeddingStore, fallback: Path, *, keep: bool = True) -> None:
         self.store = store
         self._contents = store.contents
-        self._folder = _folder(fallback)
-        self._decoding = threading.Semaphore(AT_ONCE)
+        self._folder, self._keep = _folder(fallback), keep
 
     @cached_property
     def digest(self) -> str:
@@ -60,9 +57,9 @@ class Thumbnails:
         if kept is not None:
             with suppress(OSError):
                 return kept.read_bytes()
-        with self._decoding:
-            jpeg = small_jpeg(self.store.image(row), size)
-        if kept is not None:
+        with DECODING.decoded(lambda: self.store.content(row)) as image:
+            jpeg = small_jpeg(image, size)
+        if kept is not None and self._keep:
             with suppress(WriteError):  # a full or read-only disk: made again next time
                 write_bytes(kept, jpeg)
         return jpeg

@@ -7,10 +7,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
 
-from ccr.data.datasets import content_hash, decode
+from ccr.data.datasets import content_hash
 from ccr.errors import CCRError
+from ccr.serve.limits import DECODING
 from ccr.studio.thumbnails import small_jpeg
 from ccr.studio.words import Words
 
@@ -28,10 +28,6 @@ class Upload:
     jpeg: bytes
     content: bytes
 
-    def image(self) -> Image.Image:
-        """The photo that was embedded."""
-        return decode(self.content, max_pixels=MOST_PIXELS)
-
 
 class Uploads:
     """The photos dropped last."""
@@ -47,8 +43,8 @@ class Uploads:
         known = self._kept.get(key)
         if known is not None:
             return known
-        image = decode(content, max_pixels=MOST_PIXELS)
-        row, shown = self._words.embed_image(image), small_jpeg(image, SHOWN)
+        with DECODING.decoded(lambda: content, max_pixels=MOST_PIXELS) as image:
+            row, shown = self._words.embed_image(image), small_jpeg(image, SHOWN)
         upload = Upload(key, name[:200] or "your photo", row, shown, content)
         with self._lock:
             self._kept[key] = upload

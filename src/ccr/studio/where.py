@@ -7,11 +7,12 @@ from collections import OrderedDict
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ccr.core.explain import PatchTerms
+from ccr.data.datasets.decode import Content
 from ccr.errors import CCRError
 from ccr.models.photos.where import SMOOTHING, split_image
+from ccr.serve.limits import DECODING
 from ccr.studio.photos import Photos
 from ccr.studio.seen import Seen
 from ccr.studio.uploads import Uploads
@@ -57,14 +58,16 @@ class Places:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        patches = split_image(self._words.encoder, self._picture(key))
+        encoder = self._words.encoder
+        with DECODING.decoded(lambda: self._content(key)) as image:
+            patches = split_image(encoder, image)
         with self._lock:
             self._kept[key] = patches
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return patches
 
-    def _picture(self, key: str) -> Image.Image:
+    def _content(self, key: str) -> Content:
         if key.startswith("u"):
-            return self._uploads.get(key).image()
-        return self._photos.store.image(self._photos.row(key))
+            return self._uploads.get(key).content
+        return self._photos.store.content(self._photos.row(key))

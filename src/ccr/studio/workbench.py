@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from ccr.data.store import EmbeddingStore
-from ccr.errors import CCRError
+from ccr.errors import CCRError, WriteError
+from ccr.files import ASIDE
 from ccr.models.concept_model import ConceptModel
 from ccr.models.persist import is_model_folder
 from ccr.studio import edits
@@ -37,6 +41,17 @@ NAME = re.compile(r"[\w][\w .-]{0,79}")
 
 class ReadOnly(CCRError):
     """The studio only shows."""
+
+
+class NameTaken(CCRError):
+    """A model of that name is there already."""
+
+
+class SavedModel(NamedTuple):
+    """Which step's model was saved, and where."""
+
+    version: str
+    path: Path
 
 
 class Workbench:
@@ -78,8 +93,8 @@ class Workbench:
         self.words = Words(load_encoder)
         self.uploads = Uploads(self.words)
         self.places = Places(self.photos, self.words, self.uploads)
-        self.thumbnails = Thumbnails(store, folder)
-        self.layout = Layout(self.photos, folder.parent)
+        self.thumbnails = Thumbnails(store, folder, keep=not read_only)
+        self.layout = Layout(self.photos, folder.parent, keep=not read_only)
         self.selections = Selections(self.photos, None if read_only else folder / "selections")
         self.refits = Refits(self.photos, folder / "refit")
         self.lock: IO[bytes] | None = None  # held while this studio may write the session
@@ -146,6 +161,7 @@ class Workbench:
 
     def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> Seen:
         """Teach a concept by photos; `by_name` draws it toward its name."""
+        self._check_free()  # before words are embedded, and kept on disk
         text = self.words.embed(name) if by_name else None
         return self._change(lambda state: edits.teach(state, name, shows, lacks, self.photos, text))
 
@@ -172,14 +188,24 @@ class Workbench:
             model = self.session.folder / "steps" / f"{self.session.current.id:05d}" / "model"
             return self.refits.submit(kind, self.state, model, settings, self._adopt)
 
-    def save(self, name: str) -> Path:
-        """Save the model as it is now under a new name."""
+    def save(self, name: str) -> SavedModel:
+        """Save the model as it is now under a new name: of several who take one name at once, one gets it."""
         self.check_writable()
-        path = self.saved_path(name)
-        if path.exists():
-            raise CCRError(f"{path} exists already: choose another name")
-        self.now().model.save(path)
-        return path
+        path, seen = self.saved_path(name), self.now()
+        aside = path.with_name(f"{ASIDE}{secrets.token_hex(8)}")
+        try:
+            _check_free_name(path)
+            seen.model.save(aside)
+            # In one step, and not onto a folder with something in it: another process may have come first.
+            os.rename(aside, path)
+        except OSError as error:
+            _check_free_name(path)
+            raise WriteError(
+                error.errno, f"{path} cannot be written ({error.strerror}): choose another name"
+            ) from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return SavedModel(seen.version, path)
 
     def saved(self) -> list[str]:
         """Names of the models that lie where models are saved."""
@@ -264,6 +290,11 @@ class Workbench:
 
     def _version(self) -> str:
         return str(self.session.current.id)
+
+
+def _check_free_name(path: Path) -> None:
+    if os.path.lexists(path):
+        raise NameTaken(f"{path} exists already: choose another name")
 
 
 def step_words(step: Step) -> str:

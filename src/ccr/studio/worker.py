@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -32,6 +33,8 @@ from ccr.reading import map_array, read_object
 
 #: Up to this many bytes of training images are held in memory.
 IN_MEMORY = 2 << 30
+#: Said of a model whose prediction sets did not survive its refit.
+UNCALIBRATED = "the model is not calibrated any more, so it says nothing of when not to answer: use calibrated(X, y)"
 
 
 def main() -> None:
@@ -45,8 +48,7 @@ def main() -> None:
     while True:
         job = json.loads(jobs.get())
         try:
-            _work(job, out)
-            _say(out, {"job": job["id"], "done": True})
+            _say(out, {"job": job["id"], "done": True, "note": _work(job, out)})
         except CCRError as error:
             _say(out, {"job": job["id"], "error": str(error)})
         except Exception as error:
@@ -64,7 +66,8 @@ def _say(out: TextIO, message: dict[str, Any]) -> None:
     out.flush()
 
 
-def _work(job: dict[str, Any], out: TextIO) -> None:
+def _work(job: dict[str, Any], out: TextIO) -> str:
+    """Refit, and leave the model in the job's folder; what people should know of it."""
     model, folder = ConceptModel.load(job["model"]), Path(job["folder"])
     parts = {name: _part(job["store"], folder / f"{name}.npy", model.classes) for name in ("train", "validation")}
 
@@ -74,6 +77,8 @@ def _work(job: dict[str, Any], out: TextIO) -> None:
 
     fitted = _fit(model, job, folder, parts, tell) if job["kind"] == "full" else _head(model, parts["train"])
     fitted.save(folder / "model")
+    wanted = model.calibration is not None or model.provenance.settings.get("coverage") is not None
+    return UNCALIBRATED if wanted and fitted.calibration is None else ""
 
 
 def _part(store: str, rows: Path, classes: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -113,6 +118,10 @@ def _fit(
     for name in pinned:
         session.pin(name)
     refitted = session.refit(*parts["train"]).model()
+    if fitted.calibration is not None and validation is not None:
+        # By the head that answers now, on photos that neither fit was trained on.
+        with suppress(CCRError):  # too few of them, which the job then says
+            refitted = refitted.calibrated(*validation, coverage=fitted.calibration.coverage)
     return replace(refitted, provenance=replace(refitted.provenance, edits=()))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from ccr.core.explain.terms import plain_fields
+from ccr.errors import CCRError
 
 #: One candidate: an image `row` and its code for a concept `column`.
 CANDIDATE = np.dtype([("column", "i4"), ("row", "i8"), ("code", "f4")])
@@ -69,6 +70,8 @@ def top_images(
     chunks: Iterable[sparse.csr_matrix], *, columns: np.ndarray, top: int = 9, least: bool = False
 ) -> list[tuple[ImageActivation, ...]]:
     """For each of these columns, the images with its `top` largest, or `least`, positive codes, out of one pass."""
+    if top < 0:
+        raise CCRError(f"top is how many images to give, 0 or more, got {top}")
     best, done = TopCandidates(len(columns), top, least=least), 0
     for codes in chunks:
         entries = codes[:, columns].tocoo()

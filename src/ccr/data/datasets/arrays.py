@@ -10,7 +10,7 @@ import numpy as np
 from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset
 from ccr.data.datasets.sources import ArrayImage, PixelRowImage
 from ccr.errors import FormatError
-from ccr.reading import map_array, understood
+from ccr.reading import map_array, read_regular, understood
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR_ROWS = 10_000
@@ -76,7 +76,7 @@ def _cifar_sample(folder: Path, picture: str, row: int, label: int, split: str) 
 
 def _cifar_labels(path: Path) -> list[int]:
     with understood(path, "hold CIFAR-10's labels as a JSON list", "unpack the package again"):
-        labels = json.loads(path.read_bytes())
+        labels = json.loads(read_regular(path))
     if not isinstance(labels, list) or not all(isinstance(label, int) and 0 <= label < 10 for label in labels):
         raise FormatError(f"{path} must hold CIFAR-10's labels as a JSON list of numbers from 0 to 9")
     return labels

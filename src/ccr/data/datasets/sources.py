@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +21,14 @@ from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
 from ccr.errors import CCRError, MissingPlaceError
 from ccr.places import AnyPath, Place
 from ccr.ranges import Ranges
-from ccr.reading import map_array
+from ccr.reading import check_regular, check_rows, map_array, open_regular
 
 CIFAR_SIDE = 32
 #: Bytes of a shard that are read at once.
 BLOCK = 4 << 20
+#: Cells of a Parquet file that are read at once, each of which may be as large as an image may be, and bytes of them
+#: that are held.
+AT_ONCE, HELD = 4, 256 << 20
 
 
 class Source(Protocol):
@@ -118,7 +124,7 @@ class CellImage:
 
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
         with _damage_named(self.path):
-            value = _open_group(self.path, self.group, self.column)[self.row]
+            value = _open_group(self.path, self.group, self.column).row(self.row)
         return _bytes_of(value["bytes"] if isinstance(value, pa.StructScalar) and value.is_valid else value, max_bytes)
 
 
@@ -188,7 +194,14 @@ def _damage_named(path: AnyPath) -> Iterator[None]:
 
 def open_parquet(path: AnyPath) -> pq.ParquetFile:
     """A Parquet file of this machine or of an object store."""
-    return pq.ParquetFile(path.open() if isinstance(path, Place) else str(path))
+    if isinstance(path, Place):
+        size, source = path.size(), pq.ParquetFile(path.open())
+    else:
+        found = os.stat(path)
+        check_regular(found, None, path)
+        size, source = found.st_size, pq.ParquetFile(str(path))
+    check_rows(source.metadata.num_rows, size)
+    return source
 
 
 @lru_cache(maxsize=4)
@@ -199,7 +212,7 @@ def _block(path: AnyPath, number: int) -> bytes:
         ranges = _ranges(path)
         return ranges.read(start, min(start + BLOCK, ranges.size()))
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             stream.seek(start)
             return stream.read(BLOCK)
     except OSError as error:
@@ -211,14 +224,50 @@ def _ranges(place: Place) -> Ranges:
     return place.ranges()
 
 
+class _Group:
+    """The cells of a row group, as many in memory as fit: a value that is repeated a million times is in the file once,
+    and would be in memory a million times."""
+
+    def __init__(self, path: AnyPath, group: int, column: str) -> None:
+        self._place = path, group, column
+        self._lock = threading.Lock()
+        self._begin()
+
+    def row(self, number: int) -> pa.Scalar:
+        with self._lock:
+            if self._starts and number < self._starts[0]:
+                self._begin()
+            while number >= self._end:
+                self._read_on()
+            at = bisect_right(self._starts, number) - 1
+            return self._cells[at][number - self._starts[at]]
+
+    def _begin(self) -> None:
+        path, group, column = self._place
+        self._batches = open_parquet(path).iter_batches(AT_ONCE, row_groups=[group], columns=[column])
+        self._starts: list[int] = []
+        self._cells: list[pa.Array] = []
+        self._end = self._bytes = 0
+
+    def _read_on(self) -> None:
+        cells = next(self._batches).column(0)
+        if self._bytes + cells.nbytes > HELD:
+            self._starts, self._cells, self._bytes = [], [], 0
+        self._starts.append(self._end)
+        self._cells.append(cells)
+        self._bytes += cells.nbytes
+        self._end += len(cells)
+
+
 @lru_cache(maxsize=2)
-def _open_group(path: AnyPath, group: int, column: str) -> pa.ChunkedArray:
-    return open_parquet(path).read_row_group(group, columns=[column]).column(column)
+def _open_group(path: AnyPath, group: int, column: str) -> _Group:
+    return _Group(path, group, column)
 
 
 @lru_cache(maxsize=4)
 def open_arrow(path: Path) -> pa.Table:
     """Memory-mapped table of an arrow file, stream or file form."""
+    check_regular(os.stat(path), None, path)
     source = pa.memory_map(str(path))
     try:
         return pa.ipc.open_stream(source).read_all()
@@ -241,7 +290,7 @@ def _open_pixel_rows(path: Path) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _open_column(path: Path, column: str) -> pa.ChunkedArray:
-    return pq.read_table(path, columns=[column]).column(column)
+    return open_parquet(path).read(columns=[column]).column(column)
 
 
 def _bytes_of(value: pa.Scalar, max_bytes: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -21,15 +22,18 @@ from ccr.data.datasets.base import Coded, Dataset, SampleTable, label_text, make
 from ccr.data.datasets.folder import IMAGE_SUFFIXES, inside, refuse_some_splits
 from ccr.data.datasets.patterns import Shards, split_of_name
 from ccr.data.datasets.sources import MemberImage
-from ccr.errors import FormatError
+from ccr.errors import CCRWarning, FormatError
 from ccr.places import AnyPath, Place, as_place
-from ccr.reading import understood
+from ccr.reading import open_regular, understood
+from ccr.texts import counted, visible
 
 KIND = "tar"
 #: Shards that are indexed at once.
 READERS = 8
 #: Of a member that may hold a label.
 MOST_LABEL_BYTES = 1 << 20
+#: Characters of a label.
+MOST_LABEL = 1000
 LABEL_NAMES = ("label", "labels", "class", "cls", "target", "class_name")
 _BLOCK = 512
 _SHARD = re.compile(r"(\.tar)/", re.IGNORECASE)
@@ -43,6 +47,7 @@ class TarIndex(NamedTuple):
     where: np.ndarray
     labels: list[str | None]
     splits: list[str | None]
+    unusable: list[str]  # members beside images whose label is no text and no number, or far too long
 
 
 def open_tar(
@@ -62,6 +67,14 @@ def open_tar(
     (`labelled`).
     """
     found = list((index or index_here)(shards.files, label_column))
+    unusable = [f"{name}/{member}" for name, one in zip(shards.names, found, strict=True) for member in one.unusable]
+    if unusable and labelled:
+        warnings.warn(
+            f"{counted(len(unusable), 'label')} of {origin} cannot be used, such as that of {visible(unusable[0])!r}: "
+            f"a label is a text or a number of at most {MOST_LABEL} characters; write it again",
+            CCRWarning,
+            stacklevel=2,
+        )
     has_splits = _has_splits(found, origin, labelled)
     keys: list[pa.Array] = []
     where: list[np.ndarray] = []
@@ -122,15 +135,15 @@ def index_tar(path: AnyPath, label_column: str | None) -> TarIndex:
     """What images a shard holds, and where. A shard that is cut off or damaged anywhere is refused."""
     with (
         understood(path, "be a tar shard that is whole", "fetch or write it again, or leave it out"),
-        path.open() if isinstance(path, Place) else path.open("rb") as stream,
+        path.open() if isinstance(path, Place) else open_regular(path) as stream,
         tarfile.open(fileobj=stream, mode="r:") as archive,
     ):
-        members, labels = _members(archive, label_column)
+        members, labels, unusable = _members(archive, label_column)
         _check_end(path, stream, archive.offset)
     names = [name.encode("utf-8", "backslashreplace").decode() for name in members]
     known = [labels.get(_stem(name)) or labels.get(_group(name), (None, None)) for name in members]
     where = np.array(list(members.values()), np.int64).reshape(-1, 2)
-    return TarIndex(names, where, [label for label, _ in known], [split for _, split in known])
+    return TarIndex(names, where, [label for label, _ in known], [split for _, split in known], unusable)
 
 
 def locate_in_tar(path: str, key: str) -> MemberImage:
@@ -159,11 +172,13 @@ def _known_members(file: AnyPath) -> dict[str, tuple[int, int]]:
 
 def _members(
     archive: tarfile.TarFile, label_column: str | None
-) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[str | None, str | None]]]:
-    """Offset and size of each image by its name, and label and split by the stem or group that they are of. Of members
-    with one name the last counts, as when a tar is unpacked, and a hard link is the member that it leads to."""
+) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[str | None, str | None]], list[str]]:
+    """Offset and size of each image by its name, label and split by the stem or group that they are of, and names of
+    members whose label cannot be used. Of members with one name the last counts, as when a tar is unpacked, and a hard
+    link is the member that it leads to."""
     files: dict[str, tuple[int, int]] = {}
     sides: dict[str, tuple[str | None, str | None]] = {}
+    unusable: dict[str, None] = {}
     for member in archive:
         archive.members.clear()  # type: ignore[attr-defined]  # of which tarfile remembers all
         if not (member.isreg() or member.islnk()) or member.issparse():
@@ -174,9 +189,16 @@ def _members(
         place = files.get(member.linkname, nothing) if member.islnk() else (member.offset_data, member.size)
         files[member.name] = place
         kind = _suffix(member.name)
-        if _may_label(kind, label_column) and place[1] <= MOST_LABEL_BYTES and not _is_hidden(member.name):
-            sides[member.name] = _label(kind, _content(archive, *place), label_column)
-    return _images(files), _joined(sides, label_column)
+        unusable.pop(member.name, None)
+        if not _may_label(kind, label_column) or _is_hidden(member.name):
+            continue
+        side = None if place[1] > MOST_LABEL_BYTES else _label(kind, _content(archive, *place), label_column)
+        sides[member.name] = (side.label, side.split) if side else (None, None)
+        if side is None or not side.usable:
+            unusable[member.name] = None
+    known = _joined(sides, label_column)
+    lacking = [name for name in unusable if known[_stem(name)][0] is None]
+    return _images(files), known, lacking
 
 
 def _images(files: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
@@ -210,22 +232,37 @@ def _content(archive: tarfile.TarFile, offset: int, size: int) -> bytes:
     return stream.read(size)
 
 
-def _label(kind: str, content: bytes, label_column: str | None) -> tuple[str | None, str | None]:
-    """Label and split that a member beside an image gives."""
+class _Side(NamedTuple):
+    """What a member beside an image gives; `usable` is False if it has a label that is none."""
+
+    label: str | None
+    split: str | None = None
+    usable: bool = True
+
+
+def _label(kind: str, content: bytes, label_column: str | None) -> _Side:
     text = content.decode("utf-8", "replace").strip()
     if kind != ".json":
-        return text or None, None
+        return _Side(text or None) if len(text) <= MOST_LABEL else _Side(None, usable=False)
     try:
         facts: Any = json.loads(text)
-    except ValueError:
-        return None, None
+    except (ValueError, RecursionError):
+        return _Side(None, usable=False)
     if not isinstance(facts, dict):
-        return None, None
+        return _Side(None, usable=False)
     names = (label_column,) if label_column else LABEL_NAMES
     label = next((facts[name] for name in names if facts.get(name) is not None), None)
-    split = facts.get("split")
-    plain = label_text(label) if isinstance(label, (str, int, float)) else None
-    return plain, split_name(split) if isinstance(split, str) else None
+    split = split_name(facts["split"]) if isinstance(facts.get("split"), str) else None
+    if label is None:
+        return _Side(None, split)
+    try:
+        plain = label_text(label) if isinstance(label, (str, int, float)) else None
+    except ValueError:  # an integer of more digits than Python makes text of
+        plain = None
+    blank = isinstance(label, str) and not label.strip()
+    if plain is None or len(plain) > MOST_LABEL:
+        return _Side(None, split, usable=blank)
+    return _Side(plain, split)
 
 
 def _check_end(path: AnyPath, stream: IO[bytes], offset: int) -> None:

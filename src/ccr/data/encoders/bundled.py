@@ -18,7 +18,7 @@ from ccr.data.encoders import bundled_layer
 from ccr.data.encoders.adapter import TextAdapter, load_adapter
 from ccr.data.encoders.preprocess import ClipPreprocess
 from ccr.data.encoders.progress_bars import no_bars
-from ccr.data.encoders.protocol import Crop, batches, checked_template, digest_of, fill_template, unit
+from ccr.data.encoders.protocol import Crop, batches, checked_template, digest_of, fill_template, unit, warn_cut
 from ccr.data.encoders.rendering import render, rendering
 from ccr.data.encoders.text_cache import TextCache
 from ccr.errors import MissingExtraError
@@ -50,6 +50,7 @@ class BundledEncoder:
         self.template = checked_template(template)
         self.threads = threads
         self._log = log
+        self.keep_texts = True  # whoever may write nothing sets it to False
         self._preprocess = ClipPreprocess()
 
     @property
@@ -95,7 +96,8 @@ class BundledEncoder:
         rows = {text: self._kept.get(template, text) for text in fill_template(None, texts)}
         new = [text for text, row in rows.items() if row is None]
         for text, row in zip(new, self._embed_new(new, template), strict=True):
-            self._kept.keep(row, template, text)
+            if self.keep_texts:
+                self._kept.keep(row, template, text)
             rows[text] = row
         return np.array([rows[text] for text in texts], dtype=np.float32).reshape(-1, self.dimension)
 
@@ -172,6 +174,8 @@ class _MiniLM:
         """One text per run: no padding, so a text's vector never depends on which texts came with it."""
         import torch
 
+        counts = [len(tokens) for tokens in self._tokenizer([text], truncation=False, verbose=False)["input_ids"]]
+        warn_cut([text], counts, _LONGEST_TEXT)
         tokens = self._tokenizer([text], truncation=True, max_length=_LONGEST_TEXT, return_tensors="pt")
         with torch.inference_mode():
             states = self._model(**tokens).last_hidden_state

@@ -18,7 +18,7 @@ from ccr.core.devices import resolve_device
 from ccr.core.explain import Frame, PatchTerms
 from ccr.data.encoders import hf_patches
 from ccr.data.encoders.progress_bars import no_bars
-from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit
+from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit, warn_cut
 from ccr.data.encoders.torch_common import TorchEncoder, features_of, weights_digest
 from ccr.errors import CCRError, MissingExtraError
 
@@ -92,6 +92,8 @@ class HFEncoder(TorchEncoder):
     def _embed_texts(self, texts: list[str]) -> np.ndarray:
         # Every text is padded to the full length: SigLIP was trained so, and no text then depends on its neighbours.
         length = self._model.config.text_config.max_position_embeddings
+        counts = [len(tokens) for tokens in self._tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+        warn_cut(texts, counts, length)
         inputs = self._tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
         wanted = {name: inputs[name] for name in ("input_ids", "attention_mask") if name in inputs}
         if self._model_type != "clip":  # SigLIP has no mask: it attends to the padding

@@ -9,6 +9,7 @@ from pathlib import Path
 from ccr.data.assets import cache_folder
 from ccr.errors import CCRError, MissingExtraError
 from ccr.files import write_json
+from ccr.reading import read_regular
 
 _FILE = "named-encoders.json"  # in the user's cache: specs that were given on this machine
 
@@ -38,7 +39,7 @@ def check_named(spec: str, where: str) -> None:
 
 def _known() -> list[str]:
     try:
-        known = json.loads((cache_folder() / _FILE).read_bytes())
+        known = json.loads(read_regular(cache_folder() / _FILE))
     except (OSError, ValueError, MissingExtraError):
         return []
     return [spec for spec in known if isinstance(spec, str)] if isinstance(known, list) else []

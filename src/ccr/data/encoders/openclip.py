@@ -13,7 +13,7 @@ from PIL import Image
 from ccr.core.devices import resolve_device
 from ccr.core.explain import Frame, PatchTerms
 from ccr.data.encoders import openclip_patches
-from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit
+from ccr.data.encoders.protocol import checked_batch_size, checked_template, digest_of, unit, warn_cut
 from ccr.data.encoders.torch_common import TorchEncoder, weights_digest
 from ccr.errors import CCRError, MissingExtraError
 
@@ -76,6 +76,9 @@ class OpenClipEncoder(TorchEncoder):
             return unit(self._model.encode_image(pixels).float().cpu().numpy())
 
     def _embed_texts(self, texts: list[str]) -> np.ndarray:
+        if hasattr(self._tokenizer, "encode"):  # CLIP's own, which puts a token before and after each text
+            most = int(self._tokenizer.context_length)
+            warn_cut(texts, [len(self._tokenizer.encode(text)) + 2 for text in texts], most)
         with torch.inference_mode():
             return unit(self._model.encode_text(self._tokenizer(texts).to(self.device)).float().cpu().numpy())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 import numpy as np
 from PIL import Image
 
-from ccr.errors import CCRError
+from ccr.errors import CCRError, CCRWarning
+from ccr.texts import counted, visible
 
 if TYPE_CHECKING:
     from ccr.core.explain import Frame, PatchTerms
@@ -135,6 +137,18 @@ def fill_template(template: str | None, texts: Sequence[str]) -> list[str]:
         raise CCRError(f"texts must be a list of texts, got the one text {texts!r}: put it in a list")
     checked = checked_template(template)
     return list(texts) if checked is None else [checked.replace("{}", text) for text in texts]
+
+
+def warn_cut(texts: Sequence[str], tokens: Sequence[int], most: int) -> None:
+    """A warning where texts have more tokens than an encoder reads: their ends would be cut off in silence."""
+    long = [text for text, count in zip(texts, tokens, strict=True) if count > most]
+    if long:
+        warnings.warn(
+            f"{counted(len(long), 'text')} of more than the {most} tokens that the encoder reads, so that the end is "
+            f"cut off, such as {visible(long[0][:60])!r}...: use fewer words",
+            CCRWarning,
+            stacklevel=3,
+        )
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ccr.errors import WriteError
 from ccr.files import write_bytes
+from ccr.reading import read_regular
 
 _DIGEST = 32  # bytes of sha256 before the numbers
 
@@ -29,7 +30,7 @@ class TextCache:
     def get(self, *key: str | None) -> np.ndarray | None:
         """The row kept for these words, to the bit; None if there is none."""
         try:
-            content = self._path(key).read_bytes()
+            content = read_regular(self._path(key))
         except OSError:
             return None
         digest, row = content[:_DIGEST], content[_DIGEST:]

@@ -16,6 +16,7 @@ from ccr.data.store.workers import Decoded
 from ccr.errors import UnreachableError
 from ccr.files import write_bytes
 from ccr.places import AnyPath, Place
+from ccr.reading import MOST_TENSOR_BYTES, read_regular
 
 _COLUMNS = {"image_path", "label", "split", "content"}
 
@@ -55,7 +56,7 @@ def load_chunk(path: AnyPath, dimension: int, dtype: str) -> Chunk | None:
     try:
         if isinstance(path, Place) and not path.is_file():
             return None
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+        with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
             facts = json.loads(archive["facts"].tobytes())
             chunk = Chunk(embeddings=archive["embeddings"], **facts)
         whole = chunk.embeddings.shape == (len(chunk.metadata), dimension) and chunk.embeddings.dtype == dtype

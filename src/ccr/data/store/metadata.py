@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ccr.data.datasets.base import label_text
+from ccr.data.datasets.sources import open_parquet
 from ccr.data.store.layout import (
     DESCRIPTION,
     FORMAT,
@@ -112,14 +112,13 @@ def _check_numbers(folder: AnyPath, files: Sequence[AnyPath]) -> None:
 
 def _read_table(file: AnyPath, length: int, columns: Sequence[str]) -> dict[str, np.ndarray]:
     with understood(file, "be a Parquet table", _REMEDY):
-        opened = file.open() if isinstance(file, Place) else str(file)
-        source = pq.ParquetFile(opened)
+        source = open_parquet(file)
+        rows = source.metadata.num_rows
+        if rows != length:
+            raise FormatError(f"{file} must have a row for each of {length} embeddings, got {rows}: embed again")
         present = [name for name in columns if name in source.schema_arrow.names]
         table = source.read(columns=present)
         table.validate(full=True)
-        rows = source.metadata.num_rows
-    if rows != length:
-        raise FormatError(f"{file} must have a row for each of {length} embeddings, got {rows}: embed again")
     found = {name: np.full(length, None, dtype=object) for name in columns}
     for name in present:
         with understood(file, f"have one column {name} of texts", _REMEDY):

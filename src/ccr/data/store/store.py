@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from PIL import Image
 from ccr.data.assets import file_sha256
 from ccr.data.datasets import BadImage, content_hash, decode, locate
 from ccr.data.datasets.base import label_text
+from ccr.data.datasets.decode import Content
 from ccr.data.store.layout import DESCRIPTION, PROGRESS, embeddings_path, metadata_path, numbered, sha256
 from ccr.data.store.matrix import Form, ShardedMatrix
 from ccr.data.store.metadata import check_lengths, described_lengths, read_columns, read_description
@@ -76,7 +78,7 @@ class EmbeddingStore:
             Where the images are now, if they have moved since they were embedded.
         """
         folder = as_place(path)
-        description = read_description(folder) if (folder / DESCRIPTION).is_file() else {}
+        description = read_description(folder) if (folder / DESCRIPTION).exists() else {}
         if not description and (folder / PROGRESS).is_dir():
             raise CCRError(f"{folder} was begun but not finished: run the same `ccr embed` again, it continues")
         matrix = _matrix(folder, description)
@@ -236,21 +238,32 @@ class EmbeddingStore:
         return EmbeddingStore(self.path, self._matrix, self.description, rows=selected, parent=self._parent or self)
 
     def image(self, row: int) -> Image.Image:
-        """The image of row `row` (0 to m - 1), read again from where it was embedded.
+        """The image of row `row` (0 to m - 1), read again from where it was embedded."""
+        content = self.content(row)
+        with self._rereading(row):
+            return decode(content)
 
-        Its content must have the hash that the store notes: a store from elsewhere cannot have other pictures shown.
+    def content(self, row: int) -> Content:
+        """The file or the pixels of the image of row `row`, read again from where it was embedded.
+
+        It must have the hash that the store notes: a store from elsewhere cannot have other pictures shown.
         """
         source = self.description.get("source")
         if source is None:
             raise CCRError(f"{self.path} does not say where its images are: only stores made by `ccr embed` do")
-        key = str(self.paths[row])
-        try:
-            content = locate(source, key).read()
+        with self._rereading(row):
+            content = locate(source, str(self.paths[row])).read()
             if content_hash(content) != self._column("content")[row]:
                 raise BadImage("it is not the image that was embedded; embed the data set again")
-            return decode(content)
+            return content
+
+    @contextmanager
+    def _rereading(self, row: int) -> Iterator[None]:
+        try:
+            yield
         except BadImage as error:
-            raise CCRError(f"the image {key!r} of {source.get('path')} cannot be read again: {error}") from error
+            key, place = str(self.paths[row]), self.description.get("source", {}).get("path")
+            raise CCRError(f"the image {key!r} of {place} cannot be read again: {error}") from error
 
     def release(self) -> None:
         """Let go of the pages that were read: mapped files count as this process's memory."""

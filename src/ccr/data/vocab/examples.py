@@ -14,12 +14,14 @@ from ccr.core.concepts import Concepts
 from ccr.core.examples import learn_direction
 from ccr.core.inputs import Embeddings
 from ccr.data.datasets import BadImage, decode
+from ccr.data.datasets.sources import FileImage
 from ccr.data.encoders import Encoder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab.words import random_words
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_json
 from ccr.progress import Tell, no_progress
+from ccr.reading import read_regular
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 #: Words from whose mean a concept's text is measured.
@@ -46,7 +48,7 @@ class LearnedConcept:
     @classmethod
     def read(cls, path: Path) -> LearnedConcept:
         try:
-            content: Any = json.loads(path.read_bytes())
+            content: Any = json.loads(read_regular(path))
             direction = np.array(content["direction"], dtype=np.float64)
             texts = str(content["name"]), str(content["encoder_fingerprint"])
             found = cls(texts[0], direction, texts[1], float(content["error"]), tuple(map(str, content["wrong"])))
@@ -74,6 +76,10 @@ def learn_concept(
     `text` draws it toward the text that is its name, the more the fewer the photos.
     """
     files = [_photos(paths) for paths in (shows, lacks)]
+    for found, option, what in ((files[0], "--shows", "that show it"), (files[1], "--lacks", "that do not")):
+        if len(found) < 2:
+            least = f"a concept is learned from at least 2 photos {what}"
+            raise CCRError(f"{least}, got {len(found)}: give more by {option}")
     both = [path for path in files[0] if path in files[1]]
     if both:
         raise CCRError(f"a photo cannot both show {name!r} and lack it, got {both[0]}: take it out of one")
@@ -132,6 +138,6 @@ def _is_photo(file: Path) -> bool:
 
 def _image(path: Path) -> Any:
     try:
-        return decode(path.read_bytes())
+        return decode(FileImage(path).read())
     except (OSError, BadImage) as error:
         raise CCRError(f"the photo {path} cannot be read: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from ccr.core.concepts import Concepts
 from ccr.data.encoders import Encoder
 from ccr.errors import CCRError, FormatError
 from ccr.progress import Tell, no_progress
+from ccr.reading import read_regular
+from ccr.texts import check_name
 
 LONGEST_CONCEPT = 200
 #: From a # that begins a line or follows a space; "C#" is a text.
@@ -52,7 +55,7 @@ def read_concepts(path: str | Path) -> list[str]:
 def concept_lines(file: Path) -> list[tuple[int, str]]:
     """The concepts of a text file as they stand, repeated ones too, each with the number of its line, from 1."""
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = io.TextIOWrapper(io.BytesIO(read_regular(file)), encoding="utf-8-sig").read()
     except UnicodeDecodeError as error:
         raise FormatError(f"{file} must be a text file in UTF-8, one concept per line: {error}") from error
     except OSError as error:
@@ -115,6 +118,7 @@ def _check(concept: str, number: int, lines: dict[str, int], file: Path) -> None
         )
     if any(unicodedata.category(character) == "Cc" for character in concept):
         raise CCRError(f"a concept is plain text, got a control character in line {number} of {file}: {concept[:40]!r}")
+    check_name(concept, f"the concept in line {number} of {file}")
     first = lines.get(concept.casefold())
     if first is not None:
         raise CCRError(f"concepts must be unique, got {concept!r} in lines {first} and {number} of {file}: drop one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -18,7 +19,7 @@ from ccr.core.refine import Training
 from ccr.core.refine.data import split
 from ccr.core.refine.evidence import candidates_for
 from ccr.core.refine.fixed import solve_head
-from ccr.errors import CCRError
+from ccr.errors import CCRError, CCRWarning
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import changes
 from ccr.models.edit.effect import EditEffect, edit_effect
@@ -193,6 +194,13 @@ class EditSession:
         logged |= {key: logged[key].strip() for key in CONCEPT_NAMES & logged.keys()}
         # Sets were calibrated, and accuracies measured, for the model as it was; a name changes neither.
         if action != "rename":
+            if self._now.calibration is not None:
+                warnings.warn(
+                    f"the model was calibrated, and {action!r} changes its answers, so its prediction sets are gone: "
+                    "use calibrated(X, y) once it is as it should be, with images that it was not fitted on",
+                    CCRWarning,
+                    stacklevel=3,
+                )
             origin = model.provenance
             noted = {name: origin.metrics[name] for name in STILL_TRUE if name in origin.metrics}
             model = replace(model, calibration=None, provenance=replace(origin, metrics=noted, seen=None))

@@ -25,7 +25,7 @@ from ccr.models.photos.prediction import Prediction
 from ccr.models.photos.tables import table_ending, write_table
 from ccr.places import is_url
 from ccr.progress import Tell
-from ccr.reading import read_object
+from ccr.reading import read_object, read_regular
 
 _PLAN = "plan.json"
 #: What two runs must agree on, in words.
@@ -162,7 +162,7 @@ class Run:
     def _load(self, number: int) -> list[Prediction] | None:
         """A chunk that is done; None when it is not there, or damaged in whatever way: then it is made again."""
         try:
-            kept = json.loads(self._path(number).read_bytes())["predictions"]
+            kept = json.loads(read_regular(self._path(number)))["predictions"]
             items = [Prediction.from_dict(values) for values in kept]
         except Exception:
             return None

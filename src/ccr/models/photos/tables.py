@@ -14,6 +14,7 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.models.photos.prediction import Prediction, column_names, flat
+from ccr.texts import to_cell
 
 #: Rows of one group of a Parquet file.
 GROUP = 16_384
@@ -37,7 +38,7 @@ def _write_csv(stream: IO[bytes], items: Iterable[Prediction], explained: int, c
     rows = csv.DictWriter(text, column_names(explained), lineterminator="\n")
     rows.writeheader()
     for item in items:
-        rows.writerow(flat(item, explained))
+        rows.writerow({name: to_cell(value) for name, value in flat(item, explained).items()})
     text.detach()
 
 

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from ccr.errors import CCRError
-from ccr.serve.routes import REFUSALS
+from ccr.serve.routes import REFUSALS, ParsedAside
+from ccr.serve.schemas import Problem
 from ccr.studio import differences, exports
 from ccr.studio.api.photos import attachment
 from ccr.studio.api.schemas import bench as schemas
@@ -16,12 +17,14 @@ from ccr.studio.api.state import job_info, state_of
 from ccr.studio.mistakes import scope_rows
 from ccr.studio.workbench import Workbench
 
+#: How saving may be refused beside the usual.
+TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": Problem, "description": "A model of that name is there."}}
 Against = Annotated[str, Query(max_length=200, description="opened, previous, or a step's version.")]
 
 
 def bench_router(bench: Workbench) -> APIRouter:
     """Everything around the model as it changes."""
-    router = APIRouter(tags=["bench"], responses=REFUSALS)
+    router = APIRouter(tags=["bench"], responses=REFUSALS, route_class=ParsedAside)
 
     @router.get("/state", operation_id="state")
     def state() -> schemas.State:
@@ -71,11 +74,11 @@ def bench_router(bench: Workbench) -> APIRouter:
         bench.look_at_test(f"effect {bench.now().version}")
         return _effect(bench, against, "test")
 
-    @router.post("/save", operation_id="save_model")
+    @router.post("/save", operation_id="save_model", responses=TAKEN)
     def save(body: schemas.SaveAs) -> schemas.Saved:
         """Save the model as it is now, with its edit log, beside the one that was opened."""
-        version = bench.now().version
-        return schemas.Saved(version=version, path=str(bench.save(body.name)))
+        saved = bench.save(body.name)
+        return schemas.Saved(version=saved.version, path=str(saved.path))
 
     @router.get("/exports/concepts.txt", operation_id="export_concepts", response_class=PlainTextResponse)
     def export_concepts() -> Response:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from ccr.errors import CCRError
-from ccr.serve.routes import REFUSALS
+from ccr.serve.routes import REFUSALS, ParsedAside
 from ccr.studio import concepts
 from ccr.studio.api.schemas import concepts as schemas
 from ccr.studio.api.schemas.bench import State
@@ -30,7 +30,7 @@ ARGUMENTS: dict[str, Callable[[schemas.Edit], dict[str, Any]]] = {
 
 def concepts_router(bench: Workbench) -> APIRouter:
     """Looking at concepts, and changing them."""
-    router = APIRouter(tags=["concepts"], responses=REFUSALS)
+    router = APIRouter(tags=["concepts"], responses=REFUSALS, route_class=ParsedAside)
 
     @router.get("/concepts", operation_id="list_concepts")
     def concept_list() -> schemas.ConceptList:

@@ -12,7 +12,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
 from ccr.errors import CCRError
-from ccr.serve.routes import REFUSALS
+from ccr.serve.routes import REFUSALS, ParsedAside
 from ccr.serve.schemas import Strict
 from ccr.studio import exports, photo
 from ccr.studio.api.schemas import photos as schemas
@@ -85,7 +85,7 @@ Wanted = Annotated[PhotoQuery, Query()]
 
 def photos_router(bench: Workbench) -> APIRouter:
     """Everything about photos."""
-    router = APIRouter(tags=["photos"], responses=REFUSALS)
+    router = APIRouter(tags=["photos"], responses=REFUSALS, route_class=ParsedAside)
     found = _Found(bench)
 
     @router.get("/photos", operation_id="list_photos")

@@ -8,7 +8,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from ccr.errors import CCRError
-from ccr.serve.routes import REFUSALS
+from ccr.serve.routes import REFUSALS, ParsedAside
 from ccr.studio import differences, mistakes
 from ccr.studio.api.schemas import views as schemas
 from ccr.studio.api.schemas.common import Scope
@@ -24,7 +24,7 @@ Colour = Literal["class", "predicted", "right", "split", "concept"]
 
 def views_router(bench: Workbench) -> APIRouter:
     """Everything that looks at many photos at once."""
-    router = APIRouter(tags=["views"], responses=REFUSALS)
+    router = APIRouter(tags=["views"], responses=REFUSALS, route_class=ParsedAside)
 
     @router.get("/mistakes", operation_id="mistakes")
     def matrix(scope: Scope = "validation") -> schemas.Matrix:

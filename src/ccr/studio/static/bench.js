@@ -100,7 +100,7 @@ export default function bench(root, values, app) {
     try { job = await get("refit"); } catch { return; }
     drawJob();
     if (job.state === "running") { timer = setTimeout(follow, 200); return; }
-    if (job.state === "done") { await app.changed(); toast(`Refitted in ${job.seconds.toFixed(1)} s`, { action: ["Undo", () => app.change("undo", {}, "Undone")] }); } else if (job.state === "failed") toast(job.message, { bad: true });
+    if (job.state === "done") { await app.changed(); toast(`Refitted in ${job.seconds.toFixed(1)} s${job.message ? `; ${job.message}` : ""}`, { action: ["Undo", () => app.change("undo", {}, "Undone")] }); } else if (job.state === "failed") toast(job.message, { bad: true });
     drawSettings();
   }
 

@@ -35,7 +35,7 @@ export default function map(root, values, app) {
         const raw = new Uint16Array(await bytes("map/places"));
         places = Float32Array.from(raw, (value) => value / 65535);
         root.dataset.method = state.method;
-        if (state.why_not) toast(`UMAP failed, so these are principal components: ${state.why_not}`, { bad: true });
+        if (state.why_not) toast(`These are principal components, not UMAP: ${state.why_not}`, { bad: true });
       } catch (error) { fill(box, empty(error.message)); return; }
       fill(box, canvas, tools(), tip);
       size();

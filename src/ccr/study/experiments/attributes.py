@@ -77,6 +77,7 @@ def agreement(codes: Any, y: np.ndarray, truth: np.ndarray) -> Agreement:
     truth : boolean array (C, n)
         Which class has which attribute; every attribute differs between classes.
     """
+    y = _class_numbers(y, codes.shape[0], len(truth))
     counts = np.bincount(y, minlength=len(truth))
     if (counts == 0).any():
         raise CCRError(f"class {int(np.argmin(counts))} has attributes but no images: leave it out")
@@ -102,6 +103,7 @@ def explanation_truth(codes: Any, head: LinearHead, y: np.ndarray, truth: np.nda
         Which class has which attribute.
     """
     codes, truth = sparse.csr_matrix(codes), np.asarray(truth, bool)
+    y = _class_numbers(y, codes.shape[0], len(truth))
     if codes.shape != (len(y), truth.shape[1]):
         raise CCRError(
             f"codes must be (images, attributes) = {(len(y), truth.shape[1])}, got {codes.shape}: truth has a column "
@@ -143,6 +145,18 @@ def agreement_before_and_after(
     before = apply_rule(rule_at_length(model.rule_, after.nnz / len(embeddings), embeddings, start), embeddings, start)
     left = truth[:, _kept_columns(model, truth)]
     return agreement(before, y, left), agreement(after, y, left)
+
+
+def _class_numbers(y: Any, images: int, classes: int) -> np.ndarray:
+    """The classes of the images as row numbers of `truth`; an error for labels that are none."""
+    numbers = np.asarray(y)
+    if numbers.shape != (images,):
+        raise CCRError(f"y must have a class number for each of the {images} images, got shape {numbers.shape}")
+    if numbers.dtype.kind not in "iu" or (images and not 0 <= numbers.min() <= numbers.max() < classes):
+        seen = f"{numbers.dtype} {numbers.min()} to {numbers.max()}" if numbers.dtype.kind in "iuf" else numbers.dtype
+        rule = f"y must number the {classes} rows of truth, from 0 to {classes - 1}"
+        raise CCRError(f"{rule}, got {seen}: give the row of each image's class")
+    return numbers.astype(np.int64)
 
 
 def _kept_columns(model: ConceptClassifier, truth: np.ndarray) -> list[int]:

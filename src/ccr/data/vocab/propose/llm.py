@@ -24,6 +24,7 @@ from ccr.data.vocab.propose.proposals import Origin, Proposal
 from ccr.errors import CCRError
 from ccr.files import write_json
 from ccr.progress import Tell, no_progress
+from ccr.reading import read_regular
 
 KINDS = ("parts", "colours", "shapes", "textures", "surroundings")
 KEY_VARIABLES = ("CCR_LLM_KEY", "OPENAI_API_KEY")
@@ -211,7 +212,7 @@ def _cached(endpoint: Endpoint, question: Question, cache: Path) -> Path:
 def _kept(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any] | None:
     """A cached answer, read as strictly as a new one."""
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(read_regular(path).decode())
     except (OSError, UnicodeDecodeError, RefusedAnswer):
         return None
 

@@ -13,6 +13,7 @@ from ccr.data.vocab.read import LONGEST_CONCEPT, concept_line
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_json, write_text
 from ccr.places import AnyPath
+from ccr.reading import read_regular
 
 #: Things that are colours as well.
 COLOUR_NAMES = {"orange", "violet", "rose", "olive", "lilac", "lavender", "peach", "salmon", "cherry", "lime", "lemon"}
@@ -87,7 +88,7 @@ def read_origins(path: Path) -> dict[str, tuple[Origin, ...]]:
     if not beside.is_file():
         return {}
     try:
-        content: Any = json.loads(beside.read_bytes())
+        content: Any = json.loads(read_regular(beside))
         return {item["concept"]: tuple(Origin(**origin) for origin in item["origins"]) for item in content["concepts"]}
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{beside} is not what `ccr concepts propose` wrote: remove it or propose again") from error
@@ -98,11 +99,11 @@ def written_by_hand(path: AnyPath) -> bool:
     if not path.is_file():
         return False
     try:
-        content: Any = json.loads(path.with_name(_origins_name(path.name)).read_bytes())
+        content: Any = json.loads(read_regular(path.with_name(_origins_name(path.name))))
         names = [str(item["concept"]) for item in content["concepts"]]
     except (OSError, CCRError, ValueError, KeyError, TypeError):
         return True
-    return path.read_bytes() != _text(names).encode()
+    return read_regular(path) != _text(names).encode()
 
 
 def together(sources: Iterable[Iterable[Proposal]], *, leaking: Iterable[str], unknown: Sequence[str]) -> Proposals:

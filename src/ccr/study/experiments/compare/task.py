@@ -59,6 +59,7 @@ class Task:
     fidelity: float | None = None
     radius: float | None = None
     weights: int | Literal["all", "auto"] | None = None
+    candidates: float | None = None
     center: Any = "data"
     max_iter: int | None = None
     knowledge: Knowledge | None = None
@@ -84,6 +85,8 @@ class Task:
         asked: dict[str, Any] = {name: value for name, value in bound.items() if value is not None}
         if self.weights is not None:
             asked["weights_per_class"] = None if self.weights == "all" else self.weights
+        if self.candidates is not None:
+            asked["candidates"] = self.candidates
         return asked
 
     @property
@@ -95,6 +98,7 @@ class Task:
     def described(self) -> str:
         """What CCR, its baseline and its controls were asked for, in words."""
         weights = [] if self.weights is None else [f"{counted(self.weights, 'weight')} per class"]
+        weights += [] if self.candidates is None else [f"chosen among {self.candidates:g} times as many"]
         known = [] if self.knowledge is None else [f"knowledge {self.knowledge.digest}, {self.claims} claims"]
         return ", ".join([bound_in_words(self.settings), *weights, *known])
 

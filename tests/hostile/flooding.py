@@ -1,0 +1,216 @@
+"""Programs that flood a server of their own, each in a process whose memory can be measured:
+`python -m tests.hostile.flooding uploads FOLDER` prints what came of it as JSON."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+#: A side of 6,300 pixels: 39.7 megapixels in 131 kB.
+SIDE = 6300
+
+
+def peak() -> int:
+    """The most memory that this process ever had, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+
+def large_photo() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (SIDE, SIDE), (200, 40, 40)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def flooded(url: str, ask: Callable[[http.client.HTTPConnection, int], None], requests: int) -> dict[str, Any]:
+    """The statuses of so many requests at once, the memory that they took, and whether others were answered."""
+    host = url.removeprefix("http://").partition("/")[0]
+    before, statuses, retries = peak(), Counter[int](), Counter[bool]()
+
+    def send(number: int) -> None:
+        connection = http.client.HTTPConnection(host, timeout=300)
+        ask(connection, number)
+        answer = connection.getresponse()
+        content = json.loads(answer.read())
+        statuses[answer.status] += 1
+        if answer.status == 503:
+            retries["error" in content and answer.headers["Retry-After"] is not None] += 1
+
+    with ThreadPoolExecutor(requests) as pool:
+        under_way = [pool.submit(send, number) for number in range(requests)]
+        probe = http.client.HTTPConnection(host, timeout=300)
+        probe.request("GET", "/api/state" if "studio" in sys.argv[1] else "/health")
+        others = probe.getresponse().status
+        done_before = sum(future.done() for future in under_way)
+        for future in under_way:
+            future.result()
+    return {
+        "statuses": dict(statuses),
+        "in_words": retries[False] == 0,
+        "grown": peak() - before,
+        "others": others,
+        "done_before": done_before,
+    }
+
+
+def studio_uploads(folder: Path) -> dict[str, Any]:
+    """40 uploads at once, to a studio that only shows."""
+    from ccr.studio.serving import Running
+    from tests.studio.helpers import fit_model, make_bench, make_store
+
+    store = make_store(folder)
+    running = Running(make_bench(store, fit_model(store), folder, read_only=True))
+    photo = large_photo()
+
+    def ask(connection: http.client.HTTPConnection, number: int) -> None:
+        connection.request("POST", "/api/uploads", photo + bytes([number]))
+
+    try:
+        return flooded(running.url, ask, 40)
+    finally:
+        running.close()
+
+
+def whole_photos(folder: Path) -> dict[str, Any]:
+    """16 requests of three photos at once, to a service whose encoder is given whole photos."""
+    import threading
+
+    from ccr.serve.app import create_app
+    from ccr.serve.guards import access_for
+    from ccr.serve.limits import Limits
+    from ccr.serve.runner import listen, server_of, url_of
+    from ccr.serve.service import Served, Service
+    from tests.data.helpers import PixelEncoder
+    from tests.serve.conftest import small_model
+
+    class WholeEncoder(PixelEncoder):
+        crop = None
+
+    limits = Limits(seconds=120)
+    served = Served("colours", small_model(), WholeEncoder())
+    listening = listen("127.0.0.1", 0)
+    server = server_of(create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None)), limits)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    url = url_of(listening)
+    thread.start()
+    part = b'--x\r\nContent-Disposition: form-data; name="photos"; filename="a.png"\r\n\r\n' + large_photo() + b"\r\n"
+
+    def ask(connection: http.client.HTTPConnection, number: int) -> None:
+        headers = {"Content-Type": "multipart/form-data; boundary=x"}
+        connection.request("POST", "/v1/predict", part * 3 + b"--x--\r\n", headers)
+
+    try:
+        return flooded(url, ask, 16)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def _stopped(url: str, ask: Callable[[http.client.HTTPConnection, int], None], serve: Callable[[], int]) -> Any:
+    """What four requests get that are under way when the process is told to stop."""
+    import os
+    import signal
+    import threading
+    import time
+
+    found: dict[str, Any] = {}
+
+    def work() -> None:
+        stop = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        stop.start()
+        found.update(flooded(url, ask, 4))
+
+    asking = threading.Timer(1.0, work)
+    asking.start()
+    cut_off = serve()
+    asking.join(60)
+    while not found:
+        time.sleep(0.1)
+    return {**found, "cut_off": cut_off}
+
+
+def service_stopped(folder: Path) -> dict[str, Any]:
+    """Four photos under way at a service whose encoder is slow."""
+    import time
+
+    from ccr.serve import runner
+    from ccr.serve.app import create_app
+    from ccr.serve.guards import CUT_OFF, access_for
+    from ccr.serve.limits import Limits
+    from ccr.serve.service import Served, Service
+    from tests.data.helpers import PixelEncoder
+    from tests.serve.conftest import photo, small_model
+
+    class SlowEncoder(PixelEncoder):
+        def embed_images(self, images: Any, **options: Any) -> Any:
+            time.sleep(6)
+            return super().embed_images(images, **options)
+
+    runner.FAREWELL = 2
+    service = Service(lambda: served, limits=Limits(batch=1))
+    served = Served("colours", small_model(), SlowEncoder())
+    listening = runner.listen("127.0.0.1", 0)
+    _, content, _ = photo("red")
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="photos"; filename="a.png"\r\n\r\n' + content + b"\r\n--x--\r\n"
+    )
+
+    def ask(connection: http.client.HTTPConnection, number: int) -> None:
+        connection.request("POST", "/v1/predict", form, {"Content-Type": "multipart/form-data; boundary=x"})
+
+    def serve() -> int:
+        runner.run(create_app(service, access=access_for("127.0.0.1", None)), listening, limits=service.limits)
+        return service.meters.total(CUT_OFF)
+
+    return _stopped(runner.url_of(listening), ask, serve)
+
+
+def studio_stopped(folder: Path) -> dict[str, Any]:
+    """Four uploads under way at a studio whose encoder is slow."""
+    import socket
+    import time
+
+    from ccr.serve import runner
+    from ccr.studio import serving
+    from tests.data.helpers import PixelEncoder
+    from tests.serve.conftest import photo
+    from tests.studio.helpers import fit_model, make_bench, make_store
+
+    class SlowEncoder(PixelEncoder):
+        def embed_images(self, images: Any, **options: Any) -> Any:
+            time.sleep(6)
+            return super().embed_images(images, **options)
+
+    runner.FAREWELL = 2
+    store = make_store(folder)
+    bench = make_bench(store, fit_model(store), folder)
+    bench.words._encoder = SlowEncoder()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    _, content, _ = photo("red")
+
+    def ask(connection: http.client.HTTPConnection, number: int) -> None:
+        connection.request("POST", "/api/uploads", content + bytes([number]))
+
+    return _stopped(f"http://127.0.0.1:{port}", ask, lambda: serving.serve(bench, port=port))
+
+
+PROGRAMS = {
+    "studio uploads": studio_uploads,
+    "whole photos": whole_photos,
+    "service stopped": service_stopped,
+    "studio stopped": studio_stopped,
+}
+
+if __name__ == "__main__":
+    program = PROGRAMS[sys.argv[1]]
+    sys.stdout.write(json.dumps(program(Path(sys.argv[2]))) + "\n")
