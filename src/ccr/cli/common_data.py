@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
 
+#: A proposed list of which less than this share is tied to classes is mostly generic.
+MOSTLY = 0.5
+
 
 def split_of(store: EmbeddingStore, name: str | None, *, labelled: bool = True) -> tuple[str, EmbeddingStore]:
     """The part of a store to measure on: the named split, or else the first of `test` and `val` that has images with a
@@ -126,10 +129,20 @@ def propose_concepts(
     proposed, kept = len(found.proposed.items), len(found.concepts)
     shown = ", ".join(found.concepts.names[:6])
     note(
-        f"no --concepts: proposed {proposed} for {len(store.classes)} classes (WordNet and a list that fits any photo; "
-        f"{len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...",
+        f"no --concepts: proposed {proposed} for {len(store.classes)} classes (WordNet and the generic list of their "
+        f"domain; {len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...",
         silent=silent,
     )
+    tied = sum(item.tied for item in found.chosen.items)
+    if tied < MOSTLY * kept:
+        propose = shlex.join(["ccr", "concepts", "propose", str(store.path), "--out", str(out.with_name("better.txt"))])
+        note(
+            f"note: this list is mostly generic: only {tied} of {kept} concepts are tied to a class, the others merely "
+            f"fit the domain. For a better one in ten minutes: delete in {out} what is wrong, add a line for whatever "
+            f"you look at to tell each class (five per class), and fit again with --concepts {shlex.quote(str(out))}; "
+            f"or ask a language model: `{propose} --sources wordnet,generic,llm --llm-url ... --llm-model ...`",
+            silent=silent,
+        )
     check = shlex.join(["ccr", "concepts", "check", str(out), "--store", str(store.path)])
     note(f"The list is {out}; `{check}` says more about it", silent=silent)
     return found.concepts
