@@ -23,7 +23,7 @@ UNSEEN_KINDS = {
     *("even-toed ungulate", "odd-toed ungulate", "placental", "vertebrate", "carnivore", "passerine", "oscine"),
     *("angiosperm", "spermatophyte", "asterid dicot genus", "food", "foodstuff", "nutriment", "commodity"),
     *("implement", "utensil", "mammal", "canine", "feline", "ungulate", "area", "fragment", "design", "waste"),
-    *("restorative", "course", "passage", "way", "room", "vessel"),
+    *("restorative", "course", "passage", "passageway", "way", "room", "vessel", "outbuilding", "cutlery", "condiment"),
 }
 #: Words of the lexicographer, not of people who look: what contains one is left out.
 LEARNED = {

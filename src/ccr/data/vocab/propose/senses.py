@@ -25,7 +25,7 @@ RANK_COST = 1.0
 NAMES_WEIGHT = 0.4
 #: What it brings, in the same unit, when all other classes are of a kind with it: "bird" among animals is no dish.
 COMPANY_GAIN = 4.0
-#: What it brings a sense that is food when another one is a plant, and when all classes have one: a fruit, not its tree.
+#: What it brings a sense that is food when another is a plant, and when all classes have one: a fruit, not its tree.
 FRUIT_GAIN, EATEN_GAIN = 1.1, 2.0
 #: Kinds that anything belongs to.
 ANYTHING = {
