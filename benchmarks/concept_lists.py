@@ -16,8 +16,8 @@ prints so many of WordNet's proposals for each data set (--data cifar10,fruits),
     python -m benchmarks.concept_lists --worlds [--fruits ccr-demo/store] [--lists]
 
 proposes for the class names of `WORLDS`, chooses five per class where there are photos, and scores both lists by the
-verdicts in benchmarks/concept_verdicts.csv: could a photo of this domain show the concept, and is it true of the class
-that it was proposed for? --lists prints every concept with its verdict.
+verdicts in benchmarks/concept_verdicts.csv: could a photo of this domain show the concept, could one of these classes,
+and is it true of the class that it was proposed for? --lists prints every concept with its verdict.
 """
 
 from __future__ import annotations
@@ -325,8 +325,8 @@ def _centred(rows: np.ndarray) -> np.ndarray:
 def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: WordNet, *, lists: bool) -> None:
     """A row for the proposed list of every world, and one for the chosen list where there are photos."""
     verdicts = _verdicts()
-    print("| classes | list | concepts | plausible, % | said of a class | true of it, % | not judged |")
-    print("|---|---|--:|--:|--:|--:|--:|")
+    print("| classes | list | concepts | plausible, % | for these, % | said of a class | true of it, % | not judged |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
     shown: list[str] = []
     for name, world in WORLDS.items():
         train = _photos(world, shared, fruits)
@@ -341,7 +341,9 @@ def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: W
 
 
 def _verdicts() -> dict[tuple[str, str, str], str]:
-    """yes, some or no by world, concept and class; with an empty class: is it plausible for the domain?"""
+    """Verdicts by world, concept and class: yes, some (true of some members of the class) or no. With an empty class,
+    on plausibility: yes (a photo of one of these classes may show it), domain (only one of other classes of the same
+    domain) or no."""
     with VERDICTS.open(encoding="utf-8", newline="") as file:
         return {(row["world"], row["concept"], row["class"]): row["verdict"] for row in DictReader(file)}
 
@@ -372,12 +374,15 @@ def _said(items: list[Proposal]) -> list[tuple[str, str]]:
 def _scored(world: str, kind: str, items: list[Proposal], verdicts: dict[tuple[str, str, str], str]) -> str:
     plausible = [verdicts.get((world, item.concept, "")) for item in items]
     true = [verdicts.get((world, *pair)) for pair in _said(items)]
-    shares = [
-        f"{100 * found.count('yes') / judged:.0f}" if (judged := len(found) - found.count(None)) else ""
-        for found in (plausible, true)
-    ]
+    fitting = f"{_share(plausible, 'yes', 'domain')} | {_share(plausible, 'yes')}"
     missing = plausible.count(None) + true.count(None)
-    return f"| {world} | {kind} | {len(items)} | {shares[0]} | {len(true)} | {shares[1]} | {missing} |"
+    return f"| {world} | {kind} | {len(items)} | {fitting} | {len(true)} | {_share(true, 'yes')} | {missing} |"
+
+
+def _share(verdicts: list[str | None], *counted: str) -> str:
+    """The percentage of what was judged that has one of these verdicts."""
+    judged = [verdict for verdict in verdicts if verdict is not None]
+    return f"{100 * sum(verdict in counted for verdict in judged) / len(judged):.0f}" if judged else ""
 
 
 def _shown(
@@ -394,7 +399,8 @@ def _shown(
         fitting.setdefault(verdicts.get((name, item.concept, ""), "not judged"), []).append(item.concept)
     titles = {"yes": "true", "some": "true of some only", "no": "not true", "not judged": "not judged"}
     lines += [f"- said of a class, {titles[key]}: {', '.join(said[key])}." for key in titles if key in said]
-    titles = {"yes": "plausible for the domain", "no": "implausible", "not judged": "not judged"}
+    titles = {"yes": "plausible", "domain": "plausible for other classes of the domain only", "no": "implausible"}
+    titles["not judged"] = "not judged"
     lines += [f"- {titles[key]}: {', '.join(fitting[key])}." for key in titles if key in fitting]
     if "chosen" in kinds:
         lines.append(f"- chosen on photos: {', '.join(item.concept for item in kinds['chosen'])}.")

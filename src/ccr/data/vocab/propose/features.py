@@ -72,8 +72,11 @@ def name_features(name: str, wordnet: WordNet) -> Iterator[Feature]:
 
 
 def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
-    kinds = [kind for kind in _kinds(sense, wordnet) if not UNSEEN_KINDS & set(kind.lemmas)]
+    above = list(_kinds(sense, wordnet))
     levels, gloss_levels = LEVELS.get(sense.file, (0, 0))
+    kinds = [kind for kind in above if not UNSEEN_KINDS & set(kind.lemmas)]
+    if sense.file not in (ANIMAL, PLANT):  # a garage is an outbuilding, and that no common building
+        levels = sum(kind in kinds for kind in above[:levels])
     glosses = " ".join(kind.definition for kind in (sense, *kinds[:gloss_levels]))
     missing = {word[:-4] for word in glosses.replace(",", " ").split() if word.endswith("less")}
     described: set[str] = set()

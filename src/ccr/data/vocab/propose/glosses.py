@@ -86,6 +86,7 @@ EMPTY = {
         "exposure",
     ),
     *(
+        "house",
         "flavoring",
         "seasoning",
         "pan",
