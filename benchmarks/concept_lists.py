@@ -18,6 +18,11 @@ prints so many of WordNet's proposals for each data set (--data cifar10,fruits),
 proposes for the class names of `WORLDS`, chooses five per class where there are photos, and scores both lists by the
 verdicts in benchmarks/concept_verdicts.csv: could a photo of this domain show the concept, could one of these classes,
 and is it true of the class that it was proposed for? --lists prints every concept with its verdict.
+
+    python -m benchmarks.concept_lists --times
+
+takes the time of proposing, choosing and checking for 10, 100 and 1,000 of ImageNet's class names, without the time
+that the encoder needs for the texts that are chosen from and checked; their number is printed.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from csv import DictReader
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +46,15 @@ from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.data.vocab.check_texts import check_texts
 from ccr.data.vocab.choose import choose
-from ccr.data.vocab.propose import Proposal, Proposals, WordNet, label_texts, reasoned_proposals, wordnet_proposals
+from ccr.data.vocab.propose import (
+    Proposal,
+    Proposals,
+    WordNet,
+    fitting_domains,
+    label_texts,
+    reasoned_proposals,
+    wordnet_proposals,
+)
 from ccr.data.vocab.statistics import class_statistics
 from ccr.study.experiments import Part
 from ccr.study.experiments.attributes import auc_by_column, explanation_truth
@@ -64,7 +78,8 @@ class World(NamedTuple):
     photos: str | None = None
 
 
-#: The first twelve were read while the rules were made, the last four only once, at the end.
+#: Read only once, when the rules were made; the other twelve were read while they were made.
+HELD_OUT = ("landscapes", "insects", "instruments", "minerals")
 WORLDS = {
     "waste": World(("cardboard", "glass", "metal", "paper", "plastic", "trash")),
     "steel defects": World(("crazing", "inclusion", "patches", "pitted surface", "rolled-in scale", "scratches")),
@@ -157,8 +172,12 @@ def main() -> None:
     add_shared_option(parser)
     parser.add_argument("--worlds", action="store_true", help="score proposed lists by the verdicts of a reader")
     parser.add_argument("--lists", action="store_true", help="with --worlds: also print every concept")
+    parser.add_argument("--times", action="store_true", help="only take the time of proposing, choosing and checking")
     given = parser.parse_args()
     encoder, wordnet = load_encoder("bundled"), WordNet.open()
+    if given.times:
+        _take_times(given.shared, encoder, wordnet)
+        return
     if given.worlds:
         _read_worlds(given.shared, given.fruits, encoder, wordnet, lists=given.lists)
         return
@@ -328,6 +347,7 @@ def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: W
     print("| classes | list | concepts | plausible, % | for these, % | said of a class | true of it, % | not judged |")
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     shown: list[str] = []
+    every: dict[tuple[str, str], tuple[list[str | None], list[str | None]]] = {}
     for name, world in WORLDS.items():
         train = _photos(world, shared, fruits)
         proposals = _candidates(list(world.classes), train, encoder, wordnet)
@@ -335,9 +355,48 @@ def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: W
         if train is not None:
             kinds["chosen"] = _chosen(proposals, train, PER_CLASS * len(world.classes), encoder)
         for kind, items in kinds.items():
-            print(_scored(name, kind, items, verdicts), flush=True)
+            plausible: list[str | None] = [verdicts.get((name, item.concept, "")) for item in items]
+            true: list[str | None] = [verdicts.get((name, *pair)) for pair in _said(items)]
+            print(_scored(name, kind, plausible, true), flush=True)
+            total = every.setdefault(("the other four" if name in HELD_OUT else "all twelve", kind), ([], []))
+            total[0].extend(plausible)
+            total[1].extend(true)
         shown += _shown(name, world, kinds, verdicts) if lists else []
+    for (name, kind), found in every.items():
+        print(_scored(name, kind, *found))
     print("\n".join(["", *shown]))
+
+
+def _take_times(shared: Path, encoder: Encoder, wordnet: WordNet) -> None:
+    """A row for every number of classes; random vectors stand for the texts' embeddings, which change no time."""
+    data = np.load(require(shared / "embeddings" / "imagenet_sample.npz"))
+    names = [str(label).split(",")[0] for label in data["names"]]
+    print("| classes | texts | propose, s | choose, s | check of words, s |")
+    print("|--:|--:|--:|--:|--:|")
+    rng = np.random.default_rng(0)
+    # Reading WordNet's files and starting the encoder takes as long for any number of classes.
+    _candidates(names[:2], None, encoder, wordnet)
+    for count in (10, 100, 1000):
+        classes = list(dict.fromkeys(names[:: len(names) // count]))[:count]
+        started = perf_counter()
+        proposals = _candidates(classes, None, encoder, wordnet)
+        proposed_at = perf_counter()
+        # Ten images per class, around the one that there is.
+        rows = np.repeat(data["X"][:: len(names) // count][: len(classes)].astype(np.float32), 10, axis=0)
+        images = unit_rows(rows + 0.02 * rng.normal(size=rows.shape).astype(np.float32))
+        found = class_statistics(images, np.repeat(np.array(classes), 10))
+        texts = rng.normal(size=(len(proposals.items), rows.shape[1]))
+        reasons = proposals.reasons([str(name) for name in found.classes])
+        choose(found, texts, size=min(1024, PER_CLASS * len(classes)), reasons=reasons)
+        chosen_at = perf_counter()
+        said = wordnet_proposals(classes, wordnet)
+        fits = fitting_domains(classes, said.senses, wordnet)
+        leaking = label_texts(classes, said.senses, wordnet)
+        check_texts(proposals.names, leaking=leaking, wordnet=wordnet, domains=fits, tied=proposals.names[:1])
+        times = proposed_at - started, chosen_at - proposed_at, perf_counter() - chosen_at
+        print(
+            f"| {len(classes)} | {len(proposals.items)} | {' | '.join(f'{value:.1f}' for value in times)} |", flush=True
+        )
 
 
 def _verdicts() -> dict[tuple[str, str, str], str]:
@@ -371,12 +430,10 @@ def _said(items: list[Proposal]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pairs))
 
 
-def _scored(world: str, kind: str, items: list[Proposal], verdicts: dict[tuple[str, str, str], str]) -> str:
-    plausible = [verdicts.get((world, item.concept, "")) for item in items]
-    true = [verdicts.get((world, *pair)) for pair in _said(items)]
+def _scored(world: str, kind: str, plausible: list[str | None], true: list[str | None]) -> str:
     fitting = f"{_share(plausible, 'yes', 'domain')} | {_share(plausible, 'yes')}"
     missing = plausible.count(None) + true.count(None)
-    return f"| {world} | {kind} | {len(items)} | {fitting} | {len(true)} | {_share(true, 'yes')} | {missing} |"
+    return f"| {world} | {kind} | {len(plausible)} | {fitting} | {len(true)} | {_share(true, 'yes')} | {missing} |"
 
 
 def _share(verdicts: list[str | None], *counted: str) -> str:
