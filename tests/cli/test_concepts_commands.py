@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ccr import ConceptClassifier
 from ccr.data.encoders import Encoder, load_encoder
@@ -122,6 +123,31 @@ def test_propose_choose_check_on_a_store(workspace: Path, tmp_path: Path) -> Non
     done = run("concepts", "choose", candidates, "--store", workspace / "store", "--out", chosen, "--per-class", 2)
     assert len(read_concepts(chosen)) == 6
     assert "6 of" in done.stdout  # type: ignore[attr-defined]
+    assert "mostly generic" in " ".join(done.output.split())  # type: ignore[attr-defined]
+    by_hand = tmp_path / "hand.txt"
+    by_hand.write_text("".join(f"{name}\n" for name in read_concepts(candidates)), encoding="utf-8")
+    done = run("concepts", "choose", by_hand, "--store", workspace / "store", "--out", chosen, "--per-class", 2)
+    assert "generic" not in done.output  # type: ignore[attr-defined]
+
+
+def test_grey_photos_get_no_colours(workspace: Path, tmp_path: Path) -> None:  # noqa: F811
+    rng = np.random.default_rng(0)
+    for name in ("crazing", "scratches"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(4):
+            pixels = rng.integers(0, 255, (40, 40), dtype=np.uint8)
+            Image.fromarray(pixels).convert("RGB").save(tmp_path / "photos" / name / f"{number}.jpg")
+    encoder = f"hf:{workspace / 'clip'}"
+    run("embed", tmp_path / "photos", "--out", tmp_path / "store", "--encoder", encoder, "--workers", "0")
+    found = as_json("concepts", "propose", tmp_path / "store", "--out", tmp_path / "grey.txt")
+    assert found["grey"]
+    listed = read_concepts(tmp_path / "grey.txt")
+    assert "dark grey" in listed
+    assert "rusty brown" not in listed
+    (tmp_path / "own.txt").write_text("violet\nfine lines\n", encoding="utf-8")
+    checked = as_json("concepts", "check", tmp_path / "own.txt", "--store", tmp_path / "store", "--no-worth")
+    assert [item["verdict"] == "implausible" for item in checked["concepts"]] == [True, False]  # type: ignore[union-attr]
+    assert not as_json("concepts", "propose", workspace / "store", "--out", tmp_path / "c.txt")["grey"]
 
 
 def test_check_reports_all_at_once_and_texts_stay_texts(workspace: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ccr.core.knowledge import Knowledge
     from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab.propose import Proposals
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
@@ -133,19 +134,25 @@ def propose_concepts(
         f"domain; {len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...",
         silent=silent,
     )
-    tied = sum(item.tied for item in found.chosen.items)
-    if tied < MOSTLY * kept:
-        propose = shlex.join(["ccr", "concepts", "propose", str(store.path), "--out", str(out.with_name("better.txt"))])
-        note(
-            f"note: this list is mostly generic: only {tied} of {kept} concepts are tied to a class, the others merely "
-            f"fit the domain. For a better one in ten minutes: delete in {out} what is wrong, add a line for whatever "
-            f"you look at to tell each class (five per class), and fit again with --concepts {shlex.quote(str(out))}; "
-            f"or ask a language model: `{propose} --sources wordnet,generic,llm --llm-url ... --llm-model ...`",
-            silent=silent,
-        )
+    note_mostly_generic(found.chosen, store, out, silent=silent)
     check = shlex.join(["ccr", "concepts", "check", str(out), "--store", str(store.path)])
     note(f"The list is {out}; `{check}` says more about it", silent=silent)
     return found.concepts
+
+
+def note_mostly_generic(chosen: Proposals, store: EmbeddingStore, out: Path, *, silent: bool) -> None:
+    """Say of a list in `out` that it is mostly generic, if it is, and how to get a better one."""
+    if chosen.share_tied >= MOSTLY:
+        return
+    tied, total, file = sum(item.tied for item in chosen.items), len(chosen.items), shlex.quote(str(out))
+    propose = shlex.join(["ccr", "concepts", "propose", str(store.path), "--out", str(out.with_name("better.txt"))])
+    note(
+        f"note: this list is mostly generic: only {tied} of {total} concepts are tied to a class, the others merely "
+        f"fit the domain. For a better one in ten minutes: delete in {out} what is wrong, add a line for whatever you "
+        f"look at to tell each class (five per class), and fit with --concepts {file}; or ask a language model: "
+        f"`{propose} --sources wordnet,generic,llm --llm-url ... --llm-model ...`",
+        silent=silent,
+    )
 
 
 def fit_on(

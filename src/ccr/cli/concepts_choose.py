@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, bar, console, print_json
-from ccr.cli.common_data import store_encoder
+from ccr.cli.common_data import note_mostly_generic, store_encoder
 from ccr.cli.common_options import chosen_store
 
 
@@ -63,3 +63,4 @@ def choose(
     fewer = f" (of {wanted} asked for: {why})" if len(rows) < wanted else ""
     console.print(f"{len(rows)} of {len(names)} concepts{fewer} in {escape(str(out))}; the first: ", end="")
     console.print(escape(", ".join(chosen.names[:8])))
+    note_mostly_generic(chosen, opened, out, silent=False)
