@@ -4,7 +4,7 @@
 
 Class names alone make the list: WordNet and the generic list propose, `choose` keeps as many as the hand-made list has,
 on training images. Bundled texts, the defaults of `ccr fit`, 12 concepts per image. "Unrefined": concepts as their
-texts say; "meaning gap": that minus the same with random words. "Refined": mean over seeds, the least and the largest.
+texts say; "ahead": that minus the same with random words. "Refined": mean over seeds, the least and the largest.
 On CUB, over those concepts of a list that people annotated as attributes: "AUC", how well the scores of their texts
 tell the classes that have them; "truth", of those among the five largest contributions to a refined prediction, the
 share that people saw in the image's class, and beside it the share that naming them at random would have.
@@ -12,13 +12,26 @@ share that people saw in the image's class, and beside it the share that naming 
     python -m benchmarks.concept_lists --draw 50
 
 prints so many of WordNet's proposals for each data set (--data cifar10,fruits), drawn at random, for a person to read.
+
+    python -m benchmarks.concept_lists --worlds [--fruits ccr-demo/store] [--lists]
+
+proposes for the class names of `WORLDS`, chooses five per class where there are photos, and scores both lists by the
+verdicts in benchmarks/concept_verdicts.csv: could a photo of this domain show the concept, could one of these classes,
+and is it true of the class that it was proposed for? --lists prints every concept with its verdict.
+
+    python -m benchmarks.concept_lists --times
+
+takes the time of proposing, choosing and checking for 10, 100 and 1,000 of ImageNet's class names, without the time
+that the encoder needs for the texts that are chosen from and checked; their number is printed.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from csv import DictReader
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +46,15 @@ from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.data.vocab.check_texts import check_texts
 from ccr.data.vocab.choose import choose
-from ccr.data.vocab.propose import Proposals, WordNet, generic_proposals, label_texts, together, wordnet_proposals
+from ccr.data.vocab.propose import (
+    Proposal,
+    Proposals,
+    WordNet,
+    fitting_domains,
+    label_texts,
+    reasoned_proposals,
+    wordnet_proposals,
+)
 from ccr.data.vocab.statistics import class_statistics
 from ccr.study.experiments import Part
 from ccr.study.experiments.attributes import auc_by_column, explanation_truth
@@ -44,6 +65,89 @@ DATA = ("fruits", "cifar10", "pets", "flowers", "cub")
 #: Lists for data sets that have none of their own: as many as this, drawn from the published list for ImageNet.
 DRAWN = 128
 DEMO = Path(__file__).parents[1] / "src" / "ccr" / "data" / "demo_concepts.txt"
+
+VERDICTS = Path(__file__).with_name("concept_verdicts.csv")
+#: Concepts per class that are chosen, as `ccr concepts choose` does it.
+PER_CLASS = 5
+
+
+class World(NamedTuple):
+    """Class names of one domain, and the file of embeddings that has photos of them, if there is one."""
+
+    classes: tuple[str, ...]
+    photos: str | None = None
+
+
+#: Read only once, when the rules were made; the other twelve were read while they were made.
+HELD_OUT = ("landscapes", "insects", "instruments", "minerals")
+WORLDS = {
+    "waste": World(("cardboard", "glass", "metal", "paper", "plastic", "trash")),
+    "steel defects": World(("crazing", "inclusion", "patches", "pitted surface", "rolled-in scale", "scratches")),
+    "skin lesions": World(
+        (
+            *("actinic keratosis", "basal cell carcinoma", "dermatofibroma", "melanoma", "nevus"),
+            *("pigmented benign keratosis", "seborrheic keratosis", "squamous cell carcinoma", "vascular lesion"),
+        )
+    ),
+    "fruit": World(
+        (
+            *("Anjou", "Cantaloupe", "Golden-Delicious", "Granny-Smith", "Honeydew-Melon", "Kiwi", "Lemon"),
+            *("Nectarine", "Orange", "Peach", "Pink-Lady", "Red-Delicious", "Satsumas", "Watermelon"),
+        ),
+        "fruits",
+    ),
+    "birds": World(
+        (
+            *("Black footed Albatross", "Red winged Blackbird", "Painted Bunting", "Cardinal", "Gray Catbird"),
+            *("American Crow", "Mallard", "Ruby throated Hummingbird", "Blue Jay", "Barn Swallow"),
+        ),
+        "cub",
+    ),
+    "dogs": World(
+        (
+            *("beagle", "boxer", "chihuahua", "great pyrenees", "newfoundland"),
+            *("pomeranian", "pug", "saint bernard", "samoyed", "yorkshire terrier"),
+        ),
+        "pets",
+    ),
+    "rooms": World(
+        (
+            *("bathroom", "bedroom", "kitchen", "living room", "dining room", "office", "garage", "library"),
+            *("corridor", "stairwell"),
+        )
+    ),
+    "vehicles": World(
+        (
+            *("beach wagon", "bullet train", "convertible", "freight car", "go-kart", "limousine", "moving van"),
+            *("school bus", "sports car", "tractor"),
+        ),
+        "tiny_imagenet",
+    ),
+    "tools": World(
+        (
+            *("hammer", "screwdriver", "wrench", "pliers", "saw", "drill", "chisel", "tape measure", "axe"),
+            "paintbrush",
+        )
+    ),
+    "leaf diseases": World(
+        (
+            *("apple scab", "black rot", "cedar apple rust", "healthy", "powdery mildew", "early blight"),
+            *("late blight", "leaf mold", "septoria leaf spot", "bacterial spot"),
+        )
+    ),
+    "textiles": World(
+        ("denim", "corduroy", "velvet", "lace", "silk", "tweed", "knit", "leather", "canvas", "felt"),
+    ),
+    "dishes": World(
+        ("guacamole", "ice cream", "mashed potato", "meat loaf", "pizza", "potpie", "pretzel"), "tiny_imagenet"
+    ),
+    "landscapes": World(("buildings", "forest", "glacier", "mountain", "sea", "street"), "scenes"),
+    "insects": World(
+        ("ladybug", "fly", "bee", "grasshopper", "cockroach", "mantis", "dragonfly", "monarch"), "tiny_imagenet"
+    ),
+    "instruments": World(("guitar", "violin", "trumpet", "drum", "flute", "piano", "harp", "saxophone")),
+    "minerals": World(("quartz", "pyrite", "malachite", "calcite", "fluorite", "amethyst", "obsidian")),
+}
 
 
 class Case(NamedTuple):
@@ -66,12 +170,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="refined models per list")
     parser.add_argument("--draw", type=int, help="only print so many proposals, drawn at random")
     add_shared_option(parser)
+    parser.add_argument("--worlds", action="store_true", help="score proposed lists by the verdicts of a reader")
+    parser.add_argument("--lists", action="store_true", help="with --worlds: also print every concept")
+    parser.add_argument("--times", action="store_true", help="only take the time of proposing, choosing and checking")
     given = parser.parse_args()
     encoder, wordnet = load_encoder("bundled"), WordNet.open()
+    if given.times:
+        _take_times(given.shared, encoder, wordnet)
+        return
+    if given.worlds:
+        _read_worlds(given.shared, given.fruits, encoder, wordnet, lists=given.lists)
+        return
     if not given.draw:
-        print(
-            "| data | list | concepts | unrefined, % | meaning gap | refined, % | AUC (attributes) | truth (random) |"
-        )
+        print("| data | list | concepts | unrefined, % | ahead | refined, % | AUC (attributes) | truth (random) |")
         print("|---|---|--:|--:|--:|--:|--:|--:|")
     for case in _cases(given.shared, given.fruits, given.most):
         if case.name in given.data.split(","):
@@ -149,19 +260,32 @@ def _classes(case: Case) -> list[str]:
 
 def candidates(case: Case, encoder: Encoder, wordnet: WordNet) -> Proposals:
     """What WordNet, its senses chosen by training images, and the generic list propose."""
-    found, classes = class_statistics(case.train.X, case.train.y), _classes(case)
-    photos = dict(zip(map(str, found.classes), unit_rows(found.means - found.mean), strict=True))
-    known = wordnet_proposals(classes, wordnet, embed=sentence_embedder(encoder), photos=photos)
-    leaking = label_texts(classes, known.senses)
-    return together([known.proposals, generic_proposals()], leaking=leaking, unknown=known.unknown)
+    return _candidates(_classes(case), case.train, encoder, wordnet)
+
+
+def _candidates(classes: list[str], train: Part | None, encoder: Encoder, wordnet: WordNet) -> Proposals:
+    """What is proposed for class names, with the photos where there are any."""
+    photos = None
+    if train is not None:
+        found = class_statistics(train.X, train.y)
+        photos = dict(zip(map(str, found.classes), unit_rows(found.means - found.mean), strict=True))
+    return reasoned_proposals(classes, wordnet, embed=sentence_embedder(encoder), photos=photos)
 
 
 def proposed(case: Case, encoder: Encoder, wordnet: WordNet) -> list[str]:
     """As many concepts as the hand-made list has, from class names and training images."""
-    found, names = class_statistics(case.train.X, case.train.y), candidates(case, encoder, wordnet).names
-    control = encoder.embed_texts(random_words(64, seed=0, exclude=[*names, *_classes(case)]))
-    rows = choose(found, encoder.embed_texts(names), size=len(case.made), control=control).rows
-    return [names[row] for row in rows]
+    chosen = _chosen(candidates(case, encoder, wordnet), case.train, len(case.made), encoder)
+    return [item.concept for item in chosen]
+
+
+def _chosen(proposals: Proposals, train: Part, size: int, encoder: Encoder) -> list[Proposal]:
+    """The proposals that `ccr concepts choose` keeps on these images."""
+    found, names = class_statistics(train.X, train.y), proposals.names
+    classes = [str(name) for name in found.classes]
+    control = encoder.embed_texts(random_words(64, seed=0, exclude=[*names, *classes]))
+    texts = encoder.embed_texts(names)
+    rows = choose(found, texts, size=size, control=control, reasons=proposals.reasons(classes)).rows
+    return [proposals.items[row] for row in rows]
 
 
 def without_class_names(case: Case, wordnet: WordNet) -> list[str]:
@@ -179,7 +303,7 @@ def _row(case: Case, kind: str, concepts: Concepts, words: Concepts, seeds: rang
         for seed in seeds
     ]
     refined = 100 * np.array([model.score(case.test.X, case.test.y) for model in models])
-    gap = "" if concepts is words else f"{100 * worth.meaning_gap:+.1f}"
+    gap = "" if concepts is words else f"{100 * worth.ahead:+.1f}"
     accuracies = f"{refined.mean():.1f} ({refined.min():.1f} to {refined.max():.1f})"
     meaning = f"{_agreement(case, concepts)} | {_truth(case, models[0])}"
     return f"| {case.name} | {kind} | {len(concepts)} | {100 * worth.accuracy:.1f} | {gap} | {accuracies} | {meaning} |"
@@ -215,6 +339,129 @@ def _agreement(case: Case, concepts: Concepts) -> str:
 
 def _centred(rows: np.ndarray) -> np.ndarray:
     return unit_rows(rows - rows.mean(axis=0))
+
+
+def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: WordNet, *, lists: bool) -> None:
+    """A row for the proposed list of every world, and one for the chosen list where there are photos."""
+    verdicts = _verdicts()
+    print("| classes | list | concepts | plausible, % | for these, % | said of a class | true of it, % | not judged |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    shown: list[str] = []
+    every: dict[tuple[str, str], tuple[list[str | None], list[str | None]]] = {}
+    for name, world in WORLDS.items():
+        train = _photos(world, shared, fruits)
+        proposals = _candidates(list(world.classes), train, encoder, wordnet)
+        kinds = {"proposed": list(proposals.items)}
+        if train is not None:
+            kinds["chosen"] = _chosen(proposals, train, PER_CLASS * len(world.classes), encoder)
+        for kind, items in kinds.items():
+            plausible: list[str | None] = [verdicts.get((name, item.concept, "")) for item in items]
+            true: list[str | None] = [verdicts.get((name, *pair)) for pair in _said(items)]
+            print(_scored(name, kind, plausible, true), flush=True)
+            total = every.setdefault(("the other four" if name in HELD_OUT else "all twelve", kind), ([], []))
+            total[0].extend(plausible)
+            total[1].extend(true)
+        shown += _shown(name, world, kinds, verdicts) if lists else []
+    for (name, kind), found in every.items():
+        print(_scored(name, kind, *found))
+    print("\n".join(["", *shown]))
+
+
+def _take_times(shared: Path, encoder: Encoder, wordnet: WordNet) -> None:
+    """A row for every number of classes; random vectors stand for the texts' embeddings, which change no time."""
+    data = np.load(require(shared / "embeddings" / "imagenet_sample.npz"))
+    names = [str(label).split(",")[0] for label in data["names"]]
+    print("| classes | texts | propose, s | choose, s | check of words, s |")
+    print("|--:|--:|--:|--:|--:|")
+    rng = np.random.default_rng(0)
+    # Reading WordNet's files and starting the encoder takes as long for any number of classes.
+    _candidates(names[:2], None, encoder, wordnet)
+    for count in (10, 100, 1000):
+        classes = list(dict.fromkeys(names[:: len(names) // count]))[:count]
+        started = perf_counter()
+        proposals = _candidates(classes, None, encoder, wordnet)
+        proposed_at = perf_counter()
+        # Ten images per class, around the one that there is.
+        rows = np.repeat(data["X"][:: len(names) // count][: len(classes)].astype(np.float32), 10, axis=0)
+        images = unit_rows(rows + 0.02 * rng.normal(size=rows.shape).astype(np.float32))
+        found = class_statistics(images, np.repeat(np.array(classes), 10))
+        texts = rng.normal(size=(len(proposals.items), rows.shape[1]))
+        reasons = proposals.reasons([str(name) for name in found.classes])
+        choose(found, texts, size=min(1024, PER_CLASS * len(classes)), reasons=reasons)
+        chosen_at = perf_counter()
+        said = wordnet_proposals(classes, wordnet)
+        fits = fitting_domains(classes, said.senses, wordnet)
+        leaking = label_texts(classes, said.senses, wordnet)
+        check_texts(proposals.names, leaking=leaking, wordnet=wordnet, domains=fits, tied=proposals.names[:1])
+        times = proposed_at - started, chosen_at - proposed_at, perf_counter() - chosen_at
+        print(
+            f"| {len(classes)} | {len(proposals.items)} | {' | '.join(f'{value:.1f}' for value in times)} |", flush=True
+        )
+
+
+def _verdicts() -> dict[tuple[str, str, str], str]:
+    """Verdicts by world, concept and class: yes, some (true of some members of the class) or no. With an empty class,
+    on plausibility: yes (a photo of one of these classes may show it), domain (only one of other classes of the same
+    domain) or no."""
+    with VERDICTS.open(encoding="utf-8", newline="") as file:
+        return {(row["world"], row["concept"], row["class"]): row["verdict"] for row in DictReader(file)}
+
+
+def _photos(world: World, shared: Path, fruits: Path | None) -> Part | None:
+    """Training images of a world's classes; names of several words are matched by the first."""
+    if world.photos is None or (world.photos == "fruits" and fruits is None):
+        return None
+    if world.photos == "fruits":
+        assert fruits is not None
+        store = EmbeddingStore.open(require(fruits))
+        part = store.select(rows=np.flatnonzero((store.splits != "test") & np.isin(store.labels, world.classes)))
+        return Part(np.array(part.X), part.y)
+    data = np.load(require(shared / "embeddings" / f"{world.photos}.npz"))
+    names = np.array([str(label).split(",")[0] for label in data["names"]])
+    train = data["is_train"] if "is_train" in data.files else np.ones(len(data["y"]), dtype=bool)
+    labels = names[data["y"].astype(int)]
+    rows = np.flatnonzero(train & np.isin(labels, world.classes))
+    return Part(data["X"][rows].astype(np.float32), labels[rows])
+
+
+def _said(items: list[Proposal]) -> list[tuple[str, str]]:
+    """Every concept with every class that it was proposed for."""
+    pairs = [(item.concept, origin.class_name) for item in items for origin in item.origins if origin.class_name]
+    return list(dict.fromkeys(pairs))
+
+
+def _scored(world: str, kind: str, plausible: list[str | None], true: list[str | None]) -> str:
+    fitting = f"{_share(plausible, 'yes', 'domain')} | {_share(plausible, 'yes')}"
+    missing = plausible.count(None) + true.count(None)
+    return f"| {world} | {kind} | {len(plausible)} | {fitting} | {len(true)} | {_share(true, 'yes')} | {missing} |"
+
+
+def _share(verdicts: list[str | None], *counted: str) -> str:
+    """The percentage of what was judged that has one of these verdicts."""
+    judged = [verdict for verdict in verdicts if verdict is not None]
+    return f"{100 * sum(verdict in counted for verdict in judged) / len(judged):.0f}" if judged else ""
+
+
+def _shown(
+    name: str, world: World, kinds: dict[str, list[Proposal]], verdicts: dict[tuple[str, str, str], str]
+) -> list[str]:
+    """A world's lists as text: what was proposed by verdict, then what of it was chosen, in the order of choice."""
+    lines = [f"**{name}** ({', '.join(world.classes)})", ""]
+    items = kinds["proposed"]
+    said: dict[str, list[str]] = {}
+    for concept, label in _said(items):
+        said.setdefault(verdicts.get((name, concept, label), "not judged"), []).append(f"{concept} ({label})")
+    fitting: dict[str, list[str]] = {}
+    for item in items:
+        fitting.setdefault(verdicts.get((name, item.concept, ""), "not judged"), []).append(item.concept)
+    titles = {"yes": "true", "some": "true of some only", "no": "not true", "not judged": "not judged"}
+    lines += [f"- said of a class, {titles[key]}: {', '.join(said[key])}." for key in titles if key in said]
+    titles = {"yes": "plausible", "domain": "plausible for other classes of the domain only", "no": "implausible"}
+    titles["not judged"] = "not judged"
+    lines += [f"- {titles[key]}: {', '.join(fitting[key])}." for key in titles if key in fitting]
+    if "chosen" in kinds:
+        lines.append(f"- chosen on photos: {', '.join(item.concept for item in kinds['chosen'])}.")
+    return [*lines, ""]
 
 
 if __name__ == "__main__":

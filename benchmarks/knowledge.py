@@ -147,7 +147,7 @@ def _wordnet(shared: Path) -> None:
     """Lists and tables that nobody wrote: what WordNet proposes for the classes is the list, and what it proposed for
     which class the table; for CUB also its attributes, answered by WordNet. The shuffled table is the control."""
     from ccr.data.vocab.known import proposed_knowledge, wordnet_knowledge
-    from ccr.data.vocab.propose import WordNet, generic_proposals, label_texts, together, wordnet_proposals
+    from ccr.data.vocab.propose import WordNet, reasoned_proposals, wordnet_proposals
 
     encoder, wordnet = load_encoder("bundled"), WordNet.open()
     print(
@@ -158,8 +158,7 @@ def _wordnet(shared: Path) -> None:
         data = np.load(require(shared / "embeddings" / f"{name}.npz"))
         labels = np.array([str(label) for label in data["names"]])
         said = wordnet_proposals(labels.tolist(), wordnet)
-        leaking = label_texts(labels.tolist(), said.senses)
-        items = together([said.proposals, generic_proposals()], leaking=leaking, unknown=said.unknown).items
+        items = reasoned_proposals(labels.tolist(), wordnet).items
         known = proposed_knowledge(items)
         # As many concepts as `ccr fit` chooses, those that are known of most classes first: embedding is slow.
         counts = dict(zip(known.concepts, (known.table > 0).sum(axis=0).tolist(), strict=True))

@@ -46,7 +46,7 @@ ORDER = {
     "torch_common torch_patches hf_patches openclip_patches bundled hf openclip named registry occlusion",
     "data/store": "layout workers ranged matrix metadata plan chunk shards store begun embedding",
     "data/vocab": "read words statistics classes propose known choose check_texts check_seen automatic examples",
-    "data/vocab/propose": "plurals proposals generic wordnet glosses names company senses features offline llm",
+    "data/vocab/propose": "plurals proposals wordnet generic glosses senses features offline llm",
     "runtime": "rows selection why model folder",
     "study": "theory experiments lists controls",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "

@@ -35,7 +35,9 @@ def test_audit_with_and_without_images(model: Path, workspace: Path) -> None:
     for arguments in ([], [workspace / "store", "--split", "train"]):
         done = run("audit", model, *arguments, "--top", 50)
         assert done.exit_code == 0  # type: ignore[attr-defined]
-        assert "concepts flagged; mean fidelity" in done.stdout  # type: ignore[attr-defined]
+        assert "concepts flagged for drift; mean fidelity" in done.stdout  # type: ignore[attr-defined]
+        # Nothing was known of the classes, so no concept is verified, whatever its fidelity.
+        assert " unverified" in done.stdout  # type: ignore[attr-defined]
         assert ("gained" in done.stdout) == bool(arguments)  # type: ignore[attr-defined]
 
 

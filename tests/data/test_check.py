@@ -6,7 +6,7 @@ import pytest
 from ccr import Concepts
 from ccr.core.geometry import unit_rows
 from ccr.data.vocab.check_seen import check_seen, uncovered
-from ccr.data.vocab.check_texts import check_texts
+from ccr.data.vocab.check_texts import check_texts, verdict
 from ccr.data.vocab.propose import WordNet
 from ccr.data.vocab.statistics import class_statistics, score_statistics
 from ccr.errors import CCRError
@@ -41,6 +41,55 @@ def test_bad_words_are_found(wordnet: WordNet, concept, kind):  # noqa: F811
 )
 def test_good_words_pass(wordnet: WordNet, concept):  # noqa: F811
     assert check_texts([concept], leaking=["apple"], wordnet=wordnet) == [[]]
+
+
+@pytest.mark.parametrize(
+    "concept",
+    [
+        *("scratched", "bruised", "into the light", "folded", "printed letters", "barcode", "towards the edge"),
+        *("handwriting", "receipt", "letters and numbers", "crumpled", "a person's hand", "pebbled skin", "seat belt"),
+        *("shinier than paper", "pitted", "stripes running down", "undertail feathers"),
+    ],
+)
+def test_ordinary_words_are_in_the_dictionary_and_visible_things_are_seen(wordnet: WordNet, concept):  # noqa: F811
+    assert check_texts([concept], wordnet=wordnet) == [[]]
+
+
+@pytest.mark.parametrize("concept", ["xqzzted", "yelow skinn", "stryped"])
+def test_misspelled_words_are_in_no_dictionary(wordnet: WordNet, concept):  # noqa: F811
+    (found,) = check_texts([concept], wordnet=wordnet)
+    assert [problem.kind for problem in found] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("domains", "wrong", "right"),
+    [
+        (
+            ["waste", "materials"],
+            ["floppy ears", "long thin beak", "sofa", "a bed", "calm water", "paws", "a kitchen", "feathered edge"],
+            ["handwriting", "a receipt", "milk jug", "a person's hand", "crumpled", "stripes", "torn newspaper"],
+        ),
+        (
+            ["surface damage"],
+            ["furry surface", "paws", "hooves", "flowers", "a kitchen", "sails"],
+            ["fine cracks", "dark streak", "pits", "rough texture", "white"],
+        ),
+        (["birds", "animals"], ["floppy ears", "hooves", "paws"], ["a yellow eye", "long thin legs", "a forest"]),
+        (["anything"], [], ["floppy ears", "a kitchen"]),
+        ([], [], ["floppy ears", "a kitchen"]),
+    ],
+)
+def test_implausible_is_a_verdict_of_its_own(wordnet: WordNet, domains, wrong, right):  # noqa: F811
+    found = check_texts([*wrong, *right], wordnet=wordnet, domains=domains)
+    assert [verdict(problems) for problems in found] == ["implausible"] * len(wrong) + ["good"] * len(right)
+    tied = check_texts(wrong, wordnet=wordnet, domains=domains, tied=wrong)
+    assert tied == [[] for _ in wrong]
+
+
+def test_no_colour_is_plausible_on_grey_photos(wordnet: WordNet):  # noqa: F811
+    names = ["violet", "yellowish green", "cream colour", "red streaks", "dark grey", "black spots", "white", "a line"]
+    found = [verdict(problems) for problems in check_texts(names, wordnet=wordnet, grey=True)]
+    assert found == ["implausible"] * 4 + ["good"] * 4
 
 
 def test_all_repetitions_are_found_at_once(wordnet: WordNet):  # noqa: F811

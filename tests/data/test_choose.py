@@ -153,3 +153,22 @@ def test_choices_are_made_on_training_images_or_on_what_there_is(tmp_path, split
     table = pa.table({"image_path": list("abcd"), "label": ["x", None, "y", "x"], "split": splits})
     pq.write_table(table, metadata_path(tmp_path, 0))
     assert list(training_part(EmbeddingStore.open(tmp_path)).paths) == ["abcd"[row] for row in rows]
+
+
+def test_reasons_choose_among_what_is_plausible_and_nothing_without_a_reason_is_chosen():
+    """Two candidates tell two classes apart equally well; the one that is said of the class that shows it comes first,
+    and one without any reason never comes, however well it tells classes apart."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 200)
+    X = np.abs(rng.normal(size=(400, 4))) * 0.1 + 1.0
+    X[:, :3] += np.where(y == 0, 1.0, -0.0)[:, None]
+    texts = np.eye(4)[:3] + 0.2
+    found = class_statistics(unit_rows(X), y)
+    said = np.array([[0.5, 0.5], [1.0, 0.5], [0.0, 0.0]])
+    rows = choose(found, np.concatenate([texts, -texts]), size=6, reasons=np.concatenate([said, said])).rows
+    assert rows[0] == 1
+    assert not {2, 5} & set(rows.tolist())
+    # Where the class that shows it is not the one that it is said of, it has no advantage.
+    turned = np.array([[0.5, 0.5], [0.5, 1.0], [0.5, 0.5]])
+    plain = choose(found, texts, size=3).rows.tolist()
+    assert choose(found, texts, size=3, reasons=turned).rows.tolist() == plain

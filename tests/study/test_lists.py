@@ -16,8 +16,8 @@ def test_names_of_things_are_worth_more_than_random_directions(clip):
         clip.concepts, random_unit_concepts(clip.concepts, seed=0), **parts, tell=lambda *step: steps.append(step)
     )
     assert worth.accuracy > 0.7
-    assert worth.meaning_gap == pytest.approx(worth.accuracy - worth.random_words)
-    assert worth.meaning_gap > 0
+    assert worth.ahead == pytest.approx(worth.accuracy - worth.random_words)
+    assert worth.ahead > 0
     assert [step[:2] for step in steps] == [(0, 2), (1, 2)]
 
 

@@ -37,7 +37,8 @@ def audit(
     Its fidelity is the correlation of its scores with those of its own text, on the images of a store, or, without one,
     as measured on the training images. With a store also the images gained and lost: those that show the concept only
     by the model, or only by its text, at the same number of concepts per image. Of a model fitted with knowledge also
-    each concept's transfer: does it recognise classes that it was not told about? Fidelity is not truth.
+    each concept's transfer: does it recognise classes that it was not told about? Fidelity is not truth: concepts
+    without knowledge are unverified, flagged or not.
 
     Example: `ccr audit photos-model photos-store --top 10`
     """
@@ -66,7 +67,8 @@ def _table(drift: Audit, top: int) -> Table:
         if known is None or math.isnan(known.mean)
         else f"mean fidelity {known.mean:.2f}, worst {known.min:.2f}"
     )
-    title = f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged; {said}"
+    flagged = f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged for drift"
+    title = f"{flagged}; {said}; {drift.unverified} unverified"
     table = Table(title=title, title_justify="left")
     table.add_column("concept", overflow="fold")
     table.add_column("flags")
@@ -83,7 +85,7 @@ def _cells(item: ConceptDrift, *, informed: bool) -> list[str]:
     fidelity = "" if item.fidelity is None else f"{item.fidelity:.2f}"
     counts = (item.active_after, item.gained, item.lost)
     images = [] if item.overlap is None else [*map(str, counts), f"{item.overlap:.0%}"]
-    transfer = ["" if item.transfer is None else f"{item.transfer:.2f}"] if informed else []
+    transfer = ["unverified" if item.transfer is None else f"{item.transfer:.2f}"] if informed else []
     return [escape(item.concept), flags, fidelity, *transfer, *images]
 
 

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from ccr.core.knowledge import Knowledge
     from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab.propose import Proposals
     from ccr.models.classifier import ConceptClassifier
     from ccr.models.concept_model import ConceptModel
     from ccr.progress import Tell
+
+#: A proposed list of which less than this share is tied to classes is mostly generic.
+MOSTLY = 0.5
 
 
 def split_of(store: EmbeddingStore, name: str | None, *, labelled: bool = True) -> tuple[str, EmbeddingStore]:
@@ -126,13 +130,29 @@ def propose_concepts(
     proposed, kept = len(found.proposed.items), len(found.concepts)
     shown = ", ".join(found.concepts.names[:6])
     note(
-        f"no --concepts: proposed {proposed} for {len(store.classes)} classes (WordNet and a list that fits any photo; "
-        f"{len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...",
+        f"no --concepts: proposed {proposed} for {len(store.classes)} classes (WordNet and the generic list of their "
+        f"domain; {len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...",
         silent=silent,
     )
+    note_mostly_generic(found.chosen, store, out, silent=silent)
     check = shlex.join(["ccr", "concepts", "check", str(out), "--store", str(store.path)])
     note(f"The list is {out}; `{check}` says more about it", silent=silent)
     return found.concepts
+
+
+def note_mostly_generic(chosen: Proposals, store: EmbeddingStore, out: Path, *, silent: bool) -> None:
+    """Say of a list in `out` that it is mostly generic, if it is, and how to get a better one."""
+    if chosen.share_tied >= MOSTLY:
+        return
+    tied, total, file = sum(item.tied for item in chosen.items), len(chosen.items), shlex.quote(str(out))
+    propose = shlex.join(["ccr", "concepts", "propose", str(store.path), "--out", str(out.with_name("better.txt"))])
+    note(
+        f"note: this list is mostly generic: only {tied} of {total} concepts are tied to a class, the others merely "
+        f"fit the domain. For a better one in ten minutes: delete in {out} what is wrong, add a line for whatever you "
+        f"look at to tell each class (five per class), and fit with --concepts {file}; or ask a language model: "
+        f"`{propose} --sources wordnet,generic,llm --llm-url ... --llm-model ...`",
+        silent=silent,
+    )
 
 
 def fit_on(

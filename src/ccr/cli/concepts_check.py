@@ -18,6 +18,10 @@ from ccr.errors import CCRError
 from ccr.files import write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
     from ccr.core.concepts import Concepts
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.check_seen import Seen
@@ -67,13 +71,14 @@ def check(
     worth: Annotated[bool, typer.Option(help="Also measure the list without refinement, beside random words.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Say of every concept whether it is good, doubtful or bad, why, and what to do about it.
+    """Say of every concept whether it is good, doubtful, implausible or bad, why, and what to do about it.
 
-    By its words: repeated, negated, abstract, unknown, or a class name. With a store also by its training photos: never
-    or always active, indistinguishable from another, hardly seen; and for the list, which classes no concept
-    distinguishes, the accuracy to expect without refinement, and how much of it random words would reach. With
-    --knowledge also each concept's transfer: does it recognise classes that it was not told about? Near 0.5 the encoder
-    does not see it.
+    By its words: repeated, negated, abstract, unknown, or a class name. By the classes: implausible, such as paws where
+    no class is an animal. With a store also by its training photos: never or always active, indistinguishable from
+    another, hardly seen; and for the list, which classes no concept distinguishes, the accuracy to expect without
+    refinement, and how much of it random words would reach. None of this can tell whether a concept is true of a class:
+    that takes knowledge. With --knowledge also each concept's transfer: does it recognise classes that it was not told
+    about? Near 0.5 the encoder does not see it.
 
     Example: `ccr concepts check concepts.txt --store photos-store --out concepts.html`
     """
@@ -91,7 +96,7 @@ def check(
         raise typer.BadParameter("give a store, which has its classes, or --classes, not both")
     opened = None if place is None else EmbeddingStore.open(place)
     names = [concept for _, concept in concept_lines(file)]
-    problems = _by_words(names, opened, classes, silent=as_json)
+    problems = _by_words(names, opened, classes, encoder, silent=as_json)
     photos = None
     usable = _usable([name for name, found in zip(names, problems, strict=True) if not _repeats(found)])
     if opened is not None and len(usable) < LEAST:
@@ -124,21 +129,37 @@ def _usable(names: list[str]) -> list[str]:
 
 
 def _by_words(
-    names: list[str], store: EmbeddingStore | None, classes: Path | None, *, silent: bool
+    names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None, *, silent: bool
 ) -> list[list[Problem]]:
     from ccr.data.vocab.check_texts import check_texts
-    from ccr.data.vocab.classes import read_classes
-    from ccr.data.vocab.propose import WordNet, label_texts, wordnet_proposals
+    from ccr.data.vocab.classes import grey_photos, read_classes
+    from ccr.data.vocab.propose import WordNet, fitting_domains, label_texts, wordnet_proposals
 
     known = list(store.classes) if store is not None else [] if classes is None else read_classes(classes).names
     try:
         wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
     except CCRError as error:
-        note(f"note: unknown and abstract words are not looked for: {error}", silent=silent)
+        note(f"note: unknown, abstract and implausible concepts are not looked for: {error}", silent=silent)
         return check_texts(names, leaking=label_texts(known, {}))
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        """Only called where WordNet does not know what most classes are."""
+        from ccr.data.encoders.protocol import sentence_embedder
+
+        assert store is not None
+        return sentence_embedder(store_encoder(store, spec, silent=silent))(texts)
+
     with bar(silent=silent) as tell:
-        senses = wordnet_proposals(known, wordnet, tell=tell).senses
-        return check_texts(names, leaking=label_texts(known, senses), wordnet=wordnet, tell=tell)
+        said = wordnet_proposals(known, wordnet, tell=tell)
+        return check_texts(
+            names,
+            leaking=label_texts(known, said.senses, wordnet),
+            wordnet=wordnet,
+            domains=fitting_domains(known, said.senses, wordnet, None if store is None else embed) if known else {},
+            tied=[item.concept for item in said.proposals],
+            grey=store is not None and grey_photos(store),
+            tell=tell,
+        )
 
 
 def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer:
@@ -194,14 +215,12 @@ def _on_photos(
     return _OnPhotos(train, names, seen, measured, moved)
 
 
-def _verdict(problems: list[Problem]) -> str:
-    return "bad" if any(problem.bad for problem in problems) else "doubtful" if problems else "good"
-
-
 def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tuple[str, str]]:
     """What there is to say about the list, in words."""
-    verdicts = [_verdict(found) for found in problems]
-    facts = [(kind, str(verdicts.count(kind))) for kind in ("good", "doubtful", "bad")]
+    from ccr.data.vocab.check_texts import VERDICTS, verdict
+
+    verdicts = [verdict(found) for found in problems]
+    facts = [(kind, str(verdicts.count(kind))) for kind in VERDICTS]
     if photos is None:
         return facts
     uncovered = photos.seen.uncovered
@@ -213,8 +232,8 @@ def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tupl
         facts += _transfer_facts(photos.transfer)
     if photos.worth is not None:
         facts.append(("accuracy to expect without refinement", f"{photos.worth.accuracy:.1%}"))
-        words = f"{100 * photos.worth.meaning_gap:+.1f} points over {photos.worth.random_words:.1%} of random words"
-        facts.append(("meaning gap", words))
+        words = f"{100 * photos.worth.ahead:+.1f} points, over {photos.worth.random_words:.1%}"
+        facts.append(("ahead of random words, both without refinement", words))
     return facts
 
 
@@ -248,14 +267,14 @@ def _transfer_table(found: Transfer) -> Table:
 
 
 def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None, out: Path | None) -> None:
+    from ccr.data.vocab.check_texts import verdict
+
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("concept", "verdict", "why", "remedy"):
         table.add_column(heading)
     for name, found in zip(names, problems, strict=True):
         for problem in found:
-            table.add_row(
-                escape(name[:40]), "bad" if problem.bad else "doubtful", escape(problem.reason), problem.remedy
-            )
+            table.add_row(escape(name[:40]), verdict([problem]), escape(problem.reason), problem.remedy)
     if table.row_count:
         console.print(table)
     if photos is not None and photos.transfer is not None:
@@ -270,10 +289,11 @@ def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhot
     from dataclasses import asdict
 
     from ccr.core.metrics import finite
+    from ccr.data.vocab.check_texts import verdict
 
     share = {} if photos is None else dict(zip(photos.names, photos.seen.share.tolist(), strict=True))
     concepts: list[dict[str, Any]] = [
-        {"concept": name, "verdict": _verdict(found), "problems": [asdict(p) for p in found], "active": share.get(name)}
+        {"concept": name, "verdict": verdict(found), "problems": [asdict(p) for p in found], "active": share.get(name)}
         for name, found in zip(names, problems, strict=True)
     ]
     content: dict[str, Any] = {"concepts": concepts}
@@ -293,6 +313,7 @@ def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhot
 def _write_page(
     out: Path, file: Path, names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None
 ) -> None:
+    from ccr.data.vocab.check_texts import verdict
     from ccr.show.concepts_page import Row, concepts_page
 
     at = {} if photos is None else {name: number for number, name in enumerate(photos.names)}
@@ -301,6 +322,6 @@ def _write_page(
         share, top = None, []
         if photos is not None and name in at:
             share, top = float(photos.seen.share[at[name]]), photos.seen.top[at[name]].tolist()
-        rows.append(Row(name, _verdict(found), [f"{p.reason}: {p.remedy}" for p in found], share, top))
+        rows.append(Row(name, verdict(found), [f"{p.reason}: {p.remedy}" for p in found], share, top))
     store = None if photos is None else photos.rows
     write_text(out, concepts_page(f"Concepts of {file.name}", _facts(problems, photos), rows, store))

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, bar, console, print_json
-from ccr.cli.common_data import store_encoder
+from ccr.cli.common_data import note_mostly_generic, store_encoder
 from ccr.cli.common_options import chosen_store
 
 
@@ -27,8 +27,10 @@ def choose(
 ) -> None:
     """Choose the concepts that cover every class, tell confusable classes apart and do not repeat each other.
 
-    Greedy, with a guarantee: at least 63 % of the value of the best list of that size (docs/concepts.md).
-    Concepts that the encoder hardly sees come last, and of near-duplicates one stays.
+    Among what is plausible: by the origins beside the list, a concept counts in full for the classes that it was
+    proposed for and half where it only fits the domain. Greedy, with a guarantee: at least 63 % of the value of the
+    best list of that size (docs/concepts.md). Concepts that the encoder hardly sees come last, and of near-duplicates
+    one stays.
 
     Example: `ccr concepts choose candidates.txt --store photos-store --out concepts.txt --size 128`
     """
@@ -47,10 +49,12 @@ def choose(
     check_number(len(names))
     wanted = size or (per_class or PER_CLASS) * len(opened.classes)
     used = store_encoder(opened, encoder, silent=as_json)
+    by_hand = (Origin(None, "hand", "", str(file)),)
+    proposals = Proposals(tuple(Proposal(name, origins.get(name, by_hand)) for name in names))
     with bar(silent=as_json) as tell:
-        rows = choose_on(opened, embed_concepts(names, used, tell=tell), used, size=wanted, tell=tell)
-    unknown = (Origin(None, "hand", "", str(file)),)
-    chosen = Proposals(tuple(Proposal(names[row], origins.get(names[row], unknown)) for row in rows))
+        candidates = embed_concepts(names, used, tell=tell)
+        rows = choose_on(opened, candidates, used, size=wanted, proposals=proposals, tell=tell)
+    chosen = Proposals(tuple(proposals.items[row] for row in rows))
     chosen.write(out)
     if as_json:
         print_json({"out": str(out), "candidates": len(names), "asked": wanted, "concepts": chosen.names})
@@ -59,3 +63,4 @@ def choose(
     fewer = f" (of {wanted} asked for: {why})" if len(rows) < wanted else ""
     console.print(f"{len(rows)} of {len(names)} concepts{fewer} in {escape(str(out))}; the first: ", end="")
     console.print(escape(", ".join(chosen.names[:8])))
+    note_mostly_generic(chosen, opened, out, silent=False)

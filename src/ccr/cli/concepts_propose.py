@@ -14,8 +14,8 @@ from ccr.errors import CCRError, MissingExtraError
 
 if TYPE_CHECKING:
     from ccr.data.vocab.classes import Classes
-    from ccr.data.vocab.propose import Proposal
-    from ccr.data.vocab.propose.llm import Endpoint
+    from ccr.data.vocab.propose import WordNet
+    from ccr.data.vocab.propose.llm import Endpoint, FromModel
     from ccr.data.vocab.propose.senses import EmbedTexts
 
 SOURCES = ("wordnet", "generic", "llm")
@@ -27,7 +27,7 @@ def propose(
         Path, typer.Option(help="Text file of concepts, LIST.txt; LIST.origins.json says where each is from.")
     ],
     sources: Annotated[
-        str, typer.Option(help="Sources, separated by commas: wordnet (offline), generic (fits any photo), llm.")
+        str, typer.Option(help="Sources, separated by commas: wordnet (offline), generic (by domain), llm.")
     ] = "wordnet,generic",
     encoder: Annotated[
         str | None,
@@ -48,19 +48,19 @@ def propose(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Propose concepts for classes: parts, colours, shapes, kinds, surroundings.
+    """Propose concepts for classes: parts, colours, shapes, kinds, surroundings, each with a reason.
 
     `wordnet` reads an installed WordNet or fetches one; the sense of a name is the one that fits the class's photos (of
-    a store) or the other names. `llm` asks a language model, its key in the environment as CCR_LLM_KEY or
-    OPENAI_API_KEY; answers are kept, so that a second run asks only what is missing. Class names and their synonyms are
-    left out: they would give the label away.
+    a store) or the other names. `generic` is a list by domain: parts of animals only where classes are animals. `llm`
+    asks a language model, its key in the environment as CCR_LLM_KEY or OPENAI_API_KEY; answers are kept, so that a
+    second run asks only what is missing. Class names and their synonyms are left out: they would give the label away.
 
     Example: `ccr concepts propose photos-store --out candidates.txt`, then `ccr concepts choose`
 
     With a local model: `--sources wordnet,llm --llm-url http://localhost:11434/v1 --llm-model llama3.2`
     """
     from ccr.data.vocab.known import known_path, write_proposed
-    from ccr.data.vocab.propose import together
+    from ccr.data.vocab.propose import reasoned_proposals
 
     wanted = _checked_sources(sources)
     asked = {"--llm-url": llm_url, "--llm-model": llm_model, "--llm-rate": llm_rate, "--llm-price": llm_price}
@@ -72,14 +72,20 @@ def propose(
     if dry_run:
         _show_cost(found, endpoint, llm_price, as_json=as_json)
         return
-    proposals: list[list[Proposal]] = []
-    unknown, leaking = _from_wordnet(found, embed, proposals, wanted, silent=as_json)
-    failed = _from_model(found, endpoint, proposals, silent=as_json) if endpoint else {}
-    if "generic" in wanted:
-        from ccr.data.vocab.propose import generic_proposals
-
-        proposals.append(generic_proposals())
-    result = together(proposals, leaking=leaking, unknown=unknown)
+    wordnet = _wordnet(wanted, silent=as_json)
+    answered = _from_model(found, endpoint, silent=as_json) if endpoint else None
+    with bar(silent=as_json) as tell:
+        result = reasoned_proposals(
+            found.names,
+            wordnet,
+            embed=embed,
+            photos=found.photos,
+            grey=found.grey,
+            sources=wanted,
+            told=answered.proposals if answered else (),
+            tell=tell,
+        )
+    failed = answered.failed if answered else {}
     if not result.items:
         raise CCRError(f"nothing was proposed for {len(found.names)} classes: add generic to --sources")
     beside = result.write(out)
@@ -89,17 +95,19 @@ def propose(
         "knowledge": str(known),
         "concepts": len(result.items),
         "leaks": len(result.leaks),
-        "unknown_classes": unknown,
+        "unknown_classes": list(result.unknown),
+        "tied": sum(item.tied for item in result.items),
+        "grey": found.grey,
         "failed": failed,
     }
     if as_json:
         print_json({"out": str(out), "origins": str(beside), "classes": len(found.names), **facts})
         return
-    _notes(unknown, failed, len(found.names))
+    _notes(list(result.unknown), failed, len(found.names), grey=found.grey)
     console.print(
-        f"{len(result.items)} concepts for {len(found.names)} classes in {escape(str(out))}; "
-        f"{len(result.leaks)} that give a label away were left out\n"
-        f"Where each comes from is in {escape(str(beside))}, and what is known of which class in "
+        f"{len(result.items)} concepts for {len(found.names)} classes in {escape(str(out))}, {facts['tied']} of them "
+        f"tied to a class, the others for its domain; {len(result.leaks)} that give a label away were left out\n"
+        f"The reason for each is in {escape(str(beside))}, and what is known of which class in "
         f"{escape(str(known))}, for `ccr fit --knowledge`"
     )
 
@@ -143,30 +151,28 @@ def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, Em
         return found, None
 
 
-def _from_wordnet(
-    found: Classes, embed: EmbedTexts | None, proposals: list[list[Proposal]], wanted: list[str], *, silent: bool
-) -> tuple[list[str], set[str]]:
-    """Adds WordNet's proposals; the classes it does not know, and the texts that would give a label away."""
-    from ccr.data.vocab.propose import WordNet, label_texts, wordnet_proposals
+def _wordnet(wanted: list[str], *, silent: bool) -> WordNet | None:
+    """WordNet, which also judges the domain of the generic list; None where it cannot be had and was not asked for."""
+    from ccr.data.vocab.propose import WordNet
 
-    if "wordnet" not in wanted:
-        return [], label_texts(found.names, {})
-    wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
-    with bar(silent=silent) as tell:
-        known = wordnet_proposals(found.names, wordnet, embed=embed, photos=found.photos, tell=tell)
-    proposals.append(known.proposals)
-    return known.unknown, label_texts(found.names, known.senses)
+    if wanted == ["llm"]:
+        return None
+    try:
+        return WordNet.open(log=lambda line: note(line, silent=silent))
+    except CCRError as error:
+        if "wordnet" in wanted:
+            raise
+        note(f"note: the domain of the classes is judged by their names alone: {error}", silent=silent)
+        return None
 
 
-def _from_model(found: Classes, endpoint: Endpoint, proposals: list[list[Proposal]], *, silent: bool) -> dict[str, str]:
-    """Adds a language model's proposals; why it failed for the classes that it failed for."""
+def _from_model(found: Classes, endpoint: Endpoint, *, silent: bool) -> FromModel:
+    """A language model's proposals, and why it failed for the classes that it failed for."""
     from ccr.data.assets import cache_folder
     from ccr.data.vocab.propose.llm import ask
 
     with bar(silent=silent) as tell:
-        answered = ask(found.names, endpoint, cache_folder() / "llm", tell=tell)
-    proposals.append(answered.proposals)
-    return answered.failed
+        return ask(found.names, endpoint, cache_folder() / "llm", tell=tell)
 
 
 def _show_cost(found: Classes, endpoint: Endpoint | None, prices: str | None, *, as_json: bool) -> None:
@@ -179,10 +185,16 @@ def _show_cost(found: Classes, endpoint: Endpoint | None, prices: str | None, *,
     show_estimate(estimate(found.names, endpoint, cache_folder() / "llm"), endpoint.url, prices, as_json=as_json)
 
 
-def _notes(unknown: list[str], failed: dict[str, str], total: int) -> None:
+def _notes(unknown: list[str], failed: dict[str, str], total: int, *, grey: bool) -> None:
     if unknown:
         shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
-        note(f"note: WordNet does not know {len(unknown)} of {total} classes, whose names alone are read: {shown}")
+        note(
+            f"note: WordNet does not know {len(unknown)} of {total} classes in a sense that fits the others: {shown}. "
+            "They get what their words and the other classes suggest; a list by a person who knows them, a language "
+            "model (--sources wordnet,generic,llm) or a few example photos (`ccr concepts learn`) will do better"
+        )
+    if grey:
+        note("note: the photos are grey, so that concepts that name a colour are left out")
     for name, reason in list(failed.items())[:5]:
         note(f"note: the language model failed for {name!r}: it {reason}")
     if failed:

@@ -13,8 +13,8 @@ from ccr.show.report.pictures import Pictures
 
 @dataclass(frozen=True)
 class Row:
-    """A concept on the page: its verdict (good, doubtful, bad), why, the share of images in which it is active, and the
-    rows of the store that show it most; the last two None and empty where no photos were looked at."""
+    """A concept on the page: its verdict (good, doubtful, implausible, bad), why, the share of images in which it is
+    active, and the rows of the store that show it most; the last two None and empty where no photos were looked at."""
 
     concept: str
     verdict: str
@@ -26,7 +26,7 @@ class Row:
 def concepts_page(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[Row], store: Any | None) -> str:
     """The page, bad ones first. `facts` are pairs of what and how much; `store` has the images of the rows' `top`."""
     pictures = None if store is None else Pictures(store)
-    order = sorted(rows, key=lambda row: ("bad", "doubtful", "good").index(row.verdict))
+    order = sorted(rows, key=lambda row: ("bad", "implausible", "doubtful", "good").index(row.verdict))
     body = [f"<h1>{escape(title)}</h1>", page.table(("", ""), facts, texts=(1,)), "<h2>Concepts, the worst first</h2>"]
     body += ['<div class="cards">', *(_card(row, pictures) for row in order), "</div>"]
     if pictures is not None and pictures.missing:

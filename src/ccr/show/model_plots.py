@@ -71,7 +71,7 @@ def drift(audit: Audit, *, top: int = 25, least: float | None = None) -> Figure:
     )
     above, below = figure.add_subplot(grid[0, :]), figure.add_subplot(grid[1, 0])
     _fidelities(above, known, least)
-    set_title(above, f"{len(audit.flagged)} of {len(audit.concepts)} concepts flagged")
+    set_title(above, f"{len(audit.flagged)} of {len(audit.concepts)} concepts flagged for drift")
     _lost_fidelity(below, shown, least)
     if seen:
         _images_kept(figure.add_subplot(grid[1, 1]), shown)

@@ -21,8 +21,9 @@ class Worth(NamedTuple):
     random_words: float
 
     @property
-    def meaning_gap(self) -> float:
-        """What the words themselves bring."""
+    def ahead(self) -> float:
+        """How far the list is ahead of random words without refinement. The *meaning gap* is something else: of a
+        refined model, at its own settings, over its controls (`ccr fit --controls`, `ccr compare`)."""
         return self.accuracy - self.random_words
 
 

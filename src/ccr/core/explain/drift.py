@@ -27,8 +27,8 @@ OVERLAP = 1 / 3
 TRANSFERS = 0.6
 #: What fidelity does not say.
 NOT_TRUTH = (
-    "Fidelity is not truth: a concept may see just what its text sees, and its text be wrong about the images. "
-    "Concepts without knowledge are unverified."
+    "Fidelity is not truth: a concept that is not flagged sees what its text sees, and its text may be wrong about the "
+    "images. Whether a claim is true takes knowledge; concepts without it are unverified."
 )
 
 #: What fidelity is to, in a model that was fitted with knowledge.
@@ -113,6 +113,11 @@ class Audit:
         return tuple(drift for drift in self.concepts if drift.flagged)
 
     @property
+    def unverified(self) -> int:
+        """How many concepts have no transfer: no knowledge, or too little, says of which classes they are true."""
+        return sum(drift.transfer is None for drift in self.concepts)
+
+    @property
     def transfer(self) -> float | None:
         """The mean transfer of concepts of which it is known; None where it is of none."""
         known = [drift.transfer for drift in self.concepts if drift.transfer is not None]
@@ -138,6 +143,7 @@ class Audit:
             "fidelity": None if self.fidelity is None else plain(self.fidelity._asdict()),
             "images": self.n,
             "flagged": len(self.flagged),
+            "unverified": self.unverified,
             "deviation": {"mean": self.deviation.mean, "max": self.deviation.max},
             "retention": self.retention,
             "transfer": self.transfer,

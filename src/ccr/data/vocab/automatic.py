@@ -14,7 +14,7 @@ from ccr.data.encoders.protocol import sentence_embedder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab.choose import choose
 from ccr.data.vocab.classes import store_classes, training_part
-from ccr.data.vocab.propose import Proposals, WordNet, generic_proposals, label_texts, together, wordnet_proposals
+from ccr.data.vocab.propose import Proposals, WordNet, reasoned_proposals
 from ccr.data.vocab.read import embed_concepts
 from ccr.data.vocab.statistics import class_statistics
 from ccr.data.vocab.words import control_words
@@ -43,7 +43,8 @@ def automatic_concepts(
     log: Log | None = None,
     tell: Tell = no_progress,
 ) -> Automatic:
-    """Concepts for the classes of a labelled store: WordNet and the generic list, chosen on training images.
+    """Concepts for the classes of a labelled store: WordNet and the generic list of their domains, chosen on training
+    images.
 
     Parameters
     ----------
@@ -51,22 +52,32 @@ def automatic_concepts(
     size : how many, from 1. None: five per class, from 64 to 1,024.
     """
     classes = store_classes(store)
-    known = wordnet_proposals(
-        classes.names, WordNet.open(log=log), embed=sentence_embedder(encoder), photos=classes.photos, tell=tell
+    proposed = reasoned_proposals(
+        classes.names,
+        WordNet.open(log=log),
+        embed=sentence_embedder(encoder),
+        photos=classes.photos,
+        grey=classes.grey,
+        tell=tell,
     )
-    leaking = label_texts(classes.names, known.senses)
-    proposed = together([known.proposals, generic_proposals()], leaking=leaking, unknown=known.unknown)
     candidates = embed_concepts(proposed.names, encoder, tell=tell)
     wanted = size or min(LARGEST, max(SMALLEST, PER_CLASS * len(classes.names)))
-    rows = choose_on(store, candidates, encoder, size=wanted, tell=tell)
+    rows = choose_on(store, candidates, encoder, size=wanted, proposals=proposed, tell=tell)
     chosen = Proposals(tuple(proposed.items[row] for row in rows), proposed.leaks, proposed.unknown)
     return Automatic(candidates.subset(rows), chosen, proposed)
 
 
 def choose_on(
-    store: EmbeddingStore, candidates: Concepts, encoder: Encoder, *, size: int, tell: Tell = no_progress
+    store: EmbeddingStore,
+    candidates: Concepts,
+    encoder: Encoder,
+    *,
+    size: int,
+    proposals: Proposals,
+    tell: Tell = no_progress,
 ) -> np.ndarray:
-    """Rows of the `size` candidates that serve best on the training images of a labelled store, in order of choice."""
+    """Rows of the `size` candidates that serve best on the training images of a labelled store, in order of choice;
+    `proposals` are the same candidates with their reasons."""
     train = training_part(store)
     if train.shape[1] != candidates.dimension:
         raise CCRError(
@@ -78,7 +89,8 @@ def choose_on(
         raise CCRError(f"concepts are chosen to tell classes apart, but {store.path} has only {found.classes[0]!r}")
     words = control_words(CONTROL_WORDS, texts=_texts(candidates.names, found.classes))
     control = encoder.embed_texts(words)
-    return choose(found, candidates.embeddings, size=size, control=control, tell=tell).rows
+    reasons = proposals.reasons([str(name) for name in found.classes])
+    return choose(found, candidates.embeddings, size=size, control=control, reasons=reasons, tell=tell).rows
 
 
 def _texts(*groups: Sequence[str] | np.ndarray) -> list[str]:

@@ -9,7 +9,8 @@ The value of a subset S is a sum of three parts, each from 0 to 1:
 
 Each is monotone and submodular (a concave function of a sum, or a maximum), and so is their sum: the greedy subset of k
 has at least 1 - 1/e = 63 % of the value of the best one (Nemhauser, Wolsey and Fisher, 1978). What a concept brings is
-weighted by its visibility beforehand, and of near-duplicates one stays.
+weighted beforehand by its visibility and by the reason for which it may be said of a class: telling two classes apart
+counts in full only if something ties the concept to one of them. Of near-duplicates one stays.
 """
 
 from __future__ import annotations
@@ -49,10 +50,17 @@ class Objective:
     diversity: np.ndarray
 
     @classmethod
-    def of(cls, scores: ScoreStatistics, pairs: np.ndarray, visibility: np.ndarray) -> Objective:
-        """For candidates with these statistics; `pairs` (P, 2) of class numbers, `visibility` (n,) from 0 to 1."""
+    def of(
+        cls, scores: ScoreStatistics, pairs: np.ndarray, visibility: np.ndarray, reasons: np.ndarray | None = None
+    ) -> Objective:
+        """For candidates with these statistics; `pairs` (P, 2) of class numbers, `visibility` (n,) and `reasons` (n, C)
+        from 0 to 1."""
         above = np.maximum(scores.means, 0.0).T * visibility[:, None]
         apart = (scores.means[pairs[:, 0]] - scores.means[pairs[:, 1]]).T / scores.within[:, None]
+        if reasons is not None:
+            above = above * reasons
+            # The class that shows the concept more is the one that it would be said of.
+            apart = apart * np.where(apart > 0, reasons[:, pairs[:, 0]], reasons[:, pairs[:, 1]])
         parts = above, (apart * visibility[:, None]) ** 2
         scaled = [
             weight**2 * part / _whole(np.sqrt(part.sum(axis=0))) ** 2
@@ -70,7 +78,13 @@ class Objective:
 
 
 def choose(
-    found: ClassStatistics, texts: np.ndarray, *, size: int, control: np.ndarray | None = None, tell: Tell = no_progress
+    found: ClassStatistics,
+    texts: np.ndarray,
+    *,
+    size: int,
+    control: np.ndarray | None = None,
+    reasons: np.ndarray | None = None,
+    tell: Tell = no_progress,
 ) -> Choice:
     """The `size` candidates with text embeddings `texts` (n, d) that serve best on images with statistics `found`.
 
@@ -79,13 +93,18 @@ def choose(
     size : how many to choose, from 1; fewer come back when there are fewer that are not near-duplicates.
     control : text embeddings (k, d) of words that have nothing to do with the images: a concept whose scores spread
         less over images than theirs usually do is hardly seen. None: less than the candidates' own usually do.
+    reasons : (n, C) from 0 to 1, how strong the reason is for which a candidate may be said of a class of `found`; see
+        `Proposals.reasons`. Candidates without any reason are never chosen. None: all are as good.
     """
     if size < 1:
         raise CCRError(f"size must be at least 1, got {size}: it is how many concepts to choose")
     scores = score_statistics(found, texts)
     visibility = visible(scores.spread, scores.spread if control is None else spreads(found, control))
-    different = _different(scores, visibility)
-    objective = Objective.of(_part(scores, different), confusable(found), visibility[different])
+    plausible = np.ones(len(texts)) if reasons is None else reasons.max(axis=1)
+    different = _different(scores, visibility * plausible)
+    different = different[plausible[different] > 0]
+    weights = None if reasons is None else reasons[different]
+    objective = Objective.of(_part(scores, different), confusable(found), visibility[different], weights)
     chosen = greedy(objective, size, tell=tell)
     return Choice(different[chosen.rows], chosen.values)
 

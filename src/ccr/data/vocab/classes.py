@@ -13,12 +13,18 @@ from ccr.data.vocab.read import read_concepts
 from ccr.data.vocab.statistics import class_statistics
 from ccr.errors import CCRError
 
+#: Photos that are looked at for colour, the difference between channels (of 255) that compression leaves in grey ones,
+#: and the share of photos that must be grey.
+MOST_LOOKED, LARGEST_TINT, LEAST_GREY = 16, 12, 0.9
+
 
 class Classes(NamedTuple):
-    """Names, and where there is a store the mean of each class's photos measured from the mean of all, unit rows."""
+    """Names, and where there is a store the mean of each class's photos measured from the mean of all, unit rows, and
+    whether the photos are grey."""
 
     names: list[str]
     photos: dict[str, np.ndarray] | None
+    grey: bool = False
 
 
 def read_classes(path: Path) -> Classes:
@@ -31,7 +37,23 @@ def store_classes(store: EmbeddingStore) -> Classes:
     train = training_part(store)
     found = class_statistics(train, train.y)
     rows = unit_rows(found.means - found.mean)
-    return Classes([str(name) for name in found.classes], dict(zip(map(str, found.classes), rows, strict=True)))
+    photos = dict(zip(map(str, found.classes), rows, strict=True))
+    return Classes([str(name) for name in found.classes], photos, grey_photos(train))
+
+
+def grey_photos(store: EmbeddingStore) -> bool:
+    """Whether the photos of a store are without colour, judged by some of them; False where they cannot be read."""
+    grey = 0
+    rows = np.unique(np.linspace(0, len(store) - 1, MOST_LOOKED).astype(int))
+    for row in rows:
+        try:
+            image = store.image(int(row)).convert("RGB")
+        except (CCRError, OSError, ValueError):
+            return False
+        image.thumbnail((64, 64))
+        pixels = np.asarray(image, dtype=np.int16)
+        grey += float(np.percentile(pixels.max(axis=2) - pixels.min(axis=2), 99)) <= LARGEST_TINT
+    return grey >= LEAST_GREY * len(rows)
 
 
 def training_part(store: EmbeddingStore) -> EmbeddingStore:

@@ -47,7 +47,8 @@ def _summary(audit: Audit) -> str:
         "Does a concept see what its text sees? Fidelity is the correlation, over these images, of its scores with "
         f"those of its own text.{said} An image is gained if only the model shows the concept in it, lost if only the "
         f"text does, at the same number of concepts per image. {len(audit.flagged)} of {len(audit.concepts):,} "
-        "concepts are flagged: look before you trust their names."
+        f"concepts are flagged: look before you trust their names. {audit.unverified:,} are unverified: no knowledge "
+        "says of which classes they are true."
     )
 
 

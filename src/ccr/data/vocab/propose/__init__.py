@@ -1,7 +1,7 @@
-"""From class names to candidate concepts: WordNet, a language model, and a list that fits any photo."""
+"""From class names to candidate concepts: WordNet, a language model, and a list of concepts by domain."""
 
-from ccr.data.vocab.propose.generic import generic_proposals
-from ccr.data.vocab.propose.offline import FromWordNet, label_texts, wordnet_proposals
+from ccr.data.vocab.propose.generic import fitting_domains, generic_proposals
+from ccr.data.vocab.propose.offline import FromWordNet, label_texts, reasoned_proposals, wordnet_proposals
 from ccr.data.vocab.propose.proposals import Origin, Proposal, Proposals, read_origins, together, written_by_hand
 from ccr.data.vocab.propose.wordnet import WordNet
 
@@ -11,9 +11,11 @@ __all__ = [
     "Proposal",
     "Proposals",
     "WordNet",
+    "fitting_domains",
     "generic_proposals",
     "label_texts",
     "read_origins",
+    "reasoned_proposals",
     "together",
     "wordnet_proposals",
     "written_by_hand",

@@ -7,43 +7,35 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ccr.data.vocab.propose.glosses import Phrase, compound, hidden, look, phrases
-from ccr.data.vocab.propose.names import Named, plain_name
-from ccr.data.vocab.propose.wordnet import Synset, WordNet
+from ccr.data.vocab.propose.senses import Named, plain_name
+from ccr.data.vocab.propose.wordnet import ANIMAL, ARTIFACT, ATTRIBUTE, FOOD, PLANT, STATE, Synset, WordNet
 
 #: Kinds that say too little to be seen; what lies above them is left out too.
 GENERAL = {
     *("organism", "living thing", "whole", "object", "artifact", "instrumentality", "matter", "physical entity"),
     *("substance", "solid", "natural object", "causal agent", "plant part", "plant structure", "device", "chordate"),
-    *("covering", "conveyance", "structure", "vascular plant", "equipment", "natural depression"),
+    *("covering", "conveyance", "structure", "vascular plant", "equipment", "natural depression", "material", "state"),
+    *("attribute", "concave shape", "location", "public transport"),
 }
 #: Kinds that no photo shows, between some that it does.
 UNSEEN_KINDS = {
     *("self-propelled vehicle", "heavier-than-air craft", "wheeled vehicle", "craft", "produce", "domestic animal"),
     *("even-toed ungulate", "odd-toed ungulate", "placental", "vertebrate", "carnivore", "passerine", "oscine"),
     *("angiosperm", "spermatophyte", "asterid dicot genus", "food", "foodstuff", "nutriment", "commodity"),
+    *("implement", "utensil", "mammal", "canine", "feline", "ungulate", "area", "fragment", "design", "waste"),
+    *("restorative", "course", "passage", "passageway", "way", "room", "vessel", "outbuilding", "cutlery", "condiment"),
 }
 #: Words of the lexicographer, not of people who look: what contains one is left out.
 LEARNED = {
     *("genus", "part", "group", "covering", "appendage", "feature", "inhabitant", "taxon", "family", "order", "member"),
-    *(
-        "body",
-        "female",
-        "male",
-        "unit",
-        "person",
-        "structure",
-        "layer",
-        "substance",
-        "system",
-        "dactyl",
-        "digit",
-        "organ",
-        "forelimb",
-        "compartment",
-    ),
+    *("body", "female", "male", "unit", "person", "structure", "layer", "substance", "system", "dactyl", "digit"),
+    *("organ", "forelimb", "compartment"),
 }
-#: How many kinds above a class its own parts and glosses are still taken from.
-LEVELS, GLOSS_LEVELS = 4, 2
+#: How many kinds above a class its parts and its glosses are still taken from, by lexicographer file. Animals of a kind
+#: are built alike; what a building may have is not what a garage has.
+LEVELS = {ANIMAL: (4, 2), PLANT: (4, 2), FOOD: (0, 1), ARTIFACT: (1, 1)}
+#: How far above a class its kinds are still named.
+KIND_LEVELS_ABOVE = 3
 #: How many kinds below a class must say the same for it to be said of the class, how far down, and how much is taken.
 AGREEING, KIND_LEVELS, MOST_AGREED = 2, 4, 12
 
@@ -80,24 +72,36 @@ def name_features(name: str, wordnet: WordNet) -> Iterator[Feature]:
 
 
 def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
-    kinds = [kind for kind in _kinds(sense, wordnet) if not UNSEEN_KINDS & set(kind.lemmas)]
-    glosses = " ".join(kind.definition for kind in (sense, *kinds[:GLOSS_LEVELS]))
+    above = list(_kinds(sense, wordnet))
+    levels, gloss_levels = LEVELS.get(sense.file, (0, 0))
+    kinds = [kind for kind in above if not UNSEEN_KINDS & set(kind.lemmas)]
+    if sense.file not in (ANIMAL, PLANT):  # a garage is an outbuilding, and that no common building
+        levels = sum(kind in kinds for kind in above[:levels])
+    glosses = " ".join(kind.definition for kind in (sense, *kinds[:gloss_levels]))
     missing = {word[:-4] for word in glosses.replace(",", " ").split() if word.endswith("less")}
+    described: set[str] = set()
     yield from name_features(named.name, wordnet)
-    for level, kind in enumerate((sense, *kinds[:LEVELS])):
-        if level <= GLOSS_LEVELS:
-            for phrase in _said(kind, wordnet, inherited=level > 0):
-                yield Feature(phrase.text, phrase.kind, f"{kind.lemmas[0]}: {kind.definition}")
-        for text in _parts(kind, wordnet):
+    for level, kind in enumerate((sense, *kinds[:levels])):
+        if level <= gloss_levels:
+            said = _said(kind, wordnet, inherited=level > 0)
+            if sense.file in (ATTRIBUTE, STATE):  # of a blemish or a disease: how it looks, not where it is found
+                said = [phrase for phrase in said if phrase.kind in ("look", "colour")]
+            for phrase in said:
+                # A pug has a flat muzzle, whatever dogs usually have.
+                if phrase.kind != "part" or phrase.text.split()[-1] not in described:
+                    yield Feature(phrase.text, phrase.kind, f"{kind.lemmas[0]}: {kind.definition}")
+            described |= {phrase.text.split()[-1] for phrase in said if phrase.kind == "part"}
+        for text in _parts(kind, wordnet, inherited=level > 0):
             if text not in missing:
                 yield Feature(text, "part", f"part of {kind.lemmas[0]}")
-    if named.complete:
+    if named.complete and sense.file in (ANIMAL, PLANT):
         yield from _of_its_kinds(sense, wordnet)
-    else:
+    elif not named.complete and sense.file in LEVELS:
         yield Feature(named.head, "kind", f"{named.name} is a kind of {named.head}")
-    for kind in kinds[:LEVELS]:
+    for kind in kinds[:KIND_LEVELS_ABOVE] if sense.file in LEVELS else ():
         called = _usual_name(kind, wordnet)
-        if called and wordnet.is_familiar(called):
+        # "hunting dog", "eating apple" and "public transport" say what something is for.
+        if called and " " not in called and wordnet.is_familiar(called):
             yield Feature(called, "kind", f"{sense.lemmas[0]} is a kind of {called}")
 
 
@@ -136,9 +140,9 @@ def _below(sense: Synset, wordnet: WordNet) -> list[Synset]:
     return list(found.values())
 
 
-def _parts(kind: Synset, wordnet: WordNet) -> Iterator[str]:
-    """Parts that a photo can show and that people have words for."""
-    for part in wordnet.pointed(kind, "%p", "%s"):
+def _parts(kind: Synset, wordnet: WordNet, *, inherited: bool) -> Iterator[str]:
+    """Parts that a photo can show and that people have words for; what a kind above may be made of is left out."""
+    for part in wordnet.pointed(kind, "%p", *(() if inherited else ("%s",))):
         text = _usual_name(part, wordnet)
         if text and part.visible and not hidden(part, wordnet) and wordnet.is_familiar(text):
             yield text

@@ -43,7 +43,8 @@ ELSEWHERE = {
         "for",
         "ability",
     ),
-    *("whose", "where", "when", "if", "as", "like", "adapted"),
+    *("whose", "where", "when", "if", "as", "like", "adapted", "by", "before", "after", "during", "reared", "trained"),
+    *("caused", "causing", "resulting", "derived", "obtained", "until", "while", "because", "through", "into", "etc"),
 }
 #: Nouns that name nothing in particular, or only the whole.
 EMPTY = {
@@ -71,12 +72,43 @@ EMPTY = {
     *("who", "has", "have", "was", "be", "can", "may", "piece", "pair", "set", "place", "point", "line", "way", "so"),
     *("vertebrate", "animal", "organism", "plant", "mammal", "head", "area", "section", "edge", "base", "old", "new"),
     *("region", "build", "drop", "vegetable", "food", "nut", "ground", "shape", "surface", "tissue", "central"),
+    *(
+        "mixture",
+        "ingredient",
+        "vegetation",
+        "location",
+        "equipment",
+        "growth",
+        "mass",
+        "element",
+        "e",
+        "g",
+        "exposure",
+    ),
+    *(
+        "house",
+        "flavoring",
+        "seasoning",
+        "pan",
+        "flesh",
+        "pulp",
+        "juice",
+        "vine",
+        "condition",
+        "disease",
+        "process",
+        "state",
+        "strip",
+        "strand",
+    ),
 }
 #: Spared by the rule above when an adjective stands before them: "red head" says something, "head" alone little.
 WITH_ADJECTIVE = {"head", "back", "body", "side", "top", "edge", "base", "animal", "plant"}
 #: What a photo does not show of a body or a machine, with everything of its kind.
 HIDDEN = {
     *("internal organ", "bone", "skeletal structure", "muscle", "gland", "nerve", "cavity", "blood vessel", "ovary"),
+    *("mycelium", "hymenium", "volva", "frame", "chassis", "floorboard", "spar", "running board", "tail fin"),
+    *("sweetening", "capacitor", "resistor"),
     *("bodily fluid", "liquid body substance", "cell", "joint", "ovule", "brain", "cranium", "skull"),
     *("system", "engine", "gear", "pedal", "control", "measuring instrument", "neural structure", "nervous system"),
     *("alimentary canal", "sac", "membrane", "brake system", "fuel system", "taxonomic group", "waste", "fluid", "gas"),
@@ -94,13 +126,30 @@ HIDDEN = {
     ),
 }
 #: Adjectives in those clusters that say nothing of the looks of a thing.
-NOT_LOOKS = {"intelligent", "distributed", "handsome", "perennial", "loose", "hard", "firm", "watery", "far"}
+NOT_LOOKS = {
+    *(
+        "intelligent",
+        "distributed",
+        "handsome",
+        "perennial",
+        "loose",
+        "hard",
+        "firm",
+        "watery",
+        "far",
+        "heavy",
+        "durable",
+    ),
+    *("avocado",),
+}
 #: Nouns whose adjectives are not those of what they are full of: "a large group of small songbirds".
-MANY = {"group", "number", "family", "genus", "variety", "species", "order"}
+MANY = {"group", "number", "family", "genus", "variety", "species", "order", "breed", "kind", "sort", "type", "form"}
 #: Words before a verb.
 BEFORE_VERBS = {"that", "which", "can", "may", "does", "to"}
 #: Words after which a noun phrase is over.
 _FUNCTION = {",", "and", "or", "of", "with", "in", "on", "at", "having", "that", "for", "from", "to", "by", "which"}
+#: Genera that say less than what one sees of them.
+_SHOWN_AS = {"solid": "surface"}
 _SHADES = {"bright", "dark", "pale", "light", "deep", "dull"}
 KINDS = {OBJECT: "surroundings", SUBSTANCE: "material", SHAPE: "shape", FOOD: "part"}
 
@@ -178,7 +227,8 @@ class _Clause:
             before = words[at - 1].lower() if at else ""
             pair = f"{word} {following}"
             at += 1
-            if skipping or word in ELSEWHERE or (word == "any" and at > 2):  # "fruit of any of several trees"
+            verb = word == "to" and not self._wordnet.is_adjective(following) and self._wordnet.is_verb(following)
+            if skipping or verb or word in ELSEWHERE or (word == "any" and at > 2):  # "fruit of any of several trees"
                 skipping = word != ","
                 self._waiting = self._waiting if word == "," else []
             elif "-" in word and (said := compound(word.split("-"), self._wordnet)):
@@ -214,7 +264,13 @@ class _Clause:
         waiting, self._waiting = self._waiting, []
         genus, self._genus = self._genus, False
         sense, noun = seen(base, self._wordnet), base.replace("_", " ")
-        named = sense is not None and (noun not in EMPTY or bool(waiting and noun in WITH_ADJECTIVE))
+        noun = _SHOWN_AS.get(noun, noun)
+        last = noun.split()[-1]
+        named = (
+            sense is not None
+            and (last == noun or last not in EMPTY - WITH_ADJECTIVE)
+            and (noun not in EMPTY or bool(waiting and noun in WITH_ADJECTIVE | {"surface"}))
+        )
         part = "part" if sense is None else KINDS.get(sense.file, "part")
         for text, kind in waiting:
             if kind == "colour" and (genus or not named):

@@ -8,7 +8,10 @@ from functools import lru_cache
 
 _ENDINGS = (("ies", "y"), ("ves", "f"), ("ses", "s"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"))
 _PLURALS = (*_ENDINGS, ("men", "man"), ("s", ""))
-IRREGULAR = {"feet": "foot", "teeth": "tooth", "leaves": "leaf", "mice": "mouse", "geese": "goose", "knives": "knife"}
+IRREGULAR = {
+    **{"feet": "foot", "teeth": "tooth", "leaves": "leaf", "mice": "mouse", "geese": "goose", "knives": "knife"},
+    **{"children": "child", "people": "person", "antennae": "antenna", "fungi": "fungus", "cacti": "cactus"},
+}
 _WORD = re.compile(r"[^\W_]+(?:'\w+)?")
 _NO_PLURAL = ("ss", "us", "is")
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ccr.data.vocab.propose.plurals import spellings, words_of
 from ccr.data.vocab.read import LONGEST_CONCEPT, concept_line
 from ccr.errors import CCRError, FormatError
@@ -15,6 +17,9 @@ from ccr.files import write_json, write_text
 from ccr.places import AnyPath
 from ccr.reading import read_regular
 
+#: The weight of a concept for a class of which it is not said to be true, only possible.
+FITTING = 0.5
+ARTICLES = {"a", "an", "the"}
 #: Things that are colours as well.
 COLOUR_NAMES = {"orange", "violet", "rose", "olive", "lilac", "lavender", "peach", "salmon", "cherry", "lime", "lemon"}
 
@@ -37,6 +42,11 @@ class Proposal:
     concept: str
     origins: tuple[Origin, ...]
 
+    @property
+    def tied(self) -> bool:
+        """Whether anything ties it to a class or a person wrote it; if not, it only fits the domain of the classes."""
+        return any(origin.class_name is not None or origin.source == "hand" for origin in self.origins)
+
 
 @dataclass(frozen=True)
 class Proposals:
@@ -49,6 +59,24 @@ class Proposals:
     @property
     def names(self) -> list[str]:
         return [item.concept for item in self.items]
+
+    @property
+    def share_tied(self) -> float:
+        """The share of concepts that are tied to a class; the others are generic. 0.0 of no concepts."""
+        return sum(item.tied for item in self.items) / max(len(self.items), 1)
+
+    def reasons(self, classes: Sequence[str]) -> np.ndarray:
+        """How strong the reason is for which each concept may be said of each class (n, C), from 0 to 1: 1 where a
+        source ties it to the class or a person wrote it, `FITTING` where it only fits the domain."""
+        column = {name: number for number, name in enumerate(classes)}
+        found = np.full((len(self.items), len(classes)), FITTING)
+        for row, item in enumerate(self.items):
+            for origin in item.origins:
+                if origin.source == "hand":
+                    found[row] = 1.0
+                elif origin.class_name in column:
+                    found[row, column[origin.class_name]] = 1.0
+        return found
 
     def by_class(self) -> dict[str, list[str]]:
         """Concepts proposed for each class."""
@@ -107,7 +135,8 @@ def written_by_hand(path: AnyPath) -> bool:
 
 
 def together(sources: Iterable[Iterable[Proposal]], *, leaking: Iterable[str], unknown: Sequence[str]) -> Proposals:
-    """Proposals of all sources, each concept once with all its origins; texts in `leaking` are left out.
+    """Proposals of all sources, each concept once (whatever its articles and number) with all its origins; texts in
+    `leaking` are left out.
 
     A concept leaks when it is one of these texts, or one of them with words around it, in whatever number: "apple",
     "picture of an apple", "two apples".
@@ -115,15 +144,21 @@ def together(sources: Iterable[Iterable[Proposal]], *, leaking: Iterable[str], u
     origins: dict[str, list[Origin]] = {}
     spelling: dict[str, str] = {}
     for proposal in (item for source in sources for item in source):
-        key = proposal.concept.casefold()
-        if 0 < len(key) <= LONGEST_CONCEPT:
+        key = concept_key(proposal.concept)
+        if 0 < len(proposal.concept) <= LONGEST_CONCEPT:
             spelling.setdefault(key, proposal.concept)
             known = origins.setdefault(key, [])
             known += [origin for origin in proposal.origins if origin not in known]
     texts = LabelTexts(leaking)
-    leaks = {key: spelling[key] for key in origins if texts.are_in(key)}
+    leaks = {key: spelling[key] for key in origins if texts.are_in(spelling[key])}
     kept = [Proposal(spelling[key], tuple(known)) for key, known in origins.items() if key not in leaks]
     return Proposals(tuple(kept), tuple(leaks.values()), tuple(unknown))
+
+
+def concept_key(concept: str) -> str:
+    """The same text for concepts that differ by case, articles or number alone: "a feather" and "feathers"."""
+    words = tuple(word for word in words_of(concept) if word not in ARTICLES)
+    return min(spellings(words), key=lambda text: (len(text), text)) if words else concept.casefold()
 
 
 class LabelTexts:

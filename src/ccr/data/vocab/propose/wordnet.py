@@ -15,8 +15,9 @@ from ccr.data.assets import WORDNET, Log, fetch_group
 from ccr.data.vocab.propose.plurals import IRREGULAR, singulars
 from ccr.errors import FormatError
 
-#: Numbers of WordNet's lexicographer files whose nouns can be seen in a photo.
-ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PERSON, PHENOMENON, PLANT, SHAPE, SUBSTANCE = 5, 6, 8, 13, 17, 18, 19, 20, 25, 27
+#: Numbers of WordNet's lexicographer files, and those whose nouns can be seen in a photo.
+ANIMAL, ARTIFACT, ATTRIBUTE, BODY, COMMUNICATION, FOOD, OBJECT = 5, 6, 7, 8, 10, 13, 17
+PERSON, PHENOMENON, PLANT, SHAPE, STATE, SUBSTANCE = 18, 19, 20, 25, 26, 27
 VISIBLE = frozenset({ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PLANT, SHAPE, SUBSTANCE})
 
 #: So many senses has only a word that people use.
@@ -86,6 +87,11 @@ class WordNet:
         entry = self._index(pos).get(_key(word))
         return () if entry is None else tuple(self.synset(pos, place) for place in entry.places)
 
+    def is_counted(self, noun: str, sense: Synset) -> bool:
+        """Whether a noun occurs in this sense in the texts that WordNet counted."""
+        entries = [self._index("n").get(_key(form)) for form in (noun, self.base(noun) or noun)]
+        return any(entry is not None and sense.place in entry.places[: entry.counted] for entry in entries)
+
     def is_common(self, noun: str) -> bool:
         """Whether people use a noun: it occurs in the texts that WordNet counted, or has several senses."""
         entry = self._index("n").get(_key(noun))
@@ -124,11 +130,48 @@ class WordNet:
         return next((form for form in forms if form in known), None)
 
     def knows(self, word: str) -> bool:
-        """Whether a word is English, of any part of speech."""
-        return self.base(word) is not None or any(_key(word) in self._index(pos) for pos in "arv")
+        """Whether a word is English: listed, an inflected form of a listed word, a noun with -ed ("pebbled"), or two
+        listed words run together ("barcode")."""
+        if self.base(word) is not None or any(self._bases(word, pos) for pos in "avr"):
+            return True
+        if any(form in self._index("n") for form in self._detached(word, "v") if word.endswith("ed")):
+            return True
+        first = [word[:at] for at in range(3, len(word) - 2) if self.base(word[at:]) is not None]
+        return any(part in self._index(pos) for part in first for pos in "nar")
+
+    def is_participle(self, word: str) -> bool:
+        """Whether a word is a participle of a verb."""
+        formed = word.endswith(("ed", "ing")) or word in _IRREGULAR
+        return formed and any(base != word for base in self._bases(word, "v"))
+
+    def bases(self, word: str) -> list[str]:
+        """The nouns that a word comes from: the singular of a plural, and what is spelled like the verb of which the
+        word is a form: "crazing" gives craze, "pitted" gives pit."""
+        listed = [*dict.fromkeys([self.base(word), *self._bases(word, "v")])]
+        return [form for form in listed if form is not None and form in self._index("n")]
+
+    def _bases(self, word: str, pos: str) -> list[str]:
+        """The listed words that a word is, or is a form of, by WordNet's rules of detachment."""
+        return [form for form in dict.fromkeys([_key(word), *self._detached(word, pos)]) if form in self._index(pos)]
+
+    @staticmethod
+    def _detached(word: str, pos: str) -> Iterator[str]:
+        """The words that a word may be a form of, by its ending."""
+        key = _key(word)
+        if pos == "v" and key in _IRREGULAR:
+            yield _IRREGULAR[key]
+        for ending, new in _DETACHED[pos]:
+            stem = key.removesuffix(ending)
+            if stem != key and len(stem) > 1:
+                yield stem + new
+                if not new and len(stem) > 3 and stem[-1] == stem[-2]:
+                    yield stem[:-1]
 
     def is_adjective(self, word: str) -> bool:
         return _key(word) in self._index("a")
+
+    def is_verb(self, word: str) -> bool:
+        return _key(word) in self._index("v")
 
     def pointed(self, synset: Synset, *symbols: str) -> list[Synset]:
         """What the synset points to by any of these symbols."""
@@ -155,6 +198,23 @@ class WordNet:
             ) from error
 
 
+#: Endings of inflected forms and what takes their place, by part of speech; with them doubled consonants: "pitted".
+_DETACHED = {
+    "v": (("s", ""), ("ies", "y"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e"), ("ier", "y"), ("iest", "y")),
+    "r": (),
+}
+#: Participles that no rule makes; WordNet's own list of them is not in every copy.
+_IRREGULAR = {
+    **{"seen": "see", "worn": "wear", "torn": "tear", "bent": "bend", "broken": "break", "grown": "grow"},
+    **{"shown": "show", "drawn": "draw", "woven": "weave", "frozen": "freeze", "hung": "hang", "held": "hold"},
+    **{"made": "make", "bound": "bind", "wound": "wind", "built": "build", "blown": "blow", "laid": "lay"},
+    **{"thrown": "throw", "stuck": "stick", "spun": "spin", "sewn": "sew", "sawn": "saw", "given": "give"},
+    **{"taken": "take", "driven": "drive", "ridden": "ride", "eaten": "eat", "fallen": "fall", "hidden": "hide"},
+    **{"shaken": "shake", "sunk": "sink", "swollen": "swell", "written": "write", "bitten": "bite"},
+    **{"burnt": "burn", "crept": "creep", "fed": "feed", "kept": "keep"},
+    **{"lit": "light", "struck": "strike", "swept": "sweep", "told": "tell", "wrung": "wring"},
+}
 _FILES = {"n": "noun", "a": "adj", "s": "adj", "v": "verb", "r": "adv"}
 
 
