@@ -28,7 +28,6 @@ from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import unit_rows
 from ccr.data.encoders import Encoder, load_encoder
-from ccr.data.encoders.protocol import sentence_embedder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.data.vocab.check_texts import check_texts
@@ -151,7 +150,7 @@ def candidates(case: Case, encoder: Encoder, wordnet: WordNet) -> Proposals:
     """What WordNet, its senses chosen by training images, and the generic list propose."""
     found, classes = class_statistics(case.train.X, case.train.y), _classes(case)
     photos = dict(zip(map(str, found.classes), unit_rows(found.means - found.mean), strict=True))
-    known = wordnet_proposals(classes, wordnet, embed=sentence_embedder(encoder), photos=photos)
+    known = wordnet_proposals(classes, wordnet, embed=encoder.embed_texts, photos=photos)
     leaking = label_texts(classes, known.senses)
     return together([known.proposals, generic_proposals()], leaking=leaking, unknown=known.unknown)
 

@@ -10,7 +10,6 @@ import numpy as np
 from ccr.core.concepts import Concepts
 from ccr.data.assets import Log
 from ccr.data.encoders import Encoder
-from ccr.data.encoders.protocol import sentence_embedder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab.choose import choose
 from ccr.data.vocab.classes import store_classes, training_part
@@ -52,7 +51,7 @@ def automatic_concepts(
     """
     classes = store_classes(store)
     known = wordnet_proposals(
-        classes.names, WordNet.open(log=log), embed=sentence_embedder(encoder), photos=classes.photos, tell=tell
+        classes.names, WordNet.open(log=log), embed=encoder.embed_texts, photos=classes.photos, tell=tell
     )
     leaking = label_texts(classes.names, known.senses)
     proposed = together([known.proposals, generic_proposals()], leaking=leaking, unknown=known.unknown)
