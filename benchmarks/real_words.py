@@ -3,10 +3,11 @@
     python -m benchmarks.real_words [--sets cifar10,cub] [--seeds 3] [--shared ../shared]
 
 Concepts are words and phrases that CLIP ViT-B/16's own text tower embedded (`text_b16` in docs/data.md), bare,
-without a template. A data set's list: those of them that occur in the published concept list (CIFAR-10's and CUB's own,
-ImageNet's for the others), without function words, class names and phrases with a class name. Controls, at the same
-settings: as many of the other real words, drawn at random for each seed, and random vectors. Means over seeds; test
-images choose nothing.
+without a template; left out are function words, names of ImageNet's classes, which are kinds of things and nothing that
+can be seen on one, the data set's class names and phrases with one. The list of CIFAR-10 and of CUB: the words that
+occur in their published concept lists. Of the others: as many as `SIZE` that `choose` takes, on training images.
+Controls, at the same settings: as many of the other words, drawn at random for each seed, and random vectors. Means
+over seeds; test images choose nothing.
 """
 
 from __future__ import annotations
@@ -24,19 +25,17 @@ from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import unit_rows
 from ccr.data.vocab import read_concepts
+from ccr.data.vocab.choose import choose
+from ccr.data.vocab.statistics import class_statistics
 from ccr.models.rivals import LinearProbe
 from ccr.models.rivals.controls import random_unit_concepts
 from ccr.study.experiments.protocol import REPORTED
 
-FILES = ("yc2_words", "broden_labels", "imagenet_names_bare")
-#: Data sets: concepts per image, and whose published list.
-SETS = {
-    "cifar10": (12.0, "cifar10"),
-    "cub": (20.0, "cub"),
-    "pets": (12.0, "imagenet"),
-    "flowers": (12.0, "imagenet"),
-    "tiny_imagenet": (12.0, "imagenet"),
-}
+FILES, KINDS = ("yc2_words", "broden_labels"), "imagenet_names_bare"
+#: Data sets, and concepts per image.
+SETS = {"cifar10": 12.0, "cub": 20.0, "pets": 12.0, "flowers": 12.0, "tiny_imagenet": 12.0}
+#: Words chosen for a data set that has no published list.
+SIZE = 128
 SETTINGS: dict[str, dict[str, Any]] = {
     "one weight, fidelity 0.955": {"fidelity": 0.955, "weights_per_class": 1},
     "five weights, fidelity 0.955": {"fidelity": 0.955, "weights_per_class": 5},
@@ -91,25 +90,32 @@ def main() -> None:
 
 
 def real_words(shared: Path) -> Concepts:
-    """All words, in small letters, as the text tower embedded them."""
+    """All words that may be concepts, in small letters, as the text tower embedded them."""
+    files = {name: np.load(require(shared / "embeddings" / "text_b16" / f"{name}.npz")) for name in (*FILES, KINDS)}
     rows: dict[str, np.ndarray] = {}
     for name in FILES:
-        data = np.load(require(shared / "embeddings" / "text_b16" / f"{name}.npz"))
-        for text, row in zip(data["names"], data["X"].astype(np.float32), strict=True):
-            if re.search("[a-z]", str(text).lower()):
-                rows.setdefault(" ".join(parts_of(str(text))), row)
-    return Concepts(list(rows), unit_rows(np.stack(list(rows.values()))))
+        for text, row in zip(files[name]["names"], files[name]["X"].astype(np.float32), strict=True):
+            rows.setdefault(" ".join(parts_of(str(text))), row)
+    kinds = {" ".join(parts_of(str(text))) for text in files[KINDS]["names"]}
+    kept = [word for word in rows if not says_nothing(word) and word not in kinds]
+    return Concepts(kept, unit_rows(np.stack([rows[word] for word in kept])))
 
 
 def task(name: str, real: Concepts, shared: Path) -> Task:
     with np.load(require(shared / "embeddings" / f"{name}.npz")) as data:
         classes = [str(label) for label in data["names"]]
     lemmas = [lemma for label in classes for lemma in label.split(",")]
-    free = [row for row, word in enumerate(real.names) if not says_nothing(word) and not names_a_class(word, lemmas)]
-    published = read_concepts(require(shared / "concepts" / f"{SETS[name][1]}.txt"))
-    own = words_within(published, {real.names[row] for row in free})
-    listed, others = ([row for row in free if (real.names[row] in own) == wanted] for wanted in (True, False))
-    return Task(name, read_images(name, shared, Path()), classes, real.subset(listed), real.subset(others))
+    pool = real.subset([row for row, word in enumerate(real.names) if not names_a_class(word, lemmas)])
+    images = read_images(name, shared, Path())
+    published = shared / "concepts" / f"{name}.txt"
+    if published.exists():
+        own = words_within(read_concepts(published), set(pool.names))
+        listed = [row for row, word in enumerate(pool.names) if word in own]
+    else:
+        found = class_statistics(images.X[images.train], images.y[images.train])
+        listed = choose(found, pool.embeddings, size=SIZE).rows.tolist()
+    others = sorted(set(range(len(pool))) - set(listed))
+    return Task(name, images, classes, pool.subset(listed), pool.subset(others))
 
 
 def says_nothing(word: str) -> bool:
@@ -148,7 +154,7 @@ def print_rows(one: Task, seeds: range) -> None:
     print(f"| {name} | | linear probe | {100 * probe:.1f} | | | | |", flush=True)
     for setting, options in SETTINGS.items():
         kinds = [
-            [measured(kind(seed), SETS[name][0], options, seed, images) for seed in seeds]
+            [measured(kind(seed), SETS[name], options, seed, images) for seed in seeds]
             for kind in (
                 lambda _: listed,
                 lambda seed: drawn(others, len(listed), seed),
@@ -184,7 +190,7 @@ def print_paper(one: Task, seeds: range) -> None:
 def print_one_word_each(one: Task) -> None:
     """The single word by which each class is recognised, seed 0."""
     X, y, train = one.images
-    coder, options = HardThreshold(length=SETS[one.name][0]), SETTINGS["one weight, fidelity 0.955"]
+    coder, options = HardThreshold(length=SETS[one.name]), SETTINGS["one weight, fidelity 0.955"]
     model = ConceptClassifier(one.listed, coder=coder, random_state=0, **options).fit(X[train], y[train])
     words = (model.concepts_.names[int(np.abs(row).argmax())] for row in model.coef_)
     said = "; ".join(f"{label}: {word}" for label, word in zip(one.classes, words, strict=True))
