@@ -41,7 +41,6 @@ from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import unit_rows
 from ccr.data.encoders import Encoder, load_encoder
-from ccr.data.encoders.protocol import sentence_embedder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
 from ccr.data.vocab.check_texts import check_texts
@@ -269,7 +268,7 @@ def _candidates(classes: list[str], train: Part | None, encoder: Encoder, wordne
     if train is not None:
         found = class_statistics(train.X, train.y)
         photos = dict(zip(map(str, found.classes), unit_rows(found.means - found.mean), strict=True))
-    return reasoned_proposals(classes, wordnet, embed=sentence_embedder(encoder), photos=photos)
+    return reasoned_proposals(classes, wordnet, embed=encoder.embed_texts, photos=photos)
 
 
 def proposed(case: Case, encoder: Encoder, wordnet: WordNet) -> list[str]:

@@ -42,8 +42,8 @@ ORDER = {
     "data/datasets": "decode sources base arrays folder splits arrow manifest patterns tar parquet published open "
     "photos",
     "data/datasets/published": "listing cifar cub imagenet places",
-    "data/encoders": "protocol progress_bars preprocess adapter rendering text_cache last_layer graph bundled_layer "
-    "torch_common torch_patches hf_patches openclip_patches bundled hf openclip named registry occlusion",
+    "data/encoders": "protocol progress_bars preprocess bundled_texts last_layer graph bundled_layer torch_common "
+    "torch_patches hf_patches openclip_patches bundled hf openclip named registry occlusion",
     "data/store": "layout workers ranged matrix metadata plan chunk shards store begun embedding",
     "data/vocab": "read words statistics classes propose known choose check_texts check_seen automatic examples",
     "data/vocab/propose": "plurals proposals wordnet generic glosses senses features offline llm",

@@ -1,16 +1,16 @@
 """The bundled encoder with its real weights: a few images, a few texts."""
 
-import json
+import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from ccr.data.datasets import open_dataset
 from ccr.data.encoders import load_encoder
-from ccr.data.encoders.adapter import load_adapter
-from ccr.data.encoders.rendering import render
-from ccr.data.encoders.text_cache import TextCache
+from ccr.data.encoders.bundled_texts import BLOCK, load_adapter, spelled
 from ccr.errors import FormatError
 
 pytest.importorskip("onnxruntime", reason="needs the bundled extra")
@@ -75,34 +75,71 @@ def test_the_template_is_part_of_the_text_fingerprint_alone(encoder):
     assert prompted.text_fingerprint != encoder.text_fingerprint
 
 
+WORDS = ("red", "fire engine", "engine", "wings")
+
+
 @pytest.fixture
 def small_adapter(tmp_path):
+    """An adapter of four words, and its tensors in wide numbers."""
     rng = np.random.default_rng(0)
-    shapes = {
-        "landmarks": (5, 384),
-        "kernel_weight": (5, 512),
-        "linear_weight": (384, 512),
-        "bias": 512,
-        "image_mean": 512,
-        "picture_mean": 512,
-        "picture_weight": (512, 512),
+    tensors = {
+        "words": np.frombuffer("\n".join(WORDS).encode(), np.uint8),
+        "points": rng.integers(-127, 128, (4, 384)).astype(np.int8),
+        "points_scale": np.full(4, 1e-3, np.float32),
+        "weights": rng.integers(-127, 128, (4, 512)).astype(np.int8),
+        "weights_scale": rng.random(4).astype(np.float32),
+        "noise": rng.random(4).astype(np.float32),
+        "image_mean": rng.standard_normal(512).astype(np.float32),
     }
-    tensors = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
-    settings = {"gamma": "0.5", "templates": json.dumps(["{}"]), "picture_template": "{}", "picture_share": "0.7"}
-    save_file(tensors, tmp_path / "a.safetensors", settings)
-    return load_adapter(tmp_path / "a.safetensors"), {name: one.astype(np.float64) for name, one in tensors.items()}
+    save_file(tensors, tmp_path / "a.safetensors", {"gamma": "0.5", "word_share": "0.3"})
+    wide = {name: one.astype(np.float64) for name, one in tensors.items()}
+    for name in ("points", "weights"):
+        wide[name] *= wide[f"{name}_scale"][:, None]
+    return load_adapter(tmp_path / "a.safetensors"), wide
 
 
 def test_the_adapter_follows_its_formula(small_adapter):
     adapter, wide = small_adapter
-    sentence, picture = np.eye(384)[0], np.eye(512)[1]
-    kernel = np.exp(-2 * 0.5 * (1 - wide["landmarks"] @ sentence))
-    meant = kernel @ wide["kernel_weight"] + sentence @ wide["linear_weight"] + wide["bias"]
-    meant /= np.linalg.norm(meant)
-    assert np.allclose(adapter.direction(sentence, None), meant, atol=1e-4)
-    read = (picture - wide["picture_mean"]) @ wide["picture_weight"]
-    both = meant + 0.7 * read / np.linalg.norm(read)
-    assert np.allclose(adapter.direction(sentence, picture), both / np.linalg.norm(both), atol=1e-4)
+    f = lambda x: np.exp(-2 * 0.5 * (1 - wide["points"] @ x)) @ wide["weights"]  # noqa: E731
+    missed = wide["noise"][:, None] * wide["weights"]
+    true = np.array([f(point) for point in wide["points"]]) + missed
+    sentence = np.eye(384)[0]
+    for text, known in (("a blue thing", []), ("Red fire-engine!", [0, 1]), ("red wing of an engine", [0, 3, 2])):
+        expected = f(sentence)
+        if known:
+            expected = expected + (missed[known] + 0.3 * true[known]).mean(axis=0)
+        found = adapter.directions(sentence[None].astype(np.float32), [text])[0]
+        assert np.allclose(found, expected / np.linalg.norm(expected), atol=1e-4), text
+
+
+def test_known_words_are_found_longest_first_and_in_either_number(small_adapter):
+    adapter, _ = small_adapter
+    named = lambda text: [WORDS[row] for row in adapter.known_words(text)]  # noqa: E731
+    assert named("a red fire engine") == ["red", "fire engine"]
+    assert named("engines on fire, one wing") == ["engine", "wings"]
+    assert named("") == named("\ud800 123 _ !") == []
+
+
+@given(st.text(max_size=40))
+def test_a_spelling_is_spelled_as_itself(text):
+    assert spelled(spelled(text)) == spelled(text)
+
+
+def test_a_known_word_has_the_direction_that_it_was_fitted_to(encoder):
+    """Ridge regression: what the fit misses at a word is its noise times its weight, so that nothing is missed."""
+    adapter = encoder._adapter
+    rows = np.arange(0, len(adapter.words), 997)
+    true = adapter.predict(adapter.points[rows]) + adapter.noise[rows, None] * adapter.weights[rows]
+    assert np.abs(np.linalg.norm(true, axis=1) - 1).max() < 0.05  # fitted to unit rows, kept as bytes
+    names = [word for word, row in adapter.words.items() if row in rows]
+    assert ((encoder.embed_texts(names) * true).sum(axis=1) > 0.95).all()
+
+
+def test_no_name_of_cifar10_was_trained_on(encoder):
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    never = re.compile(rf"\b({'|'.join(names)})s?\b")
+    assert not [word for word in encoder._adapter.words if never.search(word)]
+    assert {"beak", "saddle", "wheel", "striped"} <= encoder._adapter.words.keys()
 
 
 def test_a_damaged_adapter_is_explained(tmp_path):
@@ -124,45 +161,33 @@ def test_texts_find_their_images(encoder, rows, capfd):
 
 
 def test_ten_names_sort_real_images(encoder, clip):
-    """No image or name of CIFAR-10 was trained on; with meanings alone the accuracy was 0.90."""
+    """No image or name of CIFAR-10 was trained on."""
     names, images = np.unique(clip.y_test), np.asarray(clip.X_test, dtype=np.float32)
     scores = (images - images.mean(axis=0)) @ encoder.embed_texts(list(names)).T
     assert (names[scores.argmax(axis=1)] == clip.y_test).mean() >= 0.9
 
 
-@pytest.fixture
-def empty_cache(encoder, tmp_path, monkeypatch):
-    """An encoder with the same models and no text embedded yet."""
-    fresh = load_encoder("bundled", threads=1)
-    kept = TextCache(tmp_path / "texts", fresh.dimension)
-    parts = {"_session": encoder._session, "_sentences": encoder._sentences, "_kept": kept}
-    for name, part in parts.items():
-        monkeypatch.setitem(fresh.__dict__, name, part)
-    return fresh, tmp_path / "texts"
-
-
-def test_a_text_depends_on_nothing_but_itself(encoder, empty_cache):
-    fresh, folder = empty_cache
-    together = fresh.embed_texts(["red wing", "apple", "red wing"])
-    assert len([path for path in folder.rglob("*") if path.is_file()]) == 2
+def test_a_text_depends_on_nothing_but_itself(encoder):
+    texts = ["red wing", "apple", "red wing", "a long curved bill", *(f"{n} berries" for n in range(2 * BLOCK))]
+    together = encoder.embed_texts(texts)
     assert np.array_equal(together[0], together[2])
-    assert np.array_equal(fresh.embed_texts(["apple", "red wing"]), together[[1, 0]])  # read back to the bit
-    assert np.array_equal(encoder.embed_texts(["red wing"])[0], together[0])  # other threads, other neighbours
-    for path in [path for path in folder.rglob("*") if path.is_file()]:
-        path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert np.array_equal(fresh.embed_texts(["apple"])[0], together[1])  # damaged, so made again
-    template = fresh.embed_texts(["apple"], template="a drawing of {}")
+    alone = load_encoder("bundled", threads=1)
+    for row in (0, 1, 3, len(texts) - 1):
+        assert np.array_equal(alone.embed_texts([texts[row]])[0], together[row])  # other threads, no neighbours
+    assert np.array_equal(encoder.embed_texts(texts[::-1]), together[::-1])
+    template = encoder.embed_texts(["apple"], template="a drawing of {}")
     assert not np.allclose(template[0], together[1], atol=1e-3)
 
 
-def test_a_text_that_cannot_be_drawn_has_its_meaning_alone(empty_cache):
-    fresh, _ = empty_cache
-    adapter = fresh._adapter
-    found = fresh.embed_texts(["яблоко"], template="{}")[0]
-    assert np.array_equal(found, adapter.of_sentence(fresh._sentences.embed(["яблоко"])[0]))
-    drawn = fresh.embed_texts(["apple"], template="{}")[0]
-    meant = adapter.of_sentence(fresh._sentences.embed(["apple"])[0])
-    read = adapter.of_picture(fresh.embed_images([render("apple")])[0])
-    assert drawn @ meant > 0.5
-    assert drawn @ read > 0.5
-    assert np.linalg.matrix_rank(np.stack([drawn, meant, read]), tol=1e-4) == 2
+def test_a_text_without_a_known_word_is_predicted_alone(encoder):
+    adapter, sentences = encoder._adapter, encoder._sentences
+    predicted = adapter.predict(sentences.embed(["яблоко"]))[0]
+    assert np.allclose(encoder.embed_texts(["яблоко"])[0], predicted / np.linalg.norm(predicted), atol=1e-6)
+
+
+def test_known_words_are_looked_up_in_the_text_and_not_in_the_template(encoder):
+    adapter, sentences = encoder._adapter, encoder._sentences
+    assert "photo" in adapter.words
+    found = encoder.embed_texts(["zyxwv"], template="a photo of {}")[0]
+    predicted = adapter.predict(sentences.embed(["a photo of zyxwv"]))[0]
+    assert np.allclose(found, predicted / np.linalg.norm(predicted), atol=1e-6)

@@ -7,7 +7,6 @@ import pytest
 
 from ccr.data.assets import WORDNET, fetch_group
 from ccr.data.encoders import load_encoder
-from ccr.data.encoders.protocol import sentence_embedder
 from ccr.data.vocab import read_concepts
 from ccr.data.vocab.check_texts import check_texts
 from ccr.data.vocab.propose import (
@@ -115,7 +114,7 @@ def test_names_nobody_knows_are_named_and_nothing_is_lost(wordnet):
 def test_senses_follow_the_other_classes_and_the_photos(wordnet):
     """A kiwi is a fruit among fruits, a bird among birds; and what its photos say counts."""
     try:
-        embed = sentence_embedder(load_encoder("bundled"))
+        embed = load_encoder("bundled").embed_texts
         embed(["a text"])
     except CCRError as error:
         pytest.skip(str(error))

@@ -1,8 +1,7 @@
 """A folder as readers of the documents have it: the demo's folder, photos of their own, lists, models.
 
-The photos are the demo's. Their embeddings, and those of the texts that the documents name, were made once by the
-bundled encoder and lie in `fruit` (`python -m tests.docs.workspace` makes them again): embedding them for each run of
-the tests would take ten minutes. What is not among them is embedded as always.
+The photos are the demo's. Their embeddings were made once by the bundled encoder and lie in `fruit`
+(`python -m tests.docs.workspace` makes them again): embedding them for each run of the tests would take minutes.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.data.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, WORDNET, cache_folder, fetch, fetch_group
 from ccr.data.datasets import Sample, open_dataset
 from ccr.data.encoders.bundled import BundledEncoder
-from ccr.data.encoders.text_cache import TextCache
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.vocab import embed_concepts, read_concepts
 
@@ -54,19 +52,12 @@ class RememberedEncoder(BundledEncoder):
 
 
 def private_cache(folder: Path) -> Path:
-    """A cache of its own for `CCR_CACHE`: the fetched files of the real one, and the texts that were embedded once."""
+    """A cache of its own for `CCR_CACHE`, with the fetched files of the real one."""
     real = cache_folder()
     fetch(DEMO_PHOTOS), fetch(CLIP_IMAGE_TOWER), fetch_group(MINILM), fetch_group(WORDNET)
     folder.mkdir(parents=True)
     for part in real.iterdir():
-        if not part.name.startswith("texts-"):
-            (folder / part.name).symlink_to(part)
-    saved = np.load(FRUIT / "texts.npz")
-    for name, row in zip(saved["names"], saved["rows"].astype("<f4"), strict=True):
-        content = row.tobytes()
-        place = folder / str(name)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(hashlib.sha256(content).digest() + content)
+        (folder / part.name).symlink_to(part)
     return folder
 
 
@@ -129,34 +120,5 @@ def _digest(image: Any) -> bytes:
     return hashlib.sha256(image.tobytes()).digest()
 
 
-def lookup_also_in(real: Path) -> Callable[..., Any]:
-    """`TextCache.get` that takes what is missing from the user's own cache, and keeps it."""
-    usual = TextCache.get
-
-    def get(cache: TextCache, *key: str | None) -> np.ndarray | None:
-        row = usual(cache, *key)
-        if row is None:
-            row = usual(TextCache(real / cache._folder.name, cache._bytes // 4), *key)
-            if row is not None:
-                cache.keep(row, *key)
-        return row
-
-    return get
-
-
-def record_texts(cache: Path) -> int:
-    """Keep every text that is embedded in this cache for the next run, beside those kept before; their number."""
-    saved = np.load(FRUIT / "texts.npz")
-    kept = dict(zip(map(str, saved["names"]), saved["rows"], strict=True))
-    for path in (path for folder in cache.glob("texts-*") for path in folder.rglob("*") if path.is_file()):
-        kept[path.relative_to(cache).as_posix()] = np.frombuffer(path.read_bytes()[32:], "<f4").astype(np.float16)
-    names = sorted(kept)
-    np.savez(FRUIT / "texts.npz", names=names, rows=np.array([kept[name] for name in names]))
-    return len(names)
-
-
 if __name__ == "__main__":
-    encoder = BundledEncoder()
-    embed_dataset(open_dataset("demo"), encoder, FRUIT / "store")
-    embed_concepts(read_concepts(LIST), encoder)
-    record_texts(cache_folder())
+    embed_dataset(open_dataset("demo"), BundledEncoder(), FRUIT / "store")

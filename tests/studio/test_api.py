@@ -129,31 +129,6 @@ def test_words_find_the_photos_that_show_them(client: TestClient, bench: Workben
     assert get(client, "search", words="word 3")["nearest"]
 
 
-class TwoSided(PixelEncoder):
-    """An encoder that knows at once what the first of the words means, and the whole text only by and by."""
-
-    def embed_sentences(self, texts: Any) -> np.ndarray:
-        return super().embed_texts([text.split()[0] for text in texts])
-
-
-def test_quick_answers_to_new_words_say_that_they_are_by_meaning_alone(client: TestClient, bench: Workbench) -> None:
-    bench.words._encoder = TwoSided()
-    by_meaning = get(client, "search", words="green thing", quick=True)
-    assert not by_meaning["whole"]
-    assert by_meaning["photos"] == get(client, "search", words="green")["photos"]
-    whole = get(client, "search", words="green thing")
-    assert whole["whole"]
-    assert whole["photos"] != by_meaning["photos"]
-    assert get(client, "search", words="green thing", quick=True) == whole  # known by now
-    assert post(client, "concepts", {"name": "dark thing"})["position"] == 1
-    texts = bench.state.texts  # what is added is the whole, whatever was searched by
-    np.testing.assert_allclose(
-        texts.embeddings[texts.index("dark thing")], PixelEncoder().embed_texts(["dark thing"])[0], atol=1e-6
-    )
-    bench.words._encoder = PixelEncoder()  # one without such a side
-    assert get(client, "search", words="light thing", quick=True)["whole"]
-
-
 def test_a_dropped_photo_is_answered_like_one_of_the_store(client: TestClient, model: ConceptModel) -> None:
     picture = colour_picture("lime", 999)
     sent = client.post("/api/uploads", content=encoded(picture), headers={"X-File-Name": "my%20lime.png"})

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
 
+from ccr.core.knowledge import Knowledge
+from ccr.data.encoders.bundled_texts import spelled
+from ccr.data.encoders.protocol import unit
+from ccr.data.store import EmbeddingStore
+from ccr.data.vocab import read_concepts
 from tools.text_adapter.anchors import CIFAR10, load
-from tools.text_adapter.texts import TextMap, unit
+
+TextMap = Callable[[Sequence[str]], np.ndarray]
+ROOT = Path(__file__).parents[2]
 
 
-def final_tests(embeddings: Path, text_map: TextMap, image_mean: np.ndarray) -> dict[str, float]:
-    return cifar10_tests(
-        load(embeddings, "cifar10"), load(embeddings, "text_vit_b16_names"), text_map, image_mean
-    ) | cub_tests(load(embeddings, "cub"), text_map)
+def final_tests(embeddings: Path, text_map: TextMap, image_mean: np.ndarray, known: Set[str]) -> dict[str, float]:
+    """All final tests of a text map that knows these words."""
+    b16 = load(embeddings, "text_vit_b16_names")
+    return (
+        cifar10_tests(load(embeddings, "cifar10"), b16, text_map, image_mean)
+        | cub_tests(load(embeddings, "cub"), text_map, known)
+        | fruit_tests(text_map)
+    )
 
 
 def cifar10_tests(data: dict, b16: dict, text_map: TextMap, image_mean: np.ndarray) -> dict[str, float]:
@@ -50,7 +61,7 @@ def attribute_phrases(names: Sequence[str]) -> list[tuple[str, str]]:
     ]
 
 
-def cub_tests(data: dict, text_map: TextMap) -> dict[str, float]:
+def cub_tests(data: dict, text_map: TextMap, known: Set[str]) -> dict[str, float]:
     """Mean AUC over attributes, 200 classes: cosine(text, class mean image) against "half of the annotators saw it"."""
     truth = data["attributes"] >= 50
     mixed = truth.any(0) & ~truth.all(0)
@@ -62,8 +73,28 @@ def cub_tests(data: dict, text_map: TextMap) -> dict[str, float]:
         rows = text_map([form.format(*pair) for pair in pairs])
         scores[f'CUB AUC ({mixed.sum()} attributes), "{form}"'] = mean_auc(means @ rows.T, truth[:, mixed])
         scores[f'CUB AUC, "{form}", concepts centred'] = mean_auc(means @ unit(rows - rows.mean(0)).T, truth[:, mixed])
-    names = text_map([str(name) for name in data["names"]])
-    return scores | {"CUB names, 200-way zero-shot": float(((images @ names.T).argmax(1) == data["y"]).mean())}
+    right = (images @ text_map([str(name) for name in data["names"]]).T).argmax(1) == data["y"]
+    new = np.array([spelled(str(name)) not in known for name in data["names"]])[data["y"]]
+    return scores | {
+        "CUB names, 200-way zero-shot": float(right.mean()),
+        f"CUB names, images of the {len(np.unique(data['y'][new]))} classes that are no known word": float(
+            right[new].mean()
+        ),
+    }
+
+
+def fruit_tests(text_map: TextMap) -> dict[str, float]:
+    """Mean AUC of the demo's concepts over its 14 classes: cosine(text, class mean image) against the demo's table."""
+    store = EmbeddingStore.open(ROOT / "tests" / "docs" / "fruit" / "store")
+    names = read_concepts(ROOT / "src" / "ccr" / "data" / "demo_concepts.txt")
+    truth = Knowledge.read(ROOT / "src" / "ccr" / "data" / "demo_knowledge.csv").aligned(store.classes, names) > 0
+    images, labels = np.asarray(store[:], np.float32), np.asarray(store.y)
+    images = images - images.mean(0)
+    means = unit(np.stack([images[labels == name].mean(0) for name in store.classes]))
+    mixed = truth.any(0) & ~truth.all(0)
+    rows = text_map(names)
+    scores = means @ unit(rows - rows.mean(0)).T
+    return {f"fruit AUC ({mixed.sum()} concepts), concepts centred": mean_auc(scores[:, mixed], truth[:, mixed])}
 
 
 def mean_auc(scores: np.ndarray, truth: np.ndarray) -> float:

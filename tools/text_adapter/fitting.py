@@ -1,158 +1,137 @@
-"""The map, in closed form."""
+"""The map, in closed form: a bridge from ViT-B/32 to ViT-B/16 texts, and kernel ridge regression on words."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence, Set
+import json
+from collections.abc import Set
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import torch
+from safetensors.numpy import save
 
-from tools.text_adapter.anchors import NEVER, TRAINED_SETS, Anchors, ImageSet, Texts
-from tools.text_adapter.settings import Settings
-from tools.text_adapter.texts import MiniLM, Pictures, unit
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """Sentences (n, 384) and pictures (n, 512) of texts -> unit rows (n, 512), see `tools.train_text_adapter`."""
-
-    landmarks: np.ndarray
-    kernel_weight: np.ndarray
-    linear_weight: np.ndarray
-    bias: np.ndarray
-    picture_mean: np.ndarray
-    picture_weight: np.ndarray
-    settings: Settings
-
-    def __call__(self, sentences: np.ndarray, pictures: np.ndarray) -> np.ndarray:
-        weight = np.vstack([self.kernel_weight, self.linear_weight, self.bias])
-        meant = unit(features(sentences, self.landmarks, self.settings.gamma) @ weight)
-        read = unit((pictures - self.picture_mean) @ self.picture_weight)
-        return unit(self.settings.sentence_share * meant + self.settings.picture_share * read)
-
-
-def features(rows: np.ndarray, landmarks: np.ndarray, gamma: float) -> np.ndarray:
-    kernel = np.exp(-2 * gamma * (1 - rows @ landmarks.T))
-    return np.hstack([kernel, rows, np.ones((len(rows), 1))]).astype(np.float32)
-
-
-def ridge(inputs: np.ndarray, targets: np.ndarray, penalty: float, weights: np.ndarray | None = None) -> np.ndarray:
-    """argmin_M sum_i w_i |inputs_i M - targets_i|^2 + penalty |M|^2."""
-    left = inputs.T if weights is None else inputs.T * weights
-    gram = (left @ inputs).astype(np.float64) + penalty * np.eye(inputs.shape[1])
-    return np.linalg.solve(gram, left @ targets).astype(np.float32)
+from ccr.data.assets import MINILM
+from ccr.data.encoders.bundled_texts import TextAdapter, spelled
+from ccr.data.encoders.protocol import unit
+from ccr.files import write_bytes
+from tools.text_adapter.anchors import Anchors, Sentences, Texts
 
 
 @dataclass(frozen=True)
-class WordMap:
-    """The first step: words with ViT-B/32 directions, landmarks, and the matrix from `features` to such directions."""
+class Settings:
+    """What was chosen on held-out anchors."""
 
-    words: Texts
-    landmarks: np.ndarray
-    to_b32: np.ndarray
-
-
-def fit_words(words: Texts, minilm: MiniLM, s: Settings, seed: int) -> WordMap:
-    rows = minilm(words.names, s.templates)
-    clean = [i for i, word in enumerate(words.names) if re.fullmatch(r"[a-z][a-z-]*", word)]
-    landmarks = rows[np.random.default_rng(seed).permutation(clean)[: s.kernel_size]]
-    return WordMap(words, landmarks, ridge(features(rows, landmarks, s.gamma), words.vectors, s.word_ridge))
-
-
-def bridge_targets(image_set: ImageSet, general_mean: np.ndarray, s: Settings, within: np.ndarray) -> np.ndarray:
-    """Class directions: S^-1 centroid with whitening (what tells it apart, as a CLIP text does), else the centroid."""
-    centroids = image_set.centroids()
-    if len(centroids) < 50:  # the mean of a few alike classes is part of what they are
-        centroids = centroids + image_set.mean - general_mean
-    if s.whitening is not None:
-        centroids = np.linalg.solve(shrunk(within, s.whitening), centroids.T).T
-    return unit(centroids)
-
-
-def shrunk(within: np.ndarray, shrinkage: float) -> np.ndarray:
-    return within + shrinkage * np.trace(within) / len(within) * np.eye(len(within))
-
-
-def within_covariance(sets: Sequence[ImageSet], allowed: Callable[[list[str]], bool]) -> np.ndarray:
-    """Mean over the sets of the covariance of images around their class centroid."""
-    total = 0
-    for image_set in sets:
-        keep = np.array([allowed(names) for names in image_set.names])[image_set.labels]
-        rest = (image_set.images - image_set.centroids()[image_set.labels])[keep]
-        total = total + rest.T @ rest / len(rest) / len(sets)
-    return total
+    gamma: float = 2.0
+    ridge: float = 0.3  # noise of a word that the bridge carried over
+    trust: float = 3.0  # by how much less noise a true ViT-B/16 word has
+    word_share: float = 0.3
+    bridge_ridge: float = 0.5
+    bridge_kernel: float = 1.0  # share of the Gaussian kernel beside the linear one; 0: a linear bridge
+    bridged_words: bool = True  # fit on words that have a ViT-B/32 vector alone, too
+    known_words: bool = True  # correct a text by its known words
 
 
 @dataclass(frozen=True)
 class Bridge:
-    """Training rows of the second step: names of each anchor, its ViT-B/16 direction, its weight."""
+    """Kernel ridge regression from ViT-B/32 to ViT-B/16 directions, on texts that have both."""
 
-    names: list[list[str]]
-    targets: np.ndarray
+    points: np.ndarray
     weights: np.ndarray
+    gaussian: float
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        return unit(bridge_kernel(vectors, self.points, self.gaussian) @ self.weights)
 
 
-def allowed_by(held_names: Set[str]) -> Callable[[list[str]], bool]:
-    """Whether a class with these names may be trained on."""
-    return lambda names: not any(name.lower() in held_names | NEVER for name in names)
+def bridge_kernel(rows: np.ndarray, points: np.ndarray, gaussian: float) -> np.ndarray:
+    """<x, p> + g exp(-2 (1 - <x, p>)): mostly linear, and a little that bends."""
+    cosines = rows @ points.T
+    return np.asarray(cosines + gaussian * np.exp(2 * (cosines - 1)) if gaussian else cosines)
 
 
-def bridge_rows(anchors: Anchors, s: Settings, held_names: Set[str]) -> Bridge:
-    allowed = allowed_by(held_names)
-    within = within_covariance(anchors.several(), allowed)
-    names, targets, weights = [], [], []
-    for image_set in (anchors.sets[name] for name in TRAINED_SETS):
-        keep = [c for c, own in enumerate(image_set.names) if allowed(own)]
-        names += [image_set.names[c] for c in keep]
-        targets.append(bridge_targets(image_set, anchors.sets["imagenet_sample"].mean, s, within)[keep])
-        weights += [1.0] * len(keep)
-    texts = anchors.texts.without(held_names)
-    names += [[name] for name in texts.names]
-    weights += [s.text_weight] * len(texts.names)
-    return Bridge(names, np.vstack([*targets, texts.vectors]), np.array(weights))
+def solve(kernel: np.ndarray, targets: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """(K + diag(noise))^-1 targets."""
+    matrix = torch.from_numpy(kernel.astype(np.float32))
+    matrix.diagonal().add_(torch.from_numpy(noise.astype(np.float32)))
+    found = torch.cholesky_solve(torch.from_numpy(targets), torch.linalg.cholesky(matrix))
+    return np.ascontiguousarray(found.numpy())  # it comes column by column, and a file is written row by row
 
 
-def fit_pictures(
-    anchors: Anchors, pictures: Pictures, s: Settings, held_names: Set[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (512,) of pictures of names, and the matrix (512, 512) that tells classes apart."""
-    allowed = allowed_by(held_names)
-    names = [own[0] for name in TRAINED_SETS for own in anchors.sets[name].names if allowed(own)]
-    mean = pictures(names, s.picture_template).mean(0)
-    if s.picture_whitening is None:
-        return mean, np.eye(len(mean), dtype=np.float32)
-    weight = np.linalg.inv(shrunk(within_covariance(anchors.several(), allowed), s.picture_whitening))
-    return mean, (weight / np.trace(weight) * len(weight)).astype(np.float32)
+def fit_bridge(anchors: Anchors, s: Settings, left_out: Set[str] = frozenset()) -> Bridge:
+    """Learned from pairs of equal texts, without those whose spelling is in `left_out`."""
+    place = {spelled(text): row for row, text in enumerate(anchors.words.names)}
+    shared = [
+        (place[form], row)
+        for row, form in enumerate(map(spelled, anchors.true.names))
+        if form in place and form not in left_out
+    ]
+    theirs, ours = map(list, zip(*shared, strict=True))
+    points = anchors.words.vectors[theirs]
+    noise = np.full(len(points), s.bridge_ridge)
+    weights = solve(bridge_kernel(points, points, s.bridge_kernel), anchors.true.vectors[ours], noise)
+    return Bridge(points, weights, s.bridge_kernel)
+
+
+def known_texts(anchors: Anchors, s: Settings, left_out: Set[str]) -> tuple[Texts, np.ndarray]:
+    """Words with ViT-B/16 directions, and the noise (n,) of each: true ones, and those that the bridge carries over."""
+    true = anchors.true.only(lambda text: spelled(text) not in left_out)
+    noise = np.full(len(true.names), s.ridge / s.trust)
+    if not s.bridged_words:
+        return true, noise
+    taken = set(map(spelled, anchors.true.names)) | left_out
+    more = anchors.words.only(lambda text: spelled(text) not in taken)
+    carried = fit_bridge(anchors, s, left_out)(more.vectors)
+    both = Texts(true.names + more.names, np.vstack([true.vectors, carried]))
+    return both, np.concatenate([noise, np.full(len(more.names), s.ridge)])
 
 
 def fit(
-    anchors: Anchors,
-    first: WordMap,
-    minilm: MiniLM,
-    pictures: Pictures,
-    s: Settings,
-    held_names: Set[str] = frozenset(),
-) -> Adapter:
-    """The adapter with this first step, trained without anchors that have a name in `held_names`."""
-    words = first.words
-    known = dict(zip((word.lower() for word in words.names), words.vectors, strict=True)) if s.known_words else {}
-
-    def b32(names: list[str]) -> np.ndarray:
-        """An anchor's ViT-B/32 direction: its own where one of its names is a word, else the prediction."""
-        own = [known[name.lower()] for name in names if name.lower() in known]
-        if own:
-            return np.mean(own, 0)
-        return features(mean_text(minilm, names, s), first.landmarks, s.gamma)[0] @ first.to_b32
-
-    rows = bridge_rows(anchors, s, held_names)
-    inputs = unit(np.stack([b32(names) for names in rows.names]))
-    bridge = ridge(inputs, rows.targets, s.bridge_ridge, rows.weights)
-    kernel_weight, linear_weight, bias = np.split(first.to_b32 @ bridge, [len(first.landmarks), -1])
-    mean, weight = fit_pictures(anchors, pictures, s, held_names)
-    return Adapter(first.landmarks, kernel_weight, linear_weight, bias, mean, weight, s)
+    anchors: Anchors, sentences: Sentences, s: Settings, image_mean: np.ndarray, left_out: Set[str] = frozenset()
+) -> TextAdapter:
+    """The adapter that saw no text whose spelling is in `left_out`."""
+    texts, noise = known_texts(anchors, s, left_out)
+    points = sentences(texts.names)
+    weights = solve(np.exp(2 * s.gamma * (points @ points.T - 1)), texts.vectors, noise)
+    words = {spelled(text): row for row, text in enumerate(texts.names)}
+    return TextAdapter(
+        words, points, weights, noise.astype(np.float32), image_mean, s.gamma, s.word_share, sha256="in memory"
+    )
 
 
-def mean_text(minilm: MiniLM, names: list[str], s: Settings) -> np.ndarray:
-    """(1, 384): one row for all names of a class."""
-    return unit(minilm(names, s.templates).mean(0, keepdims=True))
+def write(path: Path, adapter: TextAdapter, s: Settings) -> None:
+    """The file of an adapter: rows as bytes, each with a scale."""
+    points, points_scale = quantised(adapter.points)
+    weights, weights_scale = quantised(adapter.weights)
+    words = "\n".join(sorted(adapter.words, key=adapter.words.__getitem__))
+    tensors = {
+        "words": np.frombuffer(words.encode(), np.uint8),
+        "points": points,
+        "points_scale": points_scale,
+        "weights": weights,
+        "weights_scale": weights_scale,
+        "noise": adapter.noise,
+        "image_mean": adapter.image_mean.astype(np.float32),
+    }
+    metadata = {
+        "what": "text adapter: all-MiniLM-L6-v2 unit embedding x of a text -> unit direction from the mean of texts, "
+        "OpenAI CLIP ViT-B/16 text space",
+        "formula": "f(x) = sum_i exp(-2 gamma (1 - <x, points_i>)) weights_i; y_w = f(points_w) + noise_w weights_w; "
+        "unit(f(x) + mean over known words w of (noise_w weights_w + word_share y_w))",
+        "gamma": str(s.gamma),
+        "word_share": str(s.word_share),
+        "minilm_sha256": json.dumps([asset.sha256 for asset in MINILM.assets]),
+        "date": "2026-11-18",
+        "made_by": "tools/train_text_adapter.py",
+        "held_out": "CIFAR-10 (images, and every text with one of its class names or their plurals), CUB-200-2011, "
+        "Oxford Pets, Oxford Flowers, the fruit photos, all images",
+        "licence": "weights made by this project; derived from CLIP text vectors of words (Visual Genome, YouCook2, "
+        "Broden, ImageNet's class names); see docs/bundled-encoder.md",
+    }
+    write_bytes(path, save(tensors, metadata))
+
+
+def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers from -127 to 127, and the scale of each row."""
+    scale = np.abs(rows).max(axis=1) / 127
+    return np.round(rows / scale[:, None]).astype(np.int8), scale.astype(np.float32)

@@ -144,10 +144,8 @@ def _by_words(
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         """Only called where WordNet does not know what most classes are."""
-        from ccr.data.encoders.protocol import sentence_embedder
-
         assert store is not None
-        return sentence_embedder(store_encoder(store, spec, silent=silent))(texts)
+        return store_encoder(store, spec, silent=silent).embed_texts(texts)
 
     with bar(silent=silent) as tell:
         said = wordnet_proposals(known, wordnet, tell=tell)

@@ -131,7 +131,6 @@ def _endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoin
 def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, EmbedTexts | None]:
     """The classes of a file or a store, and what embeds texts to choose senses by."""
     from ccr.data.encoders import load_encoder
-    from ccr.data.encoders.protocol import sentence_embedder
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.classes import read_classes, store_classes
 
@@ -140,12 +139,12 @@ def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, Em
         with bar(silent=silent) as tell:
             tell(0, 0, "looking at the photos of each class")
             found = store_classes(store)
-        return found, None if spec == "none" else sentence_embedder(store_encoder(store, spec, silent=silent))
+        return found, None if spec == "none" else store_encoder(store, spec, silent=silent).embed_texts
     found = read_classes(path)
     if spec == "none":
         return found, None
     try:
-        return found, sentence_embedder(load_encoder(spec or "bundled", log=lambda line: note(line, silent=silent)))
+        return found, load_encoder(spec or "bundled", log=lambda line: note(line, silent=silent)).embed_texts
     except MissingExtraError as error:
         note(f"note: the most frequent sense of each name is taken, because {error}", silent=silent)
         return found, None

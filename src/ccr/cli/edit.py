@@ -106,7 +106,8 @@ def _warn_of_other_texts(model: ConceptModel, encoder: Encoder, *, silent: bool)
     if cosines.max() < ALIKE:  # all of them: one may have been renamed
         note(
             f"the encoder's texts are not those that the model was fitted with (cosine {cosines.max():.2f} for its own "
-            f"'{names[int(cosines.argmax())]}'): what is added may not fit the rest; fit again to be sure",
+            f"'{names[int(cosines.argmax())]}'): another template, or an older version of the encoder's texts. It "
+            "predicts as it did, but what is added may not fit the rest; fit again to be sure",
             silent=silent,
         )
 

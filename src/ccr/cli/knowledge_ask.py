@@ -110,7 +110,6 @@ def _endpoint(url: str | None, model: str | None, rate: float | None, wanted: li
 
 
 def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, silent: bool) -> Knowledge:
-    from ccr.data.encoders.protocol import sentence_embedder
     from ccr.data.vocab.classes import store_classes
     from ccr.data.vocab.known import wordnet_knowledge
     from ccr.data.vocab.propose import WordNet, wordnet_proposals
@@ -119,7 +118,7 @@ def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, 
     with bar(silent=silent) as tell:
         tell(0, 0, "looking at the photos of each class")
         found = store_classes(store)
-        embed = sentence_embedder(store_encoder(store, spec, silent=silent))
+        embed = store_encoder(store, spec, silent=silent).embed_texts
         said = wordnet_proposals(found.names, wordnet, embed=embed, photos=found.photos, tell=tell)
     return wordnet_knowledge(found.names, names, said.proposals)
 

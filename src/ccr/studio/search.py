@@ -9,20 +9,16 @@ import numpy as np
 from ccr.core.geometry import unit_rows
 from ccr.studio.photo import tile
 from ccr.studio.seen import Seen
-from ccr.studio.words import Meaning, Words, checked_text
+from ccr.studio.words import Words, checked_text
 
 #: Concepts of the model that are named beside.
 NEAREST = 5
 
 
-def search(seen: Seen, words: Words, text: str, limit: int, *, quick: bool = False) -> dict[str, Any]:
-    """The photos that show most of what the words say, and the concepts that say nearly the same.
-
-    `quick`: of words that were not embedded before, by their meaning alone where the encoder has that apart.
-    """
+def search(seen: Seen, words: Words, text: str, limit: int) -> dict[str, Any]:
+    """The photos that show most of what the words say, and the concepts that say nearly the same."""
     text = checked_text(text)
-    found = words.meaning(text) if quick else Meaning(words.embed(text), whole=True)
-    own = seen.model.space.own_texts(found.row[None])[0]
+    own = seen.model.space.own_texts(words.embed(text)[None])[0]
     shown = np.flatnonzero(seen.photos.open)
     scores = seen.scores(own)[shown]
     count = min(limit, len(shown))
@@ -32,7 +28,6 @@ def search(seen: Seen, words: Words, text: str, limit: int, *, quick: bool = Fal
         "words": text,
         "photos": [{**tile(seen, int(shown[i])), "value": float(scores[i])} for i in best],
         "nearest": _nearest(seen, own),
-        "whole": found.whole,
         "known": text in seen.model.names,
     }
 

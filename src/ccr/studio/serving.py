@@ -138,7 +138,7 @@ def open_workbench(
         None if has_session(folder) else model,
         folder=folder,
         models=_beside(store) if models is None else models,
-        load_encoder=lambda: _encoder(store, encoder, keep_texts=not read_only),
+        load_encoder=lambda: _encoder(store, encoder),
         title=title,
         read_only=read_only,
         fitted_here=fitted_here,
@@ -236,8 +236,8 @@ def show(
     return Running(open_workbench(opened, fitted, folder, read_only=read_only), port=port, height=height, url=url)
 
 
-def _encoder(store: EmbeddingStore, given: str | None, *, keep_texts: bool) -> Any:
-    """The store's own encoder, checked to be that one; without `keep_texts` it keeps no embeddings on disk."""
+def _encoder(store: EmbeddingStore, given: str | None) -> Any:
+    """The store's own encoder, checked to be that one."""
     spec = given or store.encoder
     if spec is None:
         raise CCRError("the store does not say which encoder made it: start the studio with --encoder")
@@ -246,8 +246,6 @@ def _encoder(store: EmbeddingStore, given: str | None, *, keep_texts: bool) -> A
     encoder = load_encoder(spec)
     if store.fingerprint is not None:
         store.check_encoder(encoder.fingerprint)
-    if hasattr(encoder, "keep_texts"):
-        encoder.keep_texts = keep_texts
     return encoder
 
 

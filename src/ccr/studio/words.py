@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,13 +15,6 @@ from ccr.texts import check_name
 
 #: Characters of a text, embeddings of texts that are kept, and seconds that a question waits for the encoder.
 LONGEST, KEPT, PATIENCE = 200, 1024, 60.0
-
-
-class Meaning(NamedTuple):
-    """An embedding (d,) of a text; `whole`: it is the one that `Words.embed` gives."""
-
-    row: np.ndarray
-    whole: bool
 
 
 class Words:
@@ -81,18 +74,6 @@ class Words:
                     self._kept.popitem(last=False)
         return np.array([known[text] for text in texts], np.float32)
 
-    def meaning(self, text: str) -> Meaning:
-        """What stands for a text at once: its embedding where that is known or quick, else what its words mean.
-
-        The bundled encoder also looks at a picture of the words, which takes ten times as long.
-        """
-        text = checked_text(text)
-        kept, encoder = self._kept.get(text), self.encoder
-        if kept is not None or not hasattr(encoder, "embed_sentences"):
-            return Meaning(self.embed(text), whole=True)
-        with self._lock:
-            return Meaning(np.asarray(encoder.embed_sentences([text])[0], np.float32), whole=False)
-
     def embed_image(self, image: Image.Image) -> np.ndarray:
         """The embedding (d,) of a picture."""
         encoder = self.encoder
@@ -111,10 +92,8 @@ class Words:
 
 
 def _use(encoder: Any) -> None:
-    """Use each side of an encoder once: what is loaded at first use is loaded now. Texts alone may come from disk."""
+    """Use each side of an encoder once: what is loaded at first use is loaded now."""
     encoder.embed_texts(["photo"])
-    if hasattr(encoder, "embed_sentences"):
-        encoder.embed_sentences(["photo"])
     if hasattr(encoder, "embed_images"):
         encoder.embed_images([Image.new("RGB", (64, 64))])
 

@@ -80,13 +80,6 @@ class Encoder(Protocol):
         """
 
 
-def sentence_embedder(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
-    """The encoder's quickest way from sentences to unit rows (n, d): what its concepts are read by, unless it has
-    another for long texts."""
-    quick: Callable[[Sequence[str]], np.ndarray] = getattr(encoder, "embed_sentences", encoder.embed_texts)
-    return quick
-
-
 @runtime_checkable
 class PatchEncoder(Protocol):
     """An encoder that can say what each patch of a picture adds to its embedding."""

@@ -10,7 +10,6 @@ import numpy as np
 from ccr.core.concepts import Concepts
 from ccr.data.assets import Log
 from ccr.data.encoders import Encoder
-from ccr.data.encoders.protocol import sentence_embedder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab.choose import choose
 from ccr.data.vocab.classes import store_classes, training_part
@@ -55,7 +54,7 @@ def automatic_concepts(
     proposed = reasoned_proposals(
         classes.names,
         WordNet.open(log=log),
-        embed=sentence_embedder(encoder),
+        embed=encoder.embed_texts,
         photos=classes.photos,
         grey=classes.grey,
         tell=tell,

@@ -54,13 +54,10 @@ def concepts_router(bench: Workbench) -> APIRouter:
         return schemas.Drift(version=seen.version, **concepts.concept_drift(seen, name))
 
     @router.get("/search", operation_id="search_words")
-    def search_words(
-        words: Name, limit: Annotated[int, Query(ge=1, le=500)] = 60, quick: bool = False
-    ) -> schemas.Search:
-        """Photos that show what the words say. `quick` answers new words by their meaning alone, if that is quicker;
-        `whole` says whether it did."""
+    def search_words(words: Name, limit: Annotated[int, Query(ge=1, le=500)] = 60) -> schemas.Search:
+        """Photos that show what the words say."""
         seen = bench.now()
-        return schemas.Search(version=seen.version, **search(seen, bench.words, words, limit, quick=quick))
+        return schemas.Search(version=seen.version, **search(seen, bench.words, words, limit))
 
     @router.post("/edits", operation_id="edit")
     def edit(body: schemas.Edit) -> State:

@@ -32,9 +32,7 @@ export default function bench(root, values, app) {
     if (!words) { fill(results, hint()); return; }
     if (!results.querySelector(".results")) fill(results, spinner("Searching"));
     try {
-      const first = await get("search", { words, limit: 18, quick: true }, signal);
-      drawFound(first);
-      if (!first.whole) drawFound(await get("search", { words, limit: 18 }, signal));
+      drawFound(await get("search", { words, limit: 18 }, signal));
     } catch (error) { if (error.name !== "AbortError") fill(results, h("p", { class: "muted", style: { "margin-top": ".8rem" } }, error.message)); }
   }
 
@@ -42,7 +40,6 @@ export default function bench(root, values, app) {
     fill(results, h("div", { class: "row", style: { margin: ".8rem 0 .3rem" } },
       answer.known ? h("a", { class: "button", href: `#concept?name=${encodeURIComponent(answer.words)}` }, "The model has it already") : locked ? null : h("button", { type: "button", class: "primary", onclick: () => add(answer.words) }, icon("plus"), "Add as a concept"),
       h("span", { class: "muted" }, "near it: ", answer.nearest.slice(0, 3).map((one, at) => [at ? ", " : "", h("a", { href: `#concept?name=${encodeURIComponent(one.concept)}` }, h("bdi", {}, one.concept))]))),
-      answer.whole ? null : h("p", { class: "muted", role: "status" }, h("span", { class: "spinner inline" }), " By what the words mean; the encoder is still looking at them closely."),
       h("div", { class: "results" }, answer.photos.map((photo) => tile(photo, { values: { from: location.hash.slice(1) } }))));
   }
   const hint = () => h("div", { class: "drop-hint", style: { "margin-top": ".8rem" } }, app.state.encoder === "loading" ? "The encoder is being loaded …" : "Type, and the photos that show it appear at once. Then add it as a concept.");

@@ -82,7 +82,6 @@ class Search(Answer):
     words: str
     photos: list[Tile]
     nearest: list[Neighbour] = Field(description="Concepts of the model that mean nearly the same.")
-    whole: bool = Field(description="False: found by what the words mean alone; ask again without `quick`.")
     known: bool = Field(description="Whether the model has a concept of this name already.")
 
 
