@@ -22,8 +22,9 @@ TEXT_ANSWERS = 4.0
 UNKNOWN_SHARE = 0.1
 #: Folds of classes, each left out of the grounding once to measure transfer.
 FOLDS = 4
-#: Few classes make few pairs within a fold, so that they are divided again and again, about so many classes in all.
-DIVIDED_CLASSES, MOST_PARTITIONS = 200, 16
+#: One division into folds is a matter of chance, so that there are several; few classes make few pairs within a fold
+#: and are divided more often, about so many classes in all.
+LEAST_PARTITIONS, DIVIDED_CLASSES, MOST_PARTITIONS = 4, 200, 16
 #: Concepts that are worked on at once, which bounds memory at any number of classes.
 AT_ONCE = 1024
 
@@ -149,10 +150,10 @@ def transfer(
 
 
 def partitions(classes: int) -> list[np.ndarray]:
-    """The fold of each class (classes,), once for many classes, and in several ways for few."""
+    """The fold of each class (classes,) in several divisions at random, more of them for few classes."""
     first = np.arange(classes) % FOLDS
-    more = min(MOST_PARTITIONS, -(-DIVIDED_CLASSES // max(classes, 1))) - 1
-    return [first, *(np.random.default_rng(seed).permutation(first) for seed in range(more))]
+    count = min(MOST_PARTITIONS, max(LEAST_PARTITIONS, -(-DIVIDED_CLASSES // max(classes, 1))))
+    return [np.random.default_rng(seed).permutation(first) for seed in range(count)]
 
 
 def _ordered_pairs(score: np.ndarray, said: np.ndarray) -> tuple[float, float]:
