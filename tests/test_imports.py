@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = {
     "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
     "show serve studio scale cli start",
-    "core": "arrays checks parameters devices threads team geometry knowledge grounding examples concepts kernels "
+    "core": "arrays checks parameters devices threads team geometry knowledge grounding shown examples concepts kernels "
     "sources inputs space coding heads metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
@@ -31,7 +31,7 @@ ORDER = {
     "squared",
     "core/explain": "patches terms claims where question sums picture views counterfactual intervention comparison "
     "mistake explanation many images pairs drift",
-    "models": "unfitted labels bound provenance informed linear_model persist model_checks card hub calibration "
+    "models": "unfitted labels bound provenance informed likely linear_model persist model_checks card hub calibration "
     "certain model_format left_out export photos concept_model calibrating checkpoint fewest edit estimator "
     "paper_settings classifier rivals",
     "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file exports",
