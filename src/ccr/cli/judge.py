@@ -16,6 +16,7 @@ from ccr.cli.common_photo import STOP, columns_for, draw_photo, read_key
 from ccr.cli.common_run import keeps
 from ccr.errors import CCRError
 from ccr.files import check_writable, write_text
+from ccr.places import is_url
 from ccr.texts import visible
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ def judge(
         raise typer.BadParameter("--page writes a page and --read reads what it saved: give one of them")
     name = name.strip()
     place = SHEET if out is None else out
+    if is_url(place):
+        raise CCRError(
+            f"a sheet is a file of this machine, written after every verdict, got {place}: name a local file"
+        )
     check_writable(place)
     keeps("judge", place)
     store = None if not paths else paths[-1]
@@ -146,11 +151,15 @@ def _sheet(
     models = {name: ConceptModel.load(path) for name, path in names.items()}
     for model in models.values():
         rows.check_encoder(model.provenance.encoder_fingerprint)
-    facts = {"store": str(paths[-1].absolute()), "split": chosen, "seed": SEED if seed is None else seed}
+    facts = {"store": _absolute(paths[-1]), "split": chosen, "seed": SEED if seed is None else seed}
     sheet = Sheet.draw(models, rows, photos=PHOTOS if photos is None else photos, seed=facts["seed"], facts=facts)
     sheet.write(place)
     note(f"{_size(sheet)} are written to {place}", silent=silent)
     return sheet
+
+
+def _absolute(store: Path) -> str:
+    return str(store if is_url(store) else store.absolute())
 
 
 def _names(folders: list[Path]) -> dict[str, Path]:

@@ -19,16 +19,18 @@ from ccr.texts import visible
 SIZE = 720
 VERDICTS = {"true": ("T", "true"), "half": ("H", "half true"), "false": ("F", "false")}
 LOOK = """
-main { display: grid; grid-template-columns: minmax(0, 1fr) minmax(18rem, 26rem); gap: 1rem 2rem; align-items: start; }
+main { display: grid; grid-template-columns: minmax(0, 1fr) minmax(18rem, 30rem); gap: 1rem 2rem; align-items: start; }
 main section { display: contents; } main section[hidden] { display: none; }
 main img { max-width: 100%; max-height: 78vh; border-radius: 6px; display: block; }
-ol { list-style: none; margin: 0; padding: 0; } li { padding: .45rem .6rem; border-left: 4px solid transparent; }
-li.here { border-left-color: var(--for); background: #f3f6fb; } li > bdi { display: block; margin-bottom: .25rem; }
+main section > div { position: sticky; top: 0; background: #fff; padding: .3rem 0; }
+ol { list-style: none; margin: 0; padding: 0; } li { padding: .3rem .6rem; border-left: 4px solid transparent; }
+li { display: flex; flex-wrap: wrap; gap: .2rem .3rem; align-items: center; } li > bdi { flex: 1 1 9rem; } li > span { white-space: nowrap; }
+li.here { border-left-color: var(--for); background: #f3f6fb; }
 li.here > bdi { font-weight: 650; } button, input { font: inherit; padding: .25rem .7rem; }
 button { border: 1px solid #777; border-radius: 6px; background: #fff; cursor: pointer; }
 button[aria-pressed="true"] { background: var(--for); color: #fff; border-color: var(--for); }
 header { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; margin: .5rem 0 1rem; }
-@media (max-width: 700px) { main { grid-template-columns: minmax(0, 1fr); } main img { max-height: 45vh; } }
+@media (max-width: 700px) { main { grid-template-columns: minmax(0, 1fr); } main img { max-height: 35vh; } }
 """
 SCRIPT = """
 "use strict";
@@ -132,6 +134,6 @@ def _photo(photo: JudgedPhoto, pictures: Pictures) -> str:
         f'<button data-verdict="{verdict}" aria-pressed="false" title="{key}">{words}</button> '
         for verdict, (key, words) in VERDICTS.items()
     )
-    lines = "".join(f"<li>{name(visible(claim))}{buttons}</li>" for claim in photo.claims)
+    lines = "".join(f"<li>{name(visible(claim))}<span>{buttons}</span></li>" for claim in photo.claims)
     caption = f'<div class="muted">{name(visible(photo.name))}</div>'
     return f"<section hidden><div>{pictures.of(photo.row, SIZE)}{caption}</div><ol>{lines}</ol></section>"
