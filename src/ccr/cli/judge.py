@@ -93,9 +93,7 @@ def judge(
     name = name.strip()
     place = SHEET if out is None else out
     if is_url(place):
-        raise CCRError(
-            f"a sheet is a file of this machine, written after every verdict, got {place}: name a local file"
-        )
+        raise CCRError(f"a sheet is a plain file, written after every verdict, got the URL {place}: name a path")
     check_writable(place)
     keeps("judge", place)
     store = None if not paths else paths[-1]

@@ -24,7 +24,8 @@ main section { display: contents; } main section[hidden] { display: none; }
 main img { max-width: 100%; max-height: 78vh; border-radius: 6px; display: block; }
 main section > div { position: sticky; top: 0; background: #fff; padding: .3rem 0; }
 ol { list-style: none; margin: 0; padding: 0; } li { padding: .3rem .6rem; border-left: 4px solid transparent; }
-li { display: flex; flex-wrap: wrap; gap: .2rem .3rem; align-items: center; } li > bdi { flex: 1 1 9rem; } li > span { white-space: nowrap; }
+li { display: flex; flex-wrap: wrap; gap: .2rem .3rem; align-items: center; }
+li > bdi { flex: 1 1 9rem; } li > span { white-space: nowrap; }
 li.here { border-left-color: var(--for); background: #f3f6fb; }
 li.here > bdi { font-weight: 650; } button, input { font: inherit; padding: .25rem .7rem; }
 button { border: 1px solid #777; border-radius: 6px; background: #fff; cursor: pointer; }
