@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,41 @@ def damaged(change: Any, tmp_path: Path) -> Path:
 def test_a_damaged_sheet_is_refused_with_photo_and_claim(change: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(CCRError, match=said):
         Sheet.read(damaged(change, tmp_path))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "true", "red", "a", "\x1b[2J"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "red", "anna"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+def places(node: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every part of a JSON value."""
+    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [before] * bool(before) + [way for key, value in inner for way in places(value, (*before, key))]
+
+
+@given(st.data())
+def test_a_sheet_with_any_part_replaced_is_read_and_scored_or_refused(data: st.DataObject) -> None:
+    plain = json.loads(json.dumps(small().with_verdicts("anna", ANNA).to_dict()))
+    *way, last = data.draw(st.sampled_from(places(plain)))
+    node = plain
+    for key in way:
+        node = node[key]
+    node[last] = data.draw(JSON)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "s.json"
+        path.write_text(json.dumps(plain), encoding="utf-8")
+        try:
+            sheet = Sheet.read(path)
+            score(sheet)
+            sheet.write(path)
+        except CCRError:
+            return
+        assert Sheet.read(path).to_dict() == sheet.to_dict()
 
 
 def test_verdicts_of_a_page_are_those_of_its_own_sheet(tmp_path: Path) -> None:

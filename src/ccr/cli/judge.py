@@ -181,7 +181,7 @@ def _rows(sheet: Sheet, store: Path | None) -> EmbeddingStore:
     if place is None:
         raise typer.BadParameter("the sheet does not say where its photos are: give their store, too")
     split = sheet.facts.get("split", "test")
-    rows = EmbeddingStore.open(place)
+    rows = EmbeddingStore.open(str(place))
     rows = rows if split == "all" else rows.select(str(split))
     for photo in sheet.photos:
         here = str(rows.paths[photo.row]) if 0 <= photo.row < len(rows) else "nothing"

@@ -36,6 +36,8 @@ RANDOM = "named at random"
 UNNAMED = ""
 #: Bootstrap draws of photos.
 ROUNDS = 4000
+#: Errors of reading JSON that has other parts than expected.
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Sheet:
             check_name(judge, "the name of a judge")
         changed = [dict(verdicts) for verdicts in self.of(judge)]
         for (at, claim), verdict in given.items():
-            if verdict not in WORTH:
+            if not isinstance(verdict, str) or verdict not in WORTH:
                 raise CCRError(_no_verdict(self.photos[at], claim, verdict))
             changed[at][claim] = verdict
         return replace(self, verdicts={**self.verdicts, judge: tuple(changed)})
@@ -133,12 +135,14 @@ class Sheet:
             given = {UNNAMED: tuple(one["verdicts"] for one in plain["photos"])}
             given |= {judge: tuple(one.get(judge, {}) for one in named) for judge in dict.fromkeys(_keys(named))}
             facts = {name: value for name, value in plain.items() if name not in ("photos", "made_by")}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            _check(path, photos, made_by, given)
+        except CCRError:
+            raise
+        except _MALFORMED as error:
             what = f"no {error}" if isinstance(error, KeyError) else error
             raise FormatError(
                 f"{path} is not a sheet of claims ({what}): give a file that `ccr judge MODEL... STORE --out` wrote"
             ) from error
-        _check(path, photos, made_by, given)
         kept = {
             judge: tuple({claim: verdict for claim, verdict in one.items() if verdict} for one in verdicts)
             for judge, verdicts in given.items()
@@ -213,9 +217,9 @@ def read_answers(path: str | os.PathLike[str], sheet: Sheet) -> tuple[str, dict[
             for claim, verdict in zip(photo.claims, verdicts, strict=True)
             if verdict
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, CCRError):
-            raise
+    except CCRError:
+        raise
+    except _MALFORMED as error:
         raise FormatError(
             f"{path} is not a file of verdicts ({error}): give what the button of the page saved"
         ) from error
@@ -411,7 +415,7 @@ def _check(
                         f"{path}: {judge_name(judge)} judged '{visible(claim)}' of {photo.name}, which nobody claims"
                         f"{did_you_mean(claim, photo.claims)}: correct it in the file"
                     )
-                if verdict != "" and verdict not in WORTH:
+                if not isinstance(verdict, str) or (verdict and verdict not in WORTH):
                     raise CCRError(f"{path}: {_no_verdict(photo, claim, verdict)}")
 
 
