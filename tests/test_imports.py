@@ -48,14 +48,14 @@ ORDER = {
     "data/vocab": "read words statistics classes propose known choose check_texts check_seen automatic examples",
     "data/vocab/propose": "plurals proposals wordnet generic glosses senses features offline llm",
     "runtime": "rows selection why model folder",
-    "study": "theory experiments lists controls",
+    "study": "theory experiments lists controls judgement",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "
     "observe_metric isotropy judging metric_claims claims scenes anisotropy",
     "study/experiments": "records pool part cache settings probe gain curves sweep fixed_lambda protocol attributes "
     "compare frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
     "show": "style axes sums page claims_page where_pictures plots model_plots experiment_plots compare_plots "
-    "frontier_plots theory_plots where_plots demo_page report concepts_page",
+    "frontier_plots theory_plots where_plots demo_page report concepts_page judge_page",
     "show/report": "pictures headline gallery classes concepts report",
     "serve": "limits meters guards batching schemas answers service routes app runner",
     "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "
@@ -64,9 +64,9 @@ ORDER = {
     "studio/api/schemas": "common photos views concepts bench",
     "scale": "cluster desks crew parts contents assembly embedding prediction team rows fitting pool",
     # Commands come last, and none imports another.
-    "cli": "common common_run common_data common_options common_ray common_tables edit_options demo embed fit evaluate "
-    "explain predict export audit claims edit report serve push pull studio theory figures compare sweep reproduce "
-    "concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask knowledge_files",
+    "cli": "common common_run common_data common_options common_ray common_photo common_tables edit_options demo embed "
+    "fit evaluate explain predict export audit claims judge edit report serve push pull studio theory figures compare "
+    "sweep reproduce concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask knowledge_files",
 }
 
 

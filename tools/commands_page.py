@@ -43,7 +43,7 @@ def _section(name: str, command: Any) -> str:
 
 
 def _metavar(argument: Any) -> str:
-    shown = argument.name.upper() + ("..." if argument.nargs == -1 else "")
+    shown = argument.metavar or argument.name.upper() + ("..." if argument.nargs == -1 else "")
     return shown if argument.required else f"[{shown}]"
 
 

@@ -16,11 +16,25 @@ from ccr.places import is_url
 from ccr.texts import has_control, visible
 
 #: Commands that write one file; the others' --out is a folder.
-FILES = ("ask", "merge", "explain", "predict", "export", "claims", "report", "propose", "check", "choose", "learn")
+FILES = (
+    "ask",
+    "merge",
+    "explain",
+    "predict",
+    "export",
+    "claims",
+    "judge",
+    "report",
+    "propose",
+    "check",
+    "choose",
+    "learn",
+)
 #: What commands keep as they go.
 KEPT = {
     "demo": "photos embedded so far are kept in {out}",
     "embed": "images embedded so far are kept in {out}",
+    "judge": "verdicts so far are kept in {out}",
     "predict": "predictions so far are kept in {out}.progress",
     "compare": "finished runs are kept in {out}",
     "sweep": "finished runs are kept in {out}",
