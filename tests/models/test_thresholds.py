@@ -129,7 +129,7 @@ def test_edits_keep_each_concept_its_own_threshold(data: tuple[np.ndarray, np.nd
         assert bound == pytest.approx(before.get(name, float(np.median(list(after.rule.bounds[:-1])))), rel=1e-5)
 
 
-@pytest.mark.parametrize("threshold", [[0.1, -0.1], [0.1, np.nan], [[0.1, 0.2]], "much", [0.1, "x"]], ids=str)
+@pytest.mark.parametrize("threshold", [[0.1, -0.1], [0.1, np.nan], [[0.1, 0.2]], [0.1, "x"]], ids=str)
 def test_bad_thresholds_are_refused_in_words(threshold: object) -> None:
     with pytest.raises(CCRError, match="threshold must be a number >= 0, or one for each concept"):
         HardThreshold(threshold=threshold).rule(Embeddings(rows(0, 5)), rows(1, 2))  # type: ignore[arg-type]

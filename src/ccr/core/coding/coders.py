@@ -91,7 +91,7 @@ class HardThreshold(_FittedToX, Parameters):
         if self.sign not in ("both", "positive"):
             raise CCRError(f'sign must be "both" or "positive", got {self.sign!r}')
         positive = self.sign == "positive"
-        vector = None if self.threshold is None or is_number(self.threshold) else self._vector(len(dictionary))
+        vector = None if np.ndim(self.threshold) == 0 else self._vector(len(dictionary))  # type: ignore[arg-type]
         if (self.threshold is None) == (self.length is None) and vector is None:
             raise CCRError(
                 f"give HardThreshold either a threshold or a length, got threshold={self.threshold} and "
@@ -100,8 +100,7 @@ class HardThreshold(_FittedToX, Parameters):
         if self.length is None:
             if vector is not None:
                 return ThresholdRule.by_concept(vector, positive)
-            assert isinstance(self.threshold, (int, float, np.number))
-            if self.threshold < 0:
+            if not (is_number(self.threshold) and self.threshold >= 0):
                 raise CCRError(f"threshold must be a number >= 0, got {self.threshold!r}: try length=12 instead")
             return ThresholdRule(float(self.threshold), positive)
         check_length(self.length, len(dictionary))
@@ -114,7 +113,7 @@ class HardThreshold(_FittedToX, Parameters):
 
     def of(self, rows: np.ndarray) -> HardThreshold:
         """The coder for these rows of the list alone."""
-        if self.threshold is None or is_number(self.threshold):
+        if np.ndim(self.threshold) == 0:  # type: ignore[arg-type]
             return self
         return HardThreshold(threshold=np.asarray(self.threshold)[rows], length=self.length, sign=self.sign)
 
