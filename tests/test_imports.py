@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = {
     "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
     "show serve studio scale cli start",
-    "core": "arrays checks parameters devices threads team geometry knowledge grounding examples concepts kernels "
+    "core": "arrays checks parameters devices threads team geometry knowledge questions grounding examples concepts kernels "
     "sources inputs space coding heads metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
