@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 ORDER = {
     "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
     "show serve studio scale cli start",
-    "core": "arrays checks parameters devices threads team geometry knowledge questions grounding examples concepts kernels "
-    "sources inputs space coding heads metrics quality conformal frames refine explain",
+    "core": "arrays checks parameters devices threads team geometry knowledge questions grounding examples concepts "
+    "kernels sources inputs space coding heads metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
     "tier",
@@ -54,8 +54,8 @@ ORDER = {
     "study/experiments": "records pool part cache settings probe gain curves sweep fixed_lambda protocol attributes "
     "compare frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes sums page claims_page where_pictures plots model_plots experiment_plots compare_plots "
-    "frontier_plots theory_plots where_plots demo_page report concepts_page",
+    "show": "style axes sums page claims_page questions_page where_pictures plots model_plots experiment_plots "
+    "compare_plots frontier_plots theory_plots where_plots demo_page report concepts_page",
     "show/report": "pictures headline gallery classes concepts report",
     "serve": "limits meters guards batching schemas answers service routes app runner",
     "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "
@@ -66,7 +66,8 @@ ORDER = {
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_tables edit_options demo embed fit evaluate "
     "explain predict export audit claims edit report serve push pull studio theory figures compare sweep reproduce "
-    "concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask knowledge_files",
+    "concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask knowledge_session knowledge_terminal "
+    "knowledge_photos knowledge_files",
 }
 
 

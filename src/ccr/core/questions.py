@@ -45,9 +45,9 @@ def next_photos(scores: np.ndarray, claimed: np.ndarray, asked: Asked, *, answer
 
 
 def spread_photos(scores: np.ndarray, claimed: np.ndarray, asked: Asked, *, answers: int = ANSWERS) -> list[int]:
-    """Rows of the photos to ask about where answers come too late to choose the next one: spread evenly over the claims,
-    the highest score first. Where there are fewer claims than answers, the photos that score highest below them, too.
-    Parameters as for `next_photos`."""
+    """Rows of the photos to ask about where answers come too late to choose the next one: spread evenly over the
+    claims, the highest score first. Where there are fewer claims than answers, the photos that score highest below
+    them, too. Parameters as for `next_photos`."""
     left = _left(asked, answers)
     if left <= 0:
         return []
@@ -94,7 +94,7 @@ def _in_order(scores: np.ndarray, claimed: np.ndarray, asked: Asked, fewest: int
 def _spread(order: np.ndarray, size: int, asked: Asked, count: int) -> list[int]:
     """Photos evenly over the first `size` of the order, without those that an answer is near to."""
     targets = np.unique(np.linspace(0, size - 1, count).round().astype(int)) if size else np.zeros(0, int)
-    given = np.flatnonzero([int(row) in asked for row in order])
+    given = np.flatnonzero(np.isin(order, list(asked)))
     near = (size - 1) / max(count - 1, 1) / 4
     return [int(order[at]) for at in targets if not (np.abs(given - at) <= near).any()]
 
@@ -105,10 +105,10 @@ def _bisected(scores: np.ndarray, order: np.ndarray, asked: Asked) -> int | None
     Answers that contradict the order leave several such places: that which contradicts the fewest answers counts, then
     that with the most photos. Photos whose score is that of an answer cannot be told from it and are not asked about.
     """
-    at = [place for place, row in enumerate(order) if asked.get(int(row))]
-    if not at:
+    at = np.flatnonzero(np.isin(order, [row for row, value in asked.items() if value]))
+    if not len(at):
         return None
-    said = np.array([asked[int(order[place])] for place in at])
+    said = np.array([asked[row] for row in order[at].tolist()])
     wrong = np.append(0, np.cumsum(said < 0)) + np.append(np.cumsum((said > 0)[::-1])[::-1], 0)
     places = []
     for cut in np.flatnonzero(wrong == wrong.min()):
@@ -116,14 +116,15 @@ def _bisected(scores: np.ndarray, order: np.ndarray, asked: Asked) -> int | None
         high = scores[order[above]] if cut else np.inf
         low = scores[order[below]] if cut < len(at) else -np.inf
         between = order[above + 1 : below]
-        places.append([int(row) for row in between if int(row) not in asked and low < scores[row] < high])
+        apart = (low < scores[between]) & (scores[between] < high)
+        places.append(between[apart & ~np.isin(between, list(asked))])
     widest = max(places, key=len)
-    return widest[(len(widest) - 1) // 2] if widest else None
+    return int(widest[(len(widest) - 1) // 2]) if len(widest) else None
 
 
 def _in_widest_gap(order: np.ndarray, asked: Asked) -> int | None:
     """The middle of the longest run of photos without an answer, the first of equals; None where all have one."""
-    free = np.flatnonzero([int(row) not in asked for row in order])
+    free = np.flatnonzero(~np.isin(order, list(asked)))
     if not len(free):
         return None
     runs = np.split(free, np.flatnonzero(np.diff(free) > 1) + 1)
