@@ -25,9 +25,9 @@ test-plain: $(INSTALLED)
 test-pages: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 -m pages tests/docs
 
-# The studio as Chromium shows it; without Chromium nothing is tested, and that is said.
+# The studio, and the page of questions, as Chromium shows them; without Chromium nothing is tested, and that is said.
 test-browser: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m browser tests/studio
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m browser tests/studio tests/show
 
 # Real Ray clusters of two nodes, whose workers, nodes and drivers are killed (docs/scale.md).
 test-scale: $(INSTALLED)

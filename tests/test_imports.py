@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 ORDER = {
     "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
     "show serve studio scale cli start",
-    "core": "arrays checks parameters devices threads team geometry knowledge grounding shown examples concepts kernels "
-    "sources inputs space coding heads metrics quality conformal frames refine explain",
+    "core": "arrays checks parameters devices threads team geometry knowledge questions grounding shown examples "
+    "concepts kernels sources inputs space coding heads metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
     "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
     "tier",
@@ -54,8 +54,8 @@ ORDER = {
     "study/experiments": "records pool part cache settings probe gain curves sweep fixed_lambda protocol attributes "
     "compare frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes sums page claims_page where_pictures plots model_plots experiment_plots compare_plots "
-    "frontier_plots theory_plots where_plots demo_page report concepts_page judge_page",
+    "show": "style axes sums page claims_page questions_page where_pictures plots model_plots experiment_plots "
+    "compare_plots frontier_plots theory_plots where_plots demo_page report concepts_page judge_page",
     "show/report": "pictures headline gallery classes concepts report",
     "serve": "limits meters guards batching schemas answers service routes app runner",
     "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from ccr import ConceptClassifier, ConceptModel, HardThreshold
 from ccr.core.inputs import Embeddings
 from ccr.core.refine.data import split
-from ccr.errors import CCRError, FormatError
+from ccr.errors import CCRError, CCRWarning, FormatError
 from tests.conftest import Data
 
 
@@ -122,7 +122,8 @@ def test_too_few_images_are_refused_before_the_training(digits: Data) -> None:
 
 def test_an_edited_model_is_not_calibrated_any_more_and_undone_it_is(fitted: ConceptClassifier) -> None:
     session = fitted.edit()
-    session.suppress(fitted.concepts_.names[0])
+    with pytest.warns(CCRWarning, match="its prediction sets are gone"):
+        session.suppress(fitted.concepts_.names[0])
     assert session.model().calibration is None
     assert session.undo().model().calibration is fitted.calibration_
 

@@ -27,6 +27,7 @@ from ccr.cli import (
     judge,
     knowledge_ask,
     knowledge_files,
+    knowledge_photos,
     predict,
     pull,
     push,
@@ -104,9 +105,16 @@ for part in (concepts_propose.propose, concepts_check.check, concepts_choose.cho
 app.add_typer(concepts, name="concepts")
 knowledge = typer.Typer(
     no_args_is_help=True,
-    help="Which concept is true of which class: make a first table, look at it, merge and check tables.",
+    help="Which concept is true of which class or photo: make a first table, answer questions about photos, look at, "
+    "merge and check tables.",
 )
-for tool in (knowledge_ask.ask, knowledge_files.show, knowledge_files.merge, knowledge_files.check):
+for tool in (
+    knowledge_ask.ask,
+    knowledge_photos.ask_photos,
+    knowledge_files.show,
+    knowledge_files.merge,
+    knowledge_files.check,
+):
     knowledge.command()(ready(tool))
 app.add_typer(knowledge, name="knowledge")
 

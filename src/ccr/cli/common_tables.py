@@ -141,17 +141,17 @@ def _bar(share: float, width: int = 12) -> str:
     return f"[blue]{blocks}[/blue]" if share >= 0 else f"[dark_orange3]{blocks}[/dark_orange3]"
 
 
-def show_estimate(cost: Estimate, url: str, prices: str | None, *, as_json: bool) -> None:
-    """Print what asking a language model would cost; `prices` are --llm-price."""
+def show_estimate(cost: Estimate, url: str, prices: str | None, *, option: str = "--llm-price", as_json: bool) -> None:
+    """Print what asking a language model would cost; `prices` are those of the `option`."""
     try:
         first, second = (float(part) for part in (prices or "0,0").split(","))
     except ValueError:
-        raise typer.BadParameter(f"--llm-price is two numbers such as 0.15,0.60, got {prices!r}") from None
+        raise typer.BadParameter(f"{option} is two numbers such as 0.15,0.60, got {prices!r}") from None
     price = cost.price(first, second) if prices else None
     if as_json:
         print_json({**cost._asdict(), "price_at_most": price})
         return
-    money = f", at most {price:.4f} by --llm-price" if price is not None else ""
+    money = f", at most {price:.4f} by {option}" if price is not None else ""
     console.print(
         f"{cost.requests} requests to {escape(url)} ({cost.cached} are answered already): about "
         f"{cost.prompt_tokens} tokens sent, at most {cost.answer_tokens} answered{money}"

@@ -61,7 +61,7 @@ def check_probability(knowledge: Knowledge | None, coder: Any, value: Any) -> No
 def takes_thresholds(coder: Any) -> bool:
     """Whether thresholds by concept can take the place of this coder's one threshold."""
     return coder is None or (
-        isinstance(coder, HardThreshold) and coder.sign == "positive" and np.ndim(coder.threshold) == 0
+        isinstance(coder, HardThreshold) and coder.sign == "positive" and np.ndim(coder.threshold) == 0  # type: ignore[arg-type]
     )
 
 

@@ -1,8 +1,9 @@
-"""Static HTML: one self-contained file, no scripts, no network; everything from outside is escaped."""
+"""HTML: one self-contained file, no network, no script but its own; everything from outside is escaped."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Collection, Sequence
 from html import escape
 from io import BytesIO
@@ -75,13 +76,18 @@ nav a {{ margin-right: 1rem; white-space: nowrap; }} a {{ color: var(--for); }} 
 """
 
 
-def page(title: str, body: Sequence[str]) -> str:
-    """A whole document from parts that are HTML already."""
+def page(title: str, body: Sequence[str], *, style: str = "", script: str = "") -> str:
+    """A whole document from parts that are HTML already; `style` is added to that of all pages. A `script` is the only
+    one that the page runs: its policy names the script's hash."""
+    policy = POLICY
+    if script:
+        policy += f"; script-src 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        body = [*body, f"<script>{script}</script>"]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head>\n<body>\n"
         + "\n".join(body)
         + "\n</body></html>\n"
     )
@@ -126,11 +132,16 @@ def drawing(png: bytes, alt: str) -> str:
 
 def thumbnail(image: Image.Image, size: int = 230) -> str:
     """The image as a small JPEG inside the page."""
+    return f'<img alt="" src="{jpeg_address(image, size)}">'
+
+
+def jpeg_address(image: Image.Image, size: int) -> str:
+    """The image as a data: address of a JPEG that is at most `size` pixels wide and high."""
     small = image.convert("RGB")
     small.thumbnail((size, size))
     buffer = BytesIO()
     small.save(buffer, "JPEG", quality=80)
-    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def explanation_card(

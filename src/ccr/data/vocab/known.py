@@ -118,11 +118,11 @@ def model_questions(
             part = open_[start : start + PER_REQUEST]
             told = json.dumps(name, ensure_ascii=False), json.dumps(part, ensure_ascii=False)
             prompt = PROMPT.format(name=told[0], others=others, concepts=told[1], photos=PHOTOS if shown else "")
-            asked.append(Question(name, prompt, partial(parse_verdicts, part), shown, _answer_tokens(part)))
+            asked.append(Question(name, prompt, partial(parse_verdicts, part), shown, answer_tokens(part)))
     return asked
 
 
-def _answer_tokens(concepts: Sequence[str]) -> int:
+def answer_tokens(concepts: Sequence[str]) -> int:
     """Tokens that an answer about these concepts may have. An answer that is cut off is no JSON and is refused each
     time, so this allows a token for every two bytes, which scripts without spaces need."""
     longest = json.dumps(dict.fromkeys(concepts, "unknown"), ensure_ascii=False, indent=2)

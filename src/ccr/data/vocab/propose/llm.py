@@ -11,7 +11,7 @@ import json
 import os
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -69,7 +69,9 @@ class Endpoint:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CCRError(f"--llm-url is an address such as http://localhost:11434/v1, got {self.url!r}")
+            raise CCRError(
+                f"--llm-url is an address such as http://localhost:11434/v1, so is --vlm-url, got {self.url!r}"
+            )
         if parts.username or parts.password:
             raise CCRError(f"keys come from the environment ({KEY_VARIABLES[0]}), never from the address: take it out")
 
@@ -146,7 +148,7 @@ class Question(NamedTuple):
 
 
 def answered(
-    questions: Sequence[Question],
+    questions: Iterable[Question],
     endpoint: Endpoint,
     cache: Path,
     failed: dict[str, str],
@@ -154,10 +156,11 @@ def answered(
     tell: Tell = no_progress,
 ) -> Iterator[tuple[Question, dict[str, Any]]]:
     """Each question with its parsed answer: from the cache, or asked and kept there. Questions that the model could not
-    answer are left out, and `failed` says why by name."""
-    last = 0.0
+    answer are left out, and `failed` says why by name. Each question is drawn after the answer before it was used, on
+    which it may depend."""
+    last, total = 0.0, len(questions) if isinstance(questions, Sized) else 0
     for number, question in enumerate(questions):
-        tell(number, len(questions), f"asking {endpoint.model}")
+        tell(number, total, f"asking {endpoint.model}")
         kept = _cached(endpoint, question, cache)
         answer = _kept(kept, question.parse)
         if answer is None:
@@ -276,7 +279,7 @@ def _content(data: bytes) -> str:
 
 
 def _denied(endpoint: Endpoint, error: HTTPError) -> str:
-    remedy = "check --llm-url and --llm-model"
+    remedy = "check the address and the name of the model"
     if error.code in (401, 403):
         remedy = f"set the key in the environment, {' or '.join(KEY_VARIABLES)}"
     return f"{endpoint.url} refused the request with status {error.code}: {remedy}; answers so far are kept"

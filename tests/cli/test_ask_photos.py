@@ -1,0 +1,463 @@
+"""`ccr knowledge ask-photos`, as a user types it: by lines, by keys of a terminal, on a page, by a model that sees."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from ccr import ConceptModel, EmbeddingStore, Knowledge
+from ccr.cli import app
+from ccr.cli.knowledge_photos import _ask_model
+from ccr.cli.knowledge_session import MOST_FAILURES, Session
+from ccr.cli.knowledge_terminal import half_blocks
+from ccr.core.knowledge import Answer
+from ccr.core.questions import FIRST
+from ccr.data.vocab.propose import llm
+from ccr.errors import CCRError
+from tests.cli.test_commands import as_json, model, run, workspace  # noqa: F401 (fixtures)
+from tests.data.test_llm import Server, completion, server  # noqa: F401 (fixture)
+
+
+@pytest.fixture
+def given(model: Path, workspace: Path, tmp_path: Path) -> list[object]:  # noqa: F811 (fixture)
+    """The command with its arguments, its table not written yet."""
+    return ["knowledge", "ask-photos", model, workspace / "store", "--knowledge", tmp_path / "known.csv"]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of answers of the test's own."""
+    monkeypatch.setenv("CCR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def said(given: list[object], lines: str, *options: object) -> Any:
+    """What the command does with these lines as its input."""
+    return CliRunner().invoke(app, [str(one) for one in [*given, *options]], input=lines, catch_exceptions=False)
+
+
+def table(given: list[object]) -> Knowledge:
+    return Knowledge.read(Path(str(given[-1])))
+
+
+def session_of(given: list[object], answers: int = 7) -> Session:
+    file = Path(str(given[-1]))
+    known = Knowledge.read(file) if file.exists() else Knowledge.of([])
+    opened = EmbeddingStore.open(str(given[3]))
+    return Session.begin(ConceptModel.load(str(given[2])), opened, known, file, answers)
+
+
+def test_answers_are_about_photos_of_the_store_and_never_of_the_test_split(given: list[object]) -> None:
+    store = EmbeddingStore.open(str(given[3]))
+    done = said(given, "y\nn\nu\ny\n", "--by", "Ada")
+    assert done.exit_code == 0, done.output
+    known = table(given)
+    splits, labels = (dict(zip(store.paths, column, strict=True)) for column in (store.splits, store.labels))
+    assert [one.answer for one in known].count("yes") == 2
+    assert len(known) == 4
+    for one in known:
+        assert splits[one.photo] != "test"
+        assert (one.label, one.source, one.by) == (labels[one.photo], "person", "Ada")
+        assert one.at.endswith("+00:00")
+    assert "Does this photo show" in done.stdout
+    assert "4 answers about photos" in done.stdout
+
+
+def test_the_questions_follow_the_score_of_claims(given: list[object]) -> None:
+    session = session_of(given)
+    ladder = session.ladders[0]
+    assert ladder.claimed.sum() == max(one.claimed.sum() for one in session.ladders)
+    said(given, "y\n" * FIRST)
+    asked = [session.rows[one.photo] for one in table(given) if one.concept == ladder.concept]
+    claims = np.flatnonzero(ladder.claimed)
+    assert len(asked) == FIRST
+    assert {ladder.scores[claims].max(), ladder.scores[claims].min()} <= set(ladder.scores[asked])
+
+
+def test_scores_and_claims_are_those_of_the_model(given: list[object]) -> None:
+    session, loaded = session_of(given), ConceptModel.load(str(given[2]))
+    predicted, codes = loaded.predict(session.photos), loaded.encode(session.photos).toarray()
+    for ladder in session.ladders:
+        column = loaded.row(ladder.concept)
+        active = codes[:, column] > 0
+        np.testing.assert_allclose(ladder.scores[active], codes[active, column], rtol=1e-4, atol=1e-5)
+        weight = loaded.head.coef[np.searchsorted(loaded.classes, predicted), column]
+        assert np.array_equal(ladder.claimed, active & (weight > 0))
+        assert (loaded.head.coef[:, column] > 0).any()
+
+
+def test_a_session_goes_on_where_it_stopped_and_ends(given: list[object]) -> None:
+    total = 0
+    for _ in range(60):
+        found = json.loads(said(given, "y\nn\nn\ny\nu\n" * 6, "--json").stdout)
+        total += found["new"]
+        if not found["left"]:
+            break
+    known = table(given)
+    assert found["left"] == 0
+    assert total == len(known) == found["answers"]
+    assert max(sum(one.concept == name for one in known) for name in known.concepts) == 7
+    assert json.loads(said(given, "y\n", "--json").stdout)["new"] == 0
+
+
+def test_answers_in_the_table_count(given: list[object]) -> None:
+    session = session_of(given)
+    ladder = session.ladders[0]
+    told = [Answer("", ladder.concept, "yes", "person", photo=session.paths[row]) for row in (0, 1)]
+    Knowledge.of(told).write(session.file)
+    done = said(given, "q\n", "--answers", 2)
+    assert f"show {ladder.concept}?" not in " ".join(done.stdout.split())
+    assert session_of(given, 2).next(session_of(given, 2).ladders[0]) == []
+
+
+def test_back_asks_again_skip_goes_on_and_an_end_stops(given: list[object]) -> None:
+    said(given, "y\nb\nn\n")
+    assert [one.answer for one in table(given)] == ["no"]
+    done = said(given, "b\nx\n\nhello\ns\nyes\n")  # nothing is before the first; other keys mean nothing
+    assert done.exit_code == 0
+    known = table(given)
+    assert len({one.concept for one in known}) == 2
+    assert [one.answer for one in known].count("yes") == 1
+
+
+def test_json_is_alone_on_stdout(given: list[object]) -> None:
+    done = said(given, "y\nq\n", "--json")
+    found = json.loads(done.stdout)
+    assert (found["new"], found["yes"], found["no"], found["contradicted"]) == (1, 1, 0, [])
+    assert "Does this photo show" in done.stderr
+
+
+def test_answers_against_the_order_name_the_concept(given: list[object]) -> None:
+    session = session_of(given)
+    ladder = session.ladders[1]
+    order = np.argsort(-ladder.scores)
+    rows = {int(order[0]): "no", int(order[1]): "no", int(order[-1]): "yes", int(order[-2]): "yes"}
+    Knowledge.of(
+        Answer("", ladder.concept, word, "person", photo=session.paths[row])  # type: ignore[arg-type]
+        for row, word in rows.items()
+    ).write(session.file)
+    assert json.loads(said(given, "q\n", "--json").stdout)["contradicted"] == [ladder.concept]
+    words = " ".join(said(given, "q\n").stdout.split())
+    assert f"The encoder does not see {ladder.concept}" in words
+
+
+def test_keys_of_a_terminal_need_no_enter_and_the_photo_is_drawn(given: list[object]) -> None:
+    ask = [str(one) for one in [*given, "--by", "Ada"]]
+    # An arrow means nothing, although its last letter would; keys may be typed ahead.
+    seen = in_terminal(ask, ["y", "\x1b[Bnu", "q"], b"s skip this concept")
+    assert "38;2;" in seen  # 24-bit colour
+    assert "▀" in seen
+    assert sorted(one.answer for one in table(given)) == ["no", "unknown", "yes"]
+
+
+def test_control_c_leaves_the_answers_and_says_so(given: list[object]) -> None:
+    seen = in_terminal([str(one) for one in given], ["y", "\x03"], b"s skip this concept")
+    assert "answers so far are in" in " ".join(seen.split())
+    assert len(table(given)) == 1
+
+
+def in_terminal(arguments: list[str], keys: list[str], ready: bytes) -> str:
+    """What a real terminal shows; each key is typed when the command is `ready` for it."""
+    own = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"  # so that Ctrl-C is a signal
+    start = f"{own}; import sys; sys.argv[1:] = {arguments!r}; from ccr.start import main; main()"
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONIOENCODING": "utf-8"}
+    environment.pop("NO_COLOR", None)
+    ours, theirs = pty.openpty()
+    command = subprocess.Popen(
+        [sys.executable, "-c", start],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    seen, typed, until = b"", 0, time.monotonic() + 60
+    try:
+        while time.monotonic() < until:
+            if not select.select([ours], [], [], 1.0)[0]:
+                continue
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            seen += part
+            if typed < len(keys) and seen.count(ready) > typed:
+                os.write(ours, keys[typed].encode())
+                typed += 1
+        assert typed == len(keys), seen[-2000:].decode(errors="replace")
+        command.wait(10)
+    finally:
+        command.kill()
+        os.close(ours)
+    return seen.decode()
+
+
+@pytest.mark.parametrize("size", [(40, 40), (300, 20), (1, 500), (1, 1)])
+def test_a_drawn_photo_fits_and_keeps_its_colours(size: tuple[int, int]) -> None:
+    drawn = half_blocks(Image.new("RGB", size, (200, 30, 10)), 30, 12)
+    lines = drawn.plain.splitlines()
+    assert 1 <= len(lines) <= 12
+    assert {len(line) for line in lines} <= set(range(1, 31))
+    assert {str(span.style) for span in drawn.spans} == {"#c81e0a on #c81e0a"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--page", "a.html", "--read", "b.csv"],
+        ["--page", "a.html", "--vlm-url", "http://127.0.0.1:9/v1"],
+        ["--vlm-model", "m"],
+        ["--vlm-rate", "3"],
+        ["--vlm-price", "1,2"],
+        ["--dry-run"],
+        ["--vlm-url", "http://127.0.0.1:9/v1"],
+        ["--read", "b.csv", "--by", "Ada"],
+        ["--answers", "0"],
+    ],
+)
+def test_options_that_do_not_go_together_are_misuse(given: list[object], options: list[str]) -> None:
+    assert said(given, "", *options).exit_code == 2
+    assert not Path(str(given[-1])).exists()
+
+
+def test_files_that_cannot_be_are_refused_before_the_work(given: list[object], tmp_path: Path) -> None:
+    for options, words in (
+        (["--page", "questions.txt"], "must end in .html"),
+        (["--page", tmp_path], "is a folder"),
+        (["--read", given[-1]], "another file"),
+        (["--vlm-url", "ftp://x", "--vlm-model", "m"], "--vlm-url"),
+        (["--by", "a\x1bb"], "--by"),
+    ):
+        Path(str(given[-1])).write_text("class,concept,answer\n")
+        with pytest.raises(CCRError, match=words):
+            said(given, "y\n", *options)
+
+
+# A page
+
+
+def test_a_page_has_the_questions_and_its_answers_come_back(given: list[object], tmp_path: Path) -> None:
+    page, answers = tmp_path / "questions.html", tmp_path / "answers.csv"
+    made = json.loads(said(given, "", "--page", page, "--json").stdout)
+    assert not Path(str(given[-1])).exists()
+    text = page.read_text(encoding="utf-8")
+    data = json.loads(text.partition('id="data"')[2].partition(">")[2].partition("</script>")[0])
+    assert len(data["questions"]) == made["questions"] > 0
+    assert len(data["pictures"]) == made["photos"]
+    photos = set(session_of(given).paths)
+    assert {photo for _, _, photo, _ in data["questions"]} <= photos
+    told = [Answer(label, name, "yes", "person", "Ada", photo=photo) for label, name, photo, _ in data["questions"]]
+    Knowledge.of(told[:5]).write(answers)
+    found = json.loads(said(given, "", "--read", answers, "--json").stdout)
+    assert found["new"] == found["answers"] == 5
+    assert table(given) == Knowledge.of(told[:5])
+    again = json.loads(said(given, "", "--page", page, "--json").stdout)
+    assert again["questions"] == made["questions"] - 5
+
+
+def test_answers_about_something_else_are_not_read(given: list[object], tmp_path: Path) -> None:
+    session, store = session_of(given), EmbeddingStore.open(str(given[3]))
+    photo, concept = session.paths[0], session.ladders[0].concept
+    tested = str(store.paths[store.splits == "test"][0])
+    for answer, words in (
+        (Answer("x", concept, "yes"), "name the photo"),
+        (Answer("x", concept, "yes", photo=f"{photo}x"), f"did you mean '{photo}'"),
+        (Answer("x", concept, "yes", photo=tested), "test split"),
+        (Answer("x", "no such concept", "yes", photo=photo), "model's concepts"),
+    ):
+        Knowledge.of([answer]).write(tmp_path / "answers.csv")
+        with pytest.raises(CCRError, match=words):
+            said(given, "", "--read", tmp_path / "answers.csv")
+    assert not Path(str(given[-1])).exists()
+
+
+# Photos that cannot be read
+
+
+@pytest.fixture
+def moved(given: list[object], workspace: Path) -> Iterator[Callable[[int], list[str]]]:  # noqa: F811 (fixture)
+    """Takes away the photos that would be asked about first."""
+    gone: list[tuple[Path, Path]] = []
+
+    def take(count: int) -> list[str]:
+        session, names = session_of(given), []
+        for _ in range(count):
+            ladder = next(one for one in session.ladders if session.next(one))
+            row = session.next(ladder)[0]
+            ladder.asked[row] = None
+            names.append(session.paths[row])
+            file = workspace / "photos" / names[-1]
+            gone.append((file, file.rename(file.with_suffix(".away"))))
+        return names
+
+    yield take
+    for file, away in gone:
+        away.rename(file)
+
+
+def test_a_photo_that_is_gone_is_passed_over(given: list[object], moved: Any, tmp_path: Path) -> None:
+    names = moved(2)
+    done = said(given, "y\nn\n")
+    assert len(table(given)) == 2
+    assert not set(names) & set(table(given).photos)
+    assert "cannot be read again" in " ".join(done.stderr.split())
+    page = tmp_path / "page.html"
+    said(given, "", "--page", page)
+    assert not any(f'"{name}"' in page.read_text(encoding="utf-8") for name in names)
+
+
+def test_photos_that_are_all_gone_are_an_error(given: list[object], moved: Any) -> None:
+    moved(MOST_FAILURES)
+    with pytest.raises(CCRError, match="cannot be read again"):
+        said(given, "y\n" * 9)
+
+
+# A vision-language model
+
+
+def concepts_of(body: dict[str, Any]) -> list[str]:
+    return json.loads(body["messages"][0]["content"][0]["text"].split("\n")[1])  # type: ignore[no-any-return]
+
+
+def sees_red(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    """A model that looks at the photo: every concept is shown where it is more red than blue."""
+    (picture,) = body["messages"][0]["content"][1:]
+    content = base64.b64decode(picture["image_url"]["url"].partition(",")[2])
+    red, _, blue = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float).mean(axis=(0, 1))
+    return completion(json.dumps(dict.fromkeys(concepts_of(body), "yes" if red > blue else "no")))
+
+
+def test_a_model_is_shown_one_photo_and_answers_for_all_its_concepts(
+    given: list[object],
+    workspace: Path,  # noqa: F811 (fixture)
+    server: Server,  # noqa: F811 (fixture)
+    cache: None,
+) -> None:
+    server.answers = [sees_red]
+    vlm = ["--vlm-url", server.url, "--vlm-model", "tiny"]
+    cost = json.loads(said(given, "", *vlm, "--dry-run", "--vlm-price", "1,2", "--json").stdout)
+    assert not server.requests
+    found = json.loads(said(given, "", *vlm, "--json").stdout)
+    assert found["failed"] == {}
+    assert found["left"] == 0
+    assert 0 < len(server.requests) <= cost["requests"]
+    assert cost["price_at_most"] > 0
+    known = table(given)
+    assert found["new"] == len(known) == sum(len(concepts_of(body)) for body in server.requests)
+    for one in known:
+        assert (one.source, one.by) == ("llm", "tiny")
+        red, _, blue = np.asarray(Image.open(workspace / "photos" / one.photo).convert("RGB"), float).mean(axis=(0, 1))
+        assert one.answer == ("yes" if red > blue else "no")
+    # The table lost, nothing is paid again: all answers are in the cache.
+    before = len(server.requests)
+    Path(str(given[-1])).unlink()
+    assert json.loads(said(given, "", *vlm, "--json").stdout)["new"] == found["new"]
+    assert len(server.requests) == before
+
+
+def test_a_model_that_misbehaves_is_asked_again_and_never_believed(
+    given: list[object],
+    server: Server,  # noqa: F811 (fixture)
+    tmp_path: Path,
+    cache: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def few(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        return completion(json.dumps(dict.fromkeys(concepts_of(body)[1:], "yes")))
+
+    def many(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        return completion(json.dumps(dict.fromkeys([*concepts_of(body), "more"], "yes")))
+
+    def vague(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        return completion(json.dumps(dict.fromkeys(concepts_of(body), "perhaps")))
+
+    def slow(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        time.sleep(1.0)
+        return sees_red(body)
+
+    wrong = [(500, {}, b""), completion("I see an apple."), few, many, vague, (200, {}, b"<html>"), slow]
+    server.answers = [answer for one in wrong for answer in (one, sees_red)] + [sees_red]
+    session = session_of(given)
+    failed = _ask_model(session, server.endpoint(timeout=0.5), silent=True)
+    assert failed == {}
+    assert session.left == 0
+    assert len(server.requests) >= 2 * len(wrong)
+    assert {one.answer for one in table(given)} <= {"yes", "no"}
+    assert len(table(given)) == session.new
+
+
+def test_a_concept_that_the_model_failed_for_is_asked_about_in_the_next_run(
+    given: list[object],
+    server: Server,  # noqa: F811 (fixture)
+    cache: None,
+) -> None:
+    server.answers = [sees_red, completion("no"), sees_red]
+    session = session_of(given)
+    failed = _ask_model(session, server.endpoint(attempts=1), silent=True)
+    assert len(failed) == 1
+    assert "no JSON object" in next(iter(failed.values()))
+    assert session.left > 0
+    later = session_of(given)
+    assert _ask_model(later, server.endpoint(attempts=1), silent=True) == {}
+    assert later.left == 0
+
+
+def test_a_model_that_is_down_is_given_up_soon_and_answers_stay(
+    given: list[object],
+    server: Server,  # noqa: F811 (fixture)
+    cache: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server.answers = [sees_red, sees_red, (503, {}, b"")]
+    monkeypatch.setattr(llm.time, "sleep", lambda seconds: None)  # the pauses between attempts
+    done = said(given, "", "--vlm-url", server.url, "--vlm-model", "tiny")
+    assert done.exit_code == 0
+    assert len(server.requests) <= 2 + 4 * MOST_FAILURES
+    assert len(table(given)) >= 2
+    assert "status 503" in " ".join(done.stderr.split())
+    assert "left to ask" in " ".join(done.stdout.split())
+
+
+def test_a_model_that_needs_a_key_says_so_and_answers_stay(
+    given: list[object],
+    server: Server,  # noqa: F811 (fixture)
+    cache: None,
+) -> None:
+    server.answers = [sees_red, (401, {}, b"")]
+    with pytest.raises(CCRError, match="CCR_LLM_KEY"):
+        said(given, "", "--vlm-url", server.url, "--vlm-model", "tiny")
+    assert len(table(given)) >= 1
+
+
+def test_photos_that_no_table_can_name_are_left_out(given: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = EmbeddingStore.paths.fget
+    strange = {0: " red.png", 1: "a\nb.png", 2: ""}
+    count = len(EmbeddingStore.open(str(given[3])))
+
+    def paths(store: EmbeddingStore) -> np.ndarray:
+        found = real(store).copy()  # type: ignore[misc]
+        if len(found) == count:
+            for row, name in strange.items():
+                found[np.flatnonzero(store.splits != "test")[row]] = name
+        return found
+
+    monkeypatch.setattr(EmbeddingStore, "paths", property(paths))
+    session = session_of(given)
+    assert session.unnamed == 3
+    assert not set(strange.values()) & set(session.paths)
