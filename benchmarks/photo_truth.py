@@ -76,7 +76,7 @@ def main() -> None:
     print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     counts = [int(count) for count in given.answers.split(",")]
     for count in counts:
-        for least in (None, 0.0, 0.25, 0.4, 0.5, 0.6):
+        for least in (None, 0.0, 0.2, 0.4, 0.5, 0.6):
             rows = []
             for seed in range(given.seeds):
                 world = planted(seed) if given.planted else birds(given, seed)

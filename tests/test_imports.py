@@ -66,7 +66,8 @@ ORDER = {
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_photo common_tables edit_options demo embed "
     "fit evaluate explain predict export audit claims judge edit report serve push pull studio theory figures compare "
-    "sweep reproduce concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask knowledge_files",
+    "sweep reproduce concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask "
+    "knowledge_session knowledge_terminal knowledge_photos knowledge_files",
 }
 
 

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 
 from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.cli import app
+from ccr.cli.common_photo import MOST_LINES, draw_photo
 from ccr.cli.knowledge_photos import _ask_model
 from ccr.cli.knowledge_session import MOST_FAILURES, Session
-from ccr.cli.knowledge_terminal import half_blocks
 from ccr.core.knowledge import Answer
 from ccr.core.questions import FIRST
 from ccr.data.vocab.propose import llm
@@ -209,12 +209,10 @@ def in_terminal(arguments: list[str], keys: list[str], ready: bytes) -> str:
 
 
 @pytest.mark.parametrize("size", [(40, 40), (300, 20), (1, 500), (1, 1)])
-def test_a_drawn_photo_fits_and_keeps_its_colours(size: tuple[int, int]) -> None:
-    drawn = half_blocks(Image.new("RGB", size, (200, 30, 10)), 30, 12)
-    lines = drawn.plain.splitlines()
-    assert 1 <= len(lines) <= 12
-    assert {len(line) for line in lines} <= set(range(1, 31))
-    assert {str(span.style) for span in drawn.spans} == {"#c81e0a on #c81e0a"}
+def test_a_drawn_photo_keeps_its_colours_and_is_never_endless(size: tuple[int, int]) -> None:
+    lines = draw_photo(Image.new("RGB", size, (200, 30, 10)), 30).splitlines()
+    assert 1 <= len(lines) <= MOST_LINES
+    assert set(lines) == {"\x1b[38;2;200;30;10m\x1b[48;2;200;30;10m▀" * 30 + "\x1b[0m"}
 
 
 @pytest.mark.parametrize(

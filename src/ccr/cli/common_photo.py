@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The key that stops; the end of the input counts as this one.
 STOP = "q"
+#: Lines of a drawn photo, however narrow it is.
+MOST_LINES = 100
 _BLOCK, _RESET = "▀", "\x1b[0m"
 _ESCAPE = "\x1b"
 #: Ctrl-D, and what Linux makes of one that was pressed before the question.
@@ -28,7 +30,7 @@ def draw_photo(image: Image.Image, columns: int) -> str:
 
     A character shows two pixels: its upper half in the foreground's colour, its lower half in the background's.
     """
-    lines = max(1, round(columns * image.height / image.width / 2))
+    lines = max(1, min(round(columns * image.height / image.width / 2), MOST_LINES))
     pixels = image.convert("RGB").resize((columns, 2 * lines)).load()
     assert pixels is not None
     drawn = []

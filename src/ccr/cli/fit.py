@@ -65,7 +65,7 @@ def fit(
             min=0.0,
             max=0.99,
             help="With answers about photos in --knowledge: neither show nor add a concept that a photo shows with a "
-            "smaller probability; 0 does without. Default: 0.25.",
+            "smaller probability; 0 does without. Default: 0.3.",
         ),
     ] = None,
     min_transfer: Annotated[

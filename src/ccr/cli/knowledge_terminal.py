@@ -9,18 +9,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from ccr.cli.common_photo import columns_for, draw_photo
 from ccr.cli.knowledge_session import Ladder, Session
 from ccr.texts import check_name, visible
 
 if TYPE_CHECKING:
     from PIL import Image
-    from rich.text import Text
 
     from ccr.core.knowledge import Verdict
 
@@ -78,8 +78,9 @@ def _open_question(session: Session, skipped: set[str]) -> tuple[Ladder, int] | 
 
 
 def _show_question(session: Session, ladder: Ladder, row: int, picture: Image.Image, out: Console) -> None:
-    if out.is_terminal and not out.no_color and out.encoding.lower().startswith("utf"):
-        out.print(half_blocks(picture, out.width, max(4, out.height - LINES_BELOW)))
+    columns = columns_for(picture, below=LINES_BELOW)
+    if columns:
+        out.file.write(draw_photo(picture, columns) + "\n")
     place, label = str(session.photos.description.get("source", {}).get("path", "")), session.label(row)
     path = Path(place, session.paths[row])
     shown = str(path) if path.is_file() else session.paths[row]
@@ -93,32 +94,6 @@ def _show_question(session: Session, ladder: Ladder, row: int, picture: Image.Im
     out.print(
         f"Does this photo show [bold]{escape(visible(ladder.concept))}[/bold]?\n[dim]{HELP}[/dim]", highlight=False
     )
-
-
-def half_blocks(picture: Image.Image, columns: int, lines: int) -> Text:
-    """The picture in at most so many columns and lines of text: each character is two pixels, one above the other."""
-    from rich.color import Color
-    from rich.style import Style
-    from rich.text import Text
-
-    width, height = picture.size
-    scale = min(columns / width, 2 * lines / height)
-    pairs = max(1, min(lines, round(height * scale / 2)))
-    small = picture.convert("RGB").resize((max(1, min(columns, round(width * scale))), 2 * pairs))
-    pixels, drawn = small.load(), Text(no_wrap=True, end="")
-    if pixels is None:  # no picture that was loaded has none
-        return drawn
-    for top in range(0, small.height, 2):
-        for column in range(small.width):
-            upper, lower = (Color.from_rgb(*_rgb(pixels[column, top + half])) for half in (0, 1))
-            drawn.append("▀", Style(color=upper, bgcolor=lower))
-        drawn.append("\n")
-    return drawn
-
-
-def _rgb(pixel: Any) -> tuple[int, int, int]:
-    red, green, blue = pixel
-    return red, green, blue
 
 
 @contextmanager

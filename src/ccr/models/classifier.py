@@ -72,7 +72,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         are "yes".
     min_transfer : with knowledge, leave out concepts whose transfer is below this share, in [0, 1]; 0.5 is chance.
     min_probability : with answers about photos, neither show nor add a concept that an image shows with a smaller
-        probability, in [0, 1); 0 does without. None: 0.25 where there are such answers.
+        probability, in [0, 1); 0 does without. None: 0.3 where there are such answers.
     coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts, or
         a third of a list of fewer than 36.
     fidelity : least correlation in [0, 1] of a concept's scores with those of its own text, by the images' covariance

@@ -26,7 +26,7 @@ from ccr.models.labels import store_part
 
 #: Least probability of what is added, where answers about photos say how probable it is. On CUB the largest of those
 #: tried that costs less than a point of accuracy (`python -m benchmarks.photo_truth`).
-MIN_PROBABILITY = 0.25
+MIN_PROBABILITY = 0.3
 #: How much a class prefers claims that its photos bear out: the power of their mean probability.
 PREFERENCE = 4
 #: Images on which a map is fitted by the table of classes, and images that are worked on at once.
