@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccr.core.metrics import SHOWN, Interval
+from ccr.core.shown import STATED
 from ccr.errors import CCRError, FormatError
 from ccr.files import write_text
 from ccr.texts import check_name, did_you_mean, visible
@@ -189,9 +190,11 @@ class Sheet:
 
 
 def shown(model: ConceptModel, x: np.ndarray) -> tuple[str, ...]:
-    """The concepts of the `SHOWN` largest terms of an explanation that say that the photo shows them; may be none."""
+    """The concepts that an explanation states, at most the `SHOWN` with the largest terms: those with a positive code
+    and, where the model knows how likely the photo shows them, a probability of at least `STATED`; may be none."""
     terms = [term for term in model.explain(x).contributions if term.code > 0]
-    return tuple(term.concept for term in terms[:SHOWN])
+    stated = [term for term in terms if term.shown is None or term.shown >= STATED]
+    return tuple(term.concept for term in stated[:SHOWN])
 
 
 def record(path: str | os.PathLike[str], judge: str, given: Mapping[tuple[int, str], str]) -> Sheet:
