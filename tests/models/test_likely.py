@@ -55,6 +55,7 @@ def test_zero_is_what_it_was_without_answers_to_the_bit(world: World, table: Kno
     assert np.array_equal(one.concepts_.embeddings, two.concepts_.embeddings)
     assert one.model_.shown is not None
     assert one.model_.shown.source == "classes"
+    assert all(term.shown is None for x in world.X[:9] for term in one.explain(x).contributions)
 
 
 def test_nothing_less_likely_than_asked_is_shown_or_added(world: World, fitted: Any) -> None:

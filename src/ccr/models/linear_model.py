@@ -15,6 +15,7 @@ from ccr.core.arrays import as_array
 from ccr.core.explain import Explanation, Explanations, explain
 from ccr.core.heads import LinearHead
 from ccr.core.inputs import Embeddings
+from ccr.core.shown import of_photos
 from ccr.core.space import Space
 from ccr.errors import CCRError
 from ccr.models.labels import labels_like, labels_of, store_part
@@ -118,7 +119,7 @@ class LinearModel(ABC):
     def _explained(self, code: sparse.csr_matrix) -> Explanation:
         """The explanation of one code (1, n)."""
         classes = self.classes.tolist()
-        shown = getattr(self, "shown", None)
+        shown = of_photos(getattr(self, "shown", None))
         return explain(code, self.head, concepts=self.names, classes=classes, answers=self.answers, shown=shown)
 
     def _placed(self, X: Any) -> Embeddings:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ccr.core.arrays import as_array
 from ccr.core.explain.terms import contributions
-from ccr.core.shown import Shown
+from ccr.core.shown import Shown, of_photos
 from ccr.errors import CCRError
 from ccr.runtime.rows import Place, as_matrix
 from ccr.runtime.selection import Select
@@ -84,7 +84,8 @@ class RuntimeModel:
         winner = int(logits.argmax())
         probabilities = self._probabilities(logits[None])[0]
         classes = self.classes.tolist()
-        likely = None if self.shown is None else self.shown.probabilities(values, columns)
+        shown = of_photos(self.shown)
+        likely = None if shown is None else shown.probabilities(values, columns)
         return RuntimeExplanation(
             prediction=classes[winner],
             probability=float(probabilities[winner]),

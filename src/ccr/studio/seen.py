@@ -14,6 +14,7 @@ from scipy import sparse
 from ccr.core.coding import ThresholdRule, TopRule, apply_rule
 from ccr.core.explain import Audit, Explanation, ModelView, explain, view_codes
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
+from ccr.core.shown import of_photos
 from ccr.core.space import Space
 from ccr.models.concept_model import ConceptModel
 from ccr.studio.photos import Photos
@@ -112,7 +113,7 @@ class Seen:
             concepts=model.names,
             classes=classes,
             answers=model.answers,
-            shown=model.shown,
+            shown=of_photos(model.shown),
         )
 
     def number(self, name: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ccr.core.coding import ThresholdRule, TopRule
-from ccr.core.shown import Shown
+from ccr.core.shown import Shown, of_photos
 from ccr.models.export.exportable import exportable_rule
 from ccr.models.export.onnx_parts import Parts
 from ccr.models.export.torch_module import LARGE, SMALL
@@ -22,9 +22,9 @@ OUTPUTS = ("label", "probabilities", "codes", "contributions", "logits")
 
 
 def outputs_of(model: Any) -> tuple[str, ...]:
-    """OUTPUTS, and where the model has a map from scores, `shown`: the probability that the image shows each concept,
-    0 for those that are not active."""
-    return OUTPUTS if model.shown is None else (*OUTPUTS, "shown")
+    """OUTPUTS, and where answers about photos made a map from scores, `shown`: the probability that the image shows
+    each concept, 0 for those that are not active."""
+    return OUTPUTS if of_photos(model.shown) is None else (*OUTPUTS, "shown")
 
 
 def add_model(parts: Parts, model: Any, embeddings: str) -> None:
@@ -36,8 +36,9 @@ def add_model(parts: Parts, model: Any, embeddings: str) -> None:
     concepts = _wide(parts, "concepts_t", model.concepts.embeddings.T)
     scores = parts.add("MatMul", rows, concepts, name="scores")
     kept = _top(parts, scores, rule) if isinstance(rule, TopRule) else _threshold(parts, scores, rule)
-    if model.shown is not None:
-        _shown(parts, kept, model.shown)
+    shown = of_photos(model.shown)
+    if shown is not None:
+        _shown(parts, kept, shown)
     _head(parts, model, parts.add("Cast", kept, name="codes", to=parts.onnx.TensorProto.FLOAT))
 
 
