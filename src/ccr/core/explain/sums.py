@@ -19,12 +19,13 @@ NO_REASON = "shows none of the concepts that this model may use"
 
 class SumRow(NamedTuple):
     """One row of a sum: a name, what it adds, and the concept behind it; None: the bias, or the others together.
-    `claim` is what is known of its claim, where the model knows anything."""
+    `claim` is what is known of its claim, where the model knows anything; `note` says more of a row without a term."""
 
     name: str
     value: float
     term: Contribution | None = None
     claim: Status | None = None
+    note: str = ""
 
 
 def sum_rows(
@@ -44,7 +45,8 @@ def sum_rows(
         SumRow(likely_name(term), term.contribution, term, term.claim if informed else None) for term in stated[:top]
     ]
     if unsure:
-        rows.append(SumRow(f"{len(unsure)} not sure to be shown", sum(term.contribution for term in unsure)))
+        total, note = sum(term.contribution for term in unsure), "; ".join(map(likely_name, unsure))
+        rows.append(SumRow(f"{len(unsure)} not sure to be shown", total, note=note))
     rest = stated[top:]
     if rest:
         total = sum(term.contribution for term in rest)
@@ -86,6 +88,6 @@ def likely_name(term: Contribution) -> str:
 def row_hint(row: SumRow) -> str:
     """What to say of a row when the pointer rests on it."""
     if row.term is None:
-        return "the same for every image" if row.name == "bias" else "summed"
+        return "the same for every image" if row.name == "bias" else row.note or "summed"
     known = "" if row.claim is None else f"; claim {row.claim}"
     return f"code {row.term.code:.3f} x weight {row.term.weight:.3f}{known}"
