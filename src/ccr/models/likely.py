@@ -1,5 +1,5 @@
-"""What answers about photos do to a fit: a probability that an image shows each concept, thresholds by concept, and
-weights that prefer claims which photos bear out (True of this photo, docs/method.md)."""
+"""Fits with answers about photos: the probability that an image shows each concept, thresholds by concept, and weights
+that prefer claims which photos bear out (True of this photo, docs/method.md)."""
 
 from __future__ import annotations
 
