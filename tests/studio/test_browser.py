@@ -53,7 +53,7 @@ def test_a_concept_filters_and_sorts_the_wall(look: Studio) -> None:
     page.get_by_label("Sort by").select_option("concept")
     expect(page.get_by_role("button", name="most first")).to_be_visible()
     seen = look.bench.now()
-    values, least = seen.values(name), round(seen.threshold, 3)
+    values, least = seen.values(name), round(seen.threshold(), 3)
     shown = [row for row in range(len(values)) if seen.photos.open[row] and values[row] >= least]
     wait_for_rows(page, sorted(shown, key=lambda row: -values[row]))
 
