@@ -189,3 +189,10 @@ def test_concepts_may_be_given_without_answers_about_most(world: World, table: K
     assert model.shown.source == "photos"
     assert np.isfinite(model.shown.intercepts).all()
     assert isinstance(model.concepts, Concepts)
+
+
+def test_both_refinements_are_followed(world: World, known: Knowledge) -> None:
+    epochs: list[int] = []
+    model = ConceptClassifier(world.concepts, knowledge=known, random_state=0, max_iter=4)
+    model.fit(world.X, world.y, callback=lambda epoch, _: epochs.append(epoch.epoch))
+    assert epochs.count(1) == 2  # without thresholds, and with

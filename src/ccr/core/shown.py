@@ -21,7 +21,7 @@ SLOPE, SLOPE_SPREAD = 1.0, 2.0
 #: Standard deviation of the mean intercept, and those of single intercepts among which cross-validation chooses.
 COMMON_SPREAD, SPREADS = 2.0, (0.4, 0.8, 1.6)
 #: Share of an intercept's variance that concepts with like texts have in common, and the difference of cosines at which
-#: likeness has fallen to 1/e. Of the values tried on CUB's answers the best, and not critical.
+#: likeness has fallen to 1/e. Of eight pairs tried on CUB's photos (docs/knowledge.md) among the best.
 ALIKE, REACH = 0.8, 0.5
 #: Texts are compared for at most so many concepts with answers; above, intercepts are independent.
 MOST_COMPARED = 1000

@@ -286,7 +286,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
         shown = None
         if known is not None:
             assert self.knowledge is not None
-            result, shown = self._likely(result, known, run, texts, images, labels, weights, watched, left_out, X, seed)
+            result, shown = self._likely(
+                result, known, run, texts, images, labels, weights, watched, left_out, X, seed, callback
+            )
         facts = {} if known is None else informed_facts(self.knowledge, known, texts.names)
         kept = result.kept if known is None else known.rows[result.kept]
         facts |= left_out_facts(texts, kept)
@@ -323,6 +325,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         left_out: Any,
         X: Any,
         seed: int,
+        callback: Callback | None,
     ) -> tuple[Refinement, Shown | None]:
         """The refinement with what answers about photos make of it, and the map from scores to probabilities."""
         knowledge, initial = self.knowledge, known.bound.initial
@@ -348,7 +351,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         def again(coder: Coder, permitted: Permitted) -> Refinement:
             other = partial(run, coder=coder, permitted=permitted)
             return refine_with(
-                other, self.weights_per_class, watched, training=training, callback=None, checkpoint=None
+                other, self.weights_per_class, watched, training=training, callback=callback, checkpoint=None
             )
 
         return refine_likely(

@@ -24,8 +24,8 @@ from ccr.core.shown import Shown, Source, fit_shown
 from ccr.errors import CCRError
 from ccr.models.labels import store_part
 
-#: Least probability of what is added, where answers about photos say how probable it is. On CUB the largest of those
-#: tried that costs less than a point of accuracy (`python -m benchmarks.photo_truth`).
+#: Least probability of what is added, where answers about photos say how probable it is. On CUB it
+#: costs less than a point of accuracy, 0.4 costs more (`python -m benchmarks.photo_truth`).
 MIN_PROBABILITY = 0.3
 #: How much a class prefers claims that its photos bear out: the power of their mean probability.
 PREFERENCE = 4
