@@ -24,16 +24,16 @@ from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.metrics import in_play
 from ccr.data.encoders import load_encoder
 from ccr.data.vocab import embed_concepts, random_words
-from ccr.models.rivals import random_unit_concepts
-from ccr.study.experiments import Part
-from ccr.study.experiments.attributes import (
+from ccr.models.controls import random_unit_concepts
+from ccr.models.part import Part
+from ccr_lab.experiments.attributes import (
     Truth,
     agreement_before_and_after,
     explanation_truth,
     model_truth,
     truth_difference,
 )
-from ccr.study.experiments.compare import Task, methods_named
+from ccr_lab.experiments.compare import Task, methods_named
 
 #: Settings by name; codes are one-sided unless a `coder` says otherwise. The first row is what the others' truth is
 #: compared with.

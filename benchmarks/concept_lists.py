@@ -55,9 +55,9 @@ from ccr.data.vocab.propose import (
     wordnet_proposals,
 )
 from ccr.data.vocab.statistics import class_statistics
-from ccr.study.experiments import Part
-from ccr.study.experiments.attributes import auc_by_column, explanation_truth
-from ccr.study.lists import list_worth
+from ccr.models.list_worth import list_worth
+from ccr.models.part import Part
+from ccr_lab.experiments.attributes import auc_by_column, explanation_truth
 
 #: Data sets with class names.
 DATA = ("fruits", "cifar10", "pets", "flowers", "cub")

@@ -22,7 +22,7 @@ from ccr import ConceptClassifier, Concepts, HardThreshold, Symmetric
 from ccr.data.encoders import Encoder, load_encoder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
-from ccr.models.rivals import LinearProbe
+from ccr_lab.rivals import LinearProbe
 
 #: Data sets, the concepts per image asked for, and whose concepts.
 SETS: dict[str, tuple[float, str]] = {

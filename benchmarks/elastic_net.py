@@ -28,8 +28,8 @@ from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 from torch.utils.data import DataLoader, TensorDataset
 
-from ccr.core.heads import elastic_net_path
 from ccr.core.kernels import warm_up_before_timing
+from ccr_lab.elastic_net import elastic_net_path
 
 #: Images, concepts, classes, active concepts.
 SHAPES = ((4000, 128, 10, 11), (4000, 208, 100, 20))

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.private_data import require
 from ccr import ConceptClassifier, Concepts, EmbeddingStore
 from ccr.errors import CCRError
-from ccr.models.rivals import LinearProbe
+from ccr_lab.rivals import LinearProbe
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},

@@ -19,11 +19,11 @@ from ccr.cli.common import fitting, write_files
 from ccr.cli.common_options import chosen_coder
 from ccr.data.encoders import load_encoder
 from ccr.data.vocab import embed_concepts, random_words, read_concepts
-from ccr.show.frontier_plots import frontier_files
-from ccr.study.experiments.cache import RunCache
-from ccr.study.experiments.compare import Task
-from ccr.study.experiments.frontier import Grid, measure_frontier
-from ccr.study.experiments.part import Part
+from ccr.models.part import Part
+from ccr_lab.experiments.cache import RunCache
+from ccr_lab.experiments.compare import Task
+from ccr_lab.experiments.frontier import Grid, measure_frontier
+from ccr_lab.plots.frontier_plots import frontier_files
 
 #: Concepts per image of the other methods: pursuit and lasso are slow on this many images.
 RIVAL_LENGTHS = (3, 5, 12)

@@ -36,7 +36,7 @@ from ccr.data.encoders import load_encoder
 from ccr.data.vocab import embed_concepts
 from ccr.errors import CCRWarning
 from ccr.models import informed
-from ccr.study.experiments.attributes import model_truth
+from ccr_lab.experiments.attributes import model_truth
 
 LENGTH = 20
 #: Rounds of a review, and confirmed concepts that a class should have.

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
-from ccr.study.experiments.cache import RunCache
-from ccr.study.experiments.compare import Comparison, methods_named, run_comparison, store_task
+from ccr_lab.experiments.cache import RunCache
+from ccr_lab.experiments.compare import Comparison, methods_named, run_comparison, store_task
 
 METHODS = ("ccr", "baseline", "random-words", "random-vectors")
 

@@ -27,9 +27,9 @@ from ccr.core.geometry import unit_rows
 from ccr.data.vocab import read_concepts
 from ccr.data.vocab.choose import choose
 from ccr.data.vocab.statistics import class_statistics
-from ccr.models.rivals import LinearProbe
-from ccr.models.rivals.controls import random_unit_concepts
-from ccr.study.experiments.protocol import REPORTED
+from ccr.models.controls import random_unit_concepts
+from ccr_lab.experiments.protocol import REPORTED
+from ccr_lab.rivals import LinearProbe
 
 FILES, KINDS = ("yc2_words", "broden_labels"), "imagenet_names_bare"
 #: Data sets, and concepts per image.

@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.defaults import SETS, both_kinds, read_images
 from benchmarks.private_data import add_shared_option
 from ccr.data.encoders import load_encoder
-from ccr.study.experiments.compare import Task, methods_named, run_comparison
-from ccr.study.experiments.part import Part
+from ccr.models.part import Part
+from ccr_lab.experiments.compare import Task, methods_named, run_comparison
 
 RIVALS = ("ip-omp", "omp", "splice", "label-free")
 

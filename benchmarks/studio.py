@@ -29,8 +29,8 @@ from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
 from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.data.vocab.words import random_words
-from ccr.studio import serving
-from ccr.studio.workbench import Workbench
+from ccr_studio import serving
+from ccr_studio.workbench import Workbench
 
 PHOTOS, DIMENSION, CLASSES, CONCEPTS = 100_000, 512, 100, 500
 #: Questions of each kind; the first few are not counted.

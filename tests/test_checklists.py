@@ -14,8 +14,8 @@ from ccr.core.coding.registry import CODERS, RULES, rule_from_dict, rule_to_dict
 from ccr.core.inputs import Embeddings
 from ccr.data.encoders.registry import parse_spec
 from ccr.errors import CCRError
-from ccr.models import rivals
-from ccr.study.experiments.compare import METHODS
+from ccr_lab import rivals
+from ccr_lab.experiments.compare import METHODS
 from tests.conftest import Data
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +54,7 @@ def test_every_rival(name: str) -> None:
     kind = getattr(rivals, name)
     for method in ("fit", "predict", "save", "load"):
         assert hasattr(kind, method), f"{name} has no {method}"
-    assert name in text_of("src/ccr/study/experiments")
+    assert name in text_of("src/ccr_lab/experiments")
     assert name in text_of("tests/models")
 
 
@@ -105,7 +105,7 @@ def test_every_command(name: str) -> None:
         rf"ccr {name}\b", text_of("README.md", "docs/howto", "docs/index.md", "docs/tutorials")
     ) or name in (
         text_of(
-            "docs/results.md", "docs/theory.md", "docs/figures.md", "docs/data.md", "docs/serve.md", "docs/scale.md"
+            "docs/results.md", "docs/theory.md", "docs/figures.md", "docs/data.md", "docs/serving.md", "docs/scale.md"
         )
     ), f"no page for newcomers names ccr {name}"
     assert name.split()[-1] in text_of("tests")
@@ -117,5 +117,5 @@ def test_the_tests_that_the_checklists_name_exist() -> None:
     named = re.findall(r"`(test_every_\w+)`", page)
     assert len(named) == 4
     assert all(f"def {name}(" in here for name in named)
-    for name in re.findall(r"`((?:core|models|data|cli|study|show)/[\w/]+\.py)`", page):
+    for name in re.findall(r"`((?:core|models|data|cli|show)/[\w/]+\.py)`", page):
         assert (ROOT / "src" / "ccr" / name).is_file(), name

@@ -12,8 +12,8 @@ import pytest
 from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
 from ccr.models.paper_settings import PAPER_THRESHOLDS
-from ccr.study.experiments.protocol import REPORTED
-from ccr.study.theory import GROUPS
+from ccr_lab.experiments.protocol import REPORTED
+from ccr_lab.theory import GROUPS
 from tests.data.helpers import PixelEncoder, write_image
 
 ROOT = Path(__file__).parents[1]
@@ -131,10 +131,11 @@ def test_the_claims_of_ccr_theory_stand_in_their_sections() -> None:
 
 def test_modules_named_by_the_method_exist() -> None:
     named = re.findall(
-        r"`((?:core|models|study|data|show|cli)/[\w/]+(?:\.py)?)`", METHOD_PAGE.read_text(encoding="utf-8")
+        r"`((?:core|models|data|show|cli|ccr_lab|ccr_studio)/[\w/]+(?:\.py)?)`", METHOD_PAGE.read_text(encoding="utf-8")
     )
     assert len(named) > 20
-    assert [name for name in named if not (ROOT / "src" / "ccr" / name).exists()] == []
+    homes = {name: ROOT / "src" / ("" if name.startswith("ccr_") else "ccr") / name for name in named}
+    assert [name for name, home in homes.items() if not home.exists()] == []
 
 
 def test_the_papers_numbers_are_those_of_the_code() -> None:

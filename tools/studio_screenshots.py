@@ -21,8 +21,8 @@ from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import embed_concepts, read_concepts
 from ccr.files import write_bytes
-from ccr.studio import serving
-from ccr.studio.workbench import Workbench
+from ccr_studio import serving
+from ccr_studio.workbench import Workbench
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "studio"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

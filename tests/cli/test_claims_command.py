@@ -167,7 +167,7 @@ def test_onnx_says_its_claims(informed: Path, tmp_path: Path) -> None:
 
 
 def test_the_service_says_the_claim_of_every_term(informed: Path, model: Path, workspace: Path) -> None:
-    from ccr.serve.answers import explanation
+    from ccr_studio.service.answers import explanation
 
     row = np.asarray(EmbeddingStore.open(workspace / "store")[0])
     loaded = ConceptModel.load(informed)

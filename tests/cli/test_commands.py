@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ccr.cli import app, main
-from ccr.study.experiments import frontier
+from ccr_lab.experiments import frontier
 from tests.data.test_hf import save
 
 HOSTILE = [

@@ -223,7 +223,7 @@ def test_fit_puts_proposed_concepts_and_random_words_into_the_template(
     def measure(model: object, store: object, encoder: Encoder, **_: object) -> None:
         raise CCRError(f"controls by {encoder.template}")
 
-    monkeypatch.setattr("ccr.study.controls.measure_controls", measure)
+    monkeypatch.setattr("ccr.models.controls.measure_controls", measure)
     with pytest.raises(CCRError, match=f"controls by {template}"):
         run(*typed, "--no-baseline", "--controls", "--concepts", workspace / "concepts.txt")
 

@@ -25,7 +25,7 @@ from ccr.cli import app
 from ccr.cli.common_photo import draw_photo
 from ccr.data.store import EmbeddingStore
 from ccr.models.concept_model import ConceptModel
-from ccr.study.judgement import RANDOM, Sheet, score
+from ccr.models.judgement import RANDOM, Sheet, score
 from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
 
 

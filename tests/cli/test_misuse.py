@@ -19,8 +19,8 @@ from ccr.core.conformal import SetQuality
 from ccr.core.metrics import Interval
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
-from ccr.study.experiments.compare import methods_named
-from ccr.study.experiments.settings import parse_axis
+from ccr_lab.experiments.compare import methods_named
+from ccr_lab.experiments.settings import parse_axis
 from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.conftest import Data
 from tests.data.helpers import write_image, write_store

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.cli import compare as compare_module
 from ccr.data.datasets.arrays import CIFAR10_CLASSES
-from ccr.study.experiments import frontier
-from ccr.study.experiments.compare import METHODS
+from ccr_lab.commands import compare as compare_module
+from ccr_lab.experiments import frontier
+from ccr_lab.experiments.compare import METHODS
 from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
 from tests.data.published_files import BATCHES, write_cifar10, write_lines, write_records
 

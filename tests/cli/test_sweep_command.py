@@ -17,7 +17,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import read_concepts
 from ccr.errors import CCRError
 from ccr.models.classifier import ConceptClassifier
-from ccr.study.experiments.part import with_validation
+from ccr.models.part import with_validation
 from tests.cli.test_commands import as_json, exit_code, run, workspace
 
 __all__ = ["workspace"]

@@ -10,19 +10,13 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
-from ccr.core.heads import (
-    LinearHead,
-    curvature,
-    elastic_net_path,
-    largest_alpha,
-    optimality_violation,
-    softmax_objective,
-)
-from ccr.core.heads import design as design_module
-from ccr.core.heads.curvature import Penalty
-from ccr.core.heads.proximal import best_shift
+from ccr.core.heads import LinearHead, softmax_objective
 from ccr.core.kernels import descend
 from ccr.errors import CCRError
+from ccr_lab.elastic_net import curvature, elastic_net_path, largest_alpha, optimality_violation
+from ccr_lab.elastic_net import design as design_module
+from ccr_lab.elastic_net.curvature import Penalty
+from ccr_lab.elastic_net.proximal import best_shift
 
 
 def problem(

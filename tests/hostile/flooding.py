@@ -64,7 +64,7 @@ def flooded(url: str, ask: Callable[[http.client.HTTPConnection, int], None], re
 
 def studio_uploads(folder: Path) -> dict[str, Any]:
     """40 uploads at once, to a studio that only shows."""
-    from ccr.studio.serving import Running
+    from ccr_studio.serving import Running
     from tests.studio.helpers import fit_model, make_bench, make_store
 
     store = make_store(folder)
@@ -84,11 +84,11 @@ def whole_photos(folder: Path) -> dict[str, Any]:
     """16 requests of three photos at once, to a service whose encoder is given whole photos."""
     import threading
 
-    from ccr.serve.app import create_app
-    from ccr.serve.guards import access_for
-    from ccr.serve.limits import Limits
-    from ccr.serve.runner import listen, server_of, url_of
-    from ccr.serve.service import Served, Service
+    from ccr_studio.service.app import create_app
+    from ccr_studio.service.guards import access_for
+    from ccr_studio.service.limits import Limits
+    from ccr_studio.service.runner import listen, server_of, url_of
+    from ccr_studio.service.service import Served, Service
     from tests.data.helpers import PixelEncoder
     from tests.serve.conftest import small_model
 
@@ -142,11 +142,11 @@ def service_stopped(folder: Path) -> dict[str, Any]:
     """Four photos under way at a service whose encoder is slow."""
     import time
 
-    from ccr.serve import runner
-    from ccr.serve.app import create_app
-    from ccr.serve.guards import CUT_OFF, access_for
-    from ccr.serve.limits import Limits
-    from ccr.serve.service import Served, Service
+    from ccr_studio.service import runner
+    from ccr_studio.service.app import create_app
+    from ccr_studio.service.guards import CUT_OFF, access_for
+    from ccr_studio.service.limits import Limits
+    from ccr_studio.service.service import Served, Service
     from tests.data.helpers import PixelEncoder
     from tests.serve.conftest import photo, small_model
 
@@ -179,8 +179,8 @@ def studio_stopped(folder: Path) -> dict[str, Any]:
     import socket
     import time
 
-    from ccr.serve import runner
-    from ccr.studio import serving
+    from ccr_studio import serving
+    from ccr_studio.service import runner
     from tests.data.helpers import PixelEncoder
     from tests.serve.conftest import photo
     from tests.studio.helpers import fit_model, make_bench, make_store

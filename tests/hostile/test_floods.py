@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from ccr.serve.app import create_app
-from ccr.serve.guards import access_for
-from ccr.serve.limits import BYTES_PER_PIXEL, DECODING, Busy, DecodingGate, Limits
-from ccr.serve.service import Served, Service
+from ccr_studio.service.app import create_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.service.limits import BYTES_PER_PIXEL, DECODING, Busy, DecodingGate, Limits
+from ccr_studio.service.service import Served, Service
 from tests.data.helpers import PixelEncoder
 from tests.serve.conftest import ADDRESS, small_model
 
@@ -117,7 +117,7 @@ def test_json_is_refused_before_it_is_parsed(
 ) -> None:
     """15.5 million rows of [0] in 59 MB took 3.6 GB and stopped the event loop for half a minute."""
     parsed: list[object] = []
-    monkeypatch.setattr("ccr.serve.routes._JsonAside.json", parsed.append)
+    monkeypatch.setattr("ccr_studio.service.routes._JsonAside.json", parsed.append)
     with asked(served) as client:
         answer = client.post("/v1/predict/embeddings", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 413

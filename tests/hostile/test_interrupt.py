@@ -67,7 +67,7 @@ def test_during_imports(code: str, tmp_path: Path) -> None:
 
 def test_in_theory_with_json(tmp_path: Path) -> None:
     code = """
-import ccr.study.theory as theory
+import ccr_lab.theory as theory
 real = theory.run_claims
 def run(*arguments):
     print("running", file=sys.stderr, flush=True)

@@ -12,8 +12,8 @@ import pytest
 from ccr.core.explain.terms import Contribution
 from ccr.models.photos.prediction import Prediction
 from ccr.models.photos.tables import write_table
-from ccr.study.experiments.records import csv_text
 from ccr.texts import from_cell, to_cell
+from ccr_lab.experiments.records import csv_text
 
 FORMULAS = ['=HYPERLINK("http:x")', "+cmd/-rf.jpg", "-2+3", "@at", "\t=1", "\r=1", "'=1", "a\x1b[2Jb", "\u202e=1"]
 

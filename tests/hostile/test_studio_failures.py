@@ -21,10 +21,10 @@ from ccr import files
 from ccr.data.store import EmbeddingStore
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
-from ccr.serve.guards import access_for
-from ccr.studio.app import NOBODY, POLICY, studio_app
-from ccr.studio.session import Session
-from ccr.studio.workbench import Workbench
+from ccr_studio.app import NOBODY, POLICY, studio_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.session import Session
+from ccr_studio.workbench import Workbench
 from tests.serve.conftest import small_model
 from tests.serve.test_runner import started
 from tests.studio.helpers import ask, children_end, children_of, finish, fit_model, make_bench, make_store, start, tell

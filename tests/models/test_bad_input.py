@@ -13,9 +13,9 @@ from sklearn.exceptions import NotFittedError as SklearnNotFitted
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, CCRWarning
-from ccr.models.rivals import LinearProbe
+from ccr.models.part import store_parts
 from ccr.models.unfitted import NotFittedError
-from ccr.study.experiments.part import store_parts
+from ccr_lab.rivals import LinearProbe
 from tests.conftest import Data
 from tests.data.helpers import write_store
 

@@ -16,8 +16,9 @@ from ccr.core.geometry import centered, unit_rows
 from ccr.data.vocab import random_words, read_concepts
 from ccr.data.vocab.words import WORDS_FILE
 from ccr.errors import CCRError, FormatError
-from ccr.models.rivals import LabelFreeCBM, LinearProbe, ZeroShot, random_unit_concepts
+from ccr.models.controls import random_unit_concepts
 from ccr.models.unfitted import NotFittedError
+from ccr_lab.rivals import LabelFreeCBM, LinearProbe, ZeroShot
 from tests.conftest import Data
 
 

@@ -11,12 +11,12 @@ from sklearn.base import clone
 
 from ccr import Concepts
 from ccr.core.geometry import unit_rows
-from ccr.core.heads import optimality_violation
 from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError
-from ccr.models.rivals.concept_layer import Pairs, cubed_similarity, fit_concept_layer, validation_judge
-from ccr.models.rivals.labelfree import LabelFreeCBM, head_length
 from ccr.models.unfitted import NotFittedError
+from ccr_lab.elastic_net import optimality_violation
+from ccr_lab.rivals.concept_layer import Pairs, cubed_similarity, fit_concept_layer, validation_judge
+from ccr_lab.rivals.labelfree import LabelFreeCBM, head_length
 
 
 def direct_similarity(q: np.ndarray, p: np.ndarray) -> np.ndarray:

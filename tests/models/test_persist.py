@@ -16,7 +16,7 @@ from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric, 
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError, FormatError
 from ccr.models import persist
-from ccr.models.rivals import LinearProbe
+from ccr_lab.rivals import LinearProbe
 from tests.conftest import Data
 
 

@@ -12,12 +12,12 @@ import ccr.scale.fitting as fitting
 from ccr import ConceptClassifier
 from ccr.data.datasets import open_samples
 from ccr.data.store import EmbeddingStore
+from ccr.models.part import Part
 from ccr.places import as_place
 from ccr.scale import RayPool, connected, embed, fit
 from ccr.scale.rows import SharedRows
-from ccr.study.experiments.part import Part
-from ccr.study.experiments.settings import Setting
-from ccr.study.experiments.sweep import run_sweep
+from ccr_lab.experiments.settings import Setting
+from ccr_lab.experiments.sweep import run_sweep
 from tests.core.test_shared_engine import together
 from tests.data.failing_proxy import sometimes, upload
 from tests.scale.conftest import kill_driver, kill_node, kill_worker, wait_for

@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.models.concept_model import ConceptModel
-from ccr.serve.app import create_app
-from ccr.serve.guards import access_for
-from ccr.serve.limits import Limits
-from ccr.serve.service import Served, Service
+from ccr_studio.service.app import create_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.service.limits import Limits
+from ccr_studio.service.service import Served, Service
 from tests.data.helpers import PixelEncoder, encoded
 
 COLOURS = {"red": (200, 30, 30), "green": (40, 170, 50), "blue <b>": (40, 50, 190)}

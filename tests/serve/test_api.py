@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from ccr.serve.app import create_app
-from ccr.serve.guards import access_for
-from ccr.serve.limits import NotReady
-from ccr.serve.service import Served, Service
+from ccr_studio.service.app import create_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.service.limits import NotReady
+from ccr_studio.service.service import Served, Service
 from tests.data.helpers import PixelEncoder, bomb_png, encoded
 from tests.serve.conftest import ADDRESS, COLOURS, coloured, photo
 

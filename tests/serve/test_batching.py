@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.serve.batching import Batcher
-from ccr.serve.limits import Busy, Limits
-from ccr.serve.meters import Meters, labels
+from ccr_studio.service.batching import Batcher
+from ccr_studio.service.limits import Busy, Limits
+from ccr_studio.service.meters import Meters, labels
 from tests.data.helpers import PixelEncoder, picture
 
 

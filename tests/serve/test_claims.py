@@ -8,10 +8,10 @@ import numpy as np
 from starlette.testclient import TestClient
 
 from ccr.core.knowledge import Knowledge
-from ccr.serve.app import create_app
-from ccr.serve.guards import access_for
-from ccr.serve.limits import Limits
-from ccr.serve.service import Served, Service
+from ccr_studio.service.app import create_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.service.limits import Limits
+from ccr_studio.service.service import Served, Service
 from tests.serve.conftest import ADDRESS, photo
 
 

@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from ccr.errors import CCRError
-from ccr.serve.app import create_app
-from ccr.serve.guards import COOKIE, LOCAL_NAMES, NOTHING, access_for
-from ccr.serve.limits import Limits
-from ccr.serve.service import Served, Service
+from ccr_studio.service.app import create_app
+from ccr_studio.service.guards import COOKIE, LOCAL_NAMES, NOTHING, access_for
+from ccr_studio.service.limits import Limits
+from ccr_studio.service.service import Served, Service
 from tests.serve.conftest import ADDRESS, photo
 
 TOKEN = "a-token-of-some-length"

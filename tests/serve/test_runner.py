@@ -19,13 +19,13 @@ from typing import Any
 import httpx
 import pytest
 
-from ccr.cli.serve import farewell, serve
 from ccr.errors import CCRError
-from ccr.serve.app import create_app
-from ccr.serve.guards import access_for
-from ccr.serve.limits import Limits
-from ccr.serve.runner import checked_root, listen, server_of, url_of
-from ccr.serve.service import Served, Service
+from ccr_studio.commands.serve import farewell, serve
+from ccr_studio.service.app import create_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.service.limits import Limits
+from ccr_studio.service.runner import checked_root, listen, server_of, url_of
+from ccr_studio.service.service import Served, Service
 from tests.serve.conftest import small_model
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def serving(limits: Limits) -> Iterator[str]:
     "sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n", b"\x16\x03\x01"]
 )
 def test_what_is_no_http_is_refused_as_json(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccr.serve.runner.SILENT", 0.5)
+    monkeypatch.setattr("ccr_studio.service.runner.SILENT", 0.5)
     with serving(Limits()) as url:
         head, _, body = answer_to(url, sent).partition(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.1 400", b"HTTP/1.1 408"))
@@ -133,7 +133,7 @@ def test_a_connection_on_which_nothing_arrives_ends(
     sent: bytes, before: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """260 of them kept everybody out, for as long as they liked."""
-    monkeypatch.setattr("ccr.serve.runner.SILENT", 0.5)
+    monkeypatch.setattr("ccr_studio.service.runner.SILENT", 0.5)
     with serving(Limits()) as url:
         answer = answer_to(url, before + sent)
     if not before:  # one that was answered before just ends

@@ -6,8 +6,8 @@ import sys
 import pytest
 from matplotlib.figure import Figure
 
-from ccr.show import theory_plots
-from ccr.study.theory import Testbed, anisotropy_diagrams, event_frequency, necessity_curve, paper_runs, phase_diagram
+from ccr_lab.plots import theory_plots
+from ccr_lab.theory import Testbed, anisotropy_diagrams, event_frequency, necessity_curve, paper_runs, phase_diagram
 
 
 def _texts(figure: Figure) -> str:

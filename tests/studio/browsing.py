@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ccr.studio.serving import Running
+from ccr_studio.serving import Running
 
 CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None:

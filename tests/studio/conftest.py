@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
 from ccr.models.concept_model import ConceptModel
-from ccr.serve.guards import access_for
-from ccr.studio.app import NOBODY, POLICY, studio_app
-from ccr.studio.serving import Running
-from ccr.studio.workbench import Workbench
+from ccr_studio.app import NOBODY, POLICY, studio_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.serving import Running
+from ccr_studio.workbench import Workbench
 from tests.studio.helpers import fit_model, make_bench, make_store
 
 

@@ -25,9 +25,9 @@ from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
-from ccr.studio import serving
-from ccr.studio.layout import Layout
-from ccr.studio.workbench import Workbench
+from ccr_studio import serving
+from ccr_studio.layout import Layout
+from ccr_studio.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
 
 #: A class and a concept whose names would do something, if anybody let them.

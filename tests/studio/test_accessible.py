@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccr.studio.serving import Running
+from ccr_studio.serving import Running
 from tests.studio.browsing import Studio, expect, studio_of
 
 pytestmark = pytest.mark.browser

@@ -20,10 +20,10 @@ from ccr.data.store import EmbeddingStore
 from ccr.data.vocab import read_concepts
 from ccr.models.concept_model import ConceptModel
 from ccr.models.photos.where import explain_image
-from ccr.serve.guards import access_for
-from ccr.studio.app import NOBODY, POLICY, studio_app
-from ccr.studio.serving import model_session, open_workbench
-from ccr.studio.workbench import Workbench
+from ccr_studio.app import NOBODY, POLICY, studio_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.serving import model_session, open_workbench
+from ccr_studio.workbench import Workbench
 from tests.data.helpers import PixelEncoder, bomb_png, encoded, folder_files
 from tests.studio.helpers import HOSTILE, colour_picture, finish, make_bench
 
@@ -227,7 +227,7 @@ def test_exports_can_be_read_back_and_are_inert(client: TestClient, bench: Workb
 
 
 def test_formulas_in_names_stay_text(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ccr.studio import exports
+    from ccr_studio import exports
 
     monkeypatch.setattr(bench.photos, "name", lambda row: "=HYPERLINK(1)")
     line = exports.photos_csv(bench.now(), np.array([3])).splitlines()[1]

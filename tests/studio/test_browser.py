@@ -15,7 +15,7 @@ import pytest
 
 from ccr.data.store import EmbeddingStore
 from ccr.models.concept_model import ConceptModel
-from ccr.studio.serving import Running
+from ccr_studio.serving import Running
 from tests.data.helpers import encoded
 from tests.studio.browsing import Studio, expect, studio_of, wait_for_rows
 from tests.studio.helpers import CLASSES, CONCEPTS, HOSTILE, colour_picture, make_bench, write_store

@@ -17,7 +17,7 @@ from ccr.core.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
-from ccr.studio.serving import Running
+from ccr_studio.serving import Running
 from tests.data.helpers import PixelEncoder
 from tests.studio.browsing import Studio, expect, studio_of, wait_for_rows
 from tests.studio.helpers import CLASSES, CONCEPTS, make_bench, write_store

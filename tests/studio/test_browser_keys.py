@@ -10,7 +10,7 @@ import pytest
 
 from ccr.data.store import EmbeddingStore
 from ccr.models.concept_model import ConceptModel
-from ccr.studio.serving import Running
+from ccr_studio.serving import Running
 from tests.studio.browsing import Studio, expect, studio_of
 from tests.studio.helpers import CLASSES, make_bench, write_store
 

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from ccr.core.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.models.classifier import ConceptClassifier
-from ccr.serve.guards import access_for
-from ccr.studio.app import NOBODY, POLICY, studio_app
-from ccr.studio.worker import _own
+from ccr_studio.app import NOBODY, POLICY, studio_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.worker import _own
 from tests.data.helpers import PixelEncoder
 from tests.studio.helpers import CONCEPTS, finish, make_bench, write_store
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ccr import studio
+import ccr_studio as studio
 from ccr.cli import app
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
-from ccr.studio.serving import own_session, sessions_of
+from ccr_studio.serving import own_session, sessions_of
 from tests.studio.helpers import CONCEPTS, ask, children_end, children_of, start
 
 

@@ -13,9 +13,9 @@ from sklearn.manifold import trustworthiness
 
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
-from ccr.studio import layout
-from ccr.studio.layout import MOST_FOR_UMAP, Layout
-from ccr.studio.photos import Photos
+from ccr_studio import layout
+from ccr_studio.layout import MOST_FOR_UMAP, Layout
+from ccr_studio.photos import Photos
 
 
 @pytest.fixture(scope="module")

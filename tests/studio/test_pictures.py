@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 
 from ccr.errors import CCRError
 from ccr.models.photos.where import explain_image
-from ccr.studio import uploads
-from ccr.studio.thumbnails import Thumbnails
-from ccr.studio.workbench import Workbench
+from ccr_studio import uploads
+from ccr_studio.thumbnails import Thumbnails
+from ccr_studio.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
 from tests.studio.helpers import colour_picture
 

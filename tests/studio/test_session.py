@@ -21,13 +21,13 @@ from ccr.files import ASIDE
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
-from ccr.studio import edits, serving
-from ccr.studio import session as sessions
-from ccr.studio.photos import Photos
-from ccr.studio.session import MOST_STEPS, Session, State
-from ccr.studio.settings import settings_of
-from ccr.studio.workbench import Workbench
-from ccr.studio.worker import _asked
+from ccr_studio import edits, serving
+from ccr_studio import session as sessions
+from ccr_studio.photos import Photos
+from ccr_studio.session import MOST_STEPS, Session, State
+from ccr_studio.settings import settings_of
+from ccr_studio.workbench import Workbench
+from ccr_studio.worker import _asked
 from tests.data.helpers import PixelEncoder
 from tests.studio.helpers import CONCEPTS, finish, make_bench
 

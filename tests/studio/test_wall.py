@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.models.concept_model import ConceptModel
-from ccr.studio.filters import ConceptRange, Filtered, Wish
-from ccr.studio.photos import Photos
-from ccr.studio.seen import PlacedPhotos, Seen
-from ccr.studio.selections import Selections, set_apart
+from ccr_studio.filters import ConceptRange, Filtered, Wish
+from ccr_studio.photos import Photos
+from ccr_studio.seen import PlacedPhotos, Seen
+from ccr_studio.selections import Selections, set_apart
 from tests.studio.helpers import CLASSES
 
 

@@ -15,7 +15,7 @@ from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.geometry import unit_rows
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.study.experiments.attributes import (
+from ccr_lab.experiments.attributes import (
     agreement,
     agreement_before_and_after,
     auc_by_column,

@@ -17,9 +17,9 @@ from ccr.core.heads import LinearHead
 from ccr.core.metrics import Interval
 from ccr.errors import CCRError
 from ccr.models.bound import PAPER_RADIUS
-from ccr.study.experiments import Part
-from ccr.study.experiments.cache import RunCache
-from ccr.study.experiments.compare import (
+from ccr.models.part import Part
+from ccr_lab.experiments.cache import RunCache
+from ccr_lab.experiments.compare import (
     METHODS,
     Method,
     Run,
@@ -30,11 +30,11 @@ from ccr.study.experiments.compare import (
     run_method,
     with_controls,
 )
-from ccr.study.experiments.compare.by_epoch import curves_by_epoch
-from ccr.study.experiments.compare.comparison import summarise
-from ccr.study.experiments.compare.converged import PENALTIES, converged_head
-from ccr.study.experiments.compare.table import as_csv, markdown
-from ccr.study.experiments.compare.usage import resource_usage
+from ccr_lab.experiments.compare.by_epoch import curves_by_epoch
+from ccr_lab.experiments.compare.comparison import summarise
+from ccr_lab.experiments.compare.converged import PENALTIES, converged_head
+from ccr_lab.experiments.compare.table import as_csv, markdown
+from ccr_lab.experiments.compare.usage import resource_usage
 from tests.conftest import Data
 
 QUICK = ("ccr", "baseline", "ip-omp", "probe")

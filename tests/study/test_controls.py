@@ -13,7 +13,7 @@ from ccr.data.vocab import random_words, read_concepts
 from ccr.data.vocab.words import WORDS_FILE
 from ccr.errors import CCRError
 from ccr.models.card import model_card
-from ccr.study.controls import measure_controls
+from ccr.models.controls import measure_controls
 from tests.cli.test_commands import COLOURS, as_json, exit_code, run
 from tests.data.helpers import write_store
 from tests.data.test_hf import save

@@ -8,15 +8,16 @@ import pytest
 
 from ccr import HardThreshold
 from ccr.core.metrics import explanation_length
-from ccr.show import experiment_plots, plots
-from ccr.study.experiments import Part
-from ccr.study.experiments.curves import (
+from ccr.models.part import Part
+from ccr.show import plots
+from ccr_lab.experiments.curves import (
     Workbench,
     ablation_curves,
     radius_sweep,
     threshold_sweep,
     training_curves,
 )
+from ccr_lab.plots import experiment_plots
 from tests.conftest import Data
 
 

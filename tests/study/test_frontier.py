@@ -11,11 +11,13 @@ import pytest
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.models.bound import DEFAULT_FIDELITY, unrefined
-from ccr.show import frontier_plots
-from ccr.study.experiments import Part, frontier, probe_accuracy
-from ccr.study.experiments.cache import RunCache
-from ccr.study.experiments.compare import Task
-from ccr.study.experiments.frontier import NAMED, VECTORS, WORDS, Frontier, Grid, measure_frontier
+from ccr.models.part import Part
+from ccr.models.probe import probe_accuracy
+from ccr_lab.experiments import frontier
+from ccr_lab.experiments.cache import RunCache
+from ccr_lab.experiments.compare import Task
+from ccr_lab.experiments.frontier import NAMED, VECTORS, WORDS, Frontier, Grid, measure_frontier
+from ccr_lab.plots import frontier_plots
 from tests.conftest import Data
 
 OPTIONS = {"coder": HardThreshold(length=6, sign="positive"), "max_iter": 4}

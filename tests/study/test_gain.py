@@ -7,8 +7,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from ccr import ConceptClassifier, HardThreshold
-from ccr.study.experiments import Part, probe_accuracy, refinement_gain
-from ccr.study.experiments.gain import refitted_accuracy
+from ccr.models.gain import refinement_gain, refitted_accuracy
+from ccr.models.part import Part
+from ccr.models.probe import probe_accuracy
 from tests.conftest import Data
 
 

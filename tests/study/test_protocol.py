@@ -11,9 +11,9 @@ import pytest
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.core.space import Angular
 from ccr.errors import CCRError
-from ccr.study.experiments import Part
-from ccr.study.experiments.cache import RunCache
-from ccr.study.experiments.protocol import REPORTED, Protocol, run_protocol, settings
+from ccr.models.part import Part
+from ccr_lab.experiments.cache import RunCache
+from ccr_lab.experiments.protocol import REPORTED, Protocol, run_protocol, settings
 from tests.conftest import Data
 
 

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric
 from ccr.core.space import parse_dispersion
 from ccr.errors import CCRError
-from ccr.show import experiment_plots, plots
-from ccr.study.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr.study.experiments.curves import RADII
-from ccr.study.experiments.fixed_lambda import fixed_lambda
-from ccr.study.experiments.part import Part, hold_out
-from ccr.study.experiments.settings import Axis, Setting, grid, parse_axis
-from ccr.study.experiments.sweep import Outcome, Run, Sweep, run_sweep
+from ccr.models.part import Part, hold_out
+from ccr.show import plots
+from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr_lab.experiments.curves import RADII
+from ccr_lab.experiments.fixed_lambda import fixed_lambda
+from ccr_lab.experiments.settings import Axis, Setting, grid, parse_axis
+from ccr_lab.experiments.sweep import Outcome, Run, Sweep, run_sweep
+from ccr_lab.plots import experiment_plots
 from tests.conftest import Data
 
 IMAGES = {"train": 200, "validation": 50, "test": 70}
@@ -306,7 +307,7 @@ def test_another_version_of_the_library_fits_again(tmp_path: Path, monkeypatch: 
     cache = RunCache(tmp_path)
     cache.put({"seed": 1}, {"accuracy": 0.5})
     assert cache.get({"seed": 1}) == {"accuracy": 0.5}
-    monkeypatch.setattr("ccr.study.experiments.cache.__version__", "another")
+    monkeypatch.setattr("ccr_lab.experiments.cache.__version__", "another")
     assert cache.get({"seed": 1}) is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccr.core.geometry import project_to_ball
 from ccr.core.refine import refine_squared, squared_loss
 from ccr.errors import CCRError
-from ccr.study.theory import (
+from ccr_lab.theory import (
     Testbed,
     believed_codes,
     contraction,
@@ -33,7 +33,7 @@ from ccr.study.theory import (
     surrogate_codes,
     top_k,
 )
-from ccr.study.theory.refinement import into_ball
+from ccr_lab.theory.refinement import into_ball
 
 FEW = settings(max_examples=30, deadline=None)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccr.errors import CCRError
-from ccr.study.theory import (
+from ccr_lab.theory import (
     GROUPS,
     Claim,
     ClaimResult,
@@ -19,8 +19,8 @@ from ccr.study.theory import (
     phase_diagram,
     run_claims,
 )
-from ccr.study.theory import observe_refinement as refinement
-from ccr.study.theory.sampling import any_size, square_size, sweep
+from ccr_lab.theory import observe_refinement as refinement
+from ccr_lab.theory.sampling import any_size, square_size, sweep
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
-from ccr.cli import theory as command
 from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
 from ccr.errors import CCRError
-from ccr.study import theory as study
+from ccr_lab import theory as study
+from ccr_lab.commands import theory as command
 from tests.data.helpers import PixelEncoder
 
 FILES = {"results.json", "paper.png", "necessity.png", "event.png", "phase.png", "anisotropy.png"}

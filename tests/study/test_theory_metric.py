@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr.errors import CCRError
-from ccr.study.theory import (
+from ccr_lab.theory import (
     GROUPS,
     MappedWorlds,
     Testbed,
@@ -21,8 +21,8 @@ from ccr.study.theory import (
     isotropy_table,
     refine_worlds,
 )
-from ccr.study.theory import observe_metric as metric
-from ccr.study.theory.isotropy import isotropy
+from ccr_lab.theory import observe_metric as metric
+from ccr_lab.theory.isotropy import isotropy
 from tests.conftest import Data
 
 

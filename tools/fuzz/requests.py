@@ -23,14 +23,14 @@ from ccr.core.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.models.classifier import ConceptClassifier
 from ccr.models.concept_model import ConceptModel
-from ccr.serve.app import create_app
-from ccr.serve.guards import access_for
-from ccr.serve.limits import Limits
-from ccr.serve.runner import listen, server_of
-from ccr.serve.service import Served, Service
-from ccr.studio.app import NOBODY, POLICY, studio_app
-from ccr.studio.layout import Layout
-from ccr.studio.workbench import Workbench
+from ccr_studio.app import NOBODY, POLICY, studio_app
+from ccr_studio.layout import Layout
+from ccr_studio.service.app import create_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.service.limits import Limits
+from ccr_studio.service.runner import listen, server_of
+from ccr_studio.service.service import Served, Service
+from ccr_studio.workbench import Workbench
 from tools.fuzz.mutate import VALUES, damaged_bytes, damaged_json
 from tools.fuzz.seeds import SmallEncoder
 

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
-from tests.test_imports import ORDER
+from tests.test_imports import ROOMS, SOURCE
 
 from ccr.show.style import FOR, INK, NEUTRAL
 
-#: What each room is for, in a few words.
-ROOMS = {
-    "core": "numbers only: geometry, coding, heads, refinement, explanations",
-    "models": "things that predict: ConceptClassifier, ConceptModel, rivals, edits",
-    "data": "from files and images to embeddings: data sets, encoders, stores, lists",
-    "runtime": "a model with NumPy alone",
-    "study": "what is claimed, and checked: theory, experiments",
-    "show": "what people look at: plots, pages, reports",
-    "serve": "a model over HTTP",
-    "studio": "the web application",
-    "scale": "the same work on a cluster",
-    "cli": "commands: parse, call, print",
+#: What each room is for, in a few words; the other two packages stand below the library.
+PURPOSES = {
+    "ccr/core": "numbers only: geometry, coding, heads, refinement, explanations",
+    "ccr/models": "things that predict: ConceptClassifier, ConceptModel, edits, exports",
+    "ccr/data": "from files and images to embeddings: data sets, encoders, stores, lists",
+    "ccr/runtime": "a model with NumPy alone",
+    "ccr/show": "what people look at: plots, pages, reports",
+    "ccr/scale": "the same work on a cluster",
+    "ccr/cli": "commands: parse, call, print",
+    "ccr_studio": "the web studio and the HTTP service, built on the library",
+    "ccr_lab": "what the paper and we claim: theory, rivals, comparisons, sweeps, figures",
 }
 
 
 def rooms() -> list[str]:
-    """The rooms of the map, each below what it may import from."""
-    return [name for name in ORDER[""].split() if name in ORDER]
+    """Rooms of the library, each below what it may import from, then the packages built on it."""
+    inner = [f"ccr/{name}" for name in ROOMS["ccr"].split()]
+    return [name for name in (*inner, "ccr_studio", "ccr_lab") if name in PURPOSES]
+
+
+def _parts(room: str) -> str:
+    """Names of the modules and folders of a room."""
+    folder = SOURCE.parent / room
+    found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    return " ".join(sorted(found - {"__init__"}))
 
 
 def map_drawing() -> Figure:
@@ -38,8 +45,8 @@ def map_drawing() -> Figure:
             FancyBboxPatch((0, -row), 9, 0.72, boxstyle="round,pad=0.05", facecolor=FOR, alpha=0.10, edgecolor=FOR)
         )
         axes.text(0.12, 0.36 - row, f"{name}/", fontsize=13, weight="bold", color=INK, va="center")
-        axes.text(1.45, 0.53 - row, ROOMS.get(name, ""), fontsize=10, color=INK, va="center")
-        axes.text(1.45, 0.18 - row, _shortened(ORDER[name]), fontsize=8, color="#555555", va="center")
+        axes.text(1.75, 0.53 - row, PURPOSES[name], fontsize=10, color=INK, va="center")
+        axes.text(1.75, 0.18 - row, _shortened(_parts(name)), fontsize=8, color="#555555", va="center")
     axes.annotate("", (9.45, 0.6), (9.45, -len(names) + 1.1), arrowprops={"arrowstyle": "->", "color": NEUTRAL})
     axes.text(9.55, (2 - len(names)) / 2, "imports only go up", rotation=90, color="#555555", va="center")
     axes.set_xlim(-0.15, 9.9)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -11,7 +13,6 @@ from ccr import interrupt
 from ccr.cli import (
     audit,
     claims,
-    compare,
     concepts_check,
     concepts_choose,
     concepts_learn,
@@ -22,7 +23,6 @@ from ccr.cli import (
     evaluate,
     explain,
     export,
-    figures,
     fit,
     judge,
     knowledge_ask,
@@ -32,11 +32,6 @@ from ccr.cli import (
     pull,
     push,
     report,
-    reproduce,
-    serve,
-    studio,
-    sweep,
-    theory,
 )
 from ccr.cli.common import fail, in_words, replace_unprintable, show_log, show_warnings
 from ccr.cli.common_ray import RayCommand
@@ -71,8 +66,14 @@ def _before(
 ) -> None: ...
 
 
+def _added() -> list[Callable[..., None]]:
+    """The commands of other packages, such as the studio's and the laboratory's: each names a tuple of functions as an
+    entry point of the group `ccr.commands`. Reverse order: the studio stands before the laboratory in `ccr --help`."""
+    return [command for point in sorted(entry_points(group="ccr.commands"), reverse=True) for command in point.load()]
+
+
 # Modules, not functions, are imported here: a function called like its module would hide it.
-for command in (
+commands: tuple[Callable[..., None], ...] = (
     demo.demo,
     embed.embed,
     fit.fit,
@@ -85,16 +86,11 @@ for command in (
     judge.judge,
     edit.edit,
     report.report,
-    serve.serve,
     push.push,
     pull.pull,
-    studio.studio,
-    theory.theory,
-    figures.figures,
-    compare.compare,
-    sweep.sweep,
-    reproduce.reproduce,
-):
+    *_added(),
+)
+for command in commands:
     app.command(cls=RayCommand)(ready(command))
 concepts = typer.Typer(
     no_args_is_help=True,

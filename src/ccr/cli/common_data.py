@@ -200,7 +200,7 @@ def noted_controls(
 ) -> ConceptClassifier:
     """The model with its controls measured on the store, printed, and noted with it."""
     from ccr.models.classifier import ConceptClassifier
-    from ccr.study.controls import NOTED, measure_controls
+    from ccr.models.controls import NOTED, measure_controls
 
     encoder = store_encoder(store, spec, template=template, silent=silent)
     with fitting(silent=silent) as tell:

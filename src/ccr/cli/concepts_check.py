@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.data.vocab.check_seen import Seen
     from ccr.data.vocab.check_texts import Problem
-    from ccr.study.lists import Worth
+    from ccr.models.list_worth import Worth
 
 #: Concepts that a list must have to be checked on photos: one is told apart from another.
 LEAST = 2
@@ -195,8 +195,8 @@ def _on_photos(
     from ccr.data.vocab.classes import training_part
     from ccr.data.vocab.statistics import check_number
     from ccr.data.vocab.words import control_words
-    from ccr.study.experiments import Part
-    from ccr.study.lists import list_worth
+    from ccr.models.list_worth import list_worth
+    from ccr.models.part import Part
 
     check_number(len(names))
     used, train = store_encoder(store, spec, silent=silent), training_part(store)

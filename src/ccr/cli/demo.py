@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
+    from ccr.models.gain import Gain
+    from ccr.models.part import Part
     from ccr.show.demo_page import Shown
-    from ccr.study.experiments import Gain, Part
 
 LENGTH, SEEDS = 11, 5
 
@@ -57,7 +58,8 @@ def demo(
     """
     from ccr.core import kernels
     from ccr.data.encoders import load_encoder
-    from ccr.study.experiments import one_thread_each, probe_accuracy
+    from ccr.models.gain import one_thread_each
+    from ccr.models.probe import probe_accuracy
 
     def log(line: str) -> None:
         note(line, silent=as_json)
@@ -131,7 +133,7 @@ def _truth(model: ConceptClassifier, test: EmbeddingStore, knowledge: Knowledge)
 
 def _parts(store: EmbeddingStore) -> dict[str, Part]:
     """Too few photos to set any aside: all but the test split are trained on, and no choice is left to make."""
-    from ccr.study.experiments import Part
+    from ccr.models.part import Part
 
     train = store.select(rows=(store.splits != "test").nonzero()[0])
     return {"train": Part.of(train), "test": Part.of(store.select("test"))}
@@ -140,7 +142,7 @@ def _parts(store: EmbeddingStore) -> dict[str, Part]:
 def _gain(concepts: Concepts, parts: dict[str, Part], knowledge: Knowledge | None, *, silent: bool) -> Gain:
     """What refinement brings over concepts that stay where they start."""
     from ccr.core.coding import HardThreshold
-    from ccr.study.experiments import refinement_gain
+    from ccr.models.gain import refinement_gain
 
     options = {"knowledge": knowledge, "coder": HardThreshold(length=LENGTH), "validation_fraction": 0.0}
     with bar(silent=silent) as tell:

@@ -154,8 +154,8 @@ def fit(
     from where the same command continues.
     """
     from ccr.data.store import EmbeddingStore
+    from ccr.models.part import store_parts
     from ccr.models.persist import check_target
-    from ccr.study.experiments.part import store_parts
 
     out = out if out.name not in ("", "..") else out.resolve()
     check_target(out)

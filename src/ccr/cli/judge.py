@@ -22,7 +22,7 @@ from ccr.texts import visible
 if TYPE_CHECKING:
     from ccr.core.metrics import Interval
     from ccr.data.store import EmbeddingStore
-    from ccr.study.judgement import Agreement, OriginScore, Scores, Sheet
+    from ccr.models.judgement import Agreement, OriginScore, Scores, Sheet
 
 SHEET = Path("claims.json")
 KEYS = {"t": "true", "h": "half", "f": "false", "b": "back", STOP: "stop"}
@@ -79,7 +79,7 @@ def judge(
     Examples: `ccr judge with-model without-model photos-store --judge anna`, `ccr judge --page judge.html`,
     `ccr judge --read verdicts.json`, `ccr judge --score claims.json`
     """
-    from ccr.study.judgement import Sheet, score
+    from ccr.models.judgement import Sheet, score
 
     if scored is not None:
         if paths or page or read or out:
@@ -122,7 +122,7 @@ def _sheet(
     """The sheet that is there, checked to be the one that was asked for, or else a new one, written."""
     from ccr.data.store import EmbeddingStore
     from ccr.models.concept_model import ConceptModel
-    from ccr.study.judgement import RANDOM, Sheet
+    from ccr.models.judgement import RANDOM, Sheet
 
     names = _names(paths[:-1])
     if place.exists():
@@ -199,7 +199,7 @@ def _size(sheet: Sheet) -> str:
 
 def _ask(place: Path, sheet: Sheet, rows: EmbeddingStore, name: str) -> None:
     """Ask for the verdicts that this judge has not given; each is on disk before the next question."""
-    from ccr.study.judgement import record, score
+    from ccr.models.judgement import record, score
 
     every = [(at, claim) for at, photo in enumerate(sheet.photos) for claim in photo.claims]
     left = sheet.open_claims(name)
@@ -253,7 +253,7 @@ def _show(sheet: Sheet, rows: EmbeddingStore, at: int) -> None:
 
 def _read(saved: Path, place: Path, sheet: Sheet, name: str, *, as_json: bool) -> None:
     """Add the verdicts of a page to the sheet."""
-    from ccr.study.judgement import judge_name, read_answers, record
+    from ccr.models.judgement import judge_name, read_answers, record
 
     named, given = read_answers(saved, sheet)
     who = name or named
@@ -271,7 +271,7 @@ def _read(saved: Path, place: Path, sheet: Sheet, name: str, *, as_json: bool) -
 
 def _progress(sheet: Sheet, place: Path) -> dict[str, object]:
     """The scores of a sheet, or only its size where nothing is judged."""
-    from ccr.study.judgement import score
+    from ccr.models.judgement import score
 
     judged = any(any(verdicts) for verdicts in sheet.verdicts.values())
     found = score(sheet).to_dict() if judged else {"photos": len(sheet.photos), "claims": sheet.size, "judges": []}
@@ -279,7 +279,7 @@ def _progress(sheet: Sheet, place: Path) -> dict[str, object]:
 
 
 def _print_scores(scores: Scores, *, as_json: bool) -> None:
-    from ccr.study.judgement import judge_name
+    from ccr.models.judgement import judge_name
 
     if as_json:
         print_json(scores.to_dict())

@@ -180,7 +180,8 @@ def _unfitted_baseline(model: ConceptClassifier) -> ConceptClassifier:
 def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: Tell) -> float | None:
     import numpy as np
 
-    from ccr.study.experiments import Part, probe_accuracy
+    from ccr.models.part import Part
+    from ccr.models.probe import probe_accuracy
 
     counts = np.unique(train.y, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < 3:

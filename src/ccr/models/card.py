@@ -146,7 +146,7 @@ def _controls(model: Any) -> str:
 
 
 def _control(found: Any) -> str:
-    """The cells of one control: an accuracy noted by hand, or what `ccr.study.controls` measured; else nothing."""
+    """The cells of one control: an accuracy noted by hand, or what `ccr.models.controls` measured; else nothing."""
     if isinstance(found, float):
         return f"{_percent(found)} | not known | not known"
     if not isinstance(found, Mapping) or not _is_number(found.get("accuracy")):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ccr.errors import CCRError
-from ccr.study.experiments.pool import Done
+from ccr.models.pool import Done
 
 
 class RayPool:
-    """A `ccr.study.experiments.pool.Pool`: `cpus` cores, and so threads, for each task.
+    """A `ccr.models.pool.Pool`: `cpus` cores, and so threads, for each task.
 
     A task whose worker or node is lost is run again. `ray` is what `connected` gives.
     """

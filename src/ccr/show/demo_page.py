@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from ccr.core.explain import Explanation
+from ccr.models.gain import Gain
 from ccr.show import page
-from ccr.study.experiments import Gain
 
 
 class Shown(NamedTuple):

@@ -10,9 +10,9 @@ import hashlib
 from html import escape
 
 from ccr.data.store import EmbeddingStore
+from ccr.models.judgement import JudgedPhoto, Sheet
 from ccr.show.page import STYLE, name
 from ccr.show.report.pictures import Pictures
-from ccr.study.judgement import JudgedPhoto, Sheet
 from ccr.texts import visible
 
 #: Longer side of a photo on the page, in pixels.

@@ -1,18 +1,6 @@
-"""Linear heads on codes and their convex fits: ridge (L-BFGS, sparse and dense) and the elastic-net path."""
+"""Linear heads on codes, and their convex fit: ridge by L-BFGS on sparse codes."""
 
-from ccr.core.heads.dense_softmax import DenseSoftmax
-from ccr.core.heads.elastic import ElasticNetPath, elastic_net_path, largest_alpha, optimality_violation
 from ccr.core.heads.linear import LinearHead, entry_logits
 from ccr.core.heads.softmax import fit_softmax, softmax_objective
 
-__all__ = [
-    "DenseSoftmax",
-    "ElasticNetPath",
-    "LinearHead",
-    "elastic_net_path",
-    "entry_logits",
-    "fit_softmax",
-    "largest_alpha",
-    "optimality_violation",
-    "softmax_objective",
-]
+__all__ = ["LinearHead", "entry_logits", "fit_softmax", "softmax_objective"]

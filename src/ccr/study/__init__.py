@@ -1,1 +1,0 @@
-"""What is claimed, and checked."""

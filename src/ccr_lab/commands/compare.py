@@ -1,0 +1,150 @@
+"""`ccr compare`: CCR, its ablations, the other methods and the controls on the same task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
+from ccr.cli.common_data import store_encoder
+from ccr.cli.common_options import (
+    Candidates,
+    ClaimsOption,
+    KnowledgeFile,
+    chosen_bound,
+    chosen_candidates,
+    chosen_knowledge,
+    chosen_weights,
+)
+from ccr.cli.common_ray import Ray, pool_at
+from ccr.cli.common_tables import add_whole_column
+
+if TYPE_CHECKING:
+    from ccr_lab.experiments.compare import Comparison
+    from ccr_lab.experiments.curves import Curve
+
+#: As in `ccr_lab.experiments.compare.METHODS`, which is not imported for a help text.
+NAMES = (
+    "ccr", "baseline", "ccr-ball", "ccr-angular", "baseline-angular", "ccr-none", "baseline-none", "ccr-unbound",
+    "ip-omp", "omp", "label-free", "splice", "probe", "zero-shot", "random-words", "random-vectors",
+)  # fmt: skip
+
+
+def compare(
+    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`, with splits train and test.")],
+    concepts: Annotated[Path, typer.Option(help="Text file with one concept per line.")],
+    methods: Annotated[
+        str | None, typer.Option(help=f"Some of these, separated by commas. Default: all of {', '.join(NAMES)}.")
+    ] = None,
+    length: Annotated[float, typer.Option(min=1, help="Concepts per image, for every method.")] = 12,
+    seeds: Annotated[int, typer.Option(min=1, help="How many times each method is fitted.")] = 5,
+    fidelity: Annotated[
+        float | None,
+        typer.Option(help="Least correlation, 0 to 1, of CCR's concepts with their own texts, in the images' metric."),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="Instead: how far CCR may move a concept. Default of both: as `ccr fit`.")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="Weights per class of CCR, baseline and controls, all or auto. Default: as `ccr fit`."),
+    ] = None,
+    candidates: Candidates = None,
+    knowledge: KnowledgeFile = None,
+    claims: ClaimsOption = "open",
+    center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes of CCR and baseline. Default: as many as help.")
+    ] = None,
+    curves: Annotated[bool, typer.Option(help="Also follow CCR and baseline by epoch, for the figure.")] = True,
+    out: Annotated[Path, typer.Option(help="Folder for tables, figures and finished runs.")] = Path("comparison"),
+    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    ray: Ray = None,
+    as_json: Json = False,
+) -> None:
+    """Compare methods on the same images, concepts and length.
+
+    Each method learns on the split `train`, chooses between a few variants and head penalties on `val` (or on a tenth
+    of train), has its head solved to convergence, and is measured on `test`. Finished runs are kept in the folder: the
+    same command continues where it was stopped. A method that fails is listed with its reason, and the others go on.
+
+    CCR always comes with its controls, random words and random vectors in place of the concepts, at the same settings;
+    the meaning gap is its accuracy minus theirs. The rows "ball" are CCR as in the paper, whatever --fidelity is. With
+    --weights a head is kept as trained, since a solved one would have all weights.
+
+    Example: `ccr compare photos-store --concepts concepts.txt --length 10 --out comparison`
+
+    What names are worth in short explanations: `--methods ccr,probe --fidelity 0.95 --weights 3`
+    """
+    from ccr.data.store import EmbeddingStore
+    from ccr_lab.experiments import compare as study
+    from ccr_lab.experiments.cache import RunCache
+
+    names = [name.strip() for name in methods.split(",")] if methods else None
+    named = None if names is None else study.methods_named(study.with_controls(names))
+    bound, sparse = chosen_bound(fidelity, radius), chosen_weights(weights)
+    opened = EmbeddingStore.open(store)
+    asked = (sparse["weights_per_class"] or "all") if sparse else None
+    told = chosen_knowledge(knowledge, claims)
+    told = {name: value for name, value in told.items() if name in ("knowledge", "claims")}
+    told["candidates"] = chosen_candidates(candidates, weights)
+    options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
+    embedder = store_encoder(opened, encoder, silent=as_json)
+    with bar(silent=as_json) as tell:
+        task = study.store_task(opened, concepts, embedder, tell=tell, **options, **bound)
+    chosen = study.all_methods(task) if named is None else named
+    cache = RunCache(out / "runs")
+    with fitting(silent=as_json) as tell:
+        with pool_at(ray) as pool:
+            comparison = study.run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell, pool=pool)
+        drawn = study.curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
+    files = write_files(out, _files(comparison, drawn))
+    if as_json:
+        print_json({"out": str(out), "files": files, **comparison.to_dict()})
+        return
+    _show(comparison, f"{task.train.X.shape[0]} training images, {len(task.concepts)} concepts; CCR: {task.described}")
+    console.print(f"Tables and figures are in {escape(str(out))}: {', '.join(files)}")
+
+
+def _files(comparison: Comparison, curves: list[Curve]) -> dict[str, bytes]:
+    from ccr.show import plots
+    from ccr_lab.experiments.compare.table import as_csv, markdown
+    from ccr_lab.plots import compare_plots
+
+    facts = {**comparison.to_dict(), "curves": [curve.to_dict() for curve in curves]}
+    files = {
+        "results.json": json.dumps(facts, indent=1).encode(),
+        "results.csv": as_csv(comparison).encode(),
+        "results.md": markdown(comparison).encode(),
+        "accuracies.png": plots.png(compare_plots.accuracies(comparison), dpi=100),
+        "cut.png": plots.png(compare_plots.cut_explanations(comparison), dpi=100),
+    }
+    if curves:
+        files["by_epoch.png"] = plots.png(compare_plots.by_epoch(curves, comparison), dpi=100)
+    return files
+
+
+def _show(comparison: Comparison, what: str) -> None:
+    """The tables, and what could not be run."""
+    from ccr_lab.experiments.compare.table import LEGEND, TABLES, cells, meaning
+
+    for title, columns in TABLES.items():
+        where = f", {comparison.images} test images, {what}" if columns is next(iter(TABLES.values())) else ""
+        table = Table(title=escape(title + where), title_justify="left", box=None, padding=(0, 1, 0, 0))
+        rows = [[method.title, *cells(comparison, method, columns)] for method in comparison.rows]
+        headings = ["method", *(column.heading for column in columns)]
+        for number, (heading, texts) in enumerate(zip(headings, zip(*rows, strict=True), strict=True)):
+            add_whole_column(table, heading, texts, justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table, crop=False)
+    if comparison.meaning_gaps:
+        console.print(escape(meaning(comparison)), highlight=False)
+    note(LEGEND)
+    for failure in comparison.failures:
+        note(f"{failure.method}, seed {failure.seed} could not be run: {failure.reason}")

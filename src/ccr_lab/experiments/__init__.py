@@ -1,0 +1,1 @@
+"""Comparisons whose every choice is made on validation data."""

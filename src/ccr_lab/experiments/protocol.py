@@ -1,0 +1,244 @@
+"""The paper's protocol on one of its data sets: released settings and ours side by side, five seeds, its table and
+curve, and CLIP-IP-OMP by the number of concepts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ccr.core import kernels
+from ccr.core.coding import IPOMP, HardThreshold
+from ccr.core.concepts import Concepts
+from ccr.core.metrics import deviation, retention
+from ccr.core.refine import Epoch
+from ccr.errors import CCRError
+from ccr.models.bound import PAPER_RADIUS, unrefined
+from ccr.models.classifier import ConceptClassifier
+from ccr.models.paper_settings import PAPER_THRESHOLDS
+from ccr.models.part import Part
+from ccr.progress import Tell, no_progress
+from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr_lab.experiments.curves import Curve
+
+REVISION = 2
+#: Lengths at which CLIP-IP-OMP is run.
+PURSUIT_LENGTHS = (5, 10, 20, 30, 50)
+
+
+class Reported(NamedTuple):
+    """The paper's own numbers for CCR (Measures, docs/method.md): AEL, ASR in [0, 1], ACED."""
+
+    length: float
+    sparsity: float
+    deviation: float
+
+
+REPORTED = {
+    "cifar10": Reported(11.09, 0.0866, 0.056),
+    "cifar100": Reported(19.67, 0.0239, 0.061),
+    "cub": Reported(27.52, 0.132, 0.062),
+    "imagenet": Reported(48.97, 0.0108, 0.097),
+    "places365": Reported(44.43, 0.0201, 0.041),
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One fit, measured on the test images after its last epoch; accuracy, sparsity and retention are in [0, 1]."""
+
+    name: str
+    seed: int
+    accuracy: float
+    length: float
+    sparsity: float
+    deviation: float
+    max_deviation: float
+    retention: float
+    seconds: float
+    history: tuple[Epoch, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "history": [asdict(epoch) for epoch in self.history]}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Trained:
+        return cls(**{**stored, "history": tuple(Epoch(**epoch) for epoch in stored["history"])})
+
+
+@dataclass(frozen=True)
+class Pursued:
+    """CLIP-IP-OMP with k concepts per image: test accuracy, seconds to code all images and to fit the head."""
+
+    k: int
+    accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Protocol:
+    """What was measured, and what the paper reported; `images` counts those of train and test."""
+
+    dataset: str
+    images: tuple[int, int]
+    concepts: int
+    trained: tuple[Trained, ...]
+    pursued: tuple[Pursued, ...]
+    reported: Reported = field(repr=False)
+
+    @property
+    def curves(self) -> list[Curve]:
+        return [Curve(run.name, run.seed, run.history) for run in self.trained]
+
+    def runs(self) -> dict[str, list[Trained]]:
+        """The fits of each setting."""
+        names = dict.fromkeys(run.name for run in self.trained)
+        return {name: [run for run in self.trained if run.name == name] for name in names}
+
+    def table(self) -> list[dict[str, Any]]:
+        """The paper's table: one row per setting, means over seeds."""
+        rows: list[dict[str, Any]] = []
+        for name, runs in self.runs().items():
+            accuracies = [run.accuracy for run in runs]
+            row: dict[str, Any] = {
+                "setting": name,
+                "seeds": len(runs),
+                "worst": min(accuracies),
+                "best": max(accuracies),
+            }
+            for measure in ("accuracy", "length", "sparsity", "deviation", "retention", "seconds"):
+                row[measure] = float(np.mean([getattr(run, measure) for run in runs]))
+            rows.append(row)
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {
+            "dataset": self.dataset,
+            "training_images": self.images[0],
+            "test_images": self.images[1],
+            "concepts": self.concepts,
+            "reported": self.reported._asdict(),
+            "trained": [run.to_dict() for run in self.trained],
+            "ip_omp": [asdict(run) for run in self.pursued],
+        }
+
+
+class Job(NamedTuple):
+    """One fit of the protocol: what tells its result from others, what it is called, and how it is made."""
+
+    key: dict[str, Any]
+    name: str
+    make: Callable[[], dict[str, Any]]
+
+
+def run_protocol(
+    dataset: str,
+    concepts: Concepts,
+    *,
+    train: Part,
+    test: Part,
+    seeds: Sequence[int] = range(5),
+    pursuit_lengths: Sequence[int] = PURSUIT_LENGTHS,
+    cache: RunCache | None = None,
+    tell: Tell = no_progress,
+    overrides: Mapping[str, Any] | None = None,
+) -> Protocol:
+    """All fits of the protocol; finished ones are taken from the cache.
+
+    Parameters
+    ----------
+    dataset : one of the paper's: its released threshold and its reported length are taken.
+    pursuit_lengths : concepts per image of CLIP-IP-OMP; more than there are concepts or dimensions are left out.
+    overrides : parameters for every classifier, such as `max_iter`.
+    """
+    if dataset not in PAPER_THRESHOLDS:
+        raise CCRError(f"the paper's data sets are {', '.join(PAPER_THRESHOLDS)}, got {dataset!r}")
+    cache, overrides = cache or RunCache(None), overrides or {}
+    shared = {
+        "protocol": REVISION,
+        "dataset": dataset,
+        "concepts": fingerprint_concepts(concepts),
+        "data": [fingerprint_data(part.X, part.y) for part in (train, test)],
+        "overrides": {name: repr(value) for name, value in overrides.items()},
+    }
+    fits = _trainings(dataset, concepts, train, test, seeds, overrides)
+    pursuits = _pursuits(concepts, train, test, pursuit_lengths)
+    results = []
+    for number, (key, what, make) in enumerate([*fits, *pursuits]):
+        tell(number, len(fits) + len(pursuits), what)
+        results.append(cache.remember({**shared, **key}, make))
+    trained = tuple(Trained.from_dict(run) for run in results[: len(fits)])
+    pursued = tuple(Pursued(**run) for run in results[len(fits) :])
+    return Protocol(dataset, (len(train.y), len(test.y)), len(concepts), trained, pursued, REPORTED[dataset])
+
+
+def _trainings(
+    dataset: str,
+    concepts: Concepts,
+    train: Part,
+    test: Part,
+    seeds: Sequence[int],
+    overrides: Mapping[str, Any],
+) -> list[Job]:
+    return [
+        Job(
+            {"setting": name, "seed": int(seed)},
+            f"{name}, seed {seed}",
+            partial(_train, model, name, int(seed), train, test, overrides),
+        )
+        for name, model in settings(dataset, concepts).items()
+        for seed in seeds
+    ]
+
+
+def _pursuits(concepts: Concepts, train: Part, test: Part, lengths: Sequence[int]) -> list[Job]:
+    return [
+        Job({"pursuit": k}, f"CLIP-IP-OMP, k = {k}", partial(_pursue, concepts, k, train, test))
+        for k in lengths
+        if k <= min(len(concepts), concepts.dimension)
+    ]
+
+
+def settings(dataset: str, concepts: Concepts) -> dict[str, ConceptClassifier]:
+    """The released settings and ours, each with its baseline; ours in the paper's ball, with all weights, at the length
+    that the paper reports."""
+    length = min(REPORTED[dataset].length, float(len(concepts)))
+    coder = HardThreshold(length=length, sign="both")
+    ours: dict[str, Any] = {"coder": coder, "radius": PAPER_RADIUS, "weights_per_class": None}
+    return {
+        "CCR, released": ConceptClassifier.paper(dataset, concepts),
+        "baseline, released": ConceptClassifier.paper(dataset, concepts, radius=0.0),
+        "CCR, ours": ConceptClassifier(concepts, **ours),
+        "baseline, ours": ConceptClassifier(concepts, **unrefined(ours)),
+    }
+
+
+def _train(
+    model: ConceptClassifier, name: str, seed: int, train: Part, test: Part, overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Follow the test images by epoch and keep the last epoch: nothing is chosen by them."""
+    model.set_params(random_state=seed, n_iter_no_change=10**6, tol=1.0, **overrides)
+    kernels.warm_up_before_timing("training", "coding")
+    start = time.perf_counter()
+    model.fit(train.X, train.y, validation=(test.X, test.y))
+    seconds = time.perf_counter() - start
+    on_test = model.evaluate(test.X, test.y)
+    moved = deviation(model.concepts_, model.initial_concepts_)
+    kept = retention(model.concepts_, model.initial_concepts_)
+    measured = (on_test.accuracy, on_test.length, on_test.sparsity, moved.mean, moved.max, kept, seconds)
+    return Trained(name, seed, *measured, model.history_).to_dict()
+
+
+def _pursue(concepts: Concepts, k: int, train: Part, test: Part) -> dict[str, Any]:
+    fixed: dict[str, Any] = {"radius": 0.0, "weights_per_class": None, "center": None, "dispersion": None}
+    model = ConceptClassifier(concepts, coder=IPOMP(length=k), validation_fraction=0.0, **fixed)
+    kernels.warm_up_before_timing("pursuit", "coding")
+    start = time.perf_counter()
+    model.fit(train.X, train.y)
+    right = float(np.mean(model.predict(test.X) == test.y))
+    return asdict(Pursued(k, right, time.perf_counter() - start))

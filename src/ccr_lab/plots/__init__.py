@@ -1,0 +1,1 @@
+"""Figures of comparisons, sweeps, frontiers and theory."""

@@ -1,0 +1,137 @@
+"""`ccr studio`: look, ask, correct and refit in the browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+from rich.markup import escape
+
+from ccr.cli.common import Json, console, fitting, note, print_json
+from ccr.cli.common_data import load_concepts, propose_concepts
+from ccr.errors import CCRError
+from ccr.reading import read_regular
+from ccr_studio.commands.serve import farewell
+
+if TYPE_CHECKING:
+    from ccr.data.store import EmbeddingStore
+    from ccr.places import AnyPath
+    from ccr_studio.workbench import Workbench
+
+
+def studio(
+    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`.")],
+    model: Annotated[
+        Path | None, typer.Argument(help="Folder of a model; it stays as it is. Default: one is fitted first.")
+    ] = None,
+    concepts: Annotated[
+        Path | None,
+        typer.Option(help="Without MODEL: text file with one concept per line. Default: proposed for the classes."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = 8642,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Beyond this machine a token is required.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None, typer.Option(envvar="CCR_TOKEN", help="Token that requests must carry; the browser asks once.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A further name of the server, such as a proxy's; may be repeated.")
+    ] = None,
+    root_path: Annotated[str, typer.Option(help="Where a proxy shows the studio, such as /studio.")] = "",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show, and change nothing.")] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+    session: Annotated[
+        Path | None, typer.Option(help="Folder of sessions. Default: STORE-studio beside the store.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Where the images are now, if they moved.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Open a page in the browser that shows why the model says what it says, finds what is wrong with it, and repairs
+    it: photos, mistakes, a map, concepts, and a bench to edit and refit on.
+
+    Every step is saved at once: the same command continues where you left off. MODEL itself stays as it is; the bench
+    saves new ones beside it. Ctrl-C ends the studio and all that it started.
+
+    Example: `ccr studio ccr-demo/store ccr-demo/model`
+
+    For others to look at: `CCR_TOKEN=$(openssl rand -hex 16) ccr studio STORE MODEL --host 0.0.0.0 --read-only`
+    """
+    from ccr.data.store import EmbeddingStore
+    from ccr_studio import serving
+
+    if model is not None and concepts is not None:
+        raise typer.BadParameter("give MODEL or --concepts, not both: a model has its concepts already")
+    opened = EmbeddingStore.open(store, data=data)
+    serving.access_for(host, token)  # refused before the work rather than after it
+    bench = _workbench(opened, model, concepts, session, encoder, read_only=read_only, silent=as_json)
+    if bench.session.position > 0:
+        note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
+
+    kept = not read_only or serving.has_session(bench.folder)
+
+    def started(url: str) -> None:
+        address = url if token is None else f"{url}?token={quote(token, safe='')}"
+        if as_json:
+            print_json({"url": address, "session": str(bench.folder) if kept else None})
+        else:
+            console.print(f"The studio is at [bold]{escape(address)}[/bold]", highlight=False, soft_wrap=True)
+            steps = f"Every step is kept in {escape(str(bench.folder))}" if kept else "It only shows, and keeps nothing"
+            console.print(f"{steps}; Ctrl-C ends it", soft_wrap=True)
+        if not no_browser:
+            webbrowser.open(address)
+
+    cut_off = serving.serve(
+        bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
+    )
+    if cut_off:
+        note(farewell(cut_off), silent=as_json)
+
+
+def _workbench(
+    store: EmbeddingStore,
+    model: Path | None,
+    concepts: Path | None,
+    session: Path | None,
+    encoder: str | None,
+    *,
+    read_only: bool,
+    silent: bool,
+) -> Workbench:
+    """On the model token, or on one that is fitted here, once."""
+    from ccr.core import kernels
+    from ccr.models.concept_model import ConceptModel
+    from ccr_studio import serving
+
+    kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)
+    open_bench = partial(serving.open_workbench, store, encoder=encoder, read_only=read_only)
+    if model is not None:
+        loaded = ConceptModel.load(model)
+        folder = serving.model_session(store, loaded, session, read_only=read_only)
+        return open_bench(loaded, folder, models=model.resolve().parent, title=_title(model))
+    listed = "" if concepts is None else read_regular(concepts).decode("utf-8", "replace")
+    folder, fitted = serving.own_session(store, listed, session, read_only=read_only), None
+    if not serving.has_session(folder):
+        if concepts is None and read_only:
+            raise CCRError(
+                "--read-only shows a model or a session, and there is none yet: give MODEL or --concepts, or start the "
+                "studio once without --read-only"
+            )
+        if concepts is None:
+            embedded = propose_concepts(store, folder / "concepts.txt", spec=encoder, silent=silent)
+        else:
+            embedded = load_concepts(store, concepts, spec=encoder, silent=silent)
+        with fitting(silent=silent) as tell:
+            fitted = serving.first_model(store, embedded, tell)
+    return open_bench(fitted, folder, title=_title(store.path), fitted_here=True)
+
+
+def _title(path: AnyPath) -> str:
+    """The folder's name; one called model or store is named by the one it is in."""
+    folder = path.resolve()
+    return folder.parent.name if folder.name in ("model", "store") and folder.parent.name else folder.name

@@ -1,0 +1,201 @@
+"""Seen: one frozen model on all photos, as columns that filters, sorts and counts read."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from functools import cached_property
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from ccr.core.coding import ThresholdRule, TopRule, apply_rule
+from ccr.core.explain import Audit, Explanation, ModelView, explain, view_codes
+from ccr.core.inputs import CHUNK_VALUES, Embeddings
+from ccr.core.shown import of_photos
+from ccr.core.space import Space
+from ccr.models.concept_model import ConceptModel
+from ccr_studio.photos import Photos
+
+#: Up to this many bytes the photos are kept in the model's space; beyond, they are read again for every question.
+RESIDENT = 4 << 30
+#: Columns of scores that are kept for sorting.
+KEPT_SCORES = 48
+#: Photos whose gained and lost pictures an audit names.
+DRIFTED = 12
+
+
+class PlacedPhotos:
+    """The photos in the space of a model, prepared once for all models that share it."""
+
+    def __init__(self, photos: Photos) -> None:
+        self.photos = photos
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Embeddings] = OrderedDict()
+
+    def in_space(self, model: ConceptModel) -> Embeddings:
+        """All photos as unit rows of the model's space; another encoder's are refused."""
+        lazy, key = model.images(self.photos.store), _space_key(model.space)
+        if lazy.shape[0] * lazy.shape[1] * 4 > RESIDENT:
+            return lazy
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = Embeddings.ready(_together(lazy))
+                while len(self._kept) > 2:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+
+class Seen:
+    """A model, the `version` that every answer names, and what it says of every photo. Never changed.
+
+    `truth` and `predicted` (m,) are class numbers, -1 where a label is missing or unknown to the model; `confidence`
+    (m,) is the probability of the prediction; `codes` (m, n) CSR.
+    """
+
+    def __init__(self, model: ConceptModel, version: str, placed: PlacedPhotos, *, like: Seen | None = None) -> None:
+        self.model, self.version, self.photos = model, version, placed.photos
+        self.classes = tuple(str(name) for name in model.classes.tolist())
+        self.images = placed.in_space(model)
+        self.truth = self._truth()
+        same = like is not None and _same_codes(like.model, model)
+        self.codes: sparse.csr_matrix = (
+            like.codes if like and same else apply_rule(model.rule, self.images, model.concepts.embeddings)
+        )
+        self.predicted, self.confidence = self._predictions()
+        self.right = self.predicted == self.truth
+        self._scores: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+        self._slow = threading.Lock()
+
+    @cached_property
+    def by_concept(self) -> sparse.csc_matrix:
+        """The codes by column."""
+        return self.codes.tocsc()
+
+    def threshold(self, concept: str | None = None) -> float | None:
+        """The score from which on a photo shows a concept, where the coder has one: that of this concept, or, without a
+        name, of all of them if it is the same."""
+        rule = self.model.rule
+        if not isinstance(rule, ThresholdRule) or (concept is None and rule.factors is not None):
+            return None
+        return float(rule.bounds[self.model.row(concept)]) if rule.factors and concept else float(rule.threshold)
+
+    def values(self, concept: str) -> np.ndarray:
+        """How strongly each photo (m,) shows the concept: its score, or where codes are no scores, its code."""
+        column = self.model.row(concept)
+        with self._lock:
+            if column in self._scores:
+                self._scores.move_to_end(column)
+                return self._scores[column]
+        found = self._values(column)
+        with self._lock:
+            self._scores[column] = found
+            while len(self._scores) > KEPT_SCORES:
+                self._scores.popitem(last=False)
+        return found
+
+    def scores(self, direction: np.ndarray) -> np.ndarray:
+        """Products (m,) of all photos with a unit direction (d,) of the model's space."""
+        row = torch.from_numpy(np.array(direction, np.float32))
+        return np.concatenate([(chunk @ row).numpy() for chunk in self._chunks()])
+
+    def explain(self, row: int) -> Explanation:
+        """Why a photo is predicted as it is."""
+        model = self.model
+        classes = model.classes.tolist()
+        return explain(
+            self.codes[row],
+            model.head,
+            concepts=model.names,
+            classes=classes,
+            answers=model.answers,
+            shown=of_photos(model.shown),
+        )
+
+    def number(self, name: str) -> int:
+        """The number of a class, -1 if the model does not know it."""
+        return self.classes.index(name) if name in self.classes else -1
+
+    def view(self) -> ModelView:
+        """What carries each class, on the photos that are shown unasked."""
+        with self._slow:
+            return self._view
+
+    def audit(self) -> Audit:
+        """Do concepts still see what their texts see? On the photos that are shown unasked."""
+        with self._slow:
+            return self._audit
+
+    @cached_property
+    def _view(self) -> ModelView:
+        rows = np.flatnonzero(self.photos.open & (self.truth >= 0))
+        truth: np.ndarray | None = self.truth[rows]
+        if not len(rows):
+            rows, truth = np.flatnonzero(self.photos.open), None
+        return view_codes(
+            [self.codes[rows]],
+            self.model.head,
+            concepts=self.model.names,
+            classes=self.model.classes.tolist(),
+            y=truth,
+        )
+
+    @cached_property
+    def _audit(self) -> Audit:
+        return self.model.audit(self.photos.store.select(rows=self.photos.open), images=DRIFTED)
+
+    def _values(self, column: int) -> np.ndarray:
+        if isinstance(self.model.rule, (ThresholdRule, TopRule)):
+            return self.scores(self.model.concepts.embeddings[column])
+        return np.asarray(self.by_concept[:, [column]].todense(), np.float32).ravel()
+
+    def _chunks(self) -> list[torch.Tensor]:
+        prepared = self.images.prepared
+        return [prepared] if prepared is not None else list(self.images.chunks())
+
+    def _truth(self) -> np.ndarray:
+        known = {name: number for number, name in enumerate(self.classes)}
+        numbers = np.array([known.get(label, -1) for label in self.photos.vocabulary], np.int32)
+        return numbers[self.photos.label]
+
+    def _predictions(self) -> tuple[np.ndarray, np.ndarray]:
+        m = self.codes.shape[0]
+        predicted, confidence = np.empty(m, np.int32), np.empty(m, np.float32)
+        size = max(1, CHUNK_VALUES // max(1, len(self.classes)))
+        for start in range(0, m, size):
+            part = slice(start, start + size)
+            logits = self.model.head.logits(self.codes[part]).astype(np.float64)
+            largest = logits.max(axis=1)
+            predicted[part] = logits.argmax(axis=1)
+            confidence[part] = 1.0 / np.exp(logits - largest[:, None]).sum(axis=1)
+        return predicted, confidence
+
+
+def _together(lazy: Embeddings) -> torch.Tensor:
+    """All rows (m, d) in one place; no chunk is held beside them."""
+    rows, at = torch.empty(lazy.shape, dtype=torch.float32), 0
+    for chunk in lazy.chunks():
+        rows[at : at + len(chunk)] = chunk
+        at += len(chunk)
+    return rows
+
+
+def _same_codes(one: ConceptModel, other: ConceptModel) -> bool:
+    """Whether two models give every image the same code."""
+    return (
+        one.rule == other.rule
+        and np.array_equal(one.concepts.embeddings, other.concepts.embeddings)
+        and _space_key(one.space) == _space_key(other.space)
+    )
+
+
+def _space_key(space: Space) -> str:
+    """What the place of an image depends on."""
+    digest = hashlib.sha256()
+    for part in (space.image_mean, None if space.metric is None else space.metric.whiten):
+        digest.update(b"-" if part is None else np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,272 @@
+"""Serving: a workbench opened on a store and a model, on a port, or inside a notebook."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ccr.core.concepts import Concepts
+from ccr.data.assets import cache_folder
+from ccr.data.encoders import load_encoder
+from ccr.data.encoders.named import check_named
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError, MissingExtraError, WriteError
+from ccr.files import check_writable
+from ccr.models.concept_model import ConceptModel
+from ccr.places import AnyPath, Place
+from ccr.progress import Tell, no_progress
+from ccr_studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
+from ccr_studio.photos import Photos
+from ccr_studio.service.guards import CUT_OFF, access_for
+from ccr_studio.service.runner import checked_root, listen, run, server_of, url_of
+from ccr_studio.session import SESSION, session_folder
+from ccr_studio.workbench import Workbench
+
+LOCAL = "127.0.0.1"
+#: Seconds for the first page alone, before the encoder and the process that refits are loaded in the background.
+HEAD_START = 1.5
+
+
+def _beside(store: EmbeddingStore) -> Path:
+    """Where models are kept that are saved under a name alone: beside the store, or, of a store at a URL, here."""
+    folder = store.path.resolve().parent
+    return Path.cwd() if isinstance(folder, Place) else folder
+
+
+def _sessions_beside(store: EmbeddingStore) -> AnyPath:
+    path = store.path.resolve()
+    return path.with_name(f"{path.name}-studio")
+
+
+def sessions_of(store: EmbeddingStore, given: Path | None = None) -> Path:
+    """The folder of a store's sessions: as given, beside the store, or where that cannot be, in the user's cache."""
+    if given is not None:
+        return given
+    beside = _sessions_beside(store)
+    try:
+        if isinstance(beside, Place):
+            raise WriteError(f"{beside} is an object store, and a session is kept on disk")
+        check_writable(beside)
+        return beside
+    except WriteError:
+        if cached := _cached_sessions(beside):
+            return cached[0]
+        raise
+
+
+def _cached_sessions(beside: AnyPath) -> list[Path]:
+    """The folder in the user's cache for the sessions that cannot lie beside a store, if there is a cache."""
+    with suppress(MissingExtraError):
+        return [session_folder(cache_folder() / "studio", str(beside))]
+    return []
+
+
+def model_session(
+    store: EmbeddingStore, model: ConceptModel, given: Path | None = None, *, read_only: bool = False
+) -> Path:
+    """The folder of the session on a store and a model; `read_only` finds one that others may write."""
+    digest = hashlib.sha256("\0".join(model.names).encode(errors="surrogatepass"))
+    for array in (model.concepts.embeddings, model.head.coef, model.head.intercept):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return _session(store, given, read_only, digest.hexdigest())
+
+
+def own_session(store: EmbeddingStore, concepts: str, given: Path | None = None, *, read_only: bool = False) -> Path:
+    """The folder of the session whose first model the studio fits itself; `concepts` tells lists apart."""
+    return _session(store, given, read_only, "fitted here", concepts)
+
+
+def _session(store: EmbeddingStore, given: Path | None, read_only: bool, *parts: str) -> Path:
+    """Where a session is written; to look, where one was written, by whomever."""
+    if not read_only:
+        return session_folder(sessions_of(store, given), *parts)
+    beside = _sessions_beside(store)
+    cached = _cached_sessions(beside)
+    places = [given] if given is not None else [*([] if isinstance(beside, Place) else [beside]), *cached]
+    folders = [session_folder(place, *parts) for place in places] or [session_folder(Path.cwd(), *parts)]
+    return next((folder for folder in folders if has_session(folder)), folders[0])
+
+
+def has_session(folder: Path) -> bool:
+    """Whether work was begun there."""
+    return (folder / SESSION).is_file()
+
+
+def first_model(store: EmbeddingStore, concepts: Concepts, tell: Tell = no_progress) -> ConceptModel:
+    """A model with the defaults, fitted on the photos that a refit trains on too."""
+    photos = Photos(store)
+    if len(photos.training) < 2:
+        raise CCRError(
+            f"{store.path} has no labelled photos to train on: give a model, or embed a data set with labels"
+        )
+    from ccr.models.classifier import ConceptClassifier  # brings scikit-learn: a second that only training waits for
+
+    train = store.select(rows=photos.training)
+    watched = store.select(rows=photos.validation) if len(photos.validation) else None
+    estimator = ConceptClassifier(concepts, random_state=0)
+    validation = None if watched is None else (watched, watched.y)
+    estimator.fit(
+        train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, "fitting a model")
+    )
+    fitted: ConceptModel = estimator.model_
+    return fitted
+
+
+def open_workbench(
+    store: EmbeddingStore,
+    model: ConceptModel | None,
+    folder: Path,
+    *,
+    models: Path | None = None,
+    encoder: str | None = None,
+    title: str = "",
+    read_only: bool = False,
+    fitted_here: bool = False,
+) -> Workbench:
+    """A workbench on a session's folder, which no other studio may have open unless it only shows."""
+    lock = None if read_only else _locked(folder)
+    bench = Workbench(
+        store,
+        None if has_session(folder) else model,
+        folder=folder,
+        models=_beside(store) if models is None else models,
+        load_encoder=lambda: _encoder(store, encoder),
+        title=title,
+        read_only=read_only,
+        fitted_here=fitted_here,
+    )
+    bench.lock = lock
+    return bench
+
+
+def serve(
+    bench: Workbench,
+    *,
+    host: str = LOCAL,
+    port: int = 0,
+    token: str | None = None,
+    names: Iterable[str] = (),
+    root_path: str = "",
+    started: Callable[[str], None] | None = None,
+) -> int:
+    """Serve until Ctrl-C; `started` is told the address. How many requests were cut off in the end."""
+    root = checked_root(root_path)
+    access = access_for(host, token, names=names, policy=POLICY + NOBODY)
+    listening = listen(host, port)
+    address = url_of(listening, root) + "/"
+    app = studio_app(bench, access=access, root_path=root)
+    bench.now()  # what cannot be opened is said before anything is served
+    loading = threading.Timer(HEAD_START, bench.start)
+    loading.daemon = True
+    loading.start()
+    try:
+        run(app, listening, limits=LIMITS, started=lambda: started(address) if started else None)
+    finally:
+        loading.cancel()
+        bench.close()
+    return int(app.state.meters.total(CUT_OFF))
+
+
+class Running:
+    """A studio that runs beside a notebook; shown, it is a frame with the studio in it."""
+
+    def __init__(self, bench: Workbench, *, port: int = 0, height: int = 900, url: str | None = None) -> None:
+        access = access_for(LOCAL, None, policy=POLICY + NOTEBOOKS)
+        listening = listen(LOCAL, port)
+        self.url, self.height, self.bench = url or url_of(listening) + "/", height, bench
+        bench.start()
+        self._server = server_of(studio_app(bench, access=access), LIMITS, farewell=2)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
+        self._thread.start()
+
+    def _repr_html_(self) -> str:
+        address = html.escape(self.url, quote=True)
+        return (
+            f'<iframe src="{address}" width="100%" height="{int(self.height)}" title="ccr studio" '
+            'allow="clipboard-write"></iframe>'
+            f'<p><a href="{address}" target="_blank" rel="noopener">Open in a tab</a></p>'
+        )
+
+    def model(self) -> ConceptModel:
+        """The model as it is now in the studio."""
+        return self.bench.now().model
+
+    def close(self) -> None:
+        """End the studio and what it started."""
+        self._server.should_exit = True
+        self._thread.join(10)
+        self.bench.close()
+
+
+def show(
+    model: Any,
+    store: EmbeddingStore | str | Path,
+    *,
+    port: int = 0,
+    height: int = 900,
+    url: str | None = None,
+    session: str | Path | None = None,
+    read_only: bool = False,
+) -> Running:
+    """The studio in a notebook: a frame to work in, whose `model()` is the model as it is then.
+
+    Parameters
+    ----------
+    model : ConceptModel, ConceptClassifier, or the folder of a saved one.
+    store : the photos, all rows of an embedding store, or its folder.
+    url : where the browser finds the studio, if a proxy of the notebook server shows it elsewhere.
+    session : the folder of sessions; by default beside the store.
+    """
+    opened = store if isinstance(store, EmbeddingStore) else EmbeddingStore.open(store)
+    if len(opened) != len(EmbeddingStore.open(opened.path)):
+        raise CCRError(
+            f"the studio shows a whole store, got {len(opened)} rows of {opened.path}: give the store itself"
+        )
+    fitted = ConceptModel.load(model) if isinstance(model, (str, Path)) else getattr(model, "model_", model)
+    given = None if session is None else Path(session)
+    folder = model_session(opened, fitted, given, read_only=read_only)
+    return Running(open_workbench(opened, fitted, folder, read_only=read_only), port=port, height=height, url=url)
+
+
+def _encoder(store: EmbeddingStore, given: str | None) -> Any:
+    """The store's own encoder, checked to be that one."""
+    spec = given or store.encoder
+    if spec is None:
+        raise CCRError("the store does not say which encoder made it: start the studio with --encoder")
+    if given is None:
+        check_named(spec, str(store.path))
+    encoder = load_encoder(spec)
+    if store.fingerprint is not None:
+        store.check_encoder(encoder.fingerprint)
+    return encoder
+
+
+def _locked(folder: Path) -> IO[bytes] | None:
+    """A lock that lasts as long as this process: two studios must not write one session."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return None
+    check_writable(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    stream = (folder / "lock").open("ab")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.close()
+        raise CCRError(
+            f"another studio has the session in {folder} open: use that one, or start this one with --read-only or "
+            "another --session"
+        ) from None
+    stream.truncate(0)
+    stream.write(f"{os.getpid()}\n".encode())
+    stream.flush()
+    return stream

@@ -1,0 +1,315 @@
+"""Workbench: a store, the model as it is now, and everything that was done to it; what all pages are made from."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError, WriteError
+from ccr.files import ASIDE
+from ccr.models.concept_model import ConceptModel
+from ccr.models.persist import is_model_folder
+from ccr_studio import edits
+from ccr_studio.layout import Layout
+from ccr_studio.photos import Photos
+from ccr_studio.refits import Job, Kind, Refits
+from ccr_studio.seen import PlacedPhotos, Seen
+from ccr_studio.selections import Selections
+from ccr_studio.session import Session, State, Step, with_entry
+from ccr_studio.thumbnails import Thumbnails
+from ccr_studio.uploads import Uploads
+from ccr_studio.where import Places
+from ccr_studio.words import Words
+
+#: Models whose columns are kept: the current one, those around it, and what it is compared with.
+KEPT_SEEN = 4
+#: Names of saved models.
+NAME = re.compile(r"[\w][\w .-]{0,79}")
+
+
+class ReadOnly(CCRError):
+    """The studio only shows."""
+
+
+class NameTaken(CCRError):
+    """A model of that name is there already."""
+
+
+class SavedModel(NamedTuple):
+    """Which step's model was saved, and where."""
+
+    version: str
+    path: Path
+
+
+class Workbench:
+    """One person's work on one model. Reading takes `now()` once and never mixes two models; changes take turns.
+
+    Parameters
+    ----------
+    store : the photos.
+    base : the model to begin with; None where the session in `folder` exists already.
+    folder : of the session: it is on disk after every step.
+    models : the folder in which models are saved, and others found to compare with.
+    load_encoder : gives the store's encoder.
+    read_only : refuse every change.
+    fitted_here : the base was fitted by `serving.first_model`.
+    """
+
+    def __init__(
+        self,
+        store: EmbeddingStore,
+        base: ConceptModel | None,
+        *,
+        folder: Path,
+        models: Path,
+        load_encoder: Callable[[], Any],
+        title: str = "",
+        read_only: bool = False,
+        fitted_here: bool = False,
+    ) -> None:
+        self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
+        self.photos = Photos(store)
+        self.session, self.state = Session.open(folder, base, fitted_here=fitted_here, read_only=read_only)
+        self._placed = PlacedPhotos(self.photos)
+        self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._written: dict[str, int] = {}  # when saved models that were seen were written
+        self._changing, self._looking = threading.RLock(), threading.Lock()
+        self.state.model.images(store)  # photos of another encoder are refused here
+        self._now: Seen | None = None  # until the first change
+        self._opening = ThreadPoolExecutor(1).submit(self._see, self.state.model, self._version())
+        self.words = Words(load_encoder)
+        self.uploads = Uploads(self.words)
+        self.places = Places(self.photos, self.words, self.uploads)
+        self.thumbnails = Thumbnails(store, folder, keep=not read_only)
+        self.layout = Layout(self.photos, folder.parent, keep=not read_only)
+        self.selections = Selections(self.photos, None if read_only else folder / "selections")
+        self.refits = Refits(self.photos, folder / "refit")
+        self.lock: IO[bytes] | None = None  # held while this studio may write the session
+
+    def start(self) -> None:
+        """Load in the background what will be needed soon."""
+        self.words.start()
+        if not self.read_only:
+            self.refits.start()
+
+    def close(self) -> None:
+        """End what was started."""
+        self.refits.close()
+        self.layout.close()
+        if self.lock is not None:
+            self.lock.close()
+
+    def now(self) -> Seen:
+        """The model as it is now, on all photos. The first one is made in the background, while the pages are."""
+        current = self._now
+        return self._opening.result() if current is None else current
+
+    def snapshot(self) -> tuple[Seen, State, Session]:
+        """What belongs together at one moment."""
+        with self._changing:
+            return self.now(), self.state, self.session
+
+    def at(self, version: str) -> Seen:
+        """An earlier step's model, or a saved one (`saved:NAME`), on all photos."""
+        if version.startswith("saved:"):
+            return self._saved(version)
+        known = self._seen.get(version)
+        if known is not None:
+            return known
+        return self._see(self.session.state(self.session.find(version)).model, version)
+
+    def _saved(self, version: str) -> Seen:
+        """A saved model on all photos, seen anew if another one was put in its place."""
+        path = self.saved_path(version[6:])
+        model = path / "config.json"
+        written = model.stat().st_mtime_ns if model.is_file() else 0
+        if self._written.get(version) != written:
+            with self._looking:
+                self._seen.pop(version, None)
+                self._written[version] = written
+        known = self._seen.get(version)
+        return known if known is not None else self._see(ConceptModel.load(path), version)
+
+    def base(self) -> Seen:
+        """The model as it was opened."""
+        return self.at(str(self.session.steps[0].id))
+
+    def edit(self, action: str, arguments: Mapping[str, Any]) -> Seen:
+        """Do one edit; it is on disk when this returns."""
+        return self._change(lambda state: edits.simple_edit(state, action, arguments))
+
+    def add(self, name: str, text: str | None = None) -> Seen:
+        """Add a concept by its words."""
+        self.check_writable()
+        name, text = name.strip(), text or None
+        if not edits.comes_back(self.state, name, text):
+            self.words.embed(text or name)  # before others have to wait for this change
+        return self._change(lambda state: edits.add_words(state, name, text, self.words.embed))
+
+    def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> Seen:
+        """Teach a concept by photos; `by_name` draws it toward its name."""
+        self._check_free()  # before words are embedded, and kept on disk
+        text = self.words.embed(name) if by_name else None
+        return self._change(lambda state: edits.teach(state, name, shows, lacks, self.photos, text))
+
+    def undo(self, by: int = -1) -> Seen:
+        """One step back, or forth."""
+        with self._changing:
+            self._check_free()
+            step = self.session.beside(by)
+            state = self.session.state(step)  # one that cannot be read is not moved to
+            seen = self._see(state.model, str(step.id))
+            self.session.move(by)
+            self.state, self._now = state, seen
+            return seen
+
+    def refit(self, kind: Kind, settings: dict[str, Any]) -> Job:
+        """Begin a refit in the background: of the head alone, or from the concepts' texts on."""
+        self._check_free()
+        if kind == "full":
+            self._whole_list(self.state)  # embedded before others have to wait for it
+        with self._changing:
+            self._check_free()
+            if kind == "full":
+                self.state = self._whole_list(self.state)
+            model = self.session.folder / "steps" / f"{self.session.current.id:05d}" / "model"
+            return self.refits.submit(kind, self.state, model, settings, self._adopt)
+
+    def save(self, name: str) -> SavedModel:
+        """Save the model as it is now under a new name: of several who take one name at once, one gets it."""
+        self.check_writable()
+        path, seen = self.saved_path(name), self.now()
+        aside = path.with_name(f"{ASIDE}{secrets.token_hex(8)}")
+        try:
+            _check_free_name(path)
+            seen.model.save(aside)
+            # In one step, and not onto a folder with something in it: another process may have come first.
+            os.rename(aside, path)
+        except OSError as error:
+            _check_free_name(path)
+            raise WriteError(
+                error.errno, f"{path} cannot be written ({error.strerror}): choose another name"
+            ) from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return SavedModel(seen.version, path)
+
+    def saved(self) -> list[str]:
+        """Names of the models that lie where models are saved."""
+        try:
+            folders = sorted(path for path in self.models.iterdir() if path.is_dir())
+        except OSError:
+            return []
+        return [path.name for path in folders if NAME.fullmatch(path.name) and is_model_folder(path)]
+
+    def saved_path(self, name: str) -> Path:
+        """Where a model of this name lies; names that could lead elsewhere are refused."""
+        if not NAME.fullmatch(name) or name.endswith("."):
+            raise CCRError(f"a model's name has letters, digits, spaces, dots and dashes, at most 80, got {name!r}")
+        return self.models / name
+
+    def look_at_test(self, what: str) -> int:
+        """Count a look at the test photos."""
+        if self.read_only:
+            return self.session.looks
+        with self._changing:
+            return self.session.look_at_test(what)
+
+    def check_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnly("this studio was started with --read-only: it shows and changes nothing")
+
+    def _check_free(self) -> None:
+        self.check_writable()
+        if self.refits.running:
+            raise CCRError("a refit is running: wait for it, or stop it first")
+
+    def _change(self, change: Callable[[State], edits.Edited]) -> Seen:
+        with self._changing:
+            self._check_free()
+            state, entry = change(self.state)
+            return self._take(state, entry)
+
+    def _take(self, state: State, entry: Mapping[str, Any]) -> Seen:
+        """Make a state the current one: seen first, so that one that cannot be used is no step; then on disk."""
+        version = str(self.session.next)
+        seen = self._see(state.model, version, like=self.now())
+        try:
+            self.session.add(state, edits.plain_entry(entry))
+        except BaseException:
+            self._seen.pop(version, None)  # the number will be another step's
+            raise
+        self.state, self._now = state, seen
+        return seen
+
+    def _adopt(self, job: Job, model: ConceptModel) -> str:
+        """Make a refit's model the current one."""
+        with self._changing:
+            if job.state != "running":
+                raise CCRError("it was stopped")
+            if job.kind == "full":
+                kept = {key: value for key, value in job.settings.items() if value is not None}
+                entry: dict[str, Any] = {"action": "fit", "images": len(self.photos.training), **kept}
+                model = with_entry(model, self.state.model, entry)
+            else:
+                entry = dict(model.provenance.edits[-1])
+            return self._take(replace(self.state, model=model), entry).version
+
+    def _whole_list(self, state: State) -> State:
+        """With the concepts that a model of an older version left out, if the encoder can embed them again."""
+        left = [name for name in state.model.provenance.left_out if name not in {*state.texts.names, *state.removed}]
+        if not left or not self.words.available:
+            return state
+        rows = self.words.embed_all(left)
+        texts = type(state.texts)([*state.texts.names, *left], np.concatenate([state.texts.embeddings, rows]))
+        return replace(state, texts=texts)
+
+    def _see(self, model: ConceptModel, version: str, *, like: Seen | None = None) -> Seen:
+        known = self._seen.get(version)
+        if known is not None:
+            return known
+        seen = Seen(model, version, self._placed, like=like)
+        with self._looking:
+            self._seen[version] = seen
+            while len(self._seen) > KEPT_SEEN:
+                self._seen.popitem(last=False)
+        return seen
+
+    def _version(self) -> str:
+        return str(self.session.current.id)
+
+
+def _check_free_name(path: Path) -> None:
+    if os.path.lexists(path):
+        raise NameTaken(f"{path} exists already: choose another name")
+
+
+def step_words(step: Step) -> str:
+    """A step in a few words, for a menu."""
+    edit = step.edit
+    named = edit.get("concept") or edit.get("name") or edit.get("first") or ""
+    words = {
+        "open": "as it was opened",
+        "fit": f"refitted on {edit.get('images')} photos",
+        "refit": f"head refitted on {edit.get('images')} photos",
+        "rename": f"{named} renamed {edit.get('to')}",
+        "scale": f"{named} scaled by {edit.get('factor')}",
+        "teach": f"{named} taught by {edit.get('shows')} + {edit.get('lacks')} photos",
+        "merge": f"{named} and {edit.get('second')} merged",
+        "set_weight": f"{named} weighs {edit.get('value')} for {edit.get('class')}",
+        "zero_weight": f"{named} weighs nothing for {edit.get('class')}",
+    }
+    return words.get(str(edit["action"]), f"{named}: {edit['action']}")
