@@ -18,17 +18,15 @@ ROOT = Path(__file__).parents[1]
 ORDER = {
     "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
     "show serve studio scale cli start",
-    "core": "arrays checks parameters devices threads team geometry knowledge questions grounding shown examples "
+    "core": "arrays checks parameters devices threads geometry knowledge questions grounding shown examples "
     "concepts kernels sources inputs space coding heads metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
-    "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step slopes scoring training "
-    "tier",
+    "core/kernels/plain": "arguments vectors elastic lasso pursuit rows select moving step scoring training tier",
     "core/kernels/x86": "variants compiling llvm arguments exponential memory tiles vectors rounding packing workspace "
     "score shared step phases division training tier",
     "core/coding": "entries scoring masks rules close pursuit lasso codes coders registry readouts",
     "core/heads": "linear softmax dense_softmax design curvature proximal elastic",
-    "core/refine": "options data engine dense sparse shared evidence measure progress fixed choice trainer loop "
-    "squared",
+    "core/refine": "options data engine dense sparse evidence measure progress fixed choice trainer loop",
     "core/explain": "patches terms claims where question sums picture views counterfactual intervention comparison "
     "mistake explanation many images pairs drift",
     "models": "unfitted labels bound provenance informed likely linear_model persist model_checks card hub calibration "
@@ -62,7 +60,7 @@ ORDER = {
     "umap_worker layout selections differences exports search settings worker where workbench api app serving",
     "studio/api": "schemas state photos concepts views bench",
     "studio/api/schemas": "common photos views concepts bench",
-    "scale": "cluster desks crew parts contents assembly embedding prediction team rows fitting pool",
+    "scale": "cluster desks crew parts contents assembly embedding prediction fitting pool",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_photo common_tables edit_options demo embed "
     "fit evaluate explain predict export audit claims judge edit report serve push pull studio theory figures compare "
