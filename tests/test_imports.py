@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "ccr": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime show "
     "scale cli start",
-    "ccr/core": "arrays checks parameters devices threads team geometry knowledge questions grounding shown examples "
+    "ccr/core": "arrays checks parameters devices threads geometry knowledge questions grounding shown examples "
     "concepts kernels sources inputs space coding heads metrics quality conformal frames refine explain",
     "ccr/data": "assets encoders datasets store vocab",
     "ccr_studio": "service studio commands",
