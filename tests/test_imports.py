@@ -55,8 +55,8 @@ ORDER = {
     "study/experiments": "records pool part cache settings probe gain curves sweep fixed_lambda protocol attributes "
     "compare frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes sums page claims_page questions_page where_pictures plots model_plots experiment_plots "
-    "compare_plots frontier_plots theory_plots where_plots demo_page report concepts_page judge_page",
+    "show": "style axes sums page claims_page review_page questions_page where_pictures plots model_plots "
+    "experiment_plots compare_plots frontier_plots theory_plots where_plots demo_page report concepts_page judge_page",
     "show/report": "pictures headline gallery classes concepts report",
     "serve": "limits meters guards batching schemas answers service routes app runner",
     "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "
@@ -68,7 +68,7 @@ ORDER = {
     "cli": "common common_run common_data common_options common_ray common_photo common_tables edit_options demo embed "
     "fit evaluate explain predict export audit claims judge edit report serve push pull studio theory figures compare "
     "sweep reproduce concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask "
-    "knowledge_session knowledge_terminal knowledge_photos knowledge_files",
+    "knowledge_session knowledge_terminal knowledge_photos knowledge_files review_session review",
 }
 
 

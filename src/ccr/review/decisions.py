@@ -144,6 +144,7 @@ class Decisions:
         self._stamps: set[tuple[str, str]] = set()
         self._offset, self._lines, self._file = 0, 0, (0, 0)
         self._effective: tuple[Decision, ...] | None = None
+        self._groups: tuple[tuple[Decision, ...], dict[str, list[Decision]], dict[str, None]] | None = None
         self._lock = threading.RLock()  # a server's threads share one log
         self.refresh()
 
@@ -165,7 +166,7 @@ class Decisions:
     @property
     def reviewers(self) -> tuple[str, ...]:
         """Who decided something, in the order of their first decisions."""
-        return tuple(dict.fromkeys(one.by for one in self.effective))
+        return tuple(self._grouped[1])
 
     def refresh(self) -> None:
         """Read what was added since, by other writers too. A last line that a crash left unfinished does not count."""
@@ -258,7 +259,7 @@ class Decisions:
         if told is not None and told.source in TRUSTED and told.answer != "unknown" and not self._is_own(told):
             name = told.by or told.source
             found[name] = Vote(name, told.answer, "", told.at, told.source)
-        for one in self._about.get(concept, ()):
+        for one in self._grouped[0].get(concept, ()):
             if one.label is None or one.label == str(label):
                 found[one.by] = Vote(one.by, one.answer, one.reason, one.at)
         if viewer is not None and viewer not in found:
@@ -274,8 +275,10 @@ class Decisions:
         answers: tuple[Literal["yes", "no"], ...] = ("yes", "no")
         for answer in answers:
             count = sum(vote.answer == answer for vote in votes)
-            everybody = count and count == len(votes) and {vote.by for vote in votes} >= set(self.reviewers)
-            if everybody if policy == "all" else count >= (1 if policy == "one" else 2):
+            enough = count >= (2 if policy == "two" else 1)
+            if policy == "all":
+                enough = 0 < count == len(votes) and {vote.by for vote in votes} >= set(self.reviewers)
+            if enough:
                 return answer
         return "unclear" if "unclear" in said else "open"
 
@@ -333,15 +336,15 @@ class Decisions:
         return sorted({one.label for one in self.effective if one.label is not None})
 
     @property
-    def _about(self) -> Mapping[str, list[Decision]]:
-        """The decisions by concept, oldest first; made anew when there are others."""
-        made = self.__dict__.get("_by_concept")
-        if made is None or made[0] is not self.effective:
+    def _grouped(self) -> tuple[dict[str, list[Decision]], dict[str, None]]:
+        """The decisions by concept, oldest first, and the reviewers; made anew when there are others."""
+        now = self.effective
+        if self._groups is None or self._groups[0] is not now:
             by_concept: dict[str, list[Decision]] = {}
-            for one in self.effective:
+            for one in now:
                 by_concept.setdefault(one.concept, []).append(one)
-            made = self.__dict__["_by_concept"] = (self.effective, by_concept)
-        return cast(Mapping[str, list[Decision]], made[1])
+            self._groups = (now, by_concept, dict.fromkeys(one.by for one in now))
+        return self._groups[1:]
 
     def _told(self, label: str, concept: str, policy: Policy, known: Knowledge | None) -> Answer | None:
         votes = self.votes(label, concept, known=known)

@@ -90,6 +90,7 @@ class Review:
         self.known = model.provenance.knowledge if known is None else known
         self.concepts: Concepts = texts
         self._own: tuple[Any, Decisions] | None = None
+        self._told: tuple[Decisions, Knowledge] | None = None
 
     @property
     def own(self) -> Decisions:
@@ -136,8 +137,11 @@ class Review:
 
     def knowledge(self) -> Knowledge:
         """The table with what was decided: what the next round is fitted with."""
-        labels = self.model.classes.tolist()
-        return self.decisions.knowledge(self.policy, classes=labels, concepts=self.concepts, known=self.known)
+        own = self.own
+        if self._told is None or self._told[0] is not own:
+            labels = self.model.classes.tolist()
+            self._told = (own, own.knowledge(self.policy, classes=labels, known=self.known))
+        return self._told[1]
 
     def thin_classes(self) -> dict[str, int]:
         """Classes with fewer than two reasons that were not rejected, and how many they have."""

@@ -137,13 +137,15 @@ def out_of_fold(
     y: Any = None,
     *,
     folds: int = FOLDS,
+    groups: Any = None,
     random_state: int = 0,
     tell: Tell | None = None,
 ) -> OutOfFold:
     """Predictions for images (X, y), or a store, that the model was trained on: `folds` refits by its own settings and
-    knowledge, each on the images of the other folds. Classes are spread evenly over the folds.
+    knowledge, each on the images of the other folds. What was edited by hand is not in the refits.
 
-    The refits leave out what was edited by hand, and with it the labels of a class of one image alone.
+    Classes are spread evenly over the folds. `groups` (m,), if given, are kept together: photos of one scene in two
+    folds make a fit look better than it is on photos of other scenes.
     """
     numbers = class_numbers(model, X, y)
     if not 2 <= folds <= len(numbers) or len(numbers) < FEWEST_IMAGES:
@@ -151,7 +153,7 @@ def out_of_fold(
             f"out-of-fold predictions need from 2 folds to as many as there are images, and at least {FEWEST_IMAGES} "
             f"images, got {folds} folds of {len(numbers)} images"
         )
-    fold = _folds(numbers, folds, random_state)
+    fold = _folds(numbers, folds, random_state) if groups is None else _group_folds(groups, len(numbers), folds)
     labels, known = model.classes[numbers], _of_classes(model.provenance.knowledge, X)
     probabilities = np.zeros((len(numbers), len(model.classes)))
     for number in range(folds):
@@ -234,6 +236,20 @@ def _folds(numbers: np.ndarray, folds: int, seed: int) -> np.ndarray:
     fold = np.empty(len(numbers), np.int64)
     fold[order] = np.arange(len(numbers)) % folds
     return fold
+
+
+def _group_folds(groups: Any, images: int, folds: int) -> np.ndarray:
+    """The fold of each image (m,): whole groups, the largest first, each to the fold with the fewest images so far."""
+    names, number, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    if len(number) != images:
+        raise CCRError(f"there must be one group for each image, got {len(number)} for {images} images")
+    if len(names) < folds:
+        raise CCRError(f"{folds} folds need at least as many groups, got {len(names)}: ask for fewer folds")
+    place, filled = np.empty(len(names), np.int64), np.zeros(folds)
+    for group in np.argsort(-counts, kind="stable"):
+        place[group] = filled.argmin()
+        filled[place[group]] += counts[group]
+    return place[number]
 
 
 def _rows(X: Any, rows: np.ndarray) -> Any:

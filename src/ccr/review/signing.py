@@ -18,6 +18,8 @@ from ccr.texts import check_name
 
 #: Open claims that a message names.
 NAMED = 5
+#: Columns of `review_rows`; a table of knowledge has most of them.
+COLUMNS = ("class", "concept", "answer", "state", "weight", "source", "by", "at", "reason")
 
 
 def sign(
@@ -69,6 +71,29 @@ def unsigned(model: ConceptModel, review: Review | None = None) -> tuple[str, ..
     return (*reasons, *([_named(left)] if left else []))
 
 
+def review_rows(review: Review) -> list[dict[str, Any]]:
+    """What a model may say, class by class, and what it may never say, as rows of a table: class, concept, answer (yes,
+    no or unknown), state, weight (None: not a claim of the model), source, by, at, reason. Of a model that is signed,
+    what was signed."""
+    if review.model.is_signed and review.model.signature is not None:
+        signed = review.model.signature
+        may, states = signed.may, {(one.label, one.concept): "confirmed" for one in signed.may}
+        never = signed.never
+    else:
+        claims = review.claims()
+        states = {(str(one.label), one.concept): one.state for one in claims}
+        may = tuple(_statement(one) for one in claims if one.state != "rejected")
+        never = tuple(_never(review))
+    weights = {(str(one.label), one.concept): one.weight for one in review.claims()}
+    rows = []
+    for one, answer in [*((one, "yes") for one in may), *((one, "no") for one in never)]:
+        state = states.get((one.label, one.concept), "rejected")
+        said = answer if state in ("confirmed", "rejected") else "unknown"
+        weight = weights.get((one.label, one.concept))
+        rows.append({**one.to_dict(), "answer": said, "state": state, "weight": weight})
+    return [{name: row[name] for name in COLUMNS} for row in rows]
+
+
 def _named(left: Any) -> str:
     shown = ", ".join(f"{one.sentence} ({one.state})" for one in left[:NAMED])
     more = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
@@ -77,10 +102,10 @@ def _named(left: Any) -> str:
 
 
 def _statement(one: ReviewQuestion) -> Statement:
-    agreed = [vote for vote in one.votes if vote.answer == "yes"]
+    agreed = [vote for vote in one.votes if vote.answer == "yes"] if one.state == "confirmed" else []
     names = " and ".join(vote.by for vote in agreed)
     sources = " and ".join(dict.fromkeys(vote.source for vote in agreed))
-    return Statement(str(one.label), one.concept, names, max(vote.at for vote in agreed), sources)
+    return Statement(str(one.label), one.concept, names, max((vote.at for vote in agreed), default=""), sources)
 
 
 def _never(review: Review) -> list[Statement]:
