@@ -7,6 +7,7 @@ epoch in a folder that all nodes see; when its node is lost, Ray runs it again o
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def fit(
         task = ray.remote(num_cpus=cpus, max_retries=MAX_RETRIES)(fit_here)
         running = task.remote(clone(model), X, y, sample_weight, validation, str(place / KEPT), cpus, board)
         told = _follow(ray, running, board, callback)
-        fitted: ConceptClassifier = ray.get(running)
+        fitted: ConceptClassifier = deepcopy(ray.get(running))  # its arrays lie in Ray's memory, which ends with Ray
     if callback is not None:  # lines are lost where the board was out of reach; the last one always arrives
         for epoch in fitted.history_[told:]:
             callback(epoch, len(fitted.history_))
