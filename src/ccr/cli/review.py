@@ -45,7 +45,9 @@ def review(
         str | None, typer.Option(help="open or confirmed: which concepts a refit may use. Default: the model's own.")
     ] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Refit when all is answered and ask again, at most so often.")] = 0,
-    ahead: Annotated[int, typer.Option(min=0, max=50, help="Also ask about so many next in line, per class.")] = 0,
+    ahead: Annotated[
+        int, typer.Option(min=0, max=50, help="Also ask about so many next in line, for classes that lack reasons.")
+    ] = 0,
     answers: Annotated[Path | None, typer.Option(help="Read the answers from this table instead of asking.")] = None,
     folds: Annotated[int, typer.Option(min=2, help="Refits by which accuracy is measured out of fold.")] = 5,
     split: Annotated[
@@ -186,7 +188,7 @@ def _reviewed(
         else:
             asked = answer_from(table, review, evidence, given.by, ahead=given.ahead)
         total += asked.answers
-        more = asked.end == "done" and len(done) < given.rounds and _is_news(review, given.claims)
+        more = asked.end == "done" and len(done) < given.rounds and _is_news(review, given)
         if asked.end != "refit" and not more:
             return Found(review, done, total)
         done.append(_refitted(review, opened, done, given))
@@ -195,13 +197,15 @@ def _reviewed(
         review = Review(done[-1].after, decisions, known=known, policy=given.policy)
 
 
-def _is_news(review: Review, claims: str | None) -> bool:
-    """Whether a refit would bring the review on: some claim is not confirmed, and since the model was fitted something
-    was decided, or other claims are to be permitted."""
+def _is_news(review: Review, given: Options) -> bool:
+    """Whether a refit would bring the review on: some claim is not confirmed, or more was asked ahead, and since the
+    model was fitted something was decided; or other claims are to be permitted."""
     fitted, now, settings = review.model.provenance.knowledge, review.knowledge(), review.model.provenance.settings
-    if claims is not None and claims != settings.get("claims", "open") and len(now):
+    if not len(now):
+        return False
+    if given.claims not in (None, settings.get("claims", "open")):
         return True
-    return bool(review.blocking() and len(now)) and (fitted is None or fitted.digest != now.digest)
+    return bool(review.blocking() or given.ahead) and (fitted is None or fitted.digest != now.digest)
 
 
 def _photos(store: EmbeddingStore, model: ConceptModel) -> EmbeddingStore:

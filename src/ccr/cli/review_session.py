@@ -44,6 +44,8 @@ KEYS = {
     "q": "quit",
 }
 HELP = "  ".join(f"{key} {meaning}" for key, meaning in KEYS.items())
+#: Confirmed concepts that a class should have, where the model does not say how many weights.
+WANTED = 5
 #: Pixels of a photo on the sheet of a claim, and lines below the sheet.
 THUMBNAIL, BELOW = 160, 10
 
@@ -144,10 +146,16 @@ def _decide(review: Review, one: ReviewQuestion, key: str, by: str) -> None:
 
 
 def _questions(review: Review, evidence: ReviewEvidence, by: str | None, ahead: int) -> Iterator[ReviewQuestion]:
-    """The open claims, and `ahead` concepts of each class that are next in line."""
+    """The open claims, and of each class that has fewer confirmed concepts than weights, `ahead` that are next in
+    line."""
     yield from review.open(by)
-    if ahead:
-        for label in review.model.classes.tolist():
+    if not ahead:
+        return
+    labels, weights = review.model.classes.tolist(), review.model.provenance.settings.get("weights_per_class")
+    wanted = weights if isinstance(weights, int) else WANTED
+    confirmed = (review.knowledge().aligned(labels, review.concepts.names) > 0).sum(axis=1)
+    for label, count in zip(labels, confirmed.tolist(), strict=True):
+        if count < wanted:
             yield from evidence.next_in_line(review, label, count=ahead)
 
 
@@ -168,7 +176,7 @@ def _show(
     counts = review.counts()
     progress = f"{heading}; {counts['confirmed']} of {sum(counts.values())} claims confirmed"
     console.print(f"\n{escape(visible(progress))}", style="dim", highlight=False)
-    question = f"A [bold]{escape(visible(str(one.label)))}[/bold] shows [bold]{escape(visible(one.concept))}[/bold]?"
+    question = f"[bold]{escape(visible(str(one.label)))}[/bold] shows [bold]{escape(visible(one.concept))}[/bold]?"
     console.print(question, highlight=False)
     console.print(escape(_numbers(one, found)), style="dim", highlight=False)
     console.print(escape(HELP), style="dim", highlight=False)
