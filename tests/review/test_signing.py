@@ -16,8 +16,8 @@ from ccr.models.card import model_card
 from ccr.models.edit import EditSession
 from ccr.models.signature import signature_in_words
 from ccr.review import Decisions, Review, refit, review_rows, sign, unsigned
-from ccr.serve.answers import model_info
 from ccr.show.report.headline import Measured, headline
+from ccr_studio.service.answers import model_info
 from tests.review.conftest import Planted
 
 
