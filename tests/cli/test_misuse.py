@@ -69,7 +69,7 @@ def test_numbers_that_are_none(
         (["figures", "s", "--concepts", "c", "--out", "o", "--no-paper", "--no-frontier"], "nothing to draw"),
         (["figures", "s", "--concepts", "c", "--out", "o", "--radius", "5"], "radius must be in"),
         (["figures", "s", "--concepts", "c", "--out", "o", "--dispersion", "foo"], "dispersion is none"),
-        (["fit", "s", "--out", "o", "--workers", "4"], "give --ray, too"),
+        (["fit", "s", "--out", "o", "--cpus", "4"], "give --ray, too"),
     ],
 )
 def test_options_without_effect_are_refused_before_any_work(

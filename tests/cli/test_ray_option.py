@@ -17,8 +17,8 @@ from ccr.errors import MissingExtraError
         ("embed --ray photos --out o", "embed --ray auto photos --out o"),
         ("fit s --ray head:6379 --out m", "fit s --ray head:6379 --out m"),
         ("fit s --ray ray://head:10001", "fit s --ray ray://head:10001"),
-        ("fit s --ray local --workers 2", "fit s --ray local --workers 2"),
-        ("fit s --ray --workers 2", "fit s --ray auto --workers 2"),
+        ("fit s --ray local --cpus 2", "fit s --ray local --cpus 2"),
+        ("fit s --ray --cpus 2", "fit s --ray auto --cpus 2"),
         ("fit s --out m", "fit s --out m"),
     ],
 )

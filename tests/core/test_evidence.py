@@ -18,9 +18,7 @@ from ccr.core.refine.evidence import OF_A_CLASS, Candidates, _some_of_each, evid
 from ccr.core.refine.measure import strongest
 from ccr.core.refine.options import Training
 from ccr.errors import CCRError
-from ccr.scale.rows import SharedRows
 from tests.conftest import Data
-from tests.core.test_shared_engine import together
 
 QUICK: dict[str, Any] = {"coder": HardThreshold(length=8), "max_iter": 8, "random_state": 0}
 
@@ -45,14 +43,12 @@ def test_evidence_is_the_mean_standard_score_of_a_class(seed: int, weighted: boo
     np.testing.assert_allclose(evidence(D, labelled(X, y, weight), 5), np.transpose(expected), rtol=1e-3, atol=1e-4)
 
 
-def test_a_file_and_a_team_have_the_evidence_of_rows_in_memory(tmp_path: Path) -> None:
+def test_a_file_has_the_evidence_of_rows_in_memory(tmp_path: Path) -> None:
     X, y, D = drawn(0)
     np.save(tmp_path / "x.npy", X)
     expected = evidence(D, labelled(X, y), 5)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     np.testing.assert_allclose(evidence(D, labelled(mapped, y), 5), expected, atol=1e-5)
-    for found in together(3, lambda team: evidence(D, labelled(SharedRows(X, team), y), 5)):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_where_nothing_is_known_there_is_no_evidence() -> None:

@@ -17,7 +17,6 @@ from ccr.core.geometry import (
     disperse,
     fit_cone,
     orthogonalize,
-    project_to_ball,
     project_to_cap,
     unit_rows,
     widen,
@@ -253,35 +252,14 @@ def test_radius_outside_its_range_is_refused(radius: float) -> None:
         project_to_cap(rows(2, 3, 0), unit_rows(rows(2, 3, 1)), radius)
 
 
-@given(SHAPES, st.floats(0.0, 3.0))
-def test_ball_projection_is_the_nearest_point(shape: tuple[int, int, int], radius: float) -> None:
-    vectors, centers = rows(*shape), rows(shape[0], shape[1], shape[2] + 1)
-    found = project_to_ball(vectors, centers, radius)
-    distance = np.linalg.norm(found - centers, axis=1)
-    assert (distance <= radius + 1e-12).all()
-    # The nearest point of a ball is at distance max(0, |v - c| - radius).
-    gap = np.linalg.norm(found - vectors, axis=1)
-    assert np.allclose(gap, np.maximum(0.0, np.linalg.norm(vectors - centers, axis=1) - radius), atol=1e-9)
-
-
-def test_ball_projection_of_the_center_and_bad_radius() -> None:
-    centers = rows(2, 3, 0)
-    assert np.array_equal(project_to_ball(centers, centers, 0.0), centers)
-    for radius in (-1.0, math.nan, "2", None):
-        with pytest.raises(CCRError, match="radius must be a number that is not negative"):
-            project_to_ball(centers, centers, radius)  # type: ignore[arg-type]
-    assert np.array_equal(project_to_ball(centers + 9, centers, math.inf), centers + 9)
-
-
-@pytest.mark.parametrize("project", [project_to_ball, project_to_cap])
-def test_centers_are_one_for_each_row_or_one_for_all(project: Any) -> None:
+def test_centers_are_one_for_each_row_or_one_for_all() -> None:
     vectors, center = rows(4, 3, 0), unit_rows(rows(1, 3, 1))
-    apart = project(vectors, np.repeat(center, 4, axis=0), 0.1)
-    assert np.allclose(project(vectors, center, 0.1), apart)
-    assert np.allclose(project(vectors, center[0], 0.1), apart)
+    apart = project_to_cap(vectors, np.repeat(center, 4, axis=0), 0.1)
+    assert np.allclose(project_to_cap(vectors, center, 0.1), apart)
+    assert np.allclose(project_to_cap(vectors, center[0], 0.1), apart)
     for wrong in (np.eye(2), rows(3, 3, 2), rows(4, 2, 2), rows(4, 1, 2)):
         with pytest.raises(CCRError, match="a center for each row"):
-            project(vectors, wrong, 0.1)
+            project_to_cap(vectors, wrong, 0.1)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,15 +65,6 @@ def test_a_small_memmap_is_prepared_once(tmp_path: Path, monkeypatch: pytest.Mon
     prepared = Embeddings(mapped).make_resident().prepared
     assert prepared is not None
     assert torch.equal(prepared, Embeddings(X).span(0, len(X)))
-
-
-def test_what_a_team_shares_is_not_read_whole() -> None:
-    class Shared:
-        """A matrix behind a file, of which this process reads half."""
-
-        shape, dtype, shared_by = X.shape, X.dtype, SimpleNamespace(rank=0, size=2)
-
-    assert Embeddings(Shared()).make_resident().prepared is None
 
 
 @pytest.mark.parametrize("metric", [None, np.diag(np.linspace(0.5, 2.0, X.shape[1])).astype(np.float32)])

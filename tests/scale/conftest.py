@@ -21,7 +21,6 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "disabled",
     "RAY_DEDUP_LOGS": "0",
-    "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "20",
     "RAY_memory_monitor_refresh_ms": "0",
     "OMP_NUM_THREADS": "1",
 }

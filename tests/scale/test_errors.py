@@ -5,20 +5,15 @@ import subprocess
 import sys
 import tarfile
 
-import numpy as np
-import pandas as pd
 import pytest
-import torch
 
-from ccr.core.team import ALONE
 from ccr.data.datasets import open_samples
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, MissingExtraError, UnreachableError
 from ccr.places import as_place
 from ccr.scale import cluster as cluster_file
-from ccr.scale import embed, fit, fitting
+from ccr.scale import embed, fit
 from ccr.scale.cluster import check_versions, compare_versions, connected, installed
-from ccr.scale.rows import SharedRows
 from tests.data.failing_proxy import upload
 from tests.data.helpers import write_image
 from tests.scale.conftest import HANGS
@@ -83,10 +78,12 @@ def test_another_python_package_on_a_node_is_found_by_asking_it(cluster, node, m
 @pytest.mark.scale
 def test_a_cluster_that_is_too_small(cluster, unfitted, one_machine, tmp_path):
     store = EmbeddingStore.open(one_machine)
-    with pytest.raises(CCRError, match=r"99 workers of 1 cores do not fit on the cluster.*ask for at most \d workers"):
-        fit(unfitted, store, storage=tmp_path / "k", address=cluster.address, workers=99)
-    with pytest.raises(CCRError, match="workers must be at least 1, got 0"):
-        fit(unfitted, store, storage=tmp_path / "k", address=cluster.address, workers=0)
+    for cpus, said in (
+        (99, r"99 cores does not fit on any .*ask for at most 2"),
+        (0, "cpus must be at least 1, got 0"),
+    ):
+        with pytest.raises(CCRError, match=said):
+            fit(unfitted, store, storage=tmp_path / "k", address=cluster.address, cpus=cpus)
 
 
 @pytest.mark.scale
@@ -104,24 +101,6 @@ def test_a_bucket_without_rights(cluster, s3, photos, encoder, tmp_path):
     finally:
         s3.plan = lambda method, path: None
     assert not (tmp_path / "s" / "store.json").exists()
-
-
-def test_a_fit_removes_what_it_wrote_and_nothing_else(tmp_path):
-    storage = tmp_path / "kept"
-    for name in ("fit-mine/checkpoint", "fit-other/checkpoint"):
-        (storage / name).mkdir(parents=True)
-    fitting._remove(storage, "fit-mine")
-    assert [path.name for path in storage.iterdir()] == ["fit-other"]
-    fitting._remove(storage, "fit-other")
-    assert not storage.exists()
-
-
-def test_rows_of_any_kind_are_shared_as_an_array():
-    numbers = np.arange(6, dtype=np.float32).reshape(3, 2)
-    for X in (numbers, numbers.tolist(), torch.from_numpy(numbers), pd.DataFrame(numbers)):
-        shared = SharedRows(fitting._rows(X), ALONE)
-        assert shared.shape == (3, 2)
-        assert np.array_equal(shared[:], numbers)
 
 
 def test_a_cluster_that_ccr_starts_demands_a_token(tmp_path):

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccr.core.geometry import project_to_ball
-from ccr.core.refine import refine_squared, squared_loss
 from ccr.errors import CCRError
 from ccr_lab.theory import (
     Testbed,
@@ -273,28 +271,45 @@ def test_gradient_is_the_finite_difference(bed: Testbed, seed: int) -> None:
 
 @FEW
 @given(beds(), seeds)
-def test_many_worlds_agree_with_the_core_one_by_one(bed: Testbed, seed: int) -> None:
+def test_many_worlds_are_refined_as_algorithm_1_refines_one(bed: Testbed, seed: int) -> None:
     rng = np.random.default_rng(seed)
     worlds = bed.draw(worlds=3, samples=4, random_state=rng)
     radius, rate = rng.uniform(0.05, 0.5, 3), rng.uniform(0.01, 0.3, 3) / bed.Gamma**2
     start = worlds.start(2 * radius, random_state=rng)
     path = refine_worlds(worlds, start, radius=radius, rate=rate, steps=5)
     for w in range(3):
-        one = squared_loss(start[w], worlds.X[w], worlds.beta[w], length=bed.k)
-        assert path.losses[0, w] == pytest.approx(one.loss)
-        core = refine_squared(
-            start[w], worlds.X[w], worlds.beta[w], length=bed.k, radius=radius[w], rate=rate[w], steps=5
-        )
-        np.testing.assert_allclose(path.losses[:, w], core.losses, rtol=1e-6, atol=1e-12)
-        np.testing.assert_allclose(path.dictionary[w], core.dictionary, atol=1e-9)
+        losses, dictionary = refined(worlds.X[w], worlds.beta[w], start[w], bed.k, radius[w], rate[w], steps=5)
+        np.testing.assert_allclose(path.losses[:, w], losses, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(path.dictionary[w], dictionary, atol=1e-9)
 
 
-def test_batched_ball_is_the_core_ball() -> None:
-    rng = np.random.default_rng(0)
-    moves = rng.standard_normal((2, 5, 3))
-    for radius in (0.0, 0.5, 10.0):
-        expected = project_to_ball(moves.reshape(-1, 3), np.zeros((10, 3)), radius).reshape(moves.shape)
-        np.testing.assert_allclose(into_ball(moves, np.float64(radius)), expected, atol=1e-15)
+def refined(X, beta, start, length, radius, rate, *, steps):
+    """Algorithm 1 in one world, sample by sample and row by row: the losses, and the last dictionary."""
+    losses, current = [], start.copy()
+    for _ in range(steps + 1):
+        losses.append(0.0)
+        slope = np.zeros_like(current)
+        for x, b in zip(X, beta, strict=True):
+            scores = current @ x
+            for row, score in enumerate(scores):
+                chosen = row in np.argsort(-np.abs(scores))[:length]
+                losses[-1] += ((score - b[row]) ** 2 if chosen else b[row] ** 2) / len(X)
+                slope[row] += 2 / len(X) * (score - b[row]) * x if chosen else 0.0
+        last, current = current, current - rate * slope
+        for row, center in enumerate(start):
+            move = current[row] - center
+            current[row] = center + move * min(1.0, radius / max(np.linalg.norm(move), 1e-300))
+    return losses, last
+
+
+@given(st.integers(0, 99), st.sampled_from([0.0, 0.5, 3.0]))
+def test_into_ball_gives_the_nearest_move_of_the_ball(seed: int, radius: float) -> None:
+    moves = np.random.default_rng(seed).standard_normal((2, 5, 3))
+    found = into_ball(moves, np.float64(radius))
+    assert (np.linalg.norm(found, axis=-1) <= radius + 1e-12).all()
+    # The nearest point of a ball is at distance max(0, |move| - radius).
+    gap = np.maximum(0.0, np.linalg.norm(moves, axis=-1) - radius)
+    np.testing.assert_allclose(np.linalg.norm(found - moves, axis=-1), gap, atol=1e-12)
 
 
 # ---- lemmas and theorems as properties

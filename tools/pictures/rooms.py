@@ -13,6 +13,7 @@ PURPOSES = {
     "ccr/core": "numbers only: geometry, coding, heads, refinement, explanations",
     "ccr/models": "things that predict: ConceptClassifier, ConceptModel, edits, exports",
     "ccr/data": "from files and images to embeddings: data sets, encoders, stores, lists",
+    "ccr/review": "every claim confirmed by a person: decisions, questions, rounds, signature",
     "ccr/runtime": "a model with NumPy alone",
     "ccr/show": "what people look at: plots, pages, reports",
     "ccr/scale": "the same work on a cluster",

@@ -32,6 +32,7 @@ from ccr.cli import (
     pull,
     push,
     report,
+    review,
 )
 from ccr.cli.common import fail, in_words, replace_unprintable, show_log, show_warnings
 from ccr.cli.common_ray import RayCommand
@@ -83,6 +84,7 @@ commands: tuple[Callable[..., None], ...] = (
     export.export,
     audit.audit,
     claims.claims,
+    review.review,
     judge.judge,
     edit.edit,
     report.report,

@@ -130,10 +130,10 @@ def fit(
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     ray: Ray = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="With --ray: processes that share the fit. Default: 2.")
+    cpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --ray: cores that the fit takes on a node. Default: all of the largest node."),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(min=1, help="With --ray: cores of each of them. Default: 1.")] = None,
     as_json: Json = False,
 ) -> None:
     """Fit a classifier on a store and print it beside its baseline.
@@ -150,8 +150,8 @@ def fit(
 
     Truer, and shorter: `--fidelity 0.95 --weights 3 --candidates 2`. As in the paper: `--radius 0.1 --weights all`
 
-    On a cluster, with the same result up to rounding: `--ray HOST:6379 --workers 8`; every epoch is kept in MODEL-ray,
-    from where the same command continues.
+    On a node of a cluster, with the same result: `--ray HOST:6379 --cpus 16`; every epoch is kept in MODEL-ray, from
+    where another node, or the same command, continues.
     """
     from ccr.data.store import EmbeddingStore
     from ccr.models.part import store_parts
@@ -164,8 +164,8 @@ def fit(
         check_list_target(beside)
     if ray is not None:
         check_extra()
-    elif workers is not None or cpus is not None:
-        raise typer.BadParameter("--workers and --cpus divide a fit on a cluster: give --ray, too, or leave them out")
+    elif cpus is not None:
+        raise typer.BadParameter("--cpus is for a fit on a cluster: give --ray, too, or leave it out")
     opened = EmbeddingStore.open(store)
     training_rows(opened)  # refuses a store of test images alone, before any work
     if controls:
@@ -194,7 +194,7 @@ def fit(
         note_coverage(options["knowledge"], opened.classes, embedded.names, silent=as_json)
     if length is None and threshold is None:
         options["coder"] = _usual_coder(embedded, sign)
-    cluster = None if ray is None else partial(_on_cluster, ray, workers or 2, cpus or 1, out)
+    cluster = None if ray is None else partial(_on_cluster, ray, cpus, out)
     result = _fitted(embedded, _named(options, baseline=baseline), opened, cluster, silent=as_json)
     if controls:
         noted = noted_controls(result.model, opened, encoder, template=template, silent=as_json)
@@ -267,12 +267,12 @@ def _counts(store: EmbeddingStore) -> dict[str, int]:
     return dict(Counter("all" if split is None else str(split) for split in store.splits))
 
 
-def _on_cluster(address: str, workers: int, cpus: int, out: Path, name: str) -> Callable[..., ConceptClassifier]:
+def _on_cluster(address: str, cpus: int | None, out: Path, name: str) -> Callable[..., ConceptClassifier]:
     """`ccr.scale.fit` with everything but the model and the data."""
     from ccr.scale import fit as fit_there
 
-    storage = as_place(out).with_name(f"{out.name}-ray") / ("baseline" if name.startswith("baseline") else "ccr")
-    return partial(fit_there, address=address, workers=workers, cpus=cpus, storage=storage)
+    storage = as_place(out).with_name(f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}")
+    return partial(fit_there, address=address, cpus=cpus, storage=storage)
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -138,23 +137,6 @@ def symmetric_map(embeddings: torch.Tensor, strength: float) -> torch.Tensor:
     # Scaled so that orthonormal rows (s = 1) get gain 1 at every strength.
     gain = torch.sqrt((strength + eps) / (strength * s**2 + eps)) - 1.0
     return (identity + (vt.T * gain) @ vt).to(embeddings)
-
-
-def project_to_ball(vectors: Rows, centers: Rows, radius: float) -> Rows:
-    """Nearest point to each row within Euclidean distance `radius` >= 0 of its center (Algorithm 1, docs/method.md)."""
-    if not (isinstance(radius, Real) and radius >= 0):  # infinite: everywhere
-        raise CCRError(
-            f"radius must be a number that is not negative, got {radius!r}: it is how far a row may be from its center"
-        )
-
-    def project(tensor: torch.Tensor) -> torch.Tensor:
-        center = _centers(centers, tensor)
-        step = tensor - center
-        length = step.norm(dim=1, keepdim=True)
-        shrink = (radius / length.clamp_min(torch.finfo(tensor.dtype).tiny)).clamp_max(1.0)
-        return torch.where(length <= radius, tensor, center + step * shrink)
-
-    return _like(vectors, project)
 
 
 def project_to_cap(vectors: Rows, centers: Rows, radius: float) -> Rows:

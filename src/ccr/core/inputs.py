@@ -24,7 +24,6 @@ from ccr.core.sources import (
     not_finite,
     only_zeros,
 )
-from ccr.core.team import ALONE, Team, part_of
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
 
@@ -49,8 +48,7 @@ class Moments(NamedTuple):
 
 class Embeddings:
     """X (m, d) read as finite float32 unit rows, optionally as directions from a mean, optionally in a metric:
-    multiplied by a (d, d) matrix and made unit again. Means and moments of an X that is `shared_by` a team of processes
-    (`ccr.core.team`) are found together, each reading its part.
+    multiplied by a (d, d) matrix and made unit again.
 
     `normalize=False` reads the rows as they are, zeros included. The source is never copied whole, unless
     `make_resident` finds it small (then `prepared` holds it); a large memmap stays a memmap.
@@ -74,7 +72,6 @@ class Embeddings:
             raise CCRError(f"X must have at least one row and one column, got shape {shape}")
         check_numeric(self.source)
         self.prepared: torch.Tensor | None = None
-        self.team: Team = X.shared_by if hasattr(type(X), "shared_by") else ALONE
         self._read_bytes = 0
 
     @property
@@ -154,7 +151,7 @@ class Embeddings:
 
         with Workers() as workers:
             workers.map(add, range(len(parts)))
-        return (self.team.sum(sums.sum(dim=0).numpy()) / len(self)).astype(np.float32)
+        return (sums.sum(dim=0).numpy() / len(self)).astype(np.float32)
 
     def moments(self) -> Moments:
         """Mean (d,) and covariance (d, d) of the prepared rows, float64, read in chunks.
@@ -173,8 +170,8 @@ class Embeddings:
                 for first, second in workers.map(products, parts[start : start + MOMENT_PARTS]):
                     total += first
                     square += second
-        mean = self.team.sum(total.numpy()) / len(self)
-        covariance = self.team.sum(square.numpy()) / len(self) - np.outer(mean, mean)
+        mean = total.numpy() / len(self)
+        covariance = square.numpy() / len(self) - np.outer(mean, mean)
         return Moments(origin[0].double().numpy() + mean, covariance)
 
     def sample(self, most: int) -> Embeddings:
@@ -184,9 +181,9 @@ class Embeddings:
 
     def make_resident(self) -> Embeddings:
         """Prepare every row now, if X is small enough, and smaller still if it is behind a file; training then reads
-        faster. What a team shares stays where it is."""
+        faster."""
         m, d = self.shape
-        most = RESIDENT_BYTES if in_memory(self.source) else MAPPED_BYTES if self.team is ALONE else 0
+        most = RESIDENT_BYTES if in_memory(self.source) else MAPPED_BYTES
         if m * d * 4 <= most:
             rows = empty_rows(m, d)
             with Workers() as workers:
@@ -202,8 +199,8 @@ class Embeddings:
         return embeddings
 
     def _parts(self) -> list[slice]:
-        size, own = max(1, CHUNK_VALUES // (4 * self.shape[1])), part_of(self.team, len(self))
-        return [slice(start, min(start + size, own.stop)) for start in range(own.start, own.stop, size)]
+        size = max(1, CHUNK_VALUES // (4 * self.shape[1]))
+        return [slice(start, min(start + size, len(self))) for start in range(0, len(self), size)]
 
     def _read(self, index: Any, numbers: np.ndarray) -> torch.Tensor:
         prepared = self._prepare(self.source[index], numbers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from safetensors.numpy import load, save
 from ccr.core.refine import Saved
 from ccr.errors import CCRError, FormatError
 from ccr.files import ASIDE, write_bytes
+from ccr.places import Place, as_place
 from ccr.reading import MOST_TENSOR_BYTES, read_object, read_regular, understood
 
 FORMAT, FORMAT_VERSION = "ccr-checkpoint", 1
@@ -26,10 +28,10 @@ PROGRESS, SEED = "progress.json", "seed.json"
 
 
 class CheckpointFolder:
-    """The folder of one run, a `ccr.core.refine.Checkpoint`."""
+    """The folder of one run, or the URL of one, a `ccr.core.refine.Checkpoint`."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = as_place(folder)
 
     def part(self, name: str) -> CheckpointFolder:
         """That of a part of the run, in a folder below."""
@@ -55,9 +57,17 @@ class CheckpointFolder:
         named = {"tensors": tensors, "tensors_sha256": hashlib.sha256(blob).hexdigest()}
         write_bytes(self.folder / tensors, blob)
         write_bytes(self.folder / PROGRESS, json.dumps({**header, **named, **saved.values}, indent=1).encode())
-        for old in self.folder.glob("epoch-*.safetensors"):
-            if old.name != tensors:
-                old.unlink()
+        names = [entry.name for entry in self.folder.iterdir()]
+        for old in names:
+            if old.startswith("epoch-") and old != tensors:
+                (self.folder / old).unlink()
+
+    def remove(self) -> None:
+        """Remove the folder with everything in it."""
+        if isinstance(self.folder, Place):
+            self.folder.remove_below()
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def load(self, run: str) -> Saved | None:
         """The last state saved, None where nothing was; another run's and damaged ones are refused."""

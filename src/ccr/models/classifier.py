@@ -224,8 +224,8 @@ class ConceptClassifier(ModelEstimator, OnHub):
 
         X may be an array, memmap, tensor or embedding store; a store brings its own labels. `validation` is an
         (X, y), or a store, to choose the epoch on instead of a held-out share. `callback(epoch, epochs)` follows the
-        training. `checkpoint` is a folder in which every epoch is kept: the same call continues an interrupted training
-        there and ends with the same model to the bit; delete the folder when done.
+        training. `checkpoint` is a folder, or a URL, in which every epoch is kept: the same call continues an
+        interrupted training there and ends with the same model to the bit; delete the folder when done.
         """
         texts = self._checked_concepts()
         check_claims(self.knowledge, self.claims, self.min_transfer)

@@ -63,10 +63,7 @@ def drawn_loss(worlds: Worlds, codes: np.ndarray, *, draws: int, random_state: i
 
 
 def surrogate(dictionary: np.ndarray, X: np.ndarray, beta: np.ndarray, *, length: int) -> Surrogate:
-    """`sum_{i in S} (<d_i, x> - beta_i)^2 + sum_{i not in S} beta_i^2`, mean over samples, for all worlds at once.
-
-    `ccr.core.refine.squared_loss` is the same for one world.
-    """
+    """`sum_{i in S} (<d_i, x> - beta_i)^2 + sum_{i not in S} beta_i^2`, mean over samples, for all worlds at once."""
     scores = X @ np.swapaxes(dictionary, 1, 2)
     selected = largest(np.abs(scores), length)
     error = np.where(selected, scores - beta, 0.0)

@@ -44,8 +44,6 @@ def refine_worlds(
 ) -> Trajectory:
     """Algorithm 1 on the surrogate's loss, in all worlds at once.
 
-    `ccr.core.refine.refine_squared` is the same for one world.
-
     Parameters
     ----------
     dictionary : array (worlds, n, d)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from ccr.core.inputs import Embeddings
-from ccr.core.team import own
 from ccr.core.threads import Workers
 from ccr.errors import CCRError
 
@@ -19,19 +18,9 @@ from ccr.errors import CCRError
 RUN, WINDOW = 8, 16_384
 
 
-class OwnBatch(NamedTuple):
-    """This process's rows x (b, d) of a batch of `size`, their classes and weights, and their positions in it."""
-
-    x: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
-    positions: np.ndarray
-    size: int
-
-
 class Window(NamedTuple):
     """Rows in the order of training: row i is x[rows[i]], of class y[i], and counts weight[i] times; no row is there
-    twice. `lasting`: x is the same for every window. A row that another process of the team reads has number -1."""
+    twice. `lasting`: x is the same for every window."""
 
     x: torch.Tensor
     rows: np.ndarray
@@ -45,14 +34,6 @@ class Window(NamedTuple):
             part = slice(start, start + size)
             rows, y, weight = (torch.from_numpy(array[part]) for array in (self.rows, self.y, self.weight))
             yield self.x.index_select(0, rows), y, weight
-
-    def own_batches(self, size: int) -> Iterator[OwnBatch]:
-        """What this process has of each batch of `size`; that may be nothing."""
-        for start in range(0, len(self.rows), size):
-            rows = self.rows[start : start + size]
-            mine = np.flatnonzero(rows >= 0)
-            x = self.x.index_select(0, torch.from_numpy(rows[mine])).contiguous().numpy()
-            yield OwnBatch(x, self.y[start + mine], self.weight[start + mine], mine, len(rows))
 
 
 class Labelled(NamedTuple):
@@ -77,10 +58,8 @@ class Labelled(NamedTuple):
             x, rows = self.X.prepared, self.rows[chosen]
             lasting = x is not None
             if x is None:
-                mine = own(self.X.team, len(self.X), rows)
-                wanted, position = np.unique(rows[mine], return_inverse=True)  # read in the file's order
-                rows = np.full(len(rows), -1)
-                x, rows[mine] = self.X.take(wanted, workers), position
+                wanted, rows = np.unique(rows, return_inverse=True)  # read in the file's order
+                x = self.X.take(wanted, workers)
             yield Window(x, rows, self.y[chosen], self.weight[chosen], lasting)
 
 

@@ -12,7 +12,6 @@ from scipy import sparse
 from ccr.core.grounding import Groups
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.options import Training
-from ccr.core.team import own
 from ccr.core.threads import Workers
 
 #: Images of a class that are looked at, at most, and images in all by which scores are standardised.
@@ -101,17 +100,15 @@ def class_groups(data: Labelled, classes: int, workers: Workers | None = None) -
     """The weighted mean of some images of each class (C, d), zero for a class without any, and how many images the
     class has."""
     chosen = _some_of_each(data.y, classes)
-    mine = chosen[own(data.X.team, len(data.X), data.rows[chosen])]
-    mine = mine[np.argsort(data.rows[mine], kind="stable")]  # read in the file's order
+    chosen = chosen[np.argsort(data.rows[chosen], kind="stable")]  # read in the file's order
     sums = np.zeros((classes, data.X.shape[1] + 1))
-    for start in range(0, len(mine), AT_ONCE):
-        part = mine[start : start + AT_ONCE]
+    for start in range(0, len(chosen), AT_ONCE):
+        part = chosen[start : start + AT_ONCE]
         member = sparse.csr_matrix(
             (data.weight[part].astype(np.float64), (data.y[part], np.arange(len(part)))), shape=(classes, len(part))
         )
         sums[:, :-1] += member @ data.X.take(data.rows[part], workers).numpy()
         sums[:, -1] += np.asarray(member.sum(axis=1)).ravel()
-    sums = data.X.team.sum(sums)
     there = sums[:, -1:] > 0
     means = np.divide(sums[:, :-1], sums[:, -1:], out=np.zeros((classes, data.X.shape[1])), where=there)
     return Groups(means, np.where(there[:, 0], np.bincount(data.y, minlength=classes), 0))

@@ -17,10 +17,8 @@ from ccr.core.refine.evidence import Permitted
 from ccr.core.refine.fixed import fit_head
 from ccr.core.refine.options import Training
 from ccr.core.refine.progress import Checkpoint, Refinement
-from ccr.core.refine.shared import SharedEngine
 from ccr.core.refine.sparse import SparseEngine
 from ccr.core.refine.trainer import Callback, Problem, Trainer
-from ccr.core.team import ALONE
 from ccr.core.threads import Workers, threads_for
 from ccr.errors import CCRError
 
@@ -87,11 +85,6 @@ def refine(
 def _train(
     problem: Problem, name: Literal["dense", "sparse"], callback: Callback | None, checkpoint: Checkpoint | None
 ) -> Refinement:
-    team = problem.train.X.team
-    if team is not ALONE:
-        with Workers() as workers:
-            trainer = Trainer(problem, name, lambda start, config: SharedEngine(start, config, workers, team), workers)
-            return trainer.run(callback, checkpoint)
     if name == "sparse":
         with Workers() as workers:
             trainer = Trainer(problem, name, lambda start, config: SparseEngine(start, config, workers), workers)

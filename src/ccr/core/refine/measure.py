@@ -25,7 +25,6 @@ from ccr.core.metrics import Deviation, distances
 from ccr.core.refine.data import Labelled
 from ccr.core.refine.engine import Parameters
 from ccr.core.refine.evidence import Candidates, largest
-from ccr.core.team import own
 from ccr.core.threads import Workers
 
 Result = TypeVar("Result")
@@ -46,8 +45,7 @@ def validate(
     """Loss and accuracy on the held-out rows; `encode` is the state's encoder, if there is one already."""
     if held_out is None:
         return Validation(math.nan, math.nan)
-    mine = own(held_out.X.team, len(held_out.X), held_out.rows)
-    data = held_out._replace(rows=held_out.rows[mine], y=held_out.y[mine], weight=held_out.weight[mine])
+    data = held_out
 
     def use(part: slice, codes: ActiveEntries) -> tuple[float, int]:
         logits, y = entry_logits(codes, state.weights, state.bias), data.y[part]
@@ -60,8 +58,8 @@ def validate(
     decide = None if encode is None else as_it_falls(encode)
     measured = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers, decide=decide)
     sums = np.array([(loss, right) for loss, right in measured], np.float64).reshape(-1, 2).sum(axis=0)
-    loss, right = (float(value) for value in held_out.X.team.sum(sums))
-    return Validation(loss / len(held_out.y), right / len(held_out.y))
+    loss, right = (float(value) / len(data.y) for value in sums)
+    return Validation(loss, right)
 
 
 def settle(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None) -> tuple[ScoreRule, float]:
