@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ccr.data.encoders import load_encoder
-from ccr.data.encoders.named import check_named
+from ccr.data.encoders.named import check_named, remember
 from ccr.data.encoders.openclip import check_file
 from ccr.errors import CCRError
 from tests.data.test_hf import save
@@ -62,10 +63,20 @@ def test_a_local_encoder_is_followed_once_the_user_named_it(tmp_path: Path) -> N
 
 def test_a_list_of_named_encoders_that_is_damaged_names_none(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
-    for text in ("[", "{}", '[1, null, ["x"]]'):
-        (tmp_path / "cache" / "named-encoders.json").write_text(text)
+    for text in ("[" * 9999, "{}", '[1, null, ["x"]]', '"', f'"hf:{tmp_path}'):
+        (tmp_path / "cache" / "named-encoders.jsonl").write_text(text)
         with pytest.raises(CCRError, match="never named"):
             check_named(f"hf:{tmp_path}", "the store")
+
+
+def test_commands_that_run_at_the_same_time_keep_each_others_notes(tmp_path: Path) -> None:
+    folders = [tmp_path / f"encoder{number}" for number in range(64)]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(remember, [f"hf:{folder}" for folder in folders]))
+    for folder in folders:
+        check_named(f"hf:{folder}", "the store")
 
 
 def test_a_folder_beside_the_photos_is_not_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

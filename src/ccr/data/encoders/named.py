@@ -8,10 +8,9 @@ from pathlib import Path
 
 from ccr.data.assets import cache_folder
 from ccr.errors import CCRError, MissingExtraError
-from ccr.files import write_json
 from ccr.reading import read_regular
 
-_FILE = "named-encoders.json"  # in the user's cache: specs that were given on this machine
+_FILE = "named-encoders.jsonl"  # in the user's cache: specs that were given on this machine
 
 
 def is_local(spec: str) -> bool:
@@ -22,10 +21,16 @@ def is_local(spec: str) -> bool:
 
 
 def remember(spec: str) -> None:
-    """Note that the user named this encoder, if it is a local one. Where nothing can be noted, he is asked again."""
-    if is_local(spec) and spec not in (known := _known()):
+    """Note that the user named this encoder, if it is a local one. Where nothing can be noted, he is asked again.
+
+    A line is appended in one write, so that commands that run at the same time keep each other's notes.
+    """
+    if is_local(spec) and spec not in _known():
         with suppress(OSError, MissingExtraError):
-            write_json(cache_folder() / _FILE, [*filter(is_local, known), spec])
+            folder = cache_folder()
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / _FILE).open("ab", buffering=0) as file:
+                file.write(b"\n" + json.dumps(spec).encode() + b"\n")
 
 
 def check_named(spec: str, where: str) -> None:
@@ -37,9 +42,14 @@ def check_named(spec: str, where: str) -> None:
         )
 
 
-def _known() -> list[str]:
+def _known() -> set[str]:
     try:
-        known = json.loads(read_regular(cache_folder() / _FILE))
-    except (OSError, ValueError, MissingExtraError):
-        return []
-    return [spec for spec in known if isinstance(spec, str)] if isinstance(known, list) else []
+        lines = read_regular(cache_folder() / _FILE).splitlines()
+    except (OSError, MissingExtraError):
+        return set()
+    known = set()
+    for line in lines:
+        if line.startswith(b'"'):
+            with suppress(ValueError):
+                known.add(json.loads(line))
+    return known
