@@ -38,7 +38,7 @@ ORDER = {
     "models/photos": "prediction chunk reading several where on_photos tables kept run",
     "models/edit": "log effect changes session",
     "models/rivals": "dense_model base concept_layer labelfree controls",
-    "data": "assets encoders datasets store vocab",
+    "data": "assets encoders datasets store shipped vocab",
     "data/datasets": "decode sources base arrays folder splits arrow manifest patterns tar parquet published open "
     "photos",
     "data/datasets/published": "listing cifar cub imagenet places",
