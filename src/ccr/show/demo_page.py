@@ -70,8 +70,8 @@ def demo_page(
         '<p class="muted">true: share of the five concepts shown first that a table, written by hand, says are true '
         "of the photo's kind of fruit. The model of this page was fitted with the same table, so that what it shows is "
         "untrue by it only where a prediction is wrong. \u2713: the table confirms the concept for the predicted kind "
-        "of fruit, which is not yet a check of this photo. Nonsense raises accuracy, too, because any code of the classes "
-        "helps; it does not make explanations true.</p>",
+        "of fruit, which is not yet a check of this photo. Nonsense raises accuracy, too, because any code of the "
+        "classes helps; it does not make explanations true.</p>",
         "<h2>A prediction that is wrong</h2>",
         "<p>The second sum says why the predicted class won over the true one.</p>",
         _featured(wrong),
