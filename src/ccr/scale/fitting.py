@@ -27,7 +27,7 @@ from ccr.errors import CCRError
 from ccr.files import check_writable
 from ccr.models.checkpoint import CheckpointFolder
 from ccr.models.classifier import ConceptClassifier
-from ccr.models.labels import labels_of, validation_pair
+from ccr.models.labels import fit_parts, labels_of, validation_pair
 from ccr.places import Place, as_place
 from ccr.scale.cluster import beside_driver, connected, in_words
 from ccr.scale.desks import Board
@@ -74,6 +74,7 @@ def fit(
     workers, cpus : int
         Processes that share the fit, and cores, and so threads, of each.
     """
+    X, validation = fit_parts(X, y, sample_weight, validation, model.validation_fraction)
     _check_counts(workers, cpus)
     place = as_place(storage).absolute()
     check_writable(place)
