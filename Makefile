@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+DEMO := .venv/.installed-demo
 # Bytecode is kept, whatever the machine is told: many tests start processes, which would all compile the same modules.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-plain test-scale test-pages test-browser lint bench docs wheel-check test-open-clip clean
 
-demo: $(INSTALLED)
+demo: $(DEMO)
 	$(BIN)/ccr demo
 
 # Two files at a time: most tests keep one core busy. In the order of the folders: files of few tests, which would come
@@ -56,15 +57,17 @@ test-open-clip:
 	.venv-open-clip/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev,demo,open-clip]"
 	CCR_REQUIRE_OPEN_CLIP=1 .venv-open-clip/bin/python -m pytest tests/data/test_openclip.py
 
-# -c constraints.txt: the tested versions; an unpinned torch would pull gigabytes of CUDA libraries.
-# A new pip, and modules compiled by all cores instead of one, take two minutes less. Files that do not compile are
-# templates, or for other versions of Python.
-$(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+# -c constraints.txt: the tested versions; an unpinned torch would pull gigabytes of CUDA libraries. The demo needs half
+# of what tests and lint need, which is installed when they are asked for. A new pip, and modules compiled by all cores
+# instead of one, take two minutes less. Files that do not compile are templates, or for other versions of Python.
+$(DEMO): EXTRAS := demo
+$(INSTALLED): EXTRAS := dev,demo,docs
+$(DEMO) $(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -qq --upgrade pip
-	$(BIN)/python -m pip install -qq --no-compile -c constraints.txt -e ".[dev,demo,docs]"
+	$(BIN)/python -m pip install -qq --no-compile -c constraints.txt -e ".[$(EXTRAS)]"
 	$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv || true
-	touch $(INSTALLED)
+	touch $@ $(DEMO)
 
 clean:
 	rm -rf site dist build .venv .venv-open-clip .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,7 +20,7 @@ ROOMS = {
     "runtime show scale cli start",
     "ccr/core": "arrays checks parameters devices threads geometry knowledge questions grounding shown examples "
     "concepts kernels sources inputs space coding heads metrics quality conformal frames refine explain",
-    "ccr/data": "assets encoders datasets store vocab",
+    "ccr/data": "assets encoders datasets store shipped vocab",
     "ccr_studio": "service studio commands",
     "ccr_lab": "elastic_net theory rivals experiments plots commands",
 }

@@ -61,7 +61,7 @@ def readers_folder(folder: Path, per_kind: int) -> Path:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(sample.source.read(1 << 28))
         shutil.copy(place, folder / f"{kind}.jpg")
-    shutil.copytree(FRUIT / "store", folder / "ccr-demo" / "store")
+    shutil.copytree(FRUIT, folder / "ccr-demo" / "store")
     shutil.copy(LIST, folder / "ccr-demo" / "concepts.txt")
     return folder
 

@@ -68,3 +68,10 @@ def check_name(name: str, what: str) -> None:
     if name.strip() and not any(unicodedata.category(character)[0] in "LNPS" for character in name):
         shown = name.encode("ascii", "backslashreplace").decode()
         raise CCRError(f"{what} must have a character that can be seen, got '{shown[:80]}': write a word")
+
+
+def percent(probability: float, *, digits: int = 0) -> str:
+    """A probability in percent, never rounded up to certainty: 98%, 99.5%, >99.9%."""
+    if probability >= 0.9995:
+        return ">99.9%"
+    return f"{probability:.{max(digits, 1) if probability >= 0.985 else digits}%}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.cli import demo as module
 from ccr.cli import main
 from ccr.core.kernels import warm_up
+from ccr.data.datasets import open_demo
+from ccr.data.datasets.decode import MAX_BYTES, content_hash
+from ccr.data.encoders.bundled import BundledEncoder
+from ccr.data.shipped import LIVE, check_shipped, shipped_store
 from tests.docs.workspace import FRUIT, private_cache
 
 SEEDS = 2
@@ -24,7 +29,7 @@ SEEDS = 2
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The folder that the demo leaves and its JSON; photos were embedded before, and two seeds are enough here."""
     folder = tmp_path_factory.mktemp("demo")
-    shutil.copytree(FRUIT / "store", folder / "out" / "store")
+    shutil.copytree(FRUIT, folder / "out" / "store")
     warm_up()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CCR_CACHE", str(private_cache(folder / "cache")))
@@ -44,6 +49,45 @@ def _printed(patch: pytest.MonkeyPatch, out: Path) -> dict[str, Any]:
     printed = json.loads(stream.getvalue())
     assert isinstance(printed, dict)
     return printed
+
+
+class Turned:
+    """The demo's encoder, whose embeddings are another image's."""
+
+    def __init__(self, encoder: BundledEncoder) -> None:
+        self.encoder = encoder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.encoder, name)
+
+    def embed_images(self, images: list[Any], **options: Any) -> np.ndarray:
+        return np.roll(self.encoder.embed_images(images, **options), 1, axis=0)
+
+
+def test_the_embeddings_of_the_package_are_those_that_its_encoder_makes_here(tmp_path: Path) -> None:
+    dataset, encoder = open_demo(), BundledEncoder()
+    checked = check_shipped(dataset, encoder)
+    assert (checked.photos, checked.agrees) == (LIVE, True)
+    assert not check_shipped(dataset, Turned(encoder)).agrees  # type: ignore[arg-type]
+    other = replace(dataset, samples=[*dataset.samples[1:], dataset.samples[0]])
+    assert not check_shipped(other, encoder).agrees
+    store, origin = module._store(tmp_path / "store", encoder, embed=False, silent=True)
+    assert checked.in_words in origin
+    np.testing.assert_array_equal(store.X, shipped_store().X)
+    store.verify()
+
+
+def test_the_package_has_a_hash_of_every_photo() -> None:
+    dataset, contents = open_demo(), shipped_store().contents
+    assert [content_hash(sample.source.read(MAX_BYTES)) for sample in dataset] == contents.tolist()
+
+
+def test_the_page_shows_one_photo_with_and_without_knowledge(made: tuple[Path, dict[str, Any]]) -> None:
+    right, untold = made[1]["right"], made[1]["untold"]
+    assert right["contributions"] != untold["contributions"]
+    page = (made[0] / "report.html").read_text(encoding="utf-8")
+    assert page.index("A prediction that is right") < page.index("without knowledge") < page.index("Test accuracy")
+    assert str(made[0]) not in page
 
 
 def test_the_table_is_left_where_the_user_can_change_it(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

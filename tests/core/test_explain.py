@@ -12,6 +12,7 @@ from ccr import ConceptClassifier, HardThreshold
 from ccr.core.explain import explain
 from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
+from ccr.texts import percent
 from tests.conftest import Data
 
 
@@ -206,7 +207,7 @@ def test_printed_it_is_the_sum(seed: int) -> None:
     code = sparse.csr_matrix(rng.normal(size=(1, 40)) * (rng.random(40) < 0.7))
     shown = explain(code, head, concepts=[f"concept {n}" for n in range(40)], classes=["a", "b", "c"])
     heading, *lines = str(shown).splitlines()
-    assert heading == f"{shown.prediction}, probability {shown.probability:.1%}"
+    assert heading == f"{shown.prediction}, probability {percent(shown.probability, digits=1)}"
     terms = [float(line.split()[0]) for line in lines[:-1]]
     assert lines[-1].split() == ["=", f"{shown.logit:.2f}", "logit"]
     assert sum(terms) == pytest.approx(shown.logit, abs=0.005 * (len(terms) + 1))

@@ -27,7 +27,7 @@ def names() -> list[str]:
 
 
 def test_its_classes_are_those_of_the_photos(table: Knowledge) -> None:
-    assert sorted(table.classes) == sorted(map(str, EmbeddingStore.open(FRUIT / "store").classes))
+    assert sorted(table.classes) == sorted(map(str, EmbeddingStore.open(FRUIT).classes))
 
 
 def test_its_concepts_are_those_of_the_list(table: Knowledge, names: list[str]) -> None:

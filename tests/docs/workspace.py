@@ -22,7 +22,7 @@ from ccr.data.encoders.bundled import BundledEncoder
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.vocab import embed_concepts, read_concepts
 
-FRUIT = Path(__file__).parent / "fruit"
+FRUIT = Path(__file__).parents[2] / "src" / "ccr" / "data" / "demo_store"
 LIST = Path(__file__).parents[2] / "src" / "ccr" / "data" / "demo_concepts.txt"
 TABLE = LIST.with_name("demo_knowledge.csv")
 #: The reader's own photos: kinds of fruit, and which of the demo's they are.
@@ -65,7 +65,7 @@ def make_workspace(folder: Path) -> None:
     """Everything but the cache: what `ccr demo` leaves, and a reader's own photos, store, list and model."""
     encoder = BundledEncoder()
     demo = folder / "ccr-demo"
-    shutil.copytree(FRUIT / "store", demo / "store")
+    shutil.copytree(FRUIT, demo / "store")
     store = EmbeddingStore.open(demo / "store")
     store.check_encoder(encoder.fingerprint)
     shutil.copy(LIST, demo / "concepts.txt")
@@ -121,4 +121,4 @@ def _digest(image: Any) -> bytes:
 
 
 if __name__ == "__main__":
-    embed_dataset(open_dataset("demo"), BundledEncoder(), FRUIT / "store")
+    embed_dataset(open_dataset("demo"), BundledEncoder(), FRUIT)

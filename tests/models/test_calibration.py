@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from ccr import ConceptClassifier, ConceptModel, HardThreshold
+from ccr.core.conformal import cross_entropy, fit_temperature, measured_temperature
 from ccr.core.inputs import Embeddings
 from ccr.core.refine.data import split
 from ccr.errors import CCRError, CCRWarning, FormatError
@@ -215,3 +216,33 @@ def test_one_image_of_each_class_cannot_be_halved(fitted: ConceptClassifier, dig
     one_each = [int(np.flatnonzero(digits.y_test == name)[0]) for name in fitted.classes_]
     with pytest.raises(CCRError, match=r"two images of at least one class, got 10 images"):
         fitted.model_.calibrated(digits.X_test[one_each], digits.y_test[one_each], coverage=0.5)
+
+
+def test_an_easy_data_set_keeps_the_temperature_at_one(digits: Data) -> None:
+    """Two digits that nobody confuses: no held-out mistake says how sure is too sure."""
+    easy = np.isin(digits.y, ["digit 0", "digit 1"])
+    model = ConceptClassifier(digits.concepts, coverage=0.8, coder=HardThreshold(length=8), max_iter=25, random_state=0)
+    model.fit(digits.X[easy], digits.y[easy])
+    assert model.score(digits.X[easy], digits.y[easy]) == 1
+    assert model.calibration_.temperature == 1
+
+
+@pytest.mark.parametrize("mistakes", [0, 1, 2])
+def test_a_temperature_from_few_mistakes_is_not_trusted(mistakes: int) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 6, 60)
+    logits = 4.0 * np.eye(6)[y] + rng.normal(size=(60, 6)) * 0.3
+    y[:mistakes] = (y[:mistakes] + 1) % 6
+    assert measured_temperature(logits, y) >= 1
+    if mistakes == 0:
+        assert fit_temperature(logits, y) < 0.1  # the smallest that it tries
+
+
+def test_a_measured_temperature_does_not_raise_the_log_loss_of_new_images() -> None:
+    """Logits that are three times too large, many images: found, and better on others."""
+    rng = np.random.default_rng(1)
+    true = rng.normal(size=(4000, 5)) * 2
+    y = (true + rng.gumbel(size=true.shape)).argmax(axis=1)
+    found = measured_temperature(3 * true[:2000], y[:2000])
+    assert found == pytest.approx(3, rel=0.15)
+    assert cross_entropy(3 * true[2000:] / found, y[2000:]) < cross_entropy(3 * true[2000:], y[2000:])

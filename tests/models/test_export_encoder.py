@@ -19,7 +19,7 @@ from ccr.models.export import onnx_resize
 from ccr.models.export.onnx_file import onnx_model
 from ccr.models.export.onnx_resize import PIXELS
 
-FRUIT = Path(__file__).parents[1] / "docs" / "fruit" / "store"
+FRUIT = Path(__file__).parents[2] / "src" / "ccr" / "data" / "demo_store"
 #: Width and height; None is the photo as it is.
 SIZES: list[tuple[int, int] | None] = [None, (224, 224), (640, 300), (90, 120), (250, 900)]
 TALL = SIZES[-1]

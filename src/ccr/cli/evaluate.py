@@ -48,7 +48,7 @@ def evaluate(
     title = f"Measured on {evaluation.n} images, split {escape(name)}"
     console.print(evaluation_table({str(model): evaluation}, title))
     console.print(
-        f"macro F1 {evaluation.macro_f1:.3f}; top-5 accuracy {evaluation.top5:.1%}; calibration error "
+        f"macro F1 {evaluation.macro_f1:.3f};{_top5(evaluation)} calibration error "
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
         highlight=False,
     )
@@ -56,6 +56,11 @@ def evaluate(
     if sets is not None:
         show_sets(*sets)
     console.print(_class_table(evaluation, everything=everything))
+
+
+def _top5(evaluation: Evaluation) -> str:
+    """Top-5 accuracy, which says something where there are many classes."""
+    return f" top-5 accuracy {evaluation.top5:.1%};" if len(evaluation.per_class) > 10 else ""
 
 
 def _class_table(evaluation: Evaluation, *, everything: bool) -> Table:

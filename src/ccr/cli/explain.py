@@ -15,7 +15,7 @@ from ccr.cli.common_data import model_encoder
 from ccr.cli.common_tables import terms_table
 from ccr.errors import CCRError
 from ccr.files import write_bytes
-from ccr.texts import visible
+from ccr.texts import percent, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -289,7 +289,7 @@ def _show_places(where: Where, top: int, within: Sequence[RegionConcept]) -> Non
 
 
 def _show_sum(heading: str, explanation: Explanation, top: int) -> None:
-    title = f"{heading}[bold]{escape(str(explanation.prediction))}[/bold], {explanation.probability:.1%}"
+    title = f"{heading}[bold]{escape(str(explanation.prediction))}[/bold], {percent(explanation.probability, digits=1)}"
     terms = explanation.contributions
     table = terms_table(title, explanation.bias, terms, top, "logit", explanation.logit, informed=explanation.informed)
     console.print(table)
@@ -301,4 +301,6 @@ def _counterfactual(counterfactual: Counterfactual | None) -> str:
     if counterfactual is None:
         return "No removal of active concepts would change the prediction."
     removed = ", ".join(f'"{escape(signed_name(term))}"' for term in counterfactual.removed)
-    return f"Without {removed} it would be {escape(str(counterfactual.becomes))}, {counterfactual.probability:.0%}."
+    return (
+        f"Without {removed} it would be {escape(str(counterfactual.becomes))}, {percent(counterfactual.probability)}."
+    )

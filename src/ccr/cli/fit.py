@@ -193,7 +193,8 @@ def fit(
     if "knowledge" in options:
         note_coverage(options["knowledge"], opened.classes, embedded.names, silent=as_json)
     if length is None and threshold is None:
-        options["coder"] = _usual_coder(embedded, sign)
+        # None is what the library chooses for as many concepts as are left once knowledge is heard.
+        options["coder"] = None if sign == "positive" else _usual_coder(embedded, sign)
     cluster = None if ray is None else partial(_on_cluster, ray, cpus, out)
     result = _fitted(embedded, _named(options, baseline=baseline), opened, cluster, silent=as_json)
     if controls:

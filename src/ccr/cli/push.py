@@ -11,6 +11,7 @@ from rich.markup import escape
 from ccr.cli.common import Json, bar, console, note, print_json
 from ccr.cli.common_data import noted_controls, split_of
 from ccr.errors import CCRError
+from ccr.texts import percent
 
 if TYPE_CHECKING:
     from ccr.models.classifier import ConceptClassifier
@@ -107,6 +108,6 @@ def _pictures(model: ConceptClassifier, path: Path, count: int, *, silent: bool)
             except CCRError as error:
                 note(f"photo {row} cannot be shown: {error}", silent=silent)
                 continue
-            words = f"predicted {explained.prediction}, {explained.probability:.0%}; it is {truth}"
+            words = f"predicted {explained.prediction}, {percent(explained.probability)}; it is {truth}"
             drawn[f"explained-{number}.png"] = (words, plots.png(plots.explanation(explained, photo, truth=truth)))
     return drawn

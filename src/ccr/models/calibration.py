@@ -26,7 +26,8 @@ class Calibration:
     Parameters
     ----------
     temperature : what the head's weights and intercept were divided by, so that probabilities, which are the softmax of
-        the logits as ever, are as high as they are right. It is in the head already.
+        the logits as ever, are as high as they are right. It is in the head already. 1 where it could not be measured:
+        the images have no mistakes, or too few for a temperature to lower the cross-validated log loss.
     coverage : the share of sets that was asked to hold the true class.
     least_probability : how probable a class must be to be in a set.
     images : how many images the sets were calibrated on.
@@ -60,7 +61,7 @@ class Calibrated(NamedTuple):
 
 def calibrate(head: LinearHead, warm: Coded, held: Coded, coverage: float) -> Calibrated:
     """The head at the temperature that fits `warm`, and sets of this coverage by `held`, which are other images."""
-    temperature = conformal.fit_temperature(head.logits(warm.codes), warm.y)
+    temperature = conformal.measured_temperature(head.logits(warm.codes), warm.y)
     cooled = LinearHead(head.coef / head.coef.dtype.type(temperature), head.intercept / temperature)
     cooled = cooled.astype(head.coef.dtype)
     own = conformal.shares(cooled.logits(held.codes))[np.arange(len(held.y)), held.y]

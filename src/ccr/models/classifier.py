@@ -33,7 +33,7 @@ from ccr.models.estimator import FromModel, ModelEstimator, answered_by
 from ccr.models.fewest import PartedCheckpoint, refine_with
 from ccr.models.hub import OnHub
 from ccr.models.informed import Claims, Informed, check_claims, informed_facts
-from ccr.models.labels import ClassWeight, held_out, labels_of, number_labels, seed_of, training_weights
+from ccr.models.labels import ClassWeight, fit_parts, held_out, labels_of, number_labels, seed_of, training_weights
 from ccr.models.left_out import kept_concepts, left_out_facts
 from ccr.models.likely import (
     MIN_PROBABILITY,
@@ -222,11 +222,14 @@ class ConceptClassifier(ModelEstimator, OnHub):
     ) -> ConceptClassifier:
         """Refine the concepts and train the head on X (m, d) and labels y (m,).
 
-        X may be an array, memmap, tensor or embedding store; a store brings its own labels. `validation` is an
-        (X, y), or a store, to choose the epoch on instead of a held-out share. `callback(epoch, epochs)` follows the
-        training. `checkpoint` is a folder, or a URL, in which every epoch is kept: the same call continues an
-        interrupted training there and ends with the same model to the bit; delete the folder when done.
+        X may be an array, memmap, tensor or embedding store. A store brings its own labels and splits: given whole, or
+        as its split `train`, it is trained on `train`, and `val`, if there is one, chooses the epoch, as in `ccr fit`.
+        `validation` is an (X, y), or a store, to choose the epoch on instead of that or of a held-out share.
+        `callback(epoch, epochs)` follows the training. `checkpoint` is a folder, or a URL, in which every epoch is
+        kept: the same call continues an interrupted training there and ends with the same model to the bit; delete the
+        folder when done.
         """
+        X, validation = fit_parts(X, y, sample_weight, validation, self.validation_fraction)
         texts = self._checked_concepts()
         check_claims(self.knowledge, self.claims, self.min_transfer)
         check_probability(self.knowledge, self.coder, self.min_probability)

@@ -35,6 +35,17 @@ def store_part(X: Any, name: str) -> Any:
     return getattr(X, name) if hasattr(type(X), name) else None
 
 
+def fit_parts(X: Any, y: Any, sample_weight: Any, validation: Any, fraction: float) -> tuple[Any, Any]:
+    """What a fit trains on, and what chooses its epoch: a store that is given alone, whole or its training split, is
+    taken apart by its splits, as `ccr fit` does; everything else stays as it is given."""
+    if y is not None or sample_weight is not None or store_part(X, "training") is None:
+        return X, validation
+    train = X.training
+    if validation is None and fraction > 0:
+        validation = train.validation
+    return train, validation
+
+
 def labels_of(X: Any, y: Any = None) -> Any:
     """The labels given, or those that a store X brings; None where there are none."""
     return store_part(X, "y") if y is None else y

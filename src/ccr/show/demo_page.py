@@ -30,12 +30,14 @@ def demo_page(
     truth: Sequence[Sequence[float]],
     probe: float,
     right: Shown,
+    untold: Shown,
     wrong: Shown,
     gallery: Sequence[Shown],
     facts: Sequence[tuple[str, str]],
 ) -> str:
     """The page as HTML: fits without (`gain`), with knowledge (`known`) and with it `shuffled`, the `truth` of what
-    each shows, one for each seed, the linear probe's accuracy, all in [0, 1]; `facts` are (name, value)."""
+    each shows, one for each seed, the linear probe's accuracy, all in [0, 1]; `untold` is the photo of `right`,
+    explained without knowledge; `facts` are (name, value)."""
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
@@ -58,15 +60,18 @@ def demo_page(
         "<p>Every prediction on this page is an exact sum: a bias and one contribution for each active concept. "
         "Blue bars speak for the predicted class, orange ones against it. Hold the pointer over a bar to see code and "
         "weight.</p>",
+        "<h2>A prediction that is right</h2>",
+        _featured(right),
+        "<h2>The same photo, without knowledge</h2>",
+        "<p>This model says whatever tells its classes apart, true or not; nobody was asked.</p>",
+        _featured(untold),
         f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
         page.table(("model", "mean", "min to max", "true"), rows),
         '<p class="muted">true: share of the five concepts shown first that a table, written by hand, says are true '
-        "of the photo's kind of fruit. The model below was fitted with the same table, so that what it shows is untrue "
-        "by it only where a prediction is wrong. \u2713: the table confirms the concept for the predicted kind of "
-        "fruit, which is not yet a check of this photo. Nonsense raises accuracy, too, because any code of the classes "
-        "helps; it does not make explanations true.</p>",
-        "<h2>A prediction that is right</h2>",
-        _featured(right),
+        "of the photo's kind of fruit. The model of this page was fitted with the same table, so that what it shows is "
+        "untrue by it only where a prediction is wrong. \u2713: the table confirms the concept for the predicted kind "
+        "of fruit, which is not yet a check of this photo. Nonsense raises accuracy, too, because any code of the "
+        "classes helps; it does not make explanations true.</p>",
         "<h2>A prediction that is wrong</h2>",
         "<p>The second sum says why the predicted class won over the true one.</p>",
         _featured(wrong),

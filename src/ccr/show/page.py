@@ -15,7 +15,7 @@ from ccr.core.explain import Contrast, Contribution, Explanation
 from ccr.core.explain.terms import Status
 from ccr.show.style import AGAINST, FOR, INK, NEUTRAL
 from ccr.show.sums import MARKS, row_hint, sum_rows
-from ccr.texts import counted
+from ccr.texts import counted, percent
 
 #: A page may show what is in it, and do nothing else.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -190,7 +190,7 @@ def contrast(against: Contrast, top: int) -> str:
 
 def verdict(explanation: Explanation, truth: Any | None) -> str:
     """What was predicted, how surely, and whether it is right."""
-    prediction = f"{name(explanation.prediction)}, {explanation.probability:.0%}"
+    prediction = f"{name(explanation.prediction)}, {percent(explanation.probability)}"
     if truth is None:
         return f'<p class="verdict">{prediction}</p>'
     if str(truth) == str(explanation.prediction):

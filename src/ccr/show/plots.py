@@ -18,6 +18,7 @@ from ccr.core.explain import Contrast, Explanation
 from ccr.show.axes import annotate_right, room_for, two_classes
 from ccr.show.style import AGAINST, FOR, INK, NEUTRAL, shortened
 from ccr.show.sums import MARKS, SumRow, sum_rows
+from ccr.texts import percent
 
 #: Characters of a name in a picture that grows with its names.
 LONGEST = 70
@@ -111,7 +112,7 @@ def _font_families() -> list[str]:
 
 
 def _headline(explanation: Explanation, truth: Any | None) -> str:
-    text = f"{shortened(explanation.prediction)}, {explanation.probability:.0%}"
+    text = f"{shortened(explanation.prediction)}, {percent(explanation.probability)}"
     if truth is None:
         return text
     return text + (" (right)" if str(truth) == str(explanation.prediction) else f" (wrong: it is {shortened(truth)})")

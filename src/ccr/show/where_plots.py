@@ -15,6 +15,7 @@ from ccr.errors import CCRError
 from ccr.show.axes import set_title
 from ccr.show.style import AGAINST, FOR, INK, shortened
 from ccr.show.where_pictures import LONGEST, common_scale, framed, overlay, parts, shown_maps
+from ccr.texts import percent
 
 #: Pictures in a row.
 ACROSS = 4
@@ -35,7 +36,7 @@ def located(
     figure = Figure(figsize=(2.7 * ACROSS + 0.8, 3.1 * down + 0.4), layout="constrained")
     axes = np.asarray(figure.subplots(down, ACROSS, squeeze=False)).ravel()
     verdict = "" if truth is None or str(truth) == str(explained.prediction) else f" (it is {shortened(truth)})"
-    drawn = [(f"{shortened(explained.prediction)}, {explained.probability:.0%}{verdict}", "", picture)]
+    drawn = [(f"{shortened(explained.prediction)}, {percent(explained.probability)}{verdict}", "", picture)]
     drawn += [(shortened(name, LONGEST), parts(item), overlay(picture, item.map, scale)) for name, item in maps]
     for axis, (heading, below, shown) in zip(axes, drawn, strict=False):
         axis.imshow(np.asarray(shown))

@@ -25,6 +25,7 @@ from ccr.core.explain.where import Where
 from ccr.core.heads import LinearHead
 from ccr.core.shown import Shown
 from ccr.errors import CCRError
+from ccr.texts import percent
 
 #: Contributions that `print` names; the others are summed.
 MOST_PRINTED = 20
@@ -65,7 +66,7 @@ class Explanation:
     def __str__(self) -> str:
         """The sum, a contribution in a line."""
         rows = sum_rows(self.bias, self.contributions, MOST_PRINTED, informed=self.informed)
-        heading = f"{self.prediction}, probability {self.probability:.1%}"
+        heading = f"{self.prediction}, probability {percent(self.probability, digits=1)}"
         return sum_text(heading, rows, self.logit, encoding=getattr(sys.stdout, "encoding", None))
 
     @property

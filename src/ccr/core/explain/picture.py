@@ -9,7 +9,7 @@ from typing import Any
 
 from ccr.core.explain.sums import MARKS, NO_REASON, SumRow, row_hint, sum_rows
 from ccr.core.explain.terms import Contribution
-from ccr.texts import visible
+from ccr.texts import percent, visible
 
 #: Colour-blind safe (Okabe and Ito).
 FOR, AGAINST, NEUTRAL, INK = "#0072B2", "#D55E00", "#999999", "#222222"
@@ -33,7 +33,7 @@ def picture(explanation: Any, *, top: int = 10, title: str = "") -> str:
     top : concepts shown by name, at least 1; the others are summed.
     title : a line above the verdict.
     """
-    verdict = f"<bdi>{shown(explanation.prediction)}</bdi>, {explanation.probability:.0%}"
+    verdict = f"<bdi>{shown(explanation.prediction)}</bdi>, {percent(explanation.probability)}"
     count = len(explanation.contributions)
     together = f"bias and {count} concept{'' if count == 1 else 's'} add up to {explanation.logit:.2f}"
     if not count:

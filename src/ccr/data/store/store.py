@@ -168,6 +168,22 @@ class EmbeddingStore:
         return own if own.any() else (splits != "test") & (splits != "val")
 
     @property
+    def training(self) -> EmbeddingStore:
+        """The rows that a fit trains on: of a whole store those that are `trainable`, of a selection all."""
+        free = self.trainable
+        return self if self._parent is not None or free.all() or not free.any() else self.select(rows=free)
+
+    @property
+    def validation(self) -> EmbeddingStore | None:
+        """The labelled rows of the whole store's split `val`, where this store is all its rows that may be trained on;
+        None for other selections, and where there are none."""
+        whole = self._parent or self
+        own = np.arange(len(self)) if self._rows is None else self._rows
+        if "val" not in set(whole.splits) or not np.array_equal(np.sort(own), np.flatnonzero(whole.trainable)):
+            return None
+        return whole.select("val").with_labels()
+
+    @property
     def paths(self) -> np.ndarray:
         """What each row's image is called within its data set (m,)."""
         return self._column("image_path")

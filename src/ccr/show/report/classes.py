@@ -16,6 +16,7 @@ from ccr.show.claims_page import claims_in_words, claims_table, count_claims
 from ccr.show.report.headline import Measured
 from ccr.show.report.pictures import Pictures
 from ccr.show.style import signed_name
+from ccr.texts import percent
 
 #: Images of a class, and of all classes together: beyond, the hardest classes have them.
 EACH, MOST_IMAGES = 4, 240
@@ -139,8 +140,8 @@ def _examples(
     right = rows[predictions[rows] == truth[rows]].tolist()
     wrong = rows[predictions[rows] != truth[rows]].tolist()
     few = min(len(wrong), max(EACH // 2, EACH - len(right)))
-    return [(row, f"right, {confidence[row]:.0%}") for row in right[: EACH - few]] + [
-        (row, f"taken for {page.name(predictions[row])}, {confidence[row]:.0%}") for row in wrong[:few]
+    return [(row, f"right, {percent(float(confidence[row]))}") for row in right[: EACH - few]] + [
+        (row, f"taken for {page.name(predictions[row])}, {percent(float(confidence[row]))}") for row in wrong[:few]
     ]
 
 

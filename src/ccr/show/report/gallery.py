@@ -14,6 +14,7 @@ from ccr.show import page, where_pictures
 from ccr.show.report.headline import Measured
 from ccr.show.report.pictures import Pictures
 from ccr.show.style import signed_name
+from ccr.texts import percent
 
 #: Concepts of a card.
 TOP = 8
@@ -99,7 +100,7 @@ def _mistake(mistake: Mistake) -> str:
         ]
         parts.append(f'<p class="verdict">Concepts of {page.name(mistake.truth)} missing here</p>{page.bars(rows)}')
         parts.append('<div class="muted">what each adds to that class in the images that show it</div>')
-    summary = f"Why not {page.name(mistake.truth)}? It came {_ordinal(mistake.rank)}, {mistake.probability:.0%}"
+    summary = f"Why not {page.name(mistake.truth)}? It came {_ordinal(mistake.rank)}, {percent(mistake.probability)}"
     return page.details(summary, "".join(parts))
 
 
@@ -107,7 +108,7 @@ def beside(theirs: Explanation, ours: Explanation, truth: Any | None = None, *, 
     """Another model's explanation of the same image, to unfold."""
     body = page.verdict(theirs, truth) + page.terms(theirs.bias, theirs.contributions, top)
     right = "" if truth is None else ", right" if str(theirs.prediction) == str(truth) else ", wrong"
-    prediction = f"{page.name(theirs.prediction)}, {theirs.probability:.0%}"
+    prediction = f"{page.name(theirs.prediction)}, {percent(theirs.probability)}"
     return page.details(f"Baseline: {prediction}{right}; {overlap(ours, theirs):.0%} of concepts shared", body)
 
 
