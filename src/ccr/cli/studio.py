@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import webbrowser
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 import typer
 from rich.markup import escape
@@ -75,20 +75,27 @@ def studio(
 
     kept = not read_only or serving.has_session(bench.folder)
 
+    ending = ExitStack()
+
     def started(url: str) -> None:
-        address = url if token is None else f"{url}?token={quote(token, safe='')}"
         if as_json:
-            print_json({"url": address, "session": str(bench.folder) if kept else None})
+            print_json({"url": url, "session": str(bench.folder) if kept else None})
         else:
-            console.print(f"The studio is at [bold]{escape(address)}[/bold]", highlight=False, soft_wrap=True)
-            steps = f"Every step is kept in {escape(str(bench.folder))}" if kept else "It only shows, and keeps nothing"
+            asked = "" if token is None else " (it asks for the token once)"
+            console.print(f"The studio is at [bold]{escape(url)}[/bold]{asked}", highlight=False, soft_wrap=True)
+            steps = f"Every step is kept in {escape(str(bench.folder))}"
+            if read_only:
+                folder = escape(str(bench.folder))
+                steps = f"It only shows the session in {folder}" if kept else "It only shows, and keeps nothing"
             console.print(f"{steps}; Ctrl-C ends it", soft_wrap=True)
         if not no_browser:
-            webbrowser.open(address)
+            page = None if token is None else ending.enter_context(serving.opening_page(url, token))
+            webbrowser.open(url if page is None else page.as_uri())
 
-    cut_off = serving.serve(
-        bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
-    )
+    with ending:
+        cut_off = serving.serve(
+            bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
+        )
     if cut_off:
         note(farewell(cut_off), silent=as_json)
 

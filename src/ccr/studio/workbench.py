@@ -27,7 +27,7 @@ from ccr.studio.photos import Photos
 from ccr.studio.refits import Job, Kind, Refits
 from ccr.studio.seen import PlacedPhotos, Seen
 from ccr.studio.selections import Selections
-from ccr.studio.session import Session, State, Step, with_entry
+from ccr.studio.session import HONEST, SESSION, Session, State, Step, with_entry
 from ccr.studio.thumbnails import Thumbnails
 from ccr.studio.uploads import Uploads
 from ccr.studio.where import Places
@@ -45,6 +45,10 @@ class ReadOnly(CCRError):
 
 class NameTaken(CCRError):
     """A model of that name is there already."""
+
+
+class OtherStep(CCRError):
+    """Another step was taken than the one that was meant."""
 
 
 class SavedModel(NamedTuple):
@@ -86,6 +90,7 @@ class Workbench:
         self._placed = PlacedPhotos(self.photos)
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._written: dict[str, int] = {}  # when saved models that were seen were written
+        self._followed = _written_at(folder / SESSION)
         self._changing, self._looking = threading.RLock(), threading.Lock()
         self.state.model.images(store)  # photos of another encoder are refused here
         self._now: Seen | None = None  # until the first change
@@ -114,6 +119,7 @@ class Workbench:
 
     def now(self) -> Seen:
         """The model as it is now, on all photos. The first one is made in the background, while the pages are."""
+        self._follow()
         current = self._now
         return self._opening.result() if current is None else current
 
@@ -122,10 +128,30 @@ class Workbench:
         with self._changing:
             return self.now(), self.state, self.session
 
+    def _follow(self) -> None:
+        """Take up the steps of another studio, which writes the session that this one only shows."""
+        if not self.read_only:
+            return
+        try:
+            written = (self.folder / SESSION).stat().st_mtime_ns
+        except OSError:
+            return
+        with self._changing:
+            if written == self._followed:
+                return
+            try:
+                session, state = Session.open(self.folder, None, read_only=True)
+                seen = self._see(state.model, str(session.current.id))
+            except (CCRError, OSError):
+                return  # a step is being taken just now: the next question finds it
+            self.session, self.state, self._now, self._followed = session, state, seen, written
+
     def at(self, version: str) -> Seen:
         """An earlier step's model, or a saved one (`saved:NAME`), on all photos."""
         if version.startswith("saved:"):
             return self._saved(version)
+        if version == HONEST and self._honest.is_dir():
+            return self._seen.get(version) or self._see(ConceptModel.load(self._honest), version)
         known = self._seen.get(version)
         if known is not None:
             return known
@@ -147,6 +173,15 @@ class Workbench:
         """The model as it was opened."""
         return self.at(str(self.session.steps[0].id))
 
+    def honest(self) -> Seen | None:
+        """The opened model fitted again on the training photos alone, if it is from outside and that was done."""
+        opened = str(self.session.steps[0].id)
+        return self.at(HONEST) if self.session.flattered(opened) and self._honest.is_dir() else None
+
+    @property
+    def _honest(self) -> Path:
+        return self.folder / HONEST
+
     def edit(self, action: str, arguments: Mapping[str, Any]) -> Seen:
         """Do one edit; it is on disk when this returns."""
         return self._change(lambda state: edits.simple_edit(state, action, arguments))
@@ -165,10 +200,12 @@ class Workbench:
         text = self.words.embed(name) if by_name else None
         return self._change(lambda state: edits.teach(state, name, shows, lacks, self.photos, text))
 
-    def undo(self, by: int = -1) -> Seen:
-        """One step back, or forth."""
+    def undo(self, by: int = -1, *, expected: str | None = None) -> Seen:
+        """One step back, or forth; `expected` is the version that must be the current one."""
         with self._changing:
             self._check_free()
+            if expected is not None and expected != self._version():
+                raise OtherStep("another step was taken meanwhile, and nothing was undone: look at it first")
             step = self.session.beside(by)
             state = self.session.state(step)  # one that cannot be read is not moved to
             seen = self._see(state.model, str(step.id))
@@ -185,8 +222,10 @@ class Workbench:
             self._check_free()
             if kind == "full":
                 self.state = self._whole_list(self.state)
-            model = self.session.folder / "steps" / f"{self.session.current.id:05d}" / "model"
-            return self.refits.submit(kind, self.state, model, settings, self._adopt)
+            model, first = self.session.place(self.session.current) / "model", self.session.steps[0]
+            wanted = kind == "full" and self.session.flattered(str(first.id)) and not self._honest.is_dir()
+            opened = self.session.place(first) if wanted else None
+            return self.refits.submit(kind, self.state, model, settings, self._adopt, opened=opened)
 
     def save(self, name: str) -> SavedModel:
         """Save the model as it is now under a new name: of several who take one name at once, one gets it."""
@@ -264,6 +303,9 @@ class Workbench:
                 kept = {key: value for key, value in job.settings.items() if value is not None}
                 entry: dict[str, Any] = {"action": "fit", "images": len(self.photos.training), **kept}
                 model = with_entry(model, self.state.model, entry)
+                made = self.refits.folder / HONEST
+                if made.is_dir() and not self._honest.exists():
+                    os.rename(made, self._honest)
             else:
                 entry = dict(model.provenance.edits[-1])
             return self._take(replace(self.state, model=model), entry).version
@@ -292,6 +334,10 @@ class Workbench:
         return str(self.session.current.id)
 
 
+def _written_at(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.is_file() else 0
+
+
 def _check_free_name(path: Path) -> None:
     if os.path.lexists(path):
         raise NameTaken(f"{path} exists already: choose another name")
@@ -307,9 +353,17 @@ def step_words(step: Step) -> str:
         "refit": f"head refitted on {edit.get('images')} photos",
         "rename": f"{named} renamed {edit.get('to')}",
         "scale": f"{named} scaled by {edit.get('factor')}",
-        "teach": f"{named} taught by {edit.get('shows')} + {edit.get('lacks')} photos",
+        "teach": f"{named} taught by {_count(edit.get('shows'))} + {_count(edit.get('lacks'))} photos",
         "merge": f"{named} and {edit.get('second')} merged",
         "set_weight": f"{named} weighs {edit.get('value')} for {edit.get('class')}",
-        "zero_weight": f"{named} weighs nothing for {edit.get('class')}",
+        "zero_weight": f"{named} is never a reason for {edit.get('class')}",
+        "suppress": f"{named} suppressed",
+        "add": f"{named} added",
+        "pin": f"{named} pinned to its words",
     }
     return words.get(str(edit["action"]), f"{named}: {edit['action']}")
+
+
+def _count(photos: Any) -> int:
+    """How many photos an entry of the log names; older ones kept the number alone."""
+    return photos if isinstance(photos, int) else len(photos or ())

@@ -52,7 +52,7 @@ def state_of(bench: Workbench) -> schemas.State:
         can_undo=session.can_undo,
         can_redo=session.can_redo,
         job=job_info(bench.refits.job),
-        flattered=session.flattered,
+        flattered=session.flattered(),
         where=bench.places.available,
     )
 

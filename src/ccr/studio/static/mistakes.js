@@ -28,7 +28,7 @@ export default function mistakes(root, values, app) {
   function drawHead() {
     const scopes = SCOPES.filter(([name]) => name !== "test" || app.state.test);
     kept(head, () => fill(head, h("div", { class: "grow" }, h("h1", {}, shown.n ? `${many(shown.n - shown.right, "mistake")} in ${many(shown.n, "photo")}` : "Mistakes"),
-      shown.accuracy === null ? null : h("p", { class: "muted" }, `${percent(shown.accuracy, 1)} right; 95 % interval ${percent(shown.interval[0], 1)} to ${percent(shown.interval[1], 1)}`)),
+      shown.accuracy === null ? null : h("p", { class: "muted" }, `${percent(shown.accuracy, 1)} right; 95 % interval ${percent(shown.interval[0], 1)} to ${percent(shown.interval[1], 1)}`), app.state.flattered && scope !== "test" ? h("p", { class: "note" }, "The model may have been trained on these photos: expect more mistakes on others.") : null),
       segments("Photos to count", scopes, scope, (value) => go({ scope: value === "validation" ? null : value, truth: null, predicted: null }))));
   }
 
