@@ -23,7 +23,8 @@ TOKEN = "a-token-of-some-length"
 
 def test_a_refit_is_compared_with_the_opened_model_refitted_alike(client: TestClient, bench: Workbench) -> None:
     before = client.get("/api/effect?against=base").json()
-    assert before["before_flattered"] and before["flattered"]
+    assert before["before_flattered"]
+    assert before["flattered"]
     assert "may have been trained on these photos" in client.get("/api/exports/report.html").text
     client.post("/api/refit", json={})
     finish(bench)
@@ -60,7 +61,8 @@ def test_a_second_lesson_counts_the_photos_of_the_first(bench: Workbench, client
     bench.teach("word 3", [0, 1, 2], [20, 21, 22], by_name=True)
     bench.teach("word 3", [3, 20], [23], by_name=True)
     page = client.get("/api/concept", params={"name": "word 3"}).json()
-    assert page["lesson"]["shows"] == [0, 1, 2, 3, 20] and page["lesson"]["lacks"] == [21, 22, 23]
+    assert page["lesson"]["shows"] == [0, 1, 2, 3, 20]
+    assert page["lesson"]["lacks"] == [21, 22, 23]
     assert 0 <= page["lesson"]["error"] <= 1
     assert bench.now().model.provenance.edits[-1]["lacks"] == [21, 22, 23]
     bench.edit("rename", {"concept": "word 3", "to": "stripe"})
@@ -72,7 +74,8 @@ def test_undo_takes_back_only_the_step_that_was_meant(client: TestClient, bench:
     mine = bench.edit("suppress", {"concept": names[0]}).version
     theirs = bench.edit("suppress", {"concept": names[1]}).version
     refused = client.post("/api/undo", json={"version": mine})
-    assert refused.status_code == 409 and "meanwhile" in refused.json()["error"]
+    assert refused.status_code == 409
+    assert "meanwhile" in refused.json()["error"]
     assert bench.now().version == theirs
     with pytest.raises(OtherStep):
         bench.undo(expected=mine)
@@ -86,10 +89,12 @@ def test_a_studio_that_only_shows_follows_the_one_that_writes(
     reader = make_bench(store, None, tmp_path, read_only=True)
     name = bench.now().model.names[0]
     bench.edit("suppress", {"concept": name})
-    assert reader.now().version == bench.now().version and name not in reader.now().model.names
+    assert reader.now().version == bench.now().version
+    assert name not in reader.now().model.names
     assert [step.id for step in reader.session.steps] == [step.id for step in bench.session.steps]
     bench.undo()
-    assert reader.now().version == "0" and name in reader.snapshot()[1].model.names
+    assert reader.now().version == "0"
+    assert name in reader.snapshot()[1].model.names
     reader.close()
 
 
@@ -110,12 +115,14 @@ def test_the_report_names_every_class_and_all_its_reasons(
     seen = bench.now()
     rows = bench.photos.validation[seen.truth[bench.photos.validation] != seen.number("plum")]
     html = report_html(seen, rows, "validation", "report", flattered=False)
-    assert "Classes without validation photos" in html and "plum" in html.split("Classes without")[1][:200]
+    assert "Classes without validation photos" in html
+    assert "plum" in html.split("Classes without")[1][:200]
     line = next(part for part in html.split("<tr>") if part.startswith("<td") and "plum" in part.split("</td>")[0])
     reasons = [
         name for name, weight in zip(model.names, model.head.coef[seen.number("plum")], strict=True) if weight > 0
     ]
-    assert reasons and all(name.split("<")[0] in line for name in reasons)
+    assert reasons
+    assert all(name.split("<")[0] in line for name in reasons)
 
 
 def test_a_person_without_the_token_is_asked_for_it(bench: Workbench) -> None:
@@ -125,10 +132,14 @@ def test_a_person_without_the_token_is_asked_for_it(bench: Workbench) -> None:
     client = TestClient(studio_app(bench, access=access), base_url="http://127.0.0.1")
     person = {"Accept": "text/html,*/*"}
     asked = client.get("/", headers=person)
-    assert asked.status_code == 401 and 'name="token"' in asked.text and TOKEN not in asked.text
+    assert asked.status_code == 401
+    assert 'name="token"' in asked.text
+    assert TOKEN not in asked.text
     assert client.get("/api/state", headers=person).json()["error"]  # a program's path stays a program's
     wrong = client.post(SIGN_IN, data={"token": "another"}, follow_redirects=False)
-    assert wrong.status_code == 401 and "not the token" in wrong.text and "set-cookie" not in wrong.headers
+    assert wrong.status_code == 401
+    assert "not the token" in wrong.text
+    assert "set-cookie" not in wrong.headers
     assert client.post(SIGN_IN, data={"token": "x" * 20_000}).status_code == 401
     assert client.post(SIGN_IN, data={"token": TOKEN}, headers={"Host": "evil.example"}).status_code == 421
     right = client.post(SIGN_IN, data={"token": TOKEN}, headers={"Origin": "null"}, follow_redirects=False)
@@ -138,7 +149,8 @@ def test_a_person_without_the_token_is_asked_for_it(bench: Workbench) -> None:
 
 def test_the_page_that_brings_the_token_is_for_its_owner_alone() -> None:
     with opening_page("http://127.0.0.1:8642/", 'a"token<of>some&length') as path:
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert 'action="http://127.0.0.1:8642/sign-in"' in path.read_text()
         assert "a&quot;token&lt;of&gt;some&amp;length" in path.read_text()
     assert not path.exists()
