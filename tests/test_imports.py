@@ -16,8 +16,8 @@ SOURCE = Path(ccr.__file__).parent
 ROOT = Path(__file__).parents[1]
 #: Modules and rooms of every room, each below what it may import.
 ORDER = {
-    "": "errors progress interrupt isolated texts reading buckets ranges places files core data models runtime study "
-    "show serve studio scale cli start",
+    "": "errors progress interrupt isolated texts reading buckets ranges places files core data models review runtime "
+    "study show serve studio scale cli start",
     "core": "arrays checks parameters devices threads team geometry knowledge questions grounding shown examples "
     "concepts kernels sources inputs space coding heads metrics quality conformal frames refine explain",
     "core/kernels": "compiling plain x86 choice warm",
@@ -31,9 +31,9 @@ ORDER = {
     "squared",
     "core/explain": "patches terms claims where question sums picture views counterfactual intervention comparison "
     "mistake explanation many images pairs drift",
-    "models": "unfitted labels bound provenance informed likely linear_model persist model_checks card hub calibration "
-    "certain model_format left_out export photos concept_model calibrating checkpoint fewest edit estimator "
-    "paper_settings classifier rivals",
+    "models": "unfitted labels bound provenance informed likely linear_model persist model_checks signature card hub "
+    "calibration certain model_format left_out export photos concept_model calibrating checkpoint fewest edit "
+    "estimator paper_settings classifier rivals",
     "models/export": "exportable torch_module onnx_parts onnx_resize onnx_encoder onnx_graph onnx_file exports",
     "models/photos": "prediction chunk reading several where on_photos tables kept run",
     "models/edit": "log effect changes session",
@@ -47,6 +47,7 @@ ORDER = {
     "data/store": "layout workers ranged matrix metadata plan chunk shards store begun embedding",
     "data/vocab": "read words statistics classes propose known choose check_texts check_seen automatic examples",
     "data/vocab/propose": "plurals proposals wordnet generic glosses senses features offline llm",
+    "review": "decisions questions rounds signing",
     "runtime": "rows selection why model folder",
     "study": "theory experiments lists controls judgement",
     "study/theory": "testbed pursuit losses necessity refinement sampling observe_pursuit observe_refinement "
@@ -54,8 +55,8 @@ ORDER = {
     "study/experiments": "records pool part cache settings probe gain curves sweep fixed_lambda protocol attributes "
     "compare frontier",
     "study/experiments/compare": "task usage converged methods run comparison table by_epoch",
-    "show": "style axes sums page claims_page questions_page where_pictures plots model_plots experiment_plots "
-    "compare_plots frontier_plots theory_plots where_plots demo_page report concepts_page judge_page",
+    "show": "style axes sums page claims_page review_page questions_page where_pictures plots model_plots "
+    "experiment_plots compare_plots frontier_plots theory_plots where_plots demo_page report concepts_page judge_page",
     "show/report": "pictures headline gallery classes concepts report",
     "serve": "limits meters guards batching schemas answers service routes app runner",
     "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "
@@ -67,7 +68,7 @@ ORDER = {
     "cli": "common common_run common_data common_options common_ray common_photo common_tables edit_options demo embed "
     "fit evaluate explain predict export audit claims judge edit report serve push pull studio theory figures compare "
     "sweep reproduce concepts_propose concepts_check concepts_choose concepts_learn knowledge_ask "
-    "knowledge_session knowledge_terminal knowledge_photos knowledge_files",
+    "knowledge_session knowledge_terminal knowledge_photos knowledge_files review_session review",
 }
 
 

@@ -65,6 +65,7 @@ def claims(
     """
     from ccr.core.explain.terms import position
     from ccr.models.concept_model import ConceptModel
+    from ccr.models.signature import signature_in_words
     from ccr.show.claims_page import claims_in_words, count_claims
 
     if out is not None and out.suffix.lower() not in ENDINGS:
@@ -76,12 +77,13 @@ def claims(
     found, measured = _measured(loaded, store, split, silent=as_json)
     if wanted is not None:
         found = [claim for claim in found if claim.label == wanted]
-    knowledge = loaded.provenance.knowledge
+    knowledge, signed = loaded.provenance.knowledge, signature_in_words(loaded)
     if out is not None:
         _write(out, found, f"Claims of {model.name}", measured, loaded)
     counts = count_claims(found)
     if as_json:
         facts = {"knowledge": None if knowledge is None else knowledge.digest, "measured": measured, "counts": counts}
+        facts["signature"] = signed
         print_json({"model": str(model), **facts, "claims": [_row(claim) for claim in found]})
         return
     _show(found, everything=everything or wanted is not None)
@@ -89,6 +91,8 @@ def claims(
     console.print(escape(measured), highlight=False)
     said = "Fitted without knowledge." if knowledge is None else f"Fitted with knowledge {knowledge.digest}."
     console.print(said, highlight=False)
+    if signed is not None:
+        console.print(escape(signed), highlight=False, style="bold")
     if out is not None:
         console.print(f"Written to {escape(str(out))}")
 
@@ -128,9 +132,11 @@ def _row(claim: Claim) -> dict[str, object]:
 
 def _write(out: Path, claims: Sequence[Claim], title: str, measured: str, model: ConceptModel) -> None:
     if out.suffix.lower() == ".html":
+        from ccr.models.signature import signature_in_words
         from ccr.show.claims_page import claims_page
 
-        write_text(out, claims_page(title, claims, measured=measured, knowledge=model.provenance.knowledge))
+        known, signed = model.provenance.knowledge, signature_in_words(model)
+        write_text(out, claims_page(title, claims, measured=measured, knowledge=known, signed=signed))
         return
     text = io.StringIO(newline="")
     writer = csv.writer(text)

@@ -15,6 +15,7 @@ from ccr.cli.common_data import model_encoder
 from ccr.cli.common_tables import terms_table
 from ccr.errors import CCRError
 from ccr.files import write_bytes
+from ccr.texts import visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +44,7 @@ class Explained(NamedTuple):
     counterfactual: Counterfactual | None
     baseline: Explanation | None
     box: Box | None = None
+    signature: str | None = None
 
     @property
     def comparison(self) -> Comparison | None:
@@ -55,6 +57,8 @@ class Explained(NamedTuple):
             if self.box is not None:
                 inside = self.explanation.where.concepts_in(self.box)
                 plain["where"]["box"] = {"box": list(self.box), "concepts": [vars(item).copy() for item in inside]}
+        if self.signature is not None:
+            plain["signature"] = self.signature
         plain["counterfactual"] = None if self.counterfactual is None else self.counterfactual.to_dict()
         if self.baseline is not None and self.comparison is not None:
             plain["baseline"] = {**self.baseline.to_dict(), "comparison": self.comparison.to_dict()}
@@ -112,6 +116,8 @@ def explain(
         return
     for item in explained:
         _show(item, top)
+    if explained[0].signature is not None:
+        console.print(escape(explained[0].signature), highlight=False, style="bold")
     if out is not None:
         console.print(f"Written to {escape(str(out))}")
 
@@ -129,6 +135,7 @@ def _explained(
     from ccr.core.explain.terms import position
     from ccr.data.datasets import load_image
     from ccr.models.concept_model import ConceptModel
+    from ccr.models.signature import signature_in_words
 
     model = ConceptModel.load(folder)
     if against is not None:
@@ -144,7 +151,8 @@ def _explained(
         explanation = place or model.explain(row)
         contrast = explanation.contrast(against) if against is not None else None
         beside = None if other is None else other.explain(row)
-        explained.append(Explained(path, picture, explanation, contrast, explanation.counterfactual(), beside))
+        made = Explained(path, picture, explanation, contrast, explanation.counterfactual(), beside)
+        explained.append(made._replace(signature=signature_in_words(model)))
     return explained
 
 
@@ -212,7 +220,9 @@ def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
     from ccr.show import page
 
     cards = [_card(item, top) for item in explained]
-    return page.page("Explained predictions", ["<h1>Explained predictions</h1>", *cards]).encode()
+    signed = explained[0].signature
+    note = [] if signed is None else [f"<p><strong>{page.name(visible(signed))}</strong></p>"]
+    return page.page("Explained predictions", ["<h1>Explained predictions</h1>", *note, *cards]).encode()
 
 
 def _drawn(item: Explained, top: int) -> Figure:

@@ -15,6 +15,7 @@ import ccr
 from ccr.core.explain.drift import GROUNDED
 from ccr.core.metrics import Fidelity, weights_per_class
 from ccr.errors import MissingExtraError
+from ccr.models.signature import signature_in_words
 from ccr.texts import visible
 
 #: Concepts per class and classes that a card lists at most; the folder holds all of them.
@@ -171,9 +172,10 @@ def _certainty(model: Any) -> str:
 
 def _claims(model: Any) -> str:
     """What is known of the model's claims, and by whom."""
-    known = model.provenance.knowledge
+    known, signed = model.provenance.knowledge, signature_in_words(model)
+    signed = "" if signed is None else f"\n\n**{inert(signed)}**"
     if known is None:
-        return ""
+        return f"## Claims{signed}" if signed else ""
     counts = model.claim_counts
     total, parts = sum(counts.values()), ", ".join(f"{number:,} {status}" for status, number in counts.items())
     named = Counter(claim.source or "not named" for claim in model.claims() if claim.answer != "unknown")
@@ -188,7 +190,7 @@ def _claims(model: Any) -> str:
     return (
         f"## Claims\n\nA positive weight claims that the class shows the concept: {total:,} claims, {parts} by the "
         f"knowledge that the model was fitted with (digest {known.digest}).{transfer}\n\nSources of the answers: "
-        f"{sources}.\n\n{GROUNDED}"
+        f"{sources}.\n\n{GROUNDED}{signed}"
     )
 
 

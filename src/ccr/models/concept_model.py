@@ -64,6 +64,7 @@ from ccr.models.model_format import pack, unpack
 from ccr.models.persist import read_folder, save_folder
 from ccr.models.photos.on_photos import OnPhotos
 from ccr.models.provenance import Provenance
+from ccr.models.signature import Signature, model_digest
 
 #: Training images on which claims are measured, and claims that are measured, at most.
 CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
@@ -84,6 +85,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     provenance : where the model comes from.
     calibration : how sure it is, on images held out; None where that was not asked for.
     shown : from scores to the probability that an image shows a concept; None without knowledge.
+    signature : who confirmed all its claims; None: nobody. `is_signed` says whether it still holds.
     """
 
     space: Space
@@ -95,6 +97,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     provenance: Provenance
     calibration: Calibration | None = None
     shown: Shown | None = None
+    signature: Signature | None = None
 
     def __post_init__(self) -> None:
         self._freeze()
@@ -106,6 +109,16 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     @property
     def dimension(self) -> int:
         return self.concepts.dimension
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of everything that decides what the model says."""
+        return model_digest(self)
+
+    @cached_property
+    def is_signed(self) -> bool:
+        """Whether a person signed the model after every claim was confirmed, and nothing was changed since."""
+        return self.signature is not None and self.signature.fits(self)
 
     def row(self, concept: str) -> int:
         """Where the concept stands among `concepts`."""

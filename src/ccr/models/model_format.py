@@ -34,6 +34,7 @@ from ccr.models.model_checks import (
 )
 from ccr.models.persist import ModelFolder
 from ccr.models.provenance import Provenance
+from ccr.models.signature import Signature
 
 #: A user's choices that a configuration can name.
 CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
@@ -91,6 +92,8 @@ def pack(model: Any) -> ModelFolder:
             "shown_intercepts": model.shown.intercepts.astype(np.float64),
             "shown_answers": model.shown.answers.astype(np.int64),
         }
+    if model.signature is not None:
+        config["signature"] = model.signature.to_dict()
     if origin.fidelity is not None:
         tensors["fidelity"] = origin.fidelity
     if origin.left_out_texts is not None and origin.left_out_places is not None:
@@ -131,6 +134,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
         "provenance": provenance,
         "calibration": unpack_calibration(config, tensors, len(names)),
         "shown": unpack_shown(config, tensors, len(names)),
+        "signature": Signature.from_dict(config.get("signature")),
     }
 
 

@@ -13,6 +13,7 @@ from ccr.core import metrics
 from ccr.core.explain import Contribution
 from ccr.core.explain.terms import plain
 from ccr.models.concept_model import ConceptModel
+from ccr.models.signature import signature_in_words
 from ccr.serve.schemas import (
     ClassProbability,
     Contrast,
@@ -70,6 +71,7 @@ def model_info(name: str, model: ConceptModel, *, reads_photos: bool) -> ModelIn
         coverage=None if model.calibration is None else model.calibration.coverage,
         knowledge=None if origin.knowledge is None else origin.knowledge.digest,
         claims=model.claim_counts,
+        signature=signature_in_words(model),
         edits=len(origin.edits),
         metrics=plain(origin.metrics),
     )

@@ -189,6 +189,9 @@ class ModelInfo(BaseModel):
     coverage: float | None = Field(description="What `may_be` was calibrated for; null if it was not.")
     knowledge: str | None = Field(default=None, description="Digest of the knowledge that it was fitted with.")
     claims: dict[str, int] = Field(description="Claims, positive weights, that are confirmed, unknown, contradicted.")
+    signature: str | None = Field(
+        default=None, description="Who confirmed all its claims, and whether that still holds; null: nobody signed it."
+    )
     edits: int = Field(description="Changes made by hand since the model was fitted.")
     metrics: dict[str, Any] = Field(description="What was measured when the model was fitted, by data split.")
 

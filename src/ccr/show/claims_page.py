@@ -39,8 +39,11 @@ def count_claims(claims: Sequence[Claim]) -> dict[str, int]:
     return {status: found.count(status) for status in ("confirmed", "unknown", "contradicted")}
 
 
-def claims_page(title: str, claims: Sequence[Claim], *, measured: str, knowledge: Knowledge | None) -> str:
-    """The page of these claims, by class. `measured` says in a sentence on which images they were."""
+def claims_page(
+    title: str, claims: Sequence[Claim], *, measured: str, knowledge: Knowledge | None, signed: str | None = None
+) -> str:
+    """The page of these claims, by class. `measured` says in a sentence on which images they were, `signed` who signed
+    the model."""
     known = "The model was fitted without knowledge." if knowledge is None else f"Knowledge {knowledge.digest}."
     body = [
         f"<h1>{page.name(visible(title))}</h1>",
@@ -48,6 +51,8 @@ def claims_page(title: str, claims: Sequence[Claim], *, measured: str, knowledge
         f"<p>A positive weight claims that the class shows the concept. {escape(visible(measured))} "
         f'<span class="muted">{known}</span></p>',
     ]
+    if signed is not None:
+        body.insert(2, f"<p><strong>{page.name(visible(signed))}</strong></p>")
     groups = [(label, list(found)) for label, found in groupby(claims, key=lambda claim: str(claim.label))]
     for label, found in groups:
         counts = ", ".join(f"{number} {status}" for status, number in count_claims(found).items() if number)

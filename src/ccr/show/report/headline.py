@@ -14,6 +14,7 @@ from ccr.core.metrics import Evaluation, wilson_interval
 from ccr.errors import CCRError
 from ccr.models.bound import bound_in_words
 from ccr.models.concept_model import ConceptModel
+from ccr.models.signature import signature_in_words
 from ccr.show import page
 from ccr.show.claims_page import claims_in_words
 
@@ -69,7 +70,8 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     ]
     if baseline is not None:
         parts.insert(1, _against(model, baseline, truth))
-    return [*parts, *_knowledge(model)]
+    signed = signature_in_words(model.model)
+    return [*parts, *_knowledge(model), *([] if signed is None else [f"<p><strong>{page.name(signed)}</strong></p>"])]
 
 
 def _knowledge(measured: Measured) -> list[str]:

@@ -1,0 +1,333 @@
+"""`ccr review`: answer the claims of a model until every one is confirmed, and sign it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.markup import escape
+
+from ccr import interrupt
+from ccr.cli.common import Json, console, fitting, note, print_json
+from ccr.cli.common_data import training_rows
+from ccr.cli.knowledge_terminal import login_name
+from ccr.errors import CCRError
+from ccr.files import check_writable, write_bytes, write_text
+from ccr.texts import counted, to_cell, visible
+
+if TYPE_CHECKING:
+    from ccr.core.knowledge import Knowledge
+    from ccr.data.store import EmbeddingStore
+    from ccr.models.concept_model import ConceptModel
+    from ccr.review import Decisions, Review, ReviewEvidence, ReviewRound
+
+ENDINGS = (".csv", ".json", ".html")
+#: Claims that are named at the end.
+NAMED = 10
+
+
+def review(
+    model: Annotated[Path, typer.Argument(help="Folder of a model; it stays as it is, but for --sign without --out.")],
+    store: Annotated[Path | None, typer.Argument(help="Store with labels, to see photos and to refit.")] = None,
+    knowledge: Annotated[
+        Path | None, typer.Option(help="Table of what is known already. Default: what the model was fitted with.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Log of the answers. Default: beside --knowledge, or beside the model.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Who answers or signs. Default: your login name.")] = None,
+    policy: Annotated[str, typer.Option(help="How many reviewers must agree on a claim: one, two or all.")] = "one",
+    claims: Annotated[
+        str | None, typer.Option(help="open or confirmed: which concepts a refit may use. Default: the model's own.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="Refit when all is answered and ask again, at most so often.")] = 0,
+    ahead: Annotated[int, typer.Option(min=0, max=50, help="Also ask about so many next in line, per class.")] = 0,
+    answers: Annotated[Path | None, typer.Option(help="Read the answers from this table instead of asking.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Refits by which accuracy is measured out of fold.")] = 5,
+    split: Annotated[
+        str | None, typer.Option(help="Measure accuracy on this split instead; the model must not have seen it.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the refitted model. Default: MODEL-reviewed.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 while a claim is open or the model unsigned.")] = False,
+    sign: Annotated[bool, typer.Option("--sign", help="Sign the model if every claim is confirmed.")] = False,
+    export: Annotated[
+        Path | None, typer.Option(help="Write what the model may say and may never say: .csv, .json or .html.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Answer every claim of a model, "a Granny-Smith shows glossy skin?", refit, repeat, and sign it.
+
+    Each question comes with photos of the class that show the concept most, and with photos of other classes that show
+    it. Keys: y yes, n no, 1 to 4 no with a reason, u unclear, x never a reason for any class, b undo, o open the
+    photos, s skip, r refit, q quit. Every answer is in the log at once, and the same command goes on where it stopped.
+    A refit forbids what was rejected and grounds what was confirmed; it says which claims went, which are new, and what
+    accuracy did on photos that were not trained on. Answers hold for every later model of the same list.
+
+    Example: `ccr review photos-model photos-store --rounds 5 --sign`, then `ccr review photos-model-reviewed --check`
+
+    Without a terminal: `--answers answers.csv --rounds 5`, a table with the columns class, concept, answer and reason.
+    """
+    from ccr.core.knowledge import Knowledge
+    from ccr.models.concept_model import ConceptModel
+    from ccr.review import Decisions, Review
+
+    given = Options(by, policy, claims, rounds, ahead, answers, folds, split, as_json)
+    _check_options(given, store, check=check, sign=sign, export=export)
+    target = model.with_name(f"{model.name}-reviewed") if out is None else out
+    loaded = ConceptModel.load(model)
+    known = loaded.provenance.knowledge if knowledge is None else Knowledge.read(knowledge)
+    decisions = Decisions(_log(model, knowledge, log, store))
+    if store is not None and not check:
+        if _is_begun(target):
+            note(f"goes on with {target}, the model of the last round", silent=as_json)
+            loaded = ConceptModel.load(target)
+        interrupt.keep(f"answers so far are in {visible(str(decisions.path))}; the same command goes on from there")
+        found = _reviewed(loaded, store, known, decisions, target, given)
+    else:
+        found = Found(Review(loaded, decisions, known=known, policy=given.policy), [], 0)
+        target = model if out is None else out
+    if sign:
+        found = _signed(found, target, by or login_name())
+    if export is not None:
+        _export(found.review, export, target.name)
+    failed = _show(found, target if found.review.model is not loaded else model, check=check, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+class Options(NamedTuple):
+    """What was asked for."""
+
+    by: str | None
+    policy: Any
+    claims: Any
+    rounds: int
+    ahead: int
+    answers: Path | None
+    folds: int
+    split: str | None
+    as_json: bool
+
+
+class Found(NamedTuple):
+    """A review after its rounds, and how many answers were given in them."""
+
+    review: Review
+    rounds: list[ReviewRound]
+    answers: int
+
+
+def _check_options(given: Options, store: Path | None, *, check: bool, sign: bool, export: Path | None) -> None:
+    from ccr.review.decisions import check_policy
+
+    check_policy(given.policy)
+    if given.claims not in (None, "open", "confirmed"):
+        raise typer.BadParameter(f"--claims is open or confirmed, got {given.claims!r}")
+    if store is None and not (check or sign or export):
+        raise typer.BadParameter("a review needs the store, for photos and refits; without: --check, --sign, --export")
+    if store is None and (given.answers is not None or given.rounds):
+        raise typer.BadParameter("--answers and --rounds are for a review: give the store, too")
+    if check and sign:
+        raise typer.BadParameter("--check changes nothing, --sign does: give one of them")
+    if given.as_json and store is not None and given.answers is None and not check:
+        raise typer.BadParameter("--json leaves no room for questions: give --answers")
+    if export is not None and export.suffix.lower() not in ENDINGS:
+        raise CCRError(f"--export must end in {', '.join(ENDINGS)}, got {export.name!r}")
+    if export is not None:
+        check_writable(export)
+
+
+def _log(model: Path, knowledge: Path | None, log: Path | None, store: Path | None) -> Path:
+    if log is not None:
+        if store is None and not log.exists():
+            raise CCRError(f"there is no log {log}: `ccr review` with a store begins one")
+        return log
+    beside = model if knowledge is None else knowledge.with_suffix("")
+    return beside.with_name(f"{beside.name}-decisions.jsonl")
+
+
+def _is_begun(target: Path) -> bool:
+    from ccr.models.persist import check_target, is_model_folder
+
+    check_target(target)
+    return is_model_folder(target)
+
+
+def _reviewed(
+    model: ConceptModel,
+    path: Path,
+    known: Knowledge | None,
+    decisions: Decisions,
+    target: Path,
+    given: Options,
+) -> Found:
+    """Ask, refit, and again, until nothing is open or nothing new is said."""
+    from ccr.cli.review_session import Answers, answer_from, ask_in_terminal
+    from ccr.data.store import EmbeddingStore
+    from ccr.review import Review, ReviewEvidence
+
+    opened = EmbeddingStore.open(path)
+    photos = _photos(opened, model)
+    table = None if given.answers is None else Answers.read(given.answers)
+    who = given.by or login_name()
+    if table is None and not who:
+        raise CCRError("a decision says who decided, and the system has no login name: give --by")
+    done: list[ReviewRound] = []
+    total, review = 0, Review(model, decisions, known=known, policy=given.policy)
+    while True:
+        evidence: ReviewEvidence = ReviewEvidence(review.model, photos)
+        heading = f"Round {len(done) + 1}"
+        if table is None:
+            asked = ask_in_terminal(review, evidence, photos, who, ahead=given.ahead, heading=heading)
+        else:
+            asked = answer_from(table, review, evidence, given.by, ahead=given.ahead)
+        total += asked.answers
+        more = asked.end == "done" and len(done) < given.rounds and _is_news(review, given.claims)
+        if asked.end != "refit" and not more:
+            return Found(review, done, total)
+        done.append(_refitted(review, opened, done, given))
+        done[-1].after.save(target)
+        _show_round(done[-1], len(done), silent=given.as_json)
+        review = Review(done[-1].after, decisions, known=known, policy=given.policy)
+
+
+def _is_news(review: Review, claims: str | None) -> bool:
+    """Whether a refit would bring the review on: some claim is not confirmed, and since the model was fitted something
+    was decided, or other claims are to be permitted."""
+    fitted, now, settings = review.model.provenance.knowledge, review.knowledge(), review.model.provenance.settings
+    if claims is not None and claims != settings.get("claims", "open") and len(now):
+        return True
+    return bool(review.blocking() and len(now)) and (fitted is None or fitted.digest != now.digest)
+
+
+def _photos(store: EmbeddingStore, model: ConceptModel) -> EmbeddingStore:
+    """The photos by which claims are judged: none of the test split, all with a label that the model knows."""
+    known = {str(label) for label in model.classes.tolist()}
+    rows = [
+        row
+        for row, (label, split) in enumerate(zip(store.labels, store.splits, strict=True))
+        if label is not None and str(label) in known and split != "test"
+    ]
+    if not rows:
+        raise CCRError(f"{store.path} has no photos of the model's classes but for the test split: give its own store")
+    return store.select(rows=rows)
+
+
+def _refitted(review: Review, store: EmbeddingStore, done: list[ReviewRound], given: Options) -> ReviewRound:
+    from ccr.review import review_round
+
+    model, knowledge = review.model, review.knowledge()
+    train, validation = training_rows(store).with_labels(), None
+    if train is None:
+        raise CCRError(f"a refit needs labels, and {store.path} has none: embed a data set with labels")
+    if "val" in set(store.splits) and model.provenance.settings.get("validation_fraction", 0.1) > 0:
+        validation = store.select("val").with_labels()
+    unseen = None if given.split is None else store.select(given.split).with_labels()
+    with fitting(silent=given.as_json) as tell:
+        return review_round(
+            model,
+            train,
+            knowledge=knowledge,
+            claims=given.claims,
+            validation=validation,
+            unseen=unseen,
+            before=done[-1].accuracy_after if done else None,
+            folds=given.folds,
+            tell=tell,
+        )
+
+
+def _signed(found: Found, target: Path, by: str) -> Found:
+    from ccr.review import Review
+    from ccr.review import sign as signed_model
+
+    review = found.review
+    if review.model.is_signed:
+        return found
+    made = signed_model(review.model, review.decisions, by=by, policy=review.policy, known=review.known)
+    made.save(target)
+    return found._replace(review=Review(made, review.decisions, known=review.known, policy=review.policy))
+
+
+def _export(review: Review, path: Path, name: str) -> None:
+    from ccr.models.signature import signature_in_words
+    from ccr.review import review_rows, unsigned
+    from ccr.review.signing import COLUMNS
+
+    rows, kind = review_rows(review), path.suffix.lower()
+    if kind == ".csv":
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([to_cell(cell) for cell in row.values()] for row in rows)
+        write_bytes(path, text.getvalue().encode())
+        return
+    signature = review.model.signature
+    if kind == ".json":
+        state = {"signed": review.model.is_signed, "signature": None if signature is None else signature.to_dict()}
+        write_text(path, json.dumps({"model": name, **state, "claims": rows}, indent=1, ensure_ascii=False) + "\n")
+        return
+    from ccr.show.review_page import review_page
+
+    sentence = signature_in_words(review.model) or ". ".join(unsigned(review.model, review)).capitalize() + "."
+    without = signature.without if signature is not None and review.model.is_signed else ""
+    write_text(path, review_page(f"What {name} may say", rows, signed=sentence, without=without))
+
+
+def _show_round(done: ReviewRound, number: int, *, silent: bool) -> None:
+    note(
+        f"round {number}: {counted(len(done.gone), 'claim')} went, {len(done.new)} new, {done.kept} kept; accuracy "
+        f"{done.accuracy_before:.1%} -> {done.accuracy_after:.1%} on {done.images:,} {done.measured}",
+        silent=silent,
+    )
+    for thin in done.thin:
+        note(f"note: {thin.remedy}", silent=silent)
+
+
+def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
+    """Print how the review stands; whether a check fails."""
+    from ccr.models.signature import signature_in_words
+    from ccr.review import unsigned
+    from ccr.review.rounds import thin_classes
+
+    review = found.review
+    left, problems = review.blocking(), unsigned(review.model, review)
+    if as_json:
+        signature = review.model.signature
+        print_json(
+            {
+                "model": str(target),
+                "log": str(review.decisions.path),
+                "answers": found.answers,
+                "decisions": len(review.decisions),
+                "rounds": [done.to_dict() for done in found.rounds],
+                "counts": review.counts(),
+                "open": [one.to_dict() for one in left],
+                "thin": [one.remedy for one in thin_classes(review.model)],
+                "agreement": [vars(one).copy() for one in review.own.agreements()],
+                "disputes": [[one.label, one.concept] for one in review.own.disputes(known=review.known)],
+                "signed": review.model.is_signed,
+                "signature": None if signature is None else signature.to_dict(),
+                "problems": list(problems),
+            }
+        )
+        return check and bool(problems)
+    counts = ", ".join(f"{number} {state}" for state, number in review.counts().items() if number)
+    console.print(f"{counted(sum(review.counts().values()), 'claim')}: {escape(counts)}", style="bold", highlight=False)
+    for one in review.own.agreements():
+        if one.share is not None:
+            kappa = "" if one.kappa is None else f", kappa {one.kappa:.2f}"
+            words = f"{one.first} and {one.second} agree on {one.share:.0%} of {one.questions} claims{kappa}"
+            console.print(escape(words), highlight=False)
+    for question in left[:NAMED]:
+        console.print(f"  {question.state}: {escape(question.sentence)}", highlight=False)
+    if len(left) > NAMED:
+        console.print(f"  and {len(left) - NAMED} more", highlight=False)
+    console.print(escape(signature_in_words(review.model) or f"Not signed: {problems[0]}."), highlight=False)
+    if found.rounds:
+        console.print(f"The refitted model is in {escape(str(target))}", highlight=False)
+    return check and bool(problems)

@@ -1,0 +1,328 @@
+"""Questions: the claims of a model that reviewers are asked about, and what speaks for and against each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from ccr.core.concepts import Concepts
+from ccr.core.explain.claims import Claim
+from ccr.core.explain.terms import plain_fields, position
+from ccr.core.grounding import UNKNOWN_SHARE, evidence, ground
+from ccr.core.knowledge import Knowledge
+from ccr.core.refine.data import split
+from ccr.core.refine.evidence import class_groups
+from ccr.errors import CCRError
+from ccr.models.concept_model import ConceptModel
+from ccr.models.labels import as_labels, labels_of
+from ccr.models.left_out import whole_list
+from ccr.review.decisions import Decision, Decisions, Policy, Vote, check_policy, concept_digest
+
+#: open: too few have answered; unclear: somebody could not tell, and nobody else settles it; disputed: yes and no.
+State = Literal["open", "unclear", "disputed", "confirmed", "rejected"]
+STATES: tuple[State, ...] = ("open", "unclear", "disputed", "confirmed", "rejected")
+_STATES: Mapping[str, State] = {
+    "yes": "confirmed",
+    "no": "rejected",
+    **{state: state for state in STATES if state not in ("confirmed", "rejected")},
+}
+#: Reasons that a class should have, and concepts next in line that are named.
+FEWEST_REASONS, NEXT = 2, 10
+#: Photos of the class that show a concept most, and photos of other classes that do.
+MINE, OTHERS = 6, 4
+
+
+@dataclass(frozen=True)
+class ReviewQuestion:
+    """The claim that the class `label` shows `concept`, with its `state` in the review and the `votes` about it.
+
+    `weight` is that of the model; None for a concept that is not a reason of the class yet, but next in line.
+    """
+
+    label: Any
+    concept: str
+    weight: float | None
+    state: State
+    votes: tuple[Vote, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The question in words."""
+        return f"{self.label} shows {self.concept}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        fields = plain_fields(self)
+        return {"class": fields.pop("label"), **fields, "votes": [vote._asdict() for vote in self.votes]}
+
+
+class Review:
+    """The review of a model: its claims, what was decided about them, and what is still to be asked.
+
+    Parameters
+    ----------
+    model : the model whose claims are reviewed; it stays as it is.
+    decisions : the log, in which answers are kept.
+    known : a table whose answers by people count as votes, too; by default the model's own knowledge.
+    policy : how many reviewers must agree: "one", "two", or "all" that are in the log.
+    """
+
+    def __init__(
+        self,
+        model: ConceptModel,
+        decisions: Decisions,
+        *,
+        known: Knowledge | None = None,
+        policy: Policy = "one",
+    ) -> None:
+        check_policy(policy)
+        texts = whole_list(model.provenance)
+        if texts is None:
+            raise CCRError(
+                "the model does not know its concepts' text embeddings, so it cannot be reviewed: fit it again"
+            )
+        self.model, self.decisions, self.policy = model, decisions, policy
+        self.known = model.provenance.knowledge if known is None else known
+        self.concepts: Concepts = texts
+        self._own: tuple[Any, Decisions] | None = None
+        self._told: tuple[Decisions, Knowledge] | None = None
+
+    @property
+    def own(self) -> Decisions:
+        """The decisions that are about the model's concepts as they are now."""
+        if self._own is None or self._own[0] is not self.decisions.effective:
+            self._own = (self.decisions.effective, self.decisions.of(self.concepts))
+        return self._own[1]
+
+    def claims(self, *, viewer: str | None = None) -> tuple[ReviewQuestion, ...]:
+        """Every claim of the model, by class, the largest weight first. To a `viewer` who has not decided yet, the
+        votes of others are not shown, and a claim that they settled or dispute is open."""
+        return tuple(self.question(claim.label, claim.concept, viewer=viewer) for claim in self._claims)
+
+    def question(self, label: Any, concept: str, *, viewer: str | None = None) -> ReviewQuestion:
+        """The claim that a class shows a concept, whether the model makes it or not."""
+        own = self.own
+        votes = own.votes(label, concept, known=self.known, viewer=viewer)
+        verdict = own.verdict(votes, self.policy)
+        return ReviewQuestion(label, concept, self._weights.get((str(label), concept)), _STATES[verdict], votes)
+
+    def open(self, by: str | None = None) -> tuple[ReviewQuestion, ...]:
+        """The claims that are to be asked about: those without a verdict, or, of a reviewer `by`, those of them that
+        they have not answered."""
+        left = [one for one in self.claims() if one.state not in ("confirmed", "rejected")]
+        return tuple(one for one in left if by is None or by not in {vote.by for vote in one.votes})
+
+    def blocking(self) -> tuple[ReviewQuestion, ...]:
+        """The claims that keep the model from being signed: all that are not confirmed."""
+        return tuple(one for one in self.claims() if one.state != "confirmed")
+
+    def counts(self) -> dict[State, int]:
+        """How many claims are in which state."""
+        found = Counter(one.state for one in self.claims())
+        return {state: found[state] for state in STATES}
+
+    def decide(self, label: Any, concept: str, answer: str, *, by: str, reason: str = "") -> Decision:
+        """Log an answer about a claim, with the digests of the model and of the concept."""
+        name, digest = self._known(label), self._digest(concept)
+        return self.decisions.decide(name, concept, answer, by=by, reason=reason, model=self._model, digest=digest)
+
+    def strike(self, concept: str, *, by: str) -> Decision:
+        """Log that the concept is never a reason for any class."""
+        return self.decisions.strike(concept, by=by, model=self._model, digest=self._digest(concept))
+
+    def knowledge(self) -> Knowledge:
+        """The table with what was decided: what the next round is fitted with."""
+        own = self.own
+        if self._told is None or self._told[0] is not own:
+            labels = self.model.classes.tolist()
+            self._told = (own, own.knowledge(self.policy, classes=labels, known=self.known))
+        return self._told[1]
+
+    def thin_classes(self) -> dict[str, int]:
+        """Classes with fewer than two reasons that were not rejected, and how many they have."""
+        counts = dict.fromkeys((str(label) for label in self.model.classes.tolist()), 0)
+        for one in self.claims():
+            counts[str(one.label)] += one.state != "rejected"
+        return {label: count for label, count in counts.items() if count < FEWEST_REASONS}
+
+    @property
+    def _model(self) -> str:
+        return self.model.digest[:16]
+
+    @cached_property
+    def _claims(self) -> tuple[Claim, ...]:
+        return self.model.claims()
+
+    @cached_property
+    def _weights(self) -> dict[tuple[str, str], float]:
+        return {(str(claim.label), claim.concept): claim.weight for claim in self._claims}
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return dict(zip(self.concepts.names, map(concept_digest, self.concepts.embeddings), strict=True))
+
+    def _digest(self, concept: str) -> str:
+        return self._digests[self.concepts.names[self.concepts.index(concept)]]
+
+    def _known(self, label: Any) -> str:
+        classes = self.model.classes.tolist()
+        return str(classes[position(classes, label)])
+
+
+@dataclass(frozen=True)
+class ClaimPhotos:
+    """What images say of "the class `label` shows `concept`".
+
+    `mine` are rows of the class's images that show it most, `others` rows of other classes' images that show it most:
+    there the words alone must hold. `share` is the part of the class's images that show it, `purity` the part of the
+    images showing it that are of the class, `adds` what it contributes to the class on the images of the class that
+    show it, on average, `accuracy_without` the accuracy without this claim beside `accuracy` with it. None where the
+    model does not use the concept for the class.
+    """
+
+    label: Any
+    concept: str
+    mine: tuple[int, ...]
+    others: tuple[int, ...]
+    share: float | None = None
+    purity: float | None = None
+    adds: float | None = None
+    accuracy: float | None = None
+    accuracy_without: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        fields = plain_fields(self)
+        return {"class": fields.pop("label"), **fields}
+
+
+class ReviewEvidence:
+    """What labelled images say of a model's claims, and which concepts of the list would move up.
+
+    Parameters
+    ----------
+    model : the model whose claims they are.
+    X, y : images (m, d) and labels (m,), or a store; rows are numbered as there.
+    """
+
+    def __init__(self, model: ConceptModel, X: Any, y: Any = None) -> None:
+        self.model, self.X = model, X
+        self.numbers = class_numbers(model, X, y)
+        self._codes = model.encode(X).tocsc()
+        self._codes.sort_indices()
+        self._lines: dict[str, np.ndarray] = {}
+
+    @cached_property
+    def claims(self) -> dict[tuple[str, str], Claim]:
+        """The model's claims as measured on these images, by class and concept."""
+        measured = self.model.claims(self.X, self.model.classes[self.numbers])
+        return {(str(claim.label), claim.concept): claim for claim in measured}
+
+    @property
+    def accuracy(self) -> float:
+        """Of the model on these images."""
+        found = next(iter(self.claims.values()), None)
+        if found is None or found.accuracy is None:
+            return float((self.model.predict(self.X) == self.model.classes[self.numbers]).mean())
+        return found.accuracy
+
+    def of(
+        self, label: Any, concept: str, *, mine: int = MINE, others: int = OTHERS, review: Review | None = None
+    ) -> ClaimPhotos:
+        """The photos and numbers of a claim; of a concept that the model does not use, photos by the score of its text,
+        grounded by what a `review` knows."""
+        classes = self.model.classes.tolist()
+        number = position(classes, label)
+        own = self.numbers == number
+        if concept not in self.model.names:
+            score = self._scores(concept, review)
+            best = np.argsort(-score, kind="stable")
+            parts = _first(best[own[best]], mine), _first(best[~own[best]], others)
+            return ClaimPhotos(classes[number], concept, *parts)
+        column = self._codes[:, [self.model.row(concept)]].tocoo()
+        shows = column.data > 0
+        rows, code = column.row[shows], column.data[shows]
+        best = rows[np.argsort(-code, kind="stable")]
+        here = code[own[rows]]
+        weight = float(self.model.head.coef[number, self.model.row(concept)])
+        claim = self.claims.get((str(label), concept))
+        images = int(own.sum())
+        return ClaimPhotos(
+            classes[number],
+            concept,
+            _first(best[own[best]], mine),
+            _first(best[~own[best]], others),
+            share=len(here) / images if images else None,
+            purity=len(here) / len(rows) if len(rows) else None,
+            adds=weight * float(here.mean()) if len(here) and claim is not None else None,
+            accuracy=None if claim is None else claim.accuracy,
+            accuracy_without=None if claim is None else claim.accuracy_without,
+        )
+
+    def next_in_line(self, review: Review, label: Any, *, count: int = NEXT) -> tuple[ReviewQuestion, ...]:
+        """The concepts of the list that would move up if reasons of the class were rejected, the likeliest first: not
+        answered yet, and shown by its images more than by the other classes', by the concepts as they are grounded."""
+        classes, names = self.model.classes.tolist(), review.concepts.names
+        known = review.knowledge()
+        if known.digest not in self._lines:
+            self._lines = {known.digest: self._standing(review, known)}
+        number = position(classes, label)
+        line = self._lines[known.digest][number].copy()
+        line[known.aligned([classes[number]], names)[0] != 0] = -np.inf
+        found: list[ReviewQuestion] = []
+        for row in np.argsort(-line, kind="stable").tolist():
+            if len(found) == count or not np.isfinite(line[row]):
+                break
+            asked = review.question(classes[number], names[row])
+            if asked.weight is None and not asked.votes:
+                found.append(asked)
+        return tuple(found)
+
+    def _standing(self, review: Review, known: Knowledge) -> np.ndarray:
+        """How far the images of each class stand out on every concept of the list (C, n), in standard deviations over
+        the classes."""
+        groups = self._groups
+        scores = groups.means @ self._grounded(review, known).T
+        spread = scores.std(axis=0)
+        return (scores - scores.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
+
+    @cached_property
+    def _groups(self) -> Any:
+        placed = self.model.images(self.X)
+        return class_groups(split(placed, self.numbers, None, None)[0], len(self.model.classes))
+
+    def _grounded(self, review: Review, known: Knowledge) -> np.ndarray:
+        answers = known.aligned(self.model.classes.tolist(), review.concepts.names)
+        own = self.model.space.own_texts(review.concepts.embeddings)
+        return ground(own, evidence(answers, self._groups, unknown=UNKNOWN_SHARE))
+
+    def _scores(self, concept: str, review: Review | None) -> np.ndarray:
+        review = Review(self.model, Decisions()) if review is None else review
+        row = review.concepts.index(concept)
+        rows = self._grounded(review, review.knowledge())[[row]].astype(np.float32)
+        return np.concatenate([part.numpy() @ rows[0] for part in self.model.images(self.X).chunks()])
+
+
+def class_numbers(model: ConceptModel, X: Any, y: Any = None) -> np.ndarray:
+    """Class numbers (m,) of labels, or of those that a store brings: texts, where the model's may be numbers."""
+    labels = labels_of(X, y)
+    if labels is None:
+        raise CCRError("a review needs images with labels, got none: give y, or a store that was embedded with labels")
+    texts = [str(label) for label in as_labels(labels, len(labels)).tolist()]
+    known = {str(label): number for number, label in enumerate(model.classes.tolist())}
+    unknown = next((text for text in texts if text not in known), None)
+    if unknown is not None:
+        raise CCRError(
+            f"the images have a class that the model was not fitted with: {unknown!r}; leave those images out, or fit "
+            "again with them"
+        )
+    return np.array([known[text] for text in texts], np.int64)
+
+
+def _first(rows: np.ndarray, count: int) -> tuple[int, ...]:
+    return tuple(rows[:count].tolist())

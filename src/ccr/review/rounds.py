@@ -1,0 +1,265 @@
+"""Rounds: fit a model again with what reviewers answered, and say what changed; accuracy on images it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ccr.core.explain.claims import Claim
+from ccr.core.knowledge import Knowledge
+from ccr.core.refine import Callback
+from ccr.errors import CCRError
+from ccr.models.classifier import ConceptClassifier
+from ccr.models.concept_model import ConceptModel
+from ccr.models.informed import Claims
+from ccr.models.labels import store_part, validation_pair
+from ccr.models.left_out import whole_list
+from ccr.progress import Tell
+from ccr.review.questions import FEWEST_REASONS, class_numbers
+
+#: Fits of out-of-fold predictions.
+FOLDS = 5
+#: Fewest images with which folds can be made: two of each of two classes.
+FEWEST_IMAGES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class OutOfFold:
+    """Predictions of images by fits that have not seen them.
+
+    `probabilities` (m, C) and `predictions` (m,), labels, for every image; `fold` (m,) is the number of the fit that
+    left it out; `right` (m,) whether the prediction is its label.
+    """
+
+    probabilities: np.ndarray
+    predictions: np.ndarray
+    fold: np.ndarray
+    right: np.ndarray
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the images that are predicted right."""
+        return float(self.right.mean())
+
+
+@dataclass(frozen=True)
+class ThinClass:
+    """A class that is left with fewer than two reasons, and what can be done."""
+
+    label: str
+    reasons: int
+
+    @property
+    def remedy(self) -> str:
+        """In words."""
+        left = {0: "no reason", 1: "one reason"}[self.reasons]
+        return (
+            f"{self.label} has {left} left: confirm a concept that is next in line for it, or add one that is true of "
+            "it (ccr edit --add, or the studio's bench) and refit"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ReviewRound:
+    """A model before and after a refit with what reviewers answered.
+
+    `gone` and `new` are claims that only one of them makes, `kept` how many both make; accuracies are on the `images`
+    images that `measured` names, which neither model has seen; `thin` are classes with fewer than two reasons.
+    """
+
+    before: ConceptModel
+    after: ConceptModel
+    gone: tuple[Claim, ...]
+    new: tuple[Claim, ...]
+    kept: int
+    accuracy_before: float
+    accuracy_after: float
+    images: int
+    measured: str
+    thin: tuple[ThinClass, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {
+            "gone": [claim.to_dict() for claim in self.gone],
+            "new": [claim.to_dict() for claim in self.new],
+            "kept": self.kept,
+            "accuracy_before": self.accuracy_before,
+            "accuracy_after": self.accuracy_after,
+            "images": self.images,
+            "measured": self.measured,
+            "thin": [{"class": one.label, "reasons": one.reasons, "remedy": one.remedy} for one in self.thin],
+        }
+
+
+def refit(
+    model: ConceptModel,
+    X: Any,
+    y: Any = None,
+    *,
+    knowledge: Knowledge | None,
+    claims: Claims | None = None,
+    validation: Any = None,
+    callback: Callback | None = None,
+) -> ConceptModel:
+    """A model fitted anew on (X, y), or a store, with this knowledge: by the model's own hyperparameters, on the whole
+    list that it was fitted with, also what it left out. `claims` "open" or "confirmed" instead of the model's own;
+    `validation` (X, y), or a store, chooses the epoch. Edits of weights by hand are not made again."""
+    texts = whole_list(model.provenance)
+    if texts is None:
+        raise CCRError("the model does not know its concepts' text embeddings, so it cannot be refitted: fit it again")
+    settings = dict(model.provenance.settings)
+    if claims is not None:
+        settings["claims"] = claims
+    if knowledge is None or not len(knowledge):
+        knowledge, settings["claims"], settings["min_transfer"] = None, "open", None
+    estimator = ConceptClassifier(texts, knowledge=knowledge, **settings)
+    labels = model.classes[class_numbers(model, X, y)]
+    if validation is not None:
+        other, given = validation_pair(validation)
+        validation = (other, model.classes[class_numbers(model, other, given)])
+    fitted: ConceptModel = estimator.fit(X, labels, validation=validation, callback=callback).model_
+    made = model.provenance
+    origin = replace(
+        fitted.provenance,
+        encoder=fitted.provenance.encoder or made.encoder,
+        encoder_fingerprint=fitted.provenance.encoder_fingerprint or made.encoder_fingerprint,
+    )
+    return replace(fitted, provenance=origin)
+
+
+def out_of_fold(
+    model: ConceptModel,
+    X: Any,
+    y: Any = None,
+    *,
+    folds: int = FOLDS,
+    groups: Any = None,
+    random_state: int = 0,
+    tell: Tell | None = None,
+) -> OutOfFold:
+    """Predictions for images (X, y), or a store, that the model was trained on: `folds` refits by its own settings and
+    knowledge, each on the images of the other folds. What was edited by hand is not in the refits.
+
+    Classes are spread evenly over the folds. `groups` (m,), if given, are kept together: photos of one scene in two
+    folds make a fit look better than it is on photos of other scenes.
+    """
+    numbers = class_numbers(model, X, y)
+    if not 2 <= folds <= len(numbers) or len(numbers) < FEWEST_IMAGES:
+        raise CCRError(
+            f"out-of-fold predictions need from 2 folds to as many as there are images, and at least {FEWEST_IMAGES} "
+            f"images, got {folds} folds of {len(numbers)} images"
+        )
+    fold = _folds(numbers, folds, random_state) if groups is None else _group_folds(groups, len(numbers), folds)
+    labels, known = model.classes[numbers], _of_classes(model.provenance.knowledge, X)
+    probabilities = np.zeros((len(numbers), len(model.classes)))
+    for number in range(folds):
+        if tell is not None:
+            tell(number, folds, "fitting without a part")
+        held, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+        fitted = refit(model, _rows(X, rest), labels[rest], knowledge=known)
+        columns = np.searchsorted(model.classes, fitted.classes)
+        probabilities[np.ix_(held, columns)] = fitted.predict_proba(_rows(X, held))
+    if tell is not None:
+        tell(folds, folds, "fitting without a part")
+    winner = probabilities.argmax(axis=1)
+    return OutOfFold(probabilities, model.classes[winner], fold, winner == numbers)
+
+
+def review_round(
+    model: ConceptModel,
+    X: Any,
+    y: Any = None,
+    *,
+    knowledge: Knowledge,
+    claims: Claims | None = None,
+    validation: Any = None,
+    unseen: Any = None,
+    before: float | None = None,
+    folds: int = FOLDS,
+    tell: Tell | None = None,
+) -> ReviewRound:
+    """Refit the model on (X, y), or a store, with what was answered, and compare both.
+
+    Accuracies are measured on `unseen` (X, y), or a store, if it is given: images that neither the model nor the refit
+    was trained on. Else they are out of fold, by refits of both on parts of (X, y); `before` is that of the model, if
+    it is known from the last round.
+    """
+    after = refit(model, X, y, knowledge=knowledge, claims=claims, validation=validation)
+    if unseen is not None:
+        other, given = validation_pair(unseen)
+        numbers = class_numbers(model, other, given)
+        first, second = (_accuracy(one, other, numbers) for one in (model, after))
+        measured = "images set aside"
+    else:
+        numbers = class_numbers(model, X, y)
+        first = before if before is not None else out_of_fold(model, X, y, folds=folds, tell=tell).accuracy
+        second, measured = out_of_fold(after, X, y, folds=folds, tell=tell).accuracy, "training images, out of fold"
+    mine, theirs = (_by_name(one) for one in (model, after))
+    return ReviewRound(
+        model,
+        after,
+        gone=tuple(claim for name, claim in mine.items() if name not in theirs),
+        new=tuple(claim for name, claim in theirs.items() if name not in mine),
+        kept=len(mine.keys() & theirs.keys()),
+        accuracy_before=first,
+        accuracy_after=second,
+        images=len(numbers),
+        measured=measured,
+        thin=thin_classes(after),
+    )
+
+
+def thin_classes(model: ConceptModel) -> tuple[ThinClass, ...]:
+    """The classes of a model that have fewer than two reasons, positive weights."""
+    reasons = (model.head.coef > 0).sum(axis=1).tolist()
+    labels = [str(label) for label in model.classes.tolist()]
+    return tuple(ThinClass(label, n) for label, n in zip(labels, reasons, strict=True) if n < FEWEST_REASONS)
+
+
+def _by_name(model: ConceptModel) -> dict[tuple[str, str], Claim]:
+    return {(str(claim.label), claim.concept): claim for claim in model.claims()}
+
+
+def _accuracy(model: ConceptModel, X: Any, numbers: np.ndarray) -> float:
+    return float((np.searchsorted(model.classes, model.predict(X)) == numbers).mean())
+
+
+def _folds(numbers: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """The fold of each image (m,): the images of a class, in random order, are dealt out in turn, and the next class
+    goes on where it stopped."""
+    order = np.random.default_rng(seed).permutation(len(numbers))
+    order = order[np.argsort(numbers[order], kind="stable")]
+    fold = np.empty(len(numbers), np.int64)
+    fold[order] = np.arange(len(numbers)) % folds
+    return fold
+
+
+def _group_folds(groups: Any, images: int, folds: int) -> np.ndarray:
+    """The fold of each image (m,): whole groups, the largest first, each to the fold with the fewest images so far."""
+    names, number, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    if len(number) != images:
+        raise CCRError(f"there must be one group for each image, got {len(number)} for {images} images")
+    if len(names) < folds:
+        raise CCRError(f"{folds} folds need at least as many groups, got {len(names)}: ask for fewer folds")
+    place, filled = np.empty(len(names), np.int64), np.zeros(folds)
+    for group in np.argsort(-counts, kind="stable"):
+        place[group] = filled.argmin()
+        filled[place[group]] += counts[group]
+    return place[number]
+
+
+def _rows(X: Any, rows: np.ndarray) -> Any:
+    """Some rows of X, as a store if it is one: photos are known by a store's paths."""
+    select: Callable[..., Any] | None = store_part(X, "select")
+    return X[rows] if select is None else X.select(rows=rows)
+
+
+def _of_classes(knowledge: Knowledge | None, X: Any) -> Knowledge | None:
+    """The knowledge without answers about photos where photos are known by row number, which a part of X changes."""
+    if knowledge is None or not knowledge.photos or store_part(X, "paths") is not None:
+        return knowledge
+    return Knowledge.of(answer for answer in knowledge if not answer.photo)
