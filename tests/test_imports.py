@@ -60,9 +60,10 @@ ORDER = {
     "show/report": "pictures headline gallery classes concepts report",
     "serve": "limits meters guards batching schemas answers service routes app runner",
     "studio": "arrays photos seen filters thumbnails session edits refits words uploads photo mistakes concepts "
-    "umap_worker layout selections differences exports search settings worker where workbench api app serving",
-    "studio/api": "schemas state photos concepts views bench",
-    "studio/api/schemas": "common photos views concepts bench",
+    "umap_worker layout selections differences exports search settings worker where workbench reviewing api app "
+    "serving",
+    "studio/api": "schemas state photos concepts views bench review",
+    "studio/api/schemas": "common photos views concepts bench review",
     "scale": "cluster desks crew parts contents assembly embedding prediction team rows fitting pool",
     # Commands come last, and none imports another.
     "cli": "common common_run common_data common_options common_ray common_photo common_tables edit_options demo embed "

@@ -44,6 +44,9 @@ def studio(
     ] = None,
     root_path: Annotated[str, typer.Option(help="Where a proxy shows the studio, such as /studio.")] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Show, and change nothing.")] = False,
+    review: Annotated[
+        bool, typer.Option("--review", help="Show, take answers of reviewers, and change nothing else.")
+    ] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
     session: Annotated[
         Path | None, typer.Option(help="Folder of sessions. Default: STORE-studio beside the store.")
@@ -67,9 +70,9 @@ def studio(
 
     if model is not None and concepts is not None:
         raise typer.BadParameter("give MODEL or --concepts, not both: a model has its concepts already")
-    opened = EmbeddingStore.open(store, data=data)
+    opened, read_only = EmbeddingStore.open(store, data=data), read_only or review
     serving.access_for(host, token)  # refused before the work rather than after it
-    bench = _workbench(opened, model, concepts, session, encoder, read_only=read_only, silent=as_json)
+    bench = _workbench(opened, model, concepts, session, encoder, read_only=read_only, decides=review, silent=as_json)
     if bench.session.position > 0:
         note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
 
@@ -108,6 +111,7 @@ def _workbench(
     encoder: str | None,
     *,
     read_only: bool,
+    decides: bool,
     silent: bool,
 ) -> Workbench:
     """On the model token, or on one that is fitted here, once."""
@@ -116,7 +120,7 @@ def _workbench(
     from ccr.studio import serving
 
     kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)
-    open_bench = partial(serving.open_workbench, store, encoder=encoder, read_only=read_only)
+    open_bench = partial(serving.open_workbench, store, encoder=encoder, read_only=read_only, decides=decides)
     if model is not None:
         loaded = ConceptModel.load(model)
         folder = serving.model_session(store, loaded, session, read_only=read_only)

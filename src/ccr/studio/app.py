@@ -22,6 +22,7 @@ from ccr.serve.service import Served, Service
 from ccr.studio.api.bench import bench_router
 from ccr.studio.api.concepts import concepts_router
 from ccr.studio.api.photos import photos_router
+from ccr.studio.api.review import review_router
 from ccr.studio.api.views import views_router
 from ccr.studio.workbench import NameTaken, OtherStep, ReadOnly, Workbench
 
@@ -61,7 +62,7 @@ def served_by(bench: Workbench) -> Served:
 def studio_app(bench: Workbench, *, access: Access, root_path: str = "") -> FastAPI:
     """The application over a workbench, which it closes when it ends."""
     routers = [page_router(bench)]
-    for make in (bench_router, photos_router, concepts_router, views_router):
+    for make in (bench_router, photos_router, concepts_router, views_router, review_router):
         router = APIRouter(prefix=PREFIX)
         router.include_router(make(bench))
         routers.append(router)

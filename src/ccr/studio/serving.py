@@ -132,6 +132,7 @@ def open_workbench(
     title: str = "",
     read_only: bool = False,
     fitted_here: bool = False,
+    decides: bool = False,
 ) -> Workbench:
     """A workbench on a session's folder, which no other studio may have open unless it only shows."""
     lock = None if read_only else _locked(folder)
@@ -144,6 +145,7 @@ def open_workbench(
         title=title,
         read_only=read_only,
         fitted_here=fitted_here,
+        decides=decides,
     )
     bench.lock = lock
     return bench

@@ -16,11 +16,14 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from ccr.core.knowledge import Knowledge
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, WriteError
 from ccr.files import ASIDE
 from ccr.models.concept_model import ConceptModel
 from ccr.models.persist import is_model_folder
+from ccr.review import Decisions, sign
+from ccr.review.decisions import Policy
 from ccr.studio import edits
 from ccr.studio.layout import Layout
 from ccr.studio.photos import Photos
@@ -69,6 +72,7 @@ class Workbench:
     models : the folder in which models are saved, and others found to compare with.
     load_encoder : gives the store's encoder.
     read_only : refuse every change.
+    decides : answers of reviewers are taken all the same: they belong to no step.
     fitted_here : the base was fitted by `serving.first_model`.
     """
 
@@ -83,7 +87,9 @@ class Workbench:
         title: str = "",
         read_only: bool = False,
         fitted_here: bool = False,
+        decides: bool = False,
     ) -> None:
+        self.decides = decides or not read_only
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
         self.session, self.state = Session.open(folder, base, fitted_here=fitted_here, read_only=read_only)
@@ -213,8 +219,9 @@ class Workbench:
             self.state, self._now = state, seen
             return seen
 
-    def refit(self, kind: Kind, settings: dict[str, Any]) -> Job:
-        """Begin a refit in the background: of the head alone, or from the concepts' texts on."""
+    def refit(self, kind: Kind, settings: dict[str, Any], *, knowledge: Knowledge | None = None) -> Job:
+        """Begin a refit in the background: of the head alone, or from the concepts' texts on, with this `knowledge` in
+        place of the model's own."""
         self._check_free()
         if kind == "full":
             self._whole_list(self.state)  # embedded before others have to wait for it
@@ -224,8 +231,9 @@ class Workbench:
                 self.state = self._whole_list(self.state)
             model, first = self.session.place(self.session.current) / "model", self.session.steps[0]
             wanted = kind == "full" and self.session.flattered(str(first.id)) and not self._honest.is_dir()
-            opened = self.session.place(first) if wanted else None
-            return self.refits.submit(kind, self.state, model, settings, self._adopt, opened=opened)
+            return self.refits.submit(
+                kind, self.state, model, settings, self._adopt, opened=opened, knowledge=knowledge
+            )
 
     def save(self, name: str) -> SavedModel:
         """Save the model as it is now under a new name: of several who take one name at once, one gets it."""
@@ -270,6 +278,20 @@ class Workbench:
     def check_writable(self) -> None:
         if self.read_only:
             raise ReadOnly("this studio was started with --read-only: it shows and changes nothing")
+
+    def check_may_decide(self) -> None:
+        """Refuse reviewers' answers where this studio may only be looked at."""
+        if not self.decides:
+            raise ReadOnly("this studio was started with --read-only: start it with --review to answer claims")
+
+    def sign(self, decisions: Decisions, *, by: str, policy: Policy) -> Seen:
+        """Sign the model as it is now; an error where a claim is not confirmed."""
+
+        def signed(state: State) -> edits.Edited:
+            model = sign(state.model, decisions, by=by, policy=policy)
+            return edits.Edited(replace(state, model=model), {"action": "sign", "name": by})
+
+        return self._change(signed)
 
     def _check_free(self) -> None:
         self.check_writable()
@@ -357,6 +379,7 @@ def step_words(step: Step) -> str:
         "merge": f"{named} and {edit.get('second')} merged",
         "set_weight": f"{named} weighs {edit.get('value')} for {edit.get('class')}",
         "zero_weight": f"{named} is never a reason for {edit.get('class')}",
+        "sign": f"signed by {named}",
         "suppress": f"{named} suppressed",
         "add": f"{named} added",
         "pin": f"{named} pinned to its words",

@@ -116,14 +116,17 @@ def _fit(
     notes = read_object(folder / "list.json", "be a list of concepts", "refit again")
     texts = stored_concepts(notes["names"], np.array(map_array(folder / "list.npy", "be embeddings", "refit again")))
     settings = {**model.provenance.settings, **_asked(model, wishes)}
-    knowledge = _with_claims(model.provenance.knowledge, notes.get("claims", []), texts.names)
+    table = folder / "knowledge.csv"
+    known = Knowledge.read(table) if table.is_file() else model.provenance.knowledge
+    knowledge = _with_claims(known, notes.get("claims", []), texts.names)
     estimator = ConceptClassifier(texts, knowledge=knowledge, **settings)
     validation = parts["validation"] if len(parts["validation"][1]) else None
     fitted = estimator.fit(*parts["train"], validation=validation, callback=tell).model_
     made, pinned = model.provenance, [name for name in notes["pinned"] if name in fitted.names]
     origin = replace(fitted.provenance, encoder=made.encoder, encoder_fingerprint=made.encoder_fingerprint)
     # Probabilities rest on answers; those that only forbid weights would make every concept improbable.
-    shown = None if model.provenance.knowledge is None else fitted.shown
+    said = knowledge is not None and any(one.answer == "yes" for one in knowledge)
+    shown = fitted.shown if said else None
     fitted = replace(fitted, provenance=origin, shown=shown)
     if not pinned:
         return fitted
@@ -153,7 +156,9 @@ def _with_claims(knowledge: Knowledge | None, claims: list[list[str]], names: Se
 
 def _asked(model: ConceptModel, wishes: dict[str, Any]) -> dict[str, Any]:
     """Settings that were asked for, as the classifier takes them."""
-    settings: dict[str, Any] = {name: wishes[name] for name in ("weights_per_class", "random_state") if name in wishes}
+    settings: dict[str, Any] = {
+        name: wishes[name] for name in ("weights_per_class", "random_state", "claims") if name in wishes
+    }
     if wishes.get("weights_per_class") == "all":
         settings["weights_per_class"] = None
     if "fidelity" in wishes:

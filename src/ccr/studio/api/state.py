@@ -46,6 +46,8 @@ def state_of(bench: Workbench) -> schemas.State:
         settings=settings_of(seen.model),
         encoder=bench.words.status,
         read_only=bench.read_only,
+        decides=bench.decides,
+        signed=seen.model.is_signed,
         steps=steps,
         position=session.position,
         looks=session.looks,

@@ -11,10 +11,13 @@ import concepts from "./concepts.js";
 import concept from "./concept.js";
 import bench from "./bench.js";
 import compare from "./compare.js";
+import review from "./review.js";
+import classPage from "./class.js";
+import signature from "./signature.js";
 
-const VIEWS = { photos, photo, mistakes, map, concepts, concept, bench, compare };
-const TABS = [["photos", "Photos"], ["mistakes", "Mistakes"], ["map", "Map"], ["concepts", "Concepts"], ["bench", "Bench"], ["compare", "Compare"]];
-const PART_OF = { photo: "photos", concept: "concepts" };
+const VIEWS = { photos, photo, mistakes, map, concepts, concept, bench, compare, review, class: classPage, signature };
+const TABS = [["photos", "Photos"], ["mistakes", "Mistakes"], ["map", "Map"], ["concepts", "Concepts"], ["review", "Review"], ["bench", "Bench"], ["compare", "Compare"]];
+const PART_OF = { photo: "photos", concept: "concepts", class: "review", signature: "review" };
 
 const app = {
   state: null, current: null, view: null,
@@ -72,7 +75,7 @@ function draw() {
       state.read_only ? null : [tool("undo", "Undo", state.can_undo, "undo", "Undone"), tool("redo", "Redo", state.can_redo, "redo", "Done again")],
       h("button", { type: "button", class: "ghost icon", title: "Light or dark", "aria-label": "Switch between light and dark", onclick: turn }, icon("sun"))));
   if (focused >= 0) top.querySelectorAll("a, button")[focused]?.focus();
-  fill(banner, state.read_only ? h("div", { class: "banner" }, "Read-only: look around; nothing you do changes the model.") : null);
+  fill(banner, state.read_only ? h("div", { class: "banner" }, state.decides ? "For review: your answers are kept; nothing else changes the model." : "Read-only: look around; nothing you do changes the model.") : null);
 }
 
 function turn() {

@@ -34,7 +34,7 @@ export default function mistakes(root, values, app) {
 
   function matrix() {
     const most = shown.counts.map((row) => Math.max(1, row.reduce((sum, count) => sum + count, 0)));
-    const body = shown.counts.map((row, t) => h("tr", {}, h("th", { scope: "row", title: shown.classes[t] }, h("bdi", {}, shown.classes[t])), row.map((count, p) => {
+    const body = shown.counts.map((row, t) => h("tr", {}, h("th", { scope: "row", title: shown.classes[t] }, h("a", { href: write("class", { name: shown.classes[t] }) }, h("bdi", {}, shown.classes[t]))), row.map((count, p) => {
       const share = count / most[t], heat = count ? (t === p ? 14 + 56 * share : 32 + 50 * Math.min(1, share * 2)) : 0;
       const here = shown.classes[t] === truth && shown.classes[p] === predicted;
       return h("td", {}, h("button", { type: "button", class: `cell ${t === p ? "diagonal" : count ? "error" : ""} ${count ? "" : "zero"}`, style: { "--heat": heat }, "aria-pressed": String(here), disabled: !count,

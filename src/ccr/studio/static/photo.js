@@ -24,8 +24,8 @@ export default function photo(root, values, app) {
   function draw() {
     const place = h("div", { class: "picture" }, h("img", { src: thumbnail(id, 1024), alt: `The photo ${shown.name}` }));
     place.firstChild.addEventListener("error", () => fill(place, h("p", { class: "empty" }, "The picture cannot be read.")));
-    const verdict = shown.truth === null ? null : shown.truth === shown.prediction ? h("small", { class: "right" }, icon("check"), " right") : h("small", { class: "wrong" }, icon("cross"), " wrong, it is ", h("bdi", {}, shown.truth));
-    const said = h("p", { class: "verdict" }, h("bdi", {}, shown.prediction), `, ${percent(shown.probability)} `, verdict);
+    const verdict = shown.truth === null ? null : shown.truth === shown.prediction ? h("small", { class: "right" }, icon("check"), " right") : h("small", { class: "wrong" }, icon("cross"), " wrong, it is ", h("a", { href: write("class", { name: shown.truth }) }, h("bdi", {}, shown.truth)));
+    const said = h("p", { class: "verdict" }, h("a", { href: write("class", { name: shown.prediction }) }, h("bdi", {}, shown.prediction)), `, ${percent(shown.probability)} `, verdict);
     const why = h("section", { class: "card", "aria-label": "Why" }, h("h2", {}, "The whole sum"), sum(shown, { top: 14 }));
     fill(root,
       h("div", { class: "head" }, h("a", { class: "button ghost", href: `#${from}` }, icon("left"), "Back"), h("div", { class: "grow" }, h("h1", {}, h("bdi", {}, shown.name)), said), turning(), choose()),

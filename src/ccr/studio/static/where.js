@@ -22,14 +22,22 @@ export function overlay(place, id, shown, app) {
   return h("div", { class: "stack", style: { gap: ".3rem" } }, h("label", { class: "field" }, h("span", {}, "Where is it?"), h("select", { onchange: (event) => show(event.target.value) }, h("option", { value: "" }, "choose a concept"), names.map((one) => h("option", { value: one }, one)))), words);
 }
 
+// The same over a small picture, for as long as it stays; nothing where the patches carry too little.
+export function overlayOn(place, id, concept) {
+  const canvas = h("canvas", { class: "over", "aria-hidden": "true" });
+  place.append(canvas);
+  get(`photos/${encodeURIComponent(id)}/where`, { concept }).then((map) => { if (canvas.isConnected && 1 - map.rest / map.code >= LEAST) draw(canvas, map, true); }).catch(() => {});
+  return canvas;
+}
+
 // Everything but the lit patches is darkened, also what the encoder did not look at: it saw the middle square.
 const DARK = 0.7, LEAST = 0.2; // below this share of the code, no part of the picture is said to be the place
 
-function draw(canvas, map) {
+function draw(canvas, map, covers = false) {
   const image = canvas.parentElement.querySelector("img"), box = image.getBoundingClientRect();
   const ratio = window.devicePixelRatio || 1, wide = image.naturalWidth / image.naturalHeight;
   canvas.width = box.width * ratio; canvas.height = box.height * ratio;
-  const width = Math.min(canvas.width, canvas.height * wide), height = width / wide;
+  const width = (covers ? Math.max : Math.min)(canvas.width, canvas.height * wide), height = width / wide;
   const left = (canvas.width - width) / 2, top = (canvas.height - height) / 2, pen = canvas.getContext("2d");
   const seen = [left + map.left * width, top + map.top * height, map.width * width, map.height * height];
   pen.fillStyle = `rgb(10 14 18 / ${DARK})`;

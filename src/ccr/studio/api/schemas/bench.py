@@ -80,6 +80,8 @@ class State(Answer):
     settings: dict[str, Any]
     encoder: str
     read_only: bool
+    decides: bool = Field(description="Answers of reviewers are taken.")
+    signed: bool = Field(description="Every claim of the model is confirmed, and somebody signed it.")
     steps: list[StepInfo]
     position: int
     looks: int
