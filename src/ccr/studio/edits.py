@@ -128,7 +128,7 @@ def _followed(state: State, entry: Mapping[str, Any]) -> State:
         names = [entry["to"] if name == entry["concept"] else name for name in texts.names]
         pinned = tuple(entry["to"] if name == entry["concept"] else name for name in state.pinned)
         removed = _other(state.removed, entry["to"])
-        claims = tuple((entry["to"] if one == entry["concept"] else one, *rest) for one, *rest in state.claims)
+        claims = tuple((entry["to"] if one == entry["concept"] else one, a, b) for one, a, b in state.claims)
         texts = Concepts(_unique(names), texts.embeddings)
         return replace(state, texts=texts, pinned=pinned, removed=removed, claims=claims)
     if action in ("zero_weight", "set_weight"):

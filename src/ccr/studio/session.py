@@ -162,7 +162,8 @@ class Session:
         with understood(place, "hold a step of a session", REMEDY):
             texts = stored_concepts([str(name) for name in notes["names"]], rows)
             claims = tuple((str(a), str(b), str(c)) for a, b, c in notes.get("claims", ()))
-            return State(model, texts, *(tuple(map(str, notes[name])) for name in ("pinned", "removed")), claims)
+            pinned, removed = (tuple(map(str, notes[name])) for name in ("pinned", "removed"))
+            return State(model, texts, pinned, removed, claims)
 
     def find(self, version: str) -> Step:
         """The step that answers name by this version."""

@@ -231,6 +231,7 @@ class Workbench:
                 self.state = self._whole_list(self.state)
             model, first = self.session.place(self.session.current) / "model", self.session.steps[0]
             wanted = kind == "full" and self.session.flattered(str(first.id)) and not self._honest.is_dir()
+            opened = self.session.place(first) if wanted else None
             return self.refits.submit(
                 kind, self.state, model, settings, self._adopt, opened=opened, knowledge=knowledge
             )
