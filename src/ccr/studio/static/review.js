@@ -1,6 +1,6 @@
 // Review: every positive weight is a claim about a class. People answer it with the photos before their eyes.
 import { h, fill, kept, icon, percent, signed, many, spinner, empty, segments } from "./dom.js";
-import { get, post, file, latest, thumbnail } from "./api.js";
+import { get, post, latest } from "./api.js";
 import { first, write } from "./address.js";
 import { strip } from "./tiles.js";
 import { ask, toast } from "./dialogs.js";
@@ -70,7 +70,7 @@ export default function review(root, values, app) {
     if (by === "class") line();
   }
 
-  const sentence = (one) => ["A ", h("bdi", {}, one.class), " shows ", h("b", {}, h("bdi", {}, one.concept))];
+  const sentence = (one) => [h("bdi", {}, one.class), " shows ", h("b", {}, h("bdi", {}, one.concept))];
   function verdict(one) {
     const reason = one.votes.find((vote) => vote.reason)?.reason;
     return h("span", { class: one.state === "rejected" || one.state === "disputed" ? "wrong" : one.state === "confirmed" ? "right" : "muted" }, `${STATES[one.state][0]} ${STATES[one.state][1]}`, reason ? h("span", { class: "muted" }, ` ${reason}`) : null, one.votes.length > 1 ? h("span", { class: "muted" }, ` ${one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ")}`) : null);
@@ -81,8 +81,8 @@ export default function review(root, values, app) {
     const button = (answer, label, key) => h("button", { type: "button", "aria-pressed": String(one.votes.some((vote) => vote.by === reviewer() && vote.answer === answer)), disabled: !may(), onclick: () => decide(one, answer) }, label, h("kbd", {}, key));
     const never = h("button", { type: "button", class: "chip", disabled: !may(), onclick: () => strike(one) }, "never a reason for any class ", h("kbd", {}, "X"));
     evidence = h("div", { class: "stack" }, spinner("Looking for photos"));
-    return h("section", { class: "claim now", "aria-label": `A ${one.class} shows ${one.concept}?` },
-      h("div", { class: "row" }, h("h3", { class: "grow" }, "A ", h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)), " shows ", h("a", { href: write("concept", { name: one.concept }) }, h("bdi", {}, one.concept)), "?"),
+    return h("section", { class: "claim now", "aria-label": `${one.class} shows ${one.concept}?` },
+      h("div", { class: "row" }, h("h3", { class: "grow" }, h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)), " shows ", h("a", { href: write("concept", { name: one.concept }) }, h("bdi", {}, one.concept)), "?"),
         h("div", { class: "segments", role: "group", "aria-label": "Your answer" }, button("yes", "Yes, it does", "Y"), button("no", "No", "N"), button("unclear", "Unclear", "U"))),
       evidence,
       h("div", { class: "row" }, h("span", { class: "muted" }, "No, because"), REASONS.map(([value, label], at) => h("button", { type: "button", class: "chip", disabled: !may(), onclick: () => decide(one, "no", value) }, label, " ", h("kbd", {}, String(at + 1)))), never, h("span", { class: "grow" }), verdict(one)));
@@ -116,10 +116,10 @@ export default function review(root, values, app) {
     const { counts } = shown, total = Math.max(1, all().length), share = (state) => h("i", { class: state, style: { width: `${(100 * counts[state]) / total}%` } });
     const busy = app.state.job?.state === "running";
     fill(bar, h("span", { class: "progress", role: "img", "aria-label": `${counts.confirmed} of ${total} claims are confirmed, ${counts.rejected} rejected` }, share("confirmed"), share("rejected"), share("unclear"), share("disputed")), h("b", { class: "nowrap" }, `${counts.confirmed} of ${total} confirmed`),
-      h("span", { class: "muted keys" }, "Y N U decide · J K claim · [ ] class · X never · W where"), h("button", { type: "button", class: "ghost", onclick: help }, "Keys ", h("kbd", {}, "?")),
+      h("span", { class: "muted keys" }, "Y N U decide · J K claim · [ ] class"), h("button", { type: "button", class: "ghost", onclick: help }, "Keys ", h("kbd", {}, "?")),
       h("button", { type: "button", class: "ghost", onclick: async () => { if (await whoAmI(true)) load(); } }, reviewer() ? ["reviewer: ", h("bdi", {}, reviewer())] : "Who are you?"),
       app.state.read_only ? null : [h("button", { type: "button", disabled: busy || shown.blocking > 0, title: shown.blocking ? `${many(shown.blocking, "claim is", "claims are")} not confirmed` : "", onclick: sign }, shown.signed ? "Signed" : "Sign"),
-        h("button", { type: "button", disabled: busy, onclick: () => refit("confirmed"), title: "Only what was confirmed may be a reason" }, "Refit, only confirmed"),
+        h("button", { type: "button", disabled: busy, class: "rare", onclick: () => refit("confirmed"), title: "Only what was confirmed may be a reason" }, "Refit, only confirmed"),
         h("button", { type: "button", class: "primary", id: "review-refit", disabled: busy, onclick: () => refit("open") }, busy ? [h("span", { class: "spinner inline" }), " Refitting …"] : [shown.rejected ? `Refit without ${many(shown.rejected, "claim")}` : "Refit ", h("kbd", {}, "R")])]);
   }
 
