@@ -9,19 +9,22 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import ccr
 from ccr_studio.api.bench import bench_router
 from ccr_studio.api.concepts import concepts_router
 from ccr_studio.api.photos import photos_router
+from ccr_studio.api.review import review_router
 from ccr_studio.api.views import views_router
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import Access, problem
 from ccr_studio.service.limits import Limits, NotReady
 from ccr_studio.service.service import Served, Service
-from ccr_studio.workbench import NameTaken, ReadOnly, Workbench
+from ccr_studio.workbench import NameTaken, OtherStep, ReadOnly, Workbench
 
 #: The page runs its own scripts and shows its own pictures, and nothing else.
 POLICY = (
@@ -59,7 +62,7 @@ def served_by(bench: Workbench) -> Served:
 def studio_app(bench: Workbench, *, access: Access, root_path: str = "") -> FastAPI:
     """The application over a workbench, which it closes when it ends."""
     routers = [page_router(bench)]
-    for make in (bench_router, photos_router, concepts_router, views_router):
+    for make in (bench_router, photos_router, concepts_router, views_router, review_router):
         router = APIRouter(prefix=PREFIX)
         router.include_router(make(bench))
         routers.append(router)
@@ -67,8 +70,31 @@ def studio_app(bench: Workbench, *, access: Access, root_path: str = "") -> Fast
     app.title = "ccr studio"
     app.add_exception_handler(ReadOnly, _read_only)
     app.add_exception_handler(NameTaken, _taken)
+    app.add_exception_handler(OtherStep, _taken)
+    app.add_middleware(QuietRefusals)
     app.mount("/static", StaticFiles(directory=Path(str(files("ccr_studio") / "static"))), name="static")
     return app
+
+
+class QuietRefusals:
+    """Answers refusals to the studio's own page (`X-Refusals: quiet`) with 200 and the status in `X-Refused`: a browser
+    writes every 4xx into its console as an error, also those that the page expects and shows in words."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or Headers(scope=scope).get("x-refusals") != "quiet":
+            await self.app(scope, receive, send)
+            return
+
+        async def quiet(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] in (403, 409, 422):
+                MutableHeaders(scope=message)["X-Refused"] = str(message["status"])
+                message = {**message, "status": 200}
+            await send(message)
+
+        await self.app(scope, receive, quiet)
 
 
 def page_router(bench: Workbench) -> APIRouter:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ccr.core.explain.terms import plain
 from ccr.errors import CCRError
+from ccr_studio.edits import lesson_of
 from ccr_studio.photo import tile
 from ccr_studio.seen import Seen
 from ccr_studio.session import State
@@ -21,14 +22,14 @@ def concept_list(seen: Seen, state: State) -> list[dict[str, Any]]:
     model, shown = seen.model, seen.photos.open
     counts = np.diff(seen.codes[shown].tocsc().indptr)
     strongest = np.abs(model.head.coef).argmax(axis=0)
-    fidelity = model.provenance.fidelity
+    fidelity = seen.fidelity()
     total = max(int(shown.sum()), 1)
     return [
         {
             "name": name,
             "photos": int(counts[column]),
             "share": int(counts[column]) / total,
-            "fidelity": None if fidelity is None else plain(float(fidelity[column])),
+            "fidelity": plain(float(fidelity[column])),
             "class": seen.classes[int(strongest[column])],
             "weight": float(model.head.coef[strongest[column], column]),
             "classes": int(np.count_nonzero(model.head.coef[:, column])),
@@ -54,6 +55,7 @@ def concept_page(seen: Seen, state: State, name: str) -> dict[str, Any]:
         "threshold": seen.threshold(name),
         "values": {"low": float(values.min()), "high": float(values.max())},
         "pinned": name in state.pinned,
+        "lesson": lesson_of(model, name)._asdict(),
         "most": [{**tile(seen, int(rows[i])), "value": float(codes[i])} for i in most],
         "borderline": [{**tile(seen, int(rows[i])), "value": float(codes[i])} for i in least],
         "weights": _weights(seen, column),

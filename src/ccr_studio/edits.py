@@ -12,6 +12,7 @@ from ccr.core.concepts import Concepts
 from ccr.core.examples import learn_direction
 from ccr.core.explain.terms import plain
 from ccr.errors import CCRError
+from ccr.models.concept_model import ConceptModel
 from ccr.models.edit import EditSession
 from ccr.models.edit.changes import texts_of
 from ccr_studio.photos import Photos
@@ -51,7 +52,29 @@ def add_words(state: State, name: str, text: str | None, embed: Embed) -> Edited
     model = EditSession(state.model).add(name, row).model()
     entry = {"action": "add", "name": name, "text": text or name}
     kept = _other(state.removed, name)
-    return Edited(State(with_entry(model, state.model, entry), texts, state.pinned, kept), entry)
+    return Edited(replace(state, model=with_entry(model, state.model, entry), texts=texts, removed=kept), entry)
+
+
+class Lesson(NamedTuple):
+    """The photos that taught a concept, and the leave-one-out error: the share of them on the wrong side."""
+
+    shows: tuple[int, ...]
+    lacks: tuple[int, ...]
+    error: float | None
+
+
+def lesson_of(model: ConceptModel, name: str) -> Lesson:
+    """The lesson that a concept learned last, under the name it has now; of none, one without photos."""
+    found: dict[str, Lesson] = {}
+    for entry in model.provenance.edits:
+        if entry["action"] == "teach":
+            rows = [entry[side] if isinstance(entry[side], Sequence) else () for side in ("shows", "lacks")]
+            found[entry["name"]] = Lesson(tuple(rows[0]), tuple(rows[1]), entry.get("error"))
+        elif entry["action"] == "rename" and entry["concept"] in found:
+            found[entry["to"]] = found.pop(entry["concept"])
+        elif entry["action"] == "suppress":
+            found.pop(entry["concept"], None)
+    return found.get(name, Lesson((), (), None))
 
 
 def teach(
@@ -59,13 +82,19 @@ def teach(
 ) -> Edited:
     """A concept out of photos that show it and photos that do not; one of that name is learned anew, its weights stay.
 
-    `text` draws it toward its words, the more the fewer the photos.
+    `text` draws it toward its words, the more the fewer the photos. The photos of its last lesson count again, unless
+    they are given the other way round now.
     """
     name = name.strip()
     shows, lacks = list(dict.fromkeys(shows)), list(dict.fromkeys(lacks))  # a photo counts once
     both = sorted(set(shows) & set(lacks))
     if both:
         raise CCRError(f"a photo cannot both show {name!r} and lack it, got photo {both[0]}: take one mark away")
+    before = lesson_of(state.model, name)
+    shows, lacks = (
+        list(dict.fromkeys([*(row for row in earlier if row not in other), *now]))
+        for earlier, now, other in ((before.shows, shows, lacks), (before.lacks, lacks, shows))
+    )
     rows = [np.asarray(photos.store[[photos.check_row(row) for row in marked]]) for marked in (shows, lacks)]
     among = _without(state.texts, name)
     # As `Concepts.from_examples` measures texts: from the mean of the list that the concept joins.
@@ -74,9 +103,9 @@ def teach(
     learned = learn_direction(*rows, text=own, mean=moments.mean, covariance=moments.covariance)
     placed = among.with_direction(name, learned.direction)
     model, row = _replaced(state, name, placed.embeddings[-1]), placed.embeddings[-1]
-    entry = {"action": "teach", "name": name, "shows": len(shows), "lacks": len(lacks), "error": learned.error}
-    kept = _other(state.removed, name)
-    return Edited(State(with_entry(model, state.model, entry), _joined(among, name, row), state.pinned, kept), entry)
+    entry = {"action": "teach", "name": name, "shows": shows, "lacks": lacks, "error": learned.error}
+    model, texts = with_entry(model, state.model, entry), _joined(among, name, row)
+    return Edited(replace(state, model=model, texts=texts, removed=_other(state.removed, name)), entry)
 
 
 def _replaced(state: State, name: str, row: np.ndarray) -> Any:
@@ -99,7 +128,11 @@ def _followed(state: State, entry: Mapping[str, Any]) -> State:
         names = [entry["to"] if name == entry["concept"] else name for name in texts.names]
         pinned = tuple(entry["to"] if name == entry["concept"] else name for name in state.pinned)
         removed = _other(state.removed, entry["to"])
-        return replace(state, texts=Concepts(_unique(names), texts.embeddings), pinned=pinned, removed=removed)
+        claims = tuple((entry["to"] if one == entry["concept"] else one, a, b) for one, a, b in state.claims)
+        texts = Concepts(_unique(names), texts.embeddings)
+        return replace(state, texts=texts, pinned=pinned, removed=removed, claims=claims)
+    if action in ("zero_weight", "set_weight"):
+        return replace(state, claims=_decided(state, entry))
     if action == "suppress":
         gone = entry["concept"]
         return replace(
@@ -115,6 +148,15 @@ def _followed(state: State, entry: Mapping[str, Any]) -> State:
     if action == "pin":
         return replace(state, pinned=tuple(dict.fromkeys([*state.pinned, entry["concept"]])))
     return state
+
+
+def _decided(state: State, entry: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    """The claims after a weight was set by hand: zero forbids it in every refit, another value permits it again."""
+    pair = (str(entry["concept"]), str(entry["class"]))
+    others = tuple(claim for claim in state.claims if claim[:2] != pair)
+    if entry["action"] == "zero_weight" or not entry["value"]:
+        return (*others, (*pair, "no"))
+    return (*others, (*pair, "unknown")) if len(others) < len(state.claims) else state.claims
 
 
 def _other(names: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -65,14 +65,20 @@ def edits_json(model: ConceptModel) -> str:
     return json.dumps({"edits": list(model.provenance.edits)}, indent=1, ensure_ascii=True)
 
 
-def report_html(seen: Seen, rows: np.ndarray, scope: str, title: str) -> str:
-    """The static report on some photos, of classes that the model knows."""
+def report_html(seen: Seen, rows: np.ndarray, scope: str, title: str, *, flattered: bool) -> str:
+    """The static report on some photos, of classes that the model knows; `flattered`: it may be trained on them."""
     if not len(rows):
         raise CCRError(f"there are no labelled {scope} photos to report on")
     from ccr.show.report import report_page  # brings matplotlib, which the first page need not wait for
 
     part = _Named(seen.photos.store.select(rows=rows), seen.model.classes[seen.truth[rows]])
     notes = [f"Made by the studio on {len(rows):,} {scope} photos."]
+    if flattered or scope != "validation":
+        notes.append("The model may have been trained on these photos, so it is probably less often right on others.")
+    absent = [seen.classes[number] for number in np.setdiff1d(np.arange(len(seen.classes)), seen.truth[rows])]
+    if absent:
+        names = ", ".join(map(visible, absent))
+        notes.append(f"Classes without {scope} photos, of which only the reasons are listed: {names}.")
     return report_page(seen.model, part, title=title, notes=notes)
 
 

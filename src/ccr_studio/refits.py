@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ccr.core.knowledge import Knowledge
 from ccr.errors import CCRError
 from ccr.files import write_bytes, write_json
 from ccr.isolated import isolated_python
@@ -85,9 +86,20 @@ class Refits:
             threading.Thread(target=self._listen, args=(self._worker,), daemon=True).start()
 
     def submit(
-        self, kind: Kind, state: State, model: Path, settings: dict[str, Any], done: Callable[[Job, ConceptModel], str]
+        self,
+        kind: Kind,
+        state: State,
+        model: Path,
+        settings: dict[str, Any],
+        done: Callable[[Job, ConceptModel], str],
+        *,
+        opened: Path | None = None,
+        knowledge: Knowledge | None = None,
     ) -> Job:
-        """Begin a refit of what a step left; `done` makes a step of its model and gives that step's version."""
+        """Begin a refit of what a step left; `done` makes a step of its model and gives that step's version.
+
+        `opened` is the folder of a step that is fitted again as it is, too, into `folder / "honest"`.
+        """
         if len(self.photos.training) < 2:
             raise CCRError("a refit needs labelled photos to train on: embed a data set with labels")
         with self._lock:
@@ -96,9 +108,10 @@ class Refits:
             self.start()
             self._count += 1
             job = Job(self._count, kind, settings)
-            self._write_inputs(state)
+            self._write_inputs(state, knowledge)
             order: dict[str, Any] = {"id": job.id, "kind": kind, "model": str(model), "folder": str(self.folder)}
             order |= {"store": str(self.photos.store.path.resolve()), "settings": settings}
+            order["opened"] = None if opened is None else str(opened)
             self.job, self._done = job, done
             self._send(order)
             return job
@@ -183,9 +196,14 @@ class Refits:
         if job.state == "running":
             job.end("done", note)
 
-    def _write_inputs(self, state: State) -> None:
-        shutil.rmtree(self.folder / "model", ignore_errors=True)
+    def _write_inputs(self, state: State, knowledge: Knowledge | None) -> None:
+        for left in ("model", "honest"):
+            shutil.rmtree(self.folder / left, ignore_errors=True)
+        (self.folder / "knowledge.csv").unlink(missing_ok=True)
+        if knowledge is not None and len(knowledge):
+            knowledge.write(self.folder / "knowledge.csv")
         for name, rows in (("train", self.photos.training), ("validation", self.photos.validation)):
             write_bytes(self.folder / f"{name}.npy", npy(np.asarray(rows, np.int64)))
         write_bytes(self.folder / "list.npy", npy(np.asarray(state.texts.embeddings, np.float32)))
-        write_json(self.folder / "list.json", {"names": list(state.texts.names), "pinned": list(state.pinned)})
+        notes = {"names": list(state.texts.names), "pinned": list(state.pinned)}
+        write_json(self.folder / "list.json", {**notes, "claims": [list(claim) for claim in state.claims]})

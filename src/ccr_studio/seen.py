@@ -14,15 +14,19 @@ from scipy import sparse
 from ccr.core.coding import ThresholdRule, TopRule, apply_rule
 from ccr.core.explain import Audit, Explanation, ModelView, explain, view_codes
 from ccr.core.inputs import CHUNK_VALUES, Embeddings
+from ccr.core.metrics import fidelity
 from ccr.core.shown import of_photos
 from ccr.core.space import Space
 from ccr.models.concept_model import ConceptModel
+from ccr.models.edit.changes import texts_of
 from ccr_studio.photos import Photos
 
 #: Up to this many bytes the photos are kept in the model's space; beyond, they are read again for every question.
 RESIDENT = 4 << 30
 #: Columns of scores that are kept for sorting.
 KEPT_SCORES = 48
+#: Photos on which the fidelity of edited concepts is measured.
+FIDELITY_ROWS = 16_384
 #: Photos whose gained and lost pictures an audit names.
 DRIFTED = 12
 
@@ -125,6 +129,12 @@ class Seen:
         with self._slow:
             return self._view
 
+    def fidelity(self) -> np.ndarray:
+        """The fidelity (n,) of each concept to its own words: as the fit measured it, or, once concepts were edited,
+        on a sample of the training photos; NaN where it is not known."""
+        with self._slow:
+            return self._fidelity
+
     def audit(self) -> Audit:
         """Do concepts still see what their texts see? On the photos that are shown unasked."""
         with self._slow:
@@ -143,6 +153,17 @@ class Seen:
             classes=self.model.classes.tolist(),
             y=truth,
         )
+
+    @cached_property
+    def _fidelity(self) -> np.ndarray:
+        known, model = self.model.provenance.fidelity, self.model
+        if known is not None:
+            return np.asarray(known, np.float64)
+        texts = model.space.own_texts(texts_of(model).embeddings)
+        origins = texts if model.provenance.knowledge is None else model.initial.embeddings
+        rows = self.photos.training if len(self.photos.training) > 1 else np.flatnonzero(self.photos.open)
+        some = rows[np.linspace(0, len(rows) - 1, min(FIDELITY_ROWS, len(rows))).astype(np.int64)]
+        return fidelity(Embeddings.ready(self.images.take(some)), model.concepts.embeddings, origins)
 
     @cached_property
     def _audit(self) -> Audit:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import html
 import os
+import tempfile
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +27,7 @@ from ccr.places import AnyPath, Place
 from ccr.progress import Tell, no_progress
 from ccr_studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
 from ccr_studio.photos import Photos
-from ccr_studio.service.guards import CUT_OFF, access_for
+from ccr_studio.service.guards import CUT_OFF, SIGN_IN, access_for
 from ccr_studio.service.runner import checked_root, listen, run, server_of, url_of
 from ccr_studio.session import SESSION, session_folder
 from ccr_studio.workbench import Workbench
@@ -130,6 +132,7 @@ def open_workbench(
     title: str = "",
     read_only: bool = False,
     fitted_here: bool = False,
+    decides: bool = False,
 ) -> Workbench:
     """A workbench on a session's folder, which no other studio may have open unless it only shows."""
     lock = None if read_only else _locked(folder)
@@ -142,6 +145,7 @@ def open_workbench(
         title=title,
         read_only=read_only,
         fitted_here=fitted_here,
+        decides=decides,
     )
     bench.lock = lock
     return bench
@@ -159,7 +163,7 @@ def serve(
 ) -> int:
     """Serve until Ctrl-C; `started` is told the address. How many requests were cut off in the end."""
     root = checked_root(root_path)
-    access = access_for(host, token, names=names, policy=POLICY + NOBODY)
+    access = replace(access_for(host, token, names=names, policy=POLICY + NOBODY), asks=True)
     listening = listen(host, port)
     address = url_of(listening, root) + "/"
     app = studio_app(bench, access=access, root_path=root)
@@ -173,6 +177,22 @@ def serve(
         loading.cancel()
         bench.close()
     return int(app.state.meters.total(CUT_OFF))
+
+
+@contextmanager
+def opening_page(address: str, token: str) -> Iterator[Path]:
+    """A page on this machine's disk, for its owner alone, that brings the token to the studio: in the address it would
+    stand on the browser's command line, which every user of the machine can read. Removed afterwards."""
+    action, shown = html.escape(address.rstrip("/") + SIGN_IN, quote=True), html.escape(token, quote=True)
+    with tempfile.TemporaryDirectory(prefix="ccr-studio-") as folder:  # 0700
+        path = Path(folder) / "open.html"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(
+                f'<!doctype html><meta charset="utf-8"><title>Opening the studio</title><form method="post" '
+                f'action="{action}"><input type="hidden" name="token" value="{shown}"><button>Open the studio</button>'
+                "</form><script>document.forms[0].submit()</script>"
+            )
+        yield path
 
 
 class Running:

@@ -24,6 +24,8 @@ from ccr_studio.arrays import npy
 
 FORMAT, FORMAT_VERSION = "ccr-studio-session", 1
 SESSION = "session.json"
+#: The version, and the folder, of the opened model fitted again on the training photos alone.
+HONEST = "honest"
 #: Steps that can be undone; older ones stay in the models' logs.
 MOST_STEPS = 60
 REMEDY = "move the folder away to begin a new session"
@@ -34,13 +36,15 @@ class State:
     """What a step leaves: the model, the whole list that a refit starts from, and what was decided about concepts.
 
     `texts` holds the list's text embeddings, also of concepts that the model left out; `pinned` and `removed`
-    are names.
+    are names. `claims` are (concept, class, answer): "no" forbids the weight in every refit, "unknown" permits it
+    again.
     """
 
     model: ConceptModel
     texts: Concepts
     pinned: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    claims: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
     def of(cls, model: ConceptModel) -> State:
@@ -111,10 +115,15 @@ class Session:
     def can_redo(self) -> bool:
         return self.position < len(self.steps) - 1
 
-    @property
-    def flattered(self) -> bool:
-        """Whether the model may have been trained on the validation photos: of one from outside, nobody knows."""
-        taken = self.steps[: self.position + 1]
+    def flattered(self, version: str | None = None) -> bool:
+        """Whether a step's model, by default the current one, may have been trained on the validation photos: true of
+        one from outside until it is refitted here. Models that are no step of the session are from outside."""
+        ids = [str(step.id) for step in self.steps]
+        if version == HONEST:
+            return False
+        if version is not None and version not in ids:
+            return True
+        taken = self.steps[: (self.position if version is None else ids.index(version)) + 1]
         return not any(step.edit.get("fitted_here") or step.edit["action"] == "fit" for step in taken)
 
     def add(self, state: State, edit: Mapping[str, Any]) -> Step:
@@ -126,7 +135,7 @@ class Session:
             dropped.append(steps.pop(1))  # the first is the model as it was opened
         self._keep(replace(self, steps=steps, position=len(steps) - 1, next=self.next + 1))
         for gone in dropped:
-            shutil.rmtree(self._place(gone), ignore_errors=True)
+            shutil.rmtree(self.place(gone), ignore_errors=True)
         return step
 
     def beside(self, by: int) -> Step:
@@ -146,13 +155,15 @@ class Session:
         if self.held is not None:
             return self.held
         step = self.current if step is None else step
-        place = self._place(step)
+        place = self.place(step)
         model = ConceptModel.load(place / "model")
         notes = read_object(place / "list.json", "be the list of a step", REMEDY)
         rows = np.array(map_array(place / "list.npy", "be the embeddings of a step", REMEDY))
         with understood(place, "hold a step of a session", REMEDY):
             texts = stored_concepts([str(name) for name in notes["names"]], rows)
-            return State(model, texts, *(tuple(map(str, notes[name])) for name in ("pinned", "removed")))
+            claims = tuple((str(a), str(b), str(c)) for a, b, c in notes.get("claims", ()))
+            pinned, removed = (tuple(map(str, notes[name])) for name in ("pinned", "removed"))
+            return State(model, texts, pinned, removed, claims)
 
     def find(self, version: str) -> Step:
         """The step that answers name by this version."""
@@ -168,13 +179,14 @@ class Session:
         return self.looks
 
     def _write_state(self, step: Step, state: State) -> None:
-        place = self._place(step)
+        place = self.place(step)
         state.model.save(place / "model")
         write_bytes(place / "list.npy", npy(np.asarray(state.texts.embeddings, np.float32)))
         kept = {"names": list(state.texts.names), "pinned": list(state.pinned), "removed": list(state.removed)}
-        write_json(place / "list.json", kept)
+        write_json(place / "list.json", {**kept, "claims": [list(claim) for claim in state.claims]})
 
-    def _place(self, step: Step) -> Path:
+    def place(self, step: Step) -> Path:
+        """The folder of a step's state."""
         return self.folder / "steps" / f"{step.id:05d}"
 
     def _keep(self, changed: Session) -> None:

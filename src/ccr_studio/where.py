@@ -41,12 +41,15 @@ class Places:
         where = seen.model.explain_patches(self._patches(key).smoothed(SMOOTHING)).where
         if where is None or concept not in where.concepts:
             raise CCRError(f"this photo does not show {concept!r}, so it has no map: choose a concept of its sum")
-        found, frame = np.asarray(where.code_map(concept).map, np.float64), where.frame
+        whole, frame = where.code_map(concept), where.frame
+        found = np.asarray(whole.map, np.float64)
         return {
             "concept": concept,
             "rows": found.shape[0],
             "columns": found.shape[1],
             "values": found.ravel().tolist(),
+            "code": whole.total,
+            "rest": whole.total - float(found.sum()),
             "left": frame.left,
             "top": frame.top,
             "width": frame.right - frame.left,

@@ -16,18 +16,21 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from ccr.core.knowledge import Knowledge
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, WriteError
 from ccr.files import ASIDE
 from ccr.models.concept_model import ConceptModel
 from ccr.models.persist import is_model_folder
+from ccr.review import Decisions, sign
+from ccr.review.decisions import Policy
 from ccr_studio import edits
 from ccr_studio.layout import Layout
 from ccr_studio.photos import Photos
 from ccr_studio.refits import Job, Kind, Refits
 from ccr_studio.seen import PlacedPhotos, Seen
 from ccr_studio.selections import Selections
-from ccr_studio.session import Session, State, Step, with_entry
+from ccr_studio.session import HONEST, SESSION, Session, State, Step, with_entry
 from ccr_studio.thumbnails import Thumbnails
 from ccr_studio.uploads import Uploads
 from ccr_studio.where import Places
@@ -45,6 +48,10 @@ class ReadOnly(CCRError):
 
 class NameTaken(CCRError):
     """A model of that name is there already."""
+
+
+class OtherStep(CCRError):
+    """Another step was taken than the one that was meant."""
 
 
 class SavedModel(NamedTuple):
@@ -65,6 +72,7 @@ class Workbench:
     models : the folder in which models are saved, and others found to compare with.
     load_encoder : gives the store's encoder.
     read_only : refuse every change.
+    decides : answers of reviewers are taken all the same: they belong to no step.
     fitted_here : the base was fitted by `serving.first_model`.
     """
 
@@ -79,13 +87,16 @@ class Workbench:
         title: str = "",
         read_only: bool = False,
         fitted_here: bool = False,
+        decides: bool = False,
     ) -> None:
+        self.decides = decides or not read_only
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
         self.session, self.state = Session.open(folder, base, fitted_here=fitted_here, read_only=read_only)
         self._placed = PlacedPhotos(self.photos)
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._written: dict[str, int] = {}  # when saved models that were seen were written
+        self._followed = _written_at(folder / SESSION)
         self._changing, self._looking = threading.RLock(), threading.Lock()
         self.state.model.images(store)  # photos of another encoder are refused here
         self._now: Seen | None = None  # until the first change
@@ -114,6 +125,7 @@ class Workbench:
 
     def now(self) -> Seen:
         """The model as it is now, on all photos. The first one is made in the background, while the pages are."""
+        self._follow()
         current = self._now
         return self._opening.result() if current is None else current
 
@@ -122,10 +134,30 @@ class Workbench:
         with self._changing:
             return self.now(), self.state, self.session
 
+    def _follow(self) -> None:
+        """Take up the steps of another studio, which writes the session that this one only shows."""
+        if not self.read_only:
+            return
+        try:
+            written = (self.folder / SESSION).stat().st_mtime_ns
+        except OSError:
+            return
+        with self._changing:
+            if written == self._followed:
+                return
+            try:
+                session, state = Session.open(self.folder, None, read_only=True)
+                seen = self._see(state.model, str(session.current.id))
+            except (CCRError, OSError):
+                return  # a step is being taken just now: the next question finds it
+            self.session, self.state, self._now, self._followed = session, state, seen, written
+
     def at(self, version: str) -> Seen:
         """An earlier step's model, or a saved one (`saved:NAME`), on all photos."""
         if version.startswith("saved:"):
             return self._saved(version)
+        if version == HONEST and self._honest.is_dir():
+            return self._seen.get(version) or self._see(ConceptModel.load(self._honest), version)
         known = self._seen.get(version)
         if known is not None:
             return known
@@ -147,6 +179,15 @@ class Workbench:
         """The model as it was opened."""
         return self.at(str(self.session.steps[0].id))
 
+    def honest(self) -> Seen | None:
+        """The opened model fitted again on the training photos alone, if it is from outside and that was done."""
+        opened = str(self.session.steps[0].id)
+        return self.at(HONEST) if self.session.flattered(opened) and self._honest.is_dir() else None
+
+    @property
+    def _honest(self) -> Path:
+        return self.folder / HONEST
+
     def edit(self, action: str, arguments: Mapping[str, Any]) -> Seen:
         """Do one edit; it is on disk when this returns."""
         return self._change(lambda state: edits.simple_edit(state, action, arguments))
@@ -165,10 +206,12 @@ class Workbench:
         text = self.words.embed(name) if by_name else None
         return self._change(lambda state: edits.teach(state, name, shows, lacks, self.photos, text))
 
-    def undo(self, by: int = -1) -> Seen:
-        """One step back, or forth."""
+    def undo(self, by: int = -1, *, expected: str | None = None) -> Seen:
+        """One step back, or forth; `expected` is the version that must be the current one."""
         with self._changing:
             self._check_free()
+            if expected is not None and expected != self._version():
+                raise OtherStep("another step was taken meanwhile, and nothing was undone: look at it first")
             step = self.session.beside(by)
             state = self.session.state(step)  # one that cannot be read is not moved to
             seen = self._see(state.model, str(step.id))
@@ -176,8 +219,9 @@ class Workbench:
             self.state, self._now = state, seen
             return seen
 
-    def refit(self, kind: Kind, settings: dict[str, Any]) -> Job:
-        """Begin a refit in the background: of the head alone, or from the concepts' texts on."""
+    def refit(self, kind: Kind, settings: dict[str, Any], *, knowledge: Knowledge | None = None) -> Job:
+        """Begin a refit in the background: of the head alone, or from the concepts' texts on, with this `knowledge` in
+        place of the model's own."""
         self._check_free()
         if kind == "full":
             self._whole_list(self.state)  # embedded before others have to wait for it
@@ -185,8 +229,12 @@ class Workbench:
             self._check_free()
             if kind == "full":
                 self.state = self._whole_list(self.state)
-            model = self.session.folder / "steps" / f"{self.session.current.id:05d}" / "model"
-            return self.refits.submit(kind, self.state, model, settings, self._adopt)
+            model, first = self.session.place(self.session.current) / "model", self.session.steps[0]
+            wanted = kind == "full" and self.session.flattered(str(first.id)) and not self._honest.is_dir()
+            opened = self.session.place(first) if wanted else None
+            return self.refits.submit(
+                kind, self.state, model, settings, self._adopt, opened=opened, knowledge=knowledge
+            )
 
     def save(self, name: str) -> SavedModel:
         """Save the model as it is now under a new name: of several who take one name at once, one gets it."""
@@ -232,6 +280,20 @@ class Workbench:
         if self.read_only:
             raise ReadOnly("this studio was started with --read-only: it shows and changes nothing")
 
+    def check_may_decide(self) -> None:
+        """Refuse reviewers' answers where this studio may only be looked at."""
+        if not self.decides:
+            raise ReadOnly("this studio was started with --read-only: start it with --review to answer claims")
+
+    def sign(self, decisions: Decisions, *, by: str, policy: Policy) -> Seen:
+        """Sign the model as it is now; an error where a claim is not confirmed."""
+
+        def signed(state: State) -> edits.Edited:
+            model = sign(state.model, decisions, by=by, policy=policy)
+            return edits.Edited(replace(state, model=model), {"action": "sign", "name": by})
+
+        return self._change(signed)
+
     def _check_free(self) -> None:
         self.check_writable()
         if self.refits.running:
@@ -264,6 +326,9 @@ class Workbench:
                 kept = {key: value for key, value in job.settings.items() if value is not None}
                 entry: dict[str, Any] = {"action": "fit", "images": len(self.photos.training), **kept}
                 model = with_entry(model, self.state.model, entry)
+                made = self.refits.folder / HONEST
+                if made.is_dir() and not self._honest.exists():
+                    os.rename(made, self._honest)
             else:
                 entry = dict(model.provenance.edits[-1])
             return self._take(replace(self.state, model=model), entry).version
@@ -292,6 +357,10 @@ class Workbench:
         return str(self.session.current.id)
 
 
+def _written_at(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.is_file() else 0
+
+
 def _check_free_name(path: Path) -> None:
     if os.path.lexists(path):
         raise NameTaken(f"{path} exists already: choose another name")
@@ -307,9 +376,18 @@ def step_words(step: Step) -> str:
         "refit": f"head refitted on {edit.get('images')} photos",
         "rename": f"{named} renamed {edit.get('to')}",
         "scale": f"{named} scaled by {edit.get('factor')}",
-        "teach": f"{named} taught by {edit.get('shows')} + {edit.get('lacks')} photos",
+        "teach": f"{named} taught by {_count(edit.get('shows'))} + {_count(edit.get('lacks'))} photos",
         "merge": f"{named} and {edit.get('second')} merged",
         "set_weight": f"{named} weighs {edit.get('value')} for {edit.get('class')}",
-        "zero_weight": f"{named} weighs nothing for {edit.get('class')}",
+        "zero_weight": f"{named} is never a reason for {edit.get('class')}",
+        "sign": f"signed by {named}",
+        "suppress": f"{named} suppressed",
+        "add": f"{named} added",
+        "pin": f"{named} pinned to its words",
     }
     return words.get(str(edit["action"]), f"{named}: {edit['action']}")
+
+
+def _count(photos: Any) -> int:
+    """How many photos an entry of the log names; older ones kept the number alone."""
+    return photos if isinstance(photos, int) else len(photos or ())

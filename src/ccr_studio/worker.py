@@ -11,8 +11,10 @@ import queue
 import sys
 import threading
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,6 +23,7 @@ from sklearn.base import clone
 
 from ccr.core import kernels
 from ccr.core.coding import Coder, HardThreshold, ThresholdRule
+from ccr.core.knowledge import Answer, Knowledge
 from ccr.core.metrics import finite
 from ccr.core.refine import Epoch
 from ccr.data.store import EmbeddingStore
@@ -75,8 +78,14 @@ def _work(job: dict[str, Any], out: TextIO) -> str:
         values = {key: finite(value) for key, value in asdict(epoch).items()}
         _say(out, {"job": job["id"], "epoch": values, "of": epochs})
 
-    fitted = _fit(model, job, folder, parts, tell) if job["kind"] == "full" else _head(model, parts["train"])
+    fitted = (
+        _fit(model, job["settings"], folder, parts, tell) if job["kind"] == "full" else _head(model, parts["train"])
+    )
     fitted.save(folder / "model")
+    if job.get("opened"):  # what the model as it was opened is worth on photos that it was not trained on
+        opened = Path(job["opened"])
+        base = _fit(ConceptModel.load(opened / "model"), {}, opened, parts, lambda epoch, epochs: None)
+        base.save(folder / "honest")
     wanted = model.calibration is not None or model.provenance.settings.get("coverage") is not None
     return UNCALIBRATED if wanted and fitted.calibration is None else ""
 
@@ -101,17 +110,24 @@ def _head(model: ConceptModel, train: tuple[Any, np.ndarray]) -> ConceptModel:
 
 
 def _fit(
-    model: ConceptModel, job: dict[str, Any], folder: Path, parts: dict[str, tuple[Any, np.ndarray]], tell: Any
+    model: ConceptModel, wishes: dict[str, Any], folder: Path, parts: dict[str, tuple[Any, np.ndarray]], tell: Any
 ) -> ConceptModel:
+    """Fit everything anew, from the list in `folder` on; claims that were answered "no" get no weight."""
     notes = read_object(folder / "list.json", "be a list of concepts", "refit again")
     texts = stored_concepts(notes["names"], np.array(map_array(folder / "list.npy", "be embeddings", "refit again")))
-    settings = {**model.provenance.settings, **_asked(model, job["settings"])}
-    estimator = ConceptClassifier(texts, knowledge=model.provenance.knowledge, **settings)
+    settings = {**model.provenance.settings, **_asked(model, wishes)}
+    table = folder / "knowledge.csv"
+    known = Knowledge.read(table) if table.is_file() else model.provenance.knowledge
+    knowledge = _with_claims(known, notes.get("claims", []), texts.names)
+    estimator = ConceptClassifier(texts, knowledge=knowledge, **settings)
     validation = parts["validation"] if len(parts["validation"][1]) else None
     fitted = estimator.fit(*parts["train"], validation=validation, callback=tell).model_
     made, pinned = model.provenance, [name for name in notes["pinned"] if name in fitted.names]
     origin = replace(fitted.provenance, encoder=made.encoder, encoder_fingerprint=made.encoder_fingerprint)
-    fitted = replace(fitted, provenance=origin)
+    # Probabilities rest on answers; those that only forbid weights would make every concept improbable.
+    said = knowledge is not None and any(one.answer == "yes" for one in knowledge)
+    shown = fitted.shown if said else None
+    fitted = replace(fitted, provenance=origin, shown=shown)
     if not pinned:
         return fitted
     session = EditSession(fitted)
@@ -125,9 +141,24 @@ def _fit(
     return replace(refitted, provenance=replace(refitted.provenance, edits=()))
 
 
+def _with_claims(knowledge: Knowledge | None, claims: list[list[str]], names: Sequence[str]) -> Knowledge | None:
+    """What is known, and what was answered in the studio about concepts of the list, which counts most."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    given = [
+        Answer(label, concept, "no" if said == "no" else "unknown", "person", at=now)
+        for concept, label, said in claims
+        if concept in names
+    ]
+    if not given:
+        return knowledge
+    return Knowledge.of(given) if knowledge is None else knowledge.merge(Knowledge.of(given))
+
+
 def _asked(model: ConceptModel, wishes: dict[str, Any]) -> dict[str, Any]:
     """Settings that were asked for, as the classifier takes them."""
-    settings: dict[str, Any] = {name: wishes[name] for name in ("weights_per_class", "random_state") if name in wishes}
+    settings: dict[str, Any] = {
+        name: wishes[name] for name in ("weights_per_class", "random_state", "claims") if name in wishes
+    }
     if wishes.get("weights_per_class") == "all":
         settings["weights_per_class"] = None
     if "fidelity" in wishes:

@@ -22,6 +22,10 @@ VIEWS = [
     "#concept?name=word+0",
     "#bench?words=warm+light",
     "#compare",
+    "#review",
+    "#review?by=concept",
+    "#class?name=apple",
+    "#signature",
     "#photos?low=1&high=1",
     "#concept?name=nobody",
 ]

@@ -145,13 +145,23 @@ def test_bounds_stay_with_their_concept(look: Studio) -> None:
 )
 def test_photos_are_turned_wherever_they_were_opened(look: Studio, view: str) -> None:
     page = look.open(view)
-    page.locator(".strip .tile a, .results .tile a").first.click()
-    page.wait_for_selector(".photo")
-    row = int(re.search(r"id=(\d+)", page.url)[1])
-    label, step = ("Next photo", 1) if row < 60 else ("Previous photo", -1)
-    page.get_by_label(label).click()
-    page.wait_for_url(re.compile(rf"id={row + step}\b"))
+    tiles = page.locator(".strip, .results").first.locator(".tile")
+    rows = [tiles.nth(at).get_attribute("data-row") for at in range(2)]
+    tiles.first.locator("a").click()
+    page.get_by_label("Next photo").click()  # among the photos that it was opened from
+    page.wait_for_url(re.compile(rf"id={rows[1]}\b"))
+    page.get_by_label("Previous photo").click()
+    page.wait_for_url(re.compile(rf"id={rows[0]}\b"))
+    expect(page.get_by_label("Previous photo")).to_be_disabled()
     expect(page.locator(".toast")).to_have_count(0)
+
+
+def test_a_photo_that_is_not_in_the_set_leads_nowhere(look: Studio) -> None:
+    row = int(look.bench.photos.test[0])
+    page = look.open(f"#photo?id={row}&from=mistakes%3Fscope%3Dtest")
+    page.wait_for_load_state("networkidle")
+    for label in ("Next photo", "Previous photo"):
+        expect(page.get_by_label(label)).to_be_disabled()
 
 
 def test_a_late_contrast_and_a_late_what_if_are_not_shown(look: Studio) -> None:

@@ -40,7 +40,7 @@ def test_enter_removes_no_concept_that_was_not_chosen(work: Studio) -> None:
     gone = next(name for name in names if any(other.startswith(name) and other != name for other in names))
     field.fill(gone)
     page.keyboard.press("Enter")  # a name in full
-    expect(page.locator(".steps .now")).to_contain_text(f"{gone}: suppress")
+    expect(page.locator(".steps .now")).to_contain_text(f"{gone} suppressed")
     page.wait_for_load_state("networkidle")
     field.fill("word")
     page.keyboard.press("ArrowDown")

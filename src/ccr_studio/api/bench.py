@@ -19,7 +19,18 @@ from ccr_studio.workbench import Workbench
 
 #: How saving may be refused beside the usual.
 TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": Problem, "description": "A model of that name is there."}}
-Against = Annotated[str, Query(max_length=200, description="opened, previous, or a step's version.")]
+OTHER_STEP: dict[int | str, dict[str, Any]] = {
+    409: {"model": Problem, "description": "Another step is the current one."}
+}
+WHICHEVER = schemas.Expected()
+Against = Annotated[
+    str,
+    Query(
+        max_length=200,
+        description="opened; base: the opened model, or, where it may have been trained on these photos and everything "
+        "was refitted since, the same fitted again on the training photos alone; previous; or a step's version.",
+    ),
+]
 
 
 def bench_router(bench: Workbench) -> APIRouter:
@@ -31,16 +42,16 @@ def bench_router(bench: Workbench) -> APIRouter:
         """Where the session stands."""
         return state_of(bench)
 
-    @router.post("/undo", operation_id="undo")
-    def undo() -> schemas.State:
-        """Take the last step back."""
-        bench.undo()
+    @router.post("/undo", operation_id="undo", responses=OTHER_STEP)
+    def undo(body: schemas.Expected = WHICHEVER) -> schemas.State:
+        """Take the last step back; refused where the current one is not the one that was expected."""
+        bench.undo(expected=body.version)
         return state_of(bench)
 
-    @router.post("/redo", operation_id="redo")
-    def redo() -> schemas.State:
+    @router.post("/redo", operation_id="redo", responses=OTHER_STEP)
+    def redo(body: schemas.Expected = WHICHEVER) -> schemas.State:
         """Do the step again that was taken back last."""
-        bench.undo(1)
+        bench.undo(1, expected=body.version)
         return state_of(bench)
 
     @router.post("/refit", operation_id="refit")
@@ -96,7 +107,8 @@ def bench_router(bench: Workbench) -> APIRouter:
     def export_report(scope: Literal["validation", "train", "shown"] = "validation") -> Response:
         """The static report on the validation photos, for mailing."""
         seen = bench.now()
-        html = exports.report_html(seen, scope_rows(seen, scope), scope, f"{bench.title}: report of the studio")
+        rows, title = scope_rows(seen, scope), f"{bench.title}: report of the studio"
+        html = exports.report_html(seen, rows, scope, title, flattered=bench.session.flattered(seen.version))
         return attachment(html, "report.html", "text/html; charset=utf-8", seen.version)
 
     return router
@@ -104,14 +116,17 @@ def bench_router(bench: Workbench) -> APIRouter:
 
 def _effect(bench: Workbench, against: str, scope: str) -> schemas.Effect:
     seen, _, session = bench.snapshot()
-    if against == "opened":
-        before = bench.base()
+    if against in ("opened", "base"):
+        before = (bench.honest() if against == "base" else None) or bench.base()
     elif against == "previous":
         before = bench.at(str(session.steps[max(session.position - 1, 0)].id))
     else:
         before = bench.at(against)
     found: dict[str, Any] = differences.effect(before, seen, scope)
-    return schemas.Effect(version=seen.version, looks=session.looks, **found)
+    flattered = [session.flattered(one.version) for one in (before, seen)]
+    return schemas.Effect(
+        version=seen.version, looks=session.looks, before_flattered=flattered[0], flattered=flattered[1], **found
+    )
 
 
 def _there(job: schemas.JobInfo | None) -> schemas.JobInfo:

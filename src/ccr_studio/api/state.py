@@ -46,13 +46,15 @@ def state_of(bench: Workbench) -> schemas.State:
         settings=settings_of(seen.model),
         encoder=bench.words.status,
         read_only=bench.read_only,
+        decides=bench.decides,
+        signed=seen.model.is_signed,
         steps=steps,
         position=session.position,
         looks=session.looks,
         can_undo=session.can_undo,
         can_redo=session.can_redo,
         job=job_info(bench.refits.job),
-        flattered=session.flattered,
+        flattered=session.flattered(),
         where=bench.places.available,
     )
 

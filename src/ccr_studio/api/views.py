@@ -14,6 +14,7 @@ from ccr_studio.api.schemas.common import Scope
 from ccr_studio.seen import Seen
 from ccr_studio.selections import set_apart
 from ccr_studio.service.routes import REFUSALS, ParsedAside
+from ccr_studio.session import HONEST
 from ccr_studio.workbench import Workbench, step_words
 
 Name = Annotated[str, Query(max_length=200)]
@@ -92,6 +93,9 @@ def views_router(bench: Workbench) -> APIRouter:
             schemas.ModelChoice(id=str(step.id), words=f"step {at}: {step_words(step)}" if at else step_words(step))
             for at, step in enumerate(session.steps)
         ]
+        if bench.honest() is not None:
+            words = f"{step_words(session.steps[0])}, fitted again on training photos alone"
+            steps.insert(1, schemas.ModelChoice(id=HONEST, words=words))
         saved = [schemas.ModelChoice(id=f"saved:{name}", words=f"saved: {name}") for name in bench.saved()]
         return schemas.Models(version=seen.version, models=[*steps, *saved])
 

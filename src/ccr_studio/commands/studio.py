@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import webbrowser
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 import typer
 from rich.markup import escape
@@ -44,6 +44,9 @@ def studio(
     ] = None,
     root_path: Annotated[str, typer.Option(help="Where a proxy shows the studio, such as /studio.")] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Show, and change nothing.")] = False,
+    review: Annotated[
+        bool, typer.Option("--review", help="Show, take answers of reviewers, and change nothing else.")
+    ] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
     session: Annotated[
         Path | None, typer.Option(help="Folder of sessions. Default: STORE-studio beside the store.")
@@ -67,28 +70,35 @@ def studio(
 
     if model is not None and concepts is not None:
         raise typer.BadParameter("give MODEL or --concepts, not both: a model has its concepts already")
-    opened = EmbeddingStore.open(store, data=data)
+    opened, read_only = EmbeddingStore.open(store, data=data), read_only or review
     serving.access_for(host, token)  # refused before the work rather than after it
-    bench = _workbench(opened, model, concepts, session, encoder, read_only=read_only, silent=as_json)
+    bench = _workbench(opened, model, concepts, session, encoder, read_only=read_only, decides=review, silent=as_json)
     if bench.session.position > 0:
         note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
 
     kept = not read_only or serving.has_session(bench.folder)
 
+    ending = ExitStack()
+
     def started(url: str) -> None:
-        address = url if token is None else f"{url}?token={quote(token, safe='')}"
         if as_json:
-            print_json({"url": address, "session": str(bench.folder) if kept else None})
+            print_json({"url": url, "session": str(bench.folder) if kept else None})
         else:
-            console.print(f"The studio is at [bold]{escape(address)}[/bold]", highlight=False, soft_wrap=True)
-            steps = f"Every step is kept in {escape(str(bench.folder))}" if kept else "It only shows, and keeps nothing"
+            asked = "" if token is None else " (it asks for the token once)"
+            console.print(f"The studio is at [bold]{escape(url)}[/bold]{asked}", highlight=False, soft_wrap=True)
+            steps = f"Every step is kept in {escape(str(bench.folder))}"
+            if read_only:
+                folder = escape(str(bench.folder))
+                steps = f"It only shows the session in {folder}" if kept else "It only shows, and keeps nothing"
             console.print(f"{steps}; Ctrl-C ends it", soft_wrap=True)
         if not no_browser:
-            webbrowser.open(address)
+            page = None if token is None else ending.enter_context(serving.opening_page(url, token))
+            webbrowser.open(url if page is None else page.as_uri())
 
-    cut_off = serving.serve(
-        bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
-    )
+    with ending:
+        cut_off = serving.serve(
+            bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
+        )
     if cut_off:
         note(farewell(cut_off), silent=as_json)
 
@@ -101,6 +111,7 @@ def _workbench(
     encoder: str | None,
     *,
     read_only: bool,
+    decides: bool,
     silent: bool,
 ) -> Workbench:
     """On the model token, or on one that is fitted here, once."""
@@ -109,7 +120,7 @@ def _workbench(
     from ccr_studio import serving
 
     kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)
-    open_bench = partial(serving.open_workbench, store, encoder=encoder, read_only=read_only)
+    open_bench = partial(serving.open_workbench, store, encoder=encoder, read_only=read_only, decides=decides)
     if model is not None:
         loaded = ConceptModel.load(model)
         folder = serving.model_session(store, loaded, session, read_only=read_only)

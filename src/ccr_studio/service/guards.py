@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import html
 import ipaddress
 import math
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ccr.errors import CCRError
@@ -34,6 +35,24 @@ NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-act
 #: The cookie in which a browser keeps the token, once it came as ?token=...
 COOKIE = "ccr-token"
 FEWEST_CHARACTERS = 16
+#: Where the page that asks for the token posts it, and how many bytes such a form may have.
+SIGN_IN, MOST_TOKEN = "/sign-in", 8192
+ASKING_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+WRONG = '<p role="alert"><b>That was not the token.</b></p>'
+ASKING = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Token needed</title>
+<style>body { font: 16px/1.5 system-ui, sans-serif; max-width: 26rem; margin: 15vh auto 0; padding: 0 1rem }
+h1 { font-size: 1.3rem } input, button { font: inherit; padding: .5rem .7rem; box-sizing: border-box; width: 100% }
+label { display: block; margin-bottom: .3rem } button { margin-top: .7rem }</style></head>
+<body><main><h1>This server asks for its token</h1>{wrong}
+<form method="post" action="{action}"><label for="token">Token that it was started with (<code>CCR_TOKEN</code>)</label>
+<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
+<button>Open</button></form>
+<p>This browser keeps it in a cookie. Programs send <code>Authorization: Bearer TOKEN</code>.</p></main></body></html>
+"""
 #: What counts the requests that were cut off when the server stopped.
 CUT_OFF = "ccr_requests_cut_off_total"
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -50,6 +69,7 @@ class Access:
     open_paths : paths that are answered without the token, and to pages of other sites.
     pages : paths that a link on another site's page may lead to.
     policy : the Content-Security-Policy of every answer that has none of its own.
+    asks : whether a person who opens a page without the token is asked for it.
     """
 
     names: tuple[str, ...] = LOCAL_NAMES
@@ -57,6 +77,7 @@ class Access:
     open_paths: tuple[str, ...] = ("/health",)
     pages: tuple[str, ...] = ("/",)
     policy: str = NOTHING
+    asks: bool = False
 
 
 def is_local(host: str) -> bool:
@@ -105,6 +126,9 @@ class Guard:
             await self.app(scope, receive, send)
             return
         guarded = _with_headers(send, self.access.policy)
+        if self.access.asks and self.access.token and scope["type"] == "http" and _path(scope) == SIGN_IN:
+            await self._sign_in(scope, receive, guarded)
+            return
         refusal = refuse(scope, self.access)
         if refusal is not None:
             await _answer(refusal, scope, receive, guarded)
@@ -112,6 +136,22 @@ class Guard:
             await self.app(scope, receive, send)
         else:
             await self._answer_in_time(scope, receive, guarded)
+
+    async def _sign_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the form of the page that asks for the token. A page of anywhere may post it: it must know the token,
+        and what it gets is a page of this server."""
+        assert self.access.token is not None
+        misnamed = _wrong_name(Headers(scope=scope), self.access)
+        if misnamed is not None:
+            await misnamed(scope, receive, send)
+            return
+        shown = await _posted_token(scope, receive) if scope["method"] == "POST" else None
+        if shown is not None and _same(shown, self.access.token):
+            await _remember({**scope, "path": scope.get("root_path", "") + "/"}, [], self.access.token)(
+                scope, receive, send
+            )
+        else:
+            await asking_page(scope.get("root_path", ""), wrong=shown is not None)(scope, receive, send)
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = _Body(scope, receive, send, self)
@@ -138,24 +178,54 @@ def refuse(scope: Scope, access: Access) -> Response | None:
             "a request has Content-Length or Transfer-Encoding, not both: leave one out",
             headers={"Connection": "close"},
         )
-    host = _name_of(f"//{headers.get('host', '')}")
-    if access.names and host not in access.names:
-        return problem(
-            421,
-            f"this server is not called {visible(host or '(nothing)')!r}: use one of {', '.join(access.names)}, or "
-            "start it with --allow-host",
-        )
+    misnamed = _wrong_name(headers, access)
+    if misnamed is not None:
+        return misnamed
     foreign = _foreign(headers, scope, access)
     if foreign is not None:
         return problem(403, f"a page of {visible(foreign)!r} may not use this server: open it under its own address")
     if access.token is None or _path(scope) in access.open_paths:
         return None
-    return _refuse_without_token(scope, headers, access.token)
+    refusal = _refuse_without_token(scope, headers, access.token)
+    page = access.asks and scope["type"] == "http" and scope["method"] in _SAFE and _path(scope) in access.pages
+    if refusal is not None and refusal.status_code == 401 and page and "text/html" in headers.get("accept", ""):
+        return asking_page(scope.get("root_path", ""))  # a person, who can type it
+    return refusal
+
+
+def _wrong_name(headers: Headers, access: Access) -> Response | None:
+    """The answer to a request for a host that is not one of the server's names, or None."""
+    host = _name_of(f"//{headers.get('host', '')}")
+    if not access.names or host in access.names:
+        return None
+    return problem(
+        421,
+        f"this server is not called {visible(host or '(nothing)')!r}: use one of {', '.join(access.names)}, or "
+        "start it with --allow-host",
+    )
 
 
 def problem(status: int, message: str, *, headers: dict[str, str] | None = None) -> JSONResponse:
     """An answer that says what is wrong."""
     return JSONResponse({"error": visible(message)}, status, headers)
+
+
+def asking_page(root: str, *, wrong: bool = False) -> Response:
+    """A page with one field, for the token."""
+    page = ASKING.replace("{action}", html.escape(root + SIGN_IN)).replace("{wrong}", WRONG if wrong else "")
+    headers = {"Content-Security-Policy": ASKING_POLICY, "WWW-Authenticate": "Bearer"}
+    return HTMLResponse(page, 401, headers)
+
+
+async def _posted_token(scope: Scope, receive: Receive) -> str | None:
+    """The field `token` of a posted form; None where there is none, or too much was sent."""
+    body, more = b"", True
+    while more and len(body) <= MOST_TOKEN:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    if len(body) > MOST_TOKEN:
+        return None
+    return dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True)).get("token")
 
 
 def _refuse_without_token(scope: Scope, headers: Headers, token: str) -> Response | None:

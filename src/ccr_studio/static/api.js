@@ -14,13 +14,14 @@ export function query(values) {
 async function ask(path, options = {}) {
   let answer;
   try {
-    answer = await fetch(`api/${path}`, { credentials: "same-origin", ...options });
+    answer = await fetch(`api/${path}`, { credentials: "same-origin", ...options, headers: { ...options.headers, "X-Refusals": "quiet" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused("The studio does not answer. Is it still running?");
   }
-  if (answer.ok) return answer;
-  let message = `The studio answered ${answer.status}.`;
+  const refused = answer.headers.get("X-Refused"); // what is refused as expected comes with 200: no error in the console
+  if (answer.ok && !refused) return answer;
+  let message = `The studio answered ${refused ?? answer.status}.`;
   try { message = (await answer.json()).error || message; } catch { /* no words came */ }
   throw new Refused(message.charAt(0).toUpperCase() + message.slice(1));
 }

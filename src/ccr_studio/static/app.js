@@ -11,16 +11,19 @@ import concepts from "./concepts.js";
 import concept from "./concept.js";
 import bench from "./bench.js";
 import compare from "./compare.js";
+import review from "./review.js";
+import classPage from "./class.js";
+import signature from "./signature.js";
 
-const VIEWS = { photos, photo, mistakes, map, concepts, concept, bench, compare };
-const TABS = [["photos", "Photos"], ["mistakes", "Mistakes"], ["map", "Map"], ["concepts", "Concepts"], ["bench", "Bench"], ["compare", "Compare"]];
-const PART_OF = { photo: "photos", concept: "concepts" };
+const VIEWS = { photos, photo, mistakes, map, concepts, concept, bench, compare, review, class: classPage, signature };
+const TABS = [["photos", "Photos"], ["mistakes", "Mistakes"], ["map", "Map"], ["concepts", "Concepts"], ["review", "Review"], ["bench", "Bench"], ["compare", "Compare"]];
+const PART_OF = { photo: "photos", concept: "concepts", class: "review", signature: "review" };
 
 const app = {
   state: null, current: null, view: null,
   go(view, values = {}, { replace = false } = {}) {
     const address = write(view, values);
-    if (replace) { history.replaceState(null, "", address); show(); } else if (location.hash === address) show(); else location.hash = address;
+    if (replace) { history.replaceState(history.state, "", address); show(); } else if (location.hash === address) show(); else location.hash = address;
   },
   // Another model answers now: what is shown is asked for again.
   async changed(state) {
@@ -32,9 +35,14 @@ const app = {
   async change(path, body, words) {
     try {
       await app.changed(await post(path, body));
-      if (words) toast(words, app.state.can_undo ? { action: ["Undo", () => app.change("undo", {}, "Undone")] } : {});
+      if (words) toast(typeof words === "function" ? words() : words, app.undoing());
       return true;
     } catch (error) { app.fail(error); return false; }
+  },
+  // Undo takes back this step and no other: somebody else may have taken one meanwhile.
+  undoing() {
+    const { version, can_undo: can } = app.state;
+    return can ? { action: ["Undo", () => app.change("undo", { version }, "Undone")] } : {};
   },
   fail(error) {
     if (error.name === "AbortError") return;
@@ -58,16 +66,16 @@ function draw() {
   const { state } = app;
   const focused = [...top.querySelectorAll("a, button")].indexOf(document.activeElement);
   const here = PART_OF[app.view] ?? app.view;
-  const tool = (name, label, enabled, path, words) => h("button", { type: "button", class: "ghost icon", title: label, "aria-label": label, disabled: !enabled, onclick: () => app.change(path, {}, words) }, icon(name));
+  const tool = (name, label, enabled, path, words) => h("button", { type: "button", class: "ghost icon", title: label, "aria-label": label, disabled: !enabled, onclick: () => app.change(path, { version: app.state.version }, words) }, icon(name));
   fill(top,
     h("a", { class: "brand", href: "#photos" }, h("img", { src: "static/icon.svg", alt: "" }), h("span", {}, h("b", {}, h("bdi", {}, state.title)), h("small", {}, `${many(state.photos, "photo")}, ${many(state.concepts, "concept")}`))),
     h("nav", { class: "tabs", "aria-label": "Views" }, TABS.map(([view, label]) => h("a", { href: `#${view}`, "aria-current": view === here ? "page" : null }, icon(view), h("span", {}, label)))),
     h("div", { class: "tools" },
-      state.accuracy === null ? null : h("a", { class: "score", href: "#bench", title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}` }, h("small", {}, "validation"), h("b", {}, percent(state.accuracy, 1)), h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`)),
+      state.accuracy === null ? null : h("a", { class: "score", href: "#bench", title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}` }, h("small", {}, "validation"), h("b", {}, percent(state.accuracy, 1)), state.flattered ? h("small", { class: "wrong" }, "seen in training?") : h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`)),
       state.read_only ? null : [tool("undo", "Undo", state.can_undo, "undo", "Undone"), tool("redo", "Redo", state.can_redo, "redo", "Done again")],
       h("button", { type: "button", class: "ghost icon", title: "Light or dark", "aria-label": "Switch between light and dark", onclick: turn }, icon("sun"))));
   if (focused >= 0) top.querySelectorAll("a, button")[focused]?.focus();
-  fill(banner, state.read_only ? h("div", { class: "banner" }, "Read-only: look around; nothing you do changes the model.") : null);
+  fill(banner, state.read_only ? h("div", { class: "banner" }, state.decides ? "For review: your answers are kept; nothing else changes the model." : "Read-only: look around; nothing you do changes the model.") : null);
 }
 
 function turn() {
@@ -80,7 +88,7 @@ function turn() {
 function show() {
   const { view, values } = read(), first = app.view === null;
   if (!VIEWS[view]) { location.hash = "#photos"; return; }
-  if (app.view === view && app.current?.update?.(values)) return;
+  if (app.view === view && app.current?.update?.(values)) { if (history.state?.key) comeBack(); else history.replaceState({ key: `${Date.now()}-${Math.random()}` }, ""); return; }
   app.current?.leave?.();
   app.view = view;
   document.title = `${TABS.find(([name]) => name === (PART_OF[view] ?? view))?.[1] ?? "Studio"} · ${app.state.title} · ccr studio`;
@@ -90,8 +98,27 @@ function show() {
   app.current = VIEWS[view](root, values, app);
   fill(main, root);
   if (!first) main.focus({ preventScroll: true }); // whoever reads with the ears is told of the new view, and Tab goes on in it
-  window.scrollTo(0, 0);
+  comeBack();
 }
+
+// Every entry of the history has a number, under which the place on its page is kept: Back and a reload find it again.
+history.scrollRestoration = "manual";
+const places = { get: (key) => Number(sessionStorage.getItem(`ccr-scroll-${key}`) ?? 0), set: (key, top) => { try { sessionStorage.setItem(`ccr-scroll-${key}`, top); } catch { /* full: it begins at the top, then */ } } };
+let restoring = 0;
+function comeBack() {
+  cancelAnimationFrame(restoring);
+  const known = history.state?.key;
+  if (!known) { history.replaceState({ ...history.state, key: `${Date.now()}-${Math.random()}` }, ""); window.scrollTo(0, 0); return; }
+  const wanted = places.get(known), until = performance.now() + 4000;
+  const step = () => {
+    if (history.state?.key !== known) return;
+    window.scrollTo(0, wanted); // as far as the page is there already
+    if (Math.abs(window.scrollY - wanted) > 2 && performance.now() < until) restoring = requestAnimationFrame(step); else restoring = 0;
+  };
+  step();
+}
+for (const kind of ["wheel", "pointerdown", "keydown"]) window.addEventListener(kind, () => { cancelAnimationFrame(restoring); restoring = 0; }, { passive: true });
+window.addEventListener("scroll", () => { if (!restoring && history.state?.key) places.set(history.state.key, window.scrollY); }, { passive: true });
 
 async function start() {
   fill(main, spinner());
@@ -123,8 +150,9 @@ document.addEventListener("drop", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.target.closest("input:not([type=checkbox], [type=range], [type=file]), textarea, dialog") || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || app.state?.read_only) return;
   event.preventDefault();
-  if (event.shiftKey ? app.state.can_redo : app.state.can_undo) app.change(event.shiftKey ? "redo" : "undo", {}, event.shiftKey ? "Done again" : "Undone");
+  if (event.shiftKey ? app.state.can_redo : app.state.can_undo) app.change(event.shiftKey ? "redo" : "undo", { version: app.state.version }, event.shiftKey ? "Done again" : "Undone");
 });
-document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+// To what a view is about, past its filters.
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); (main.querySelector("[data-content]") ?? main).focus(); });
 
 start();

@@ -2,7 +2,7 @@
 import { h, fill, kept, icon, percent, many, signed, spinner, debounce } from "./dom.js";
 import { get, post, remove, latest, file } from "./api.js";
 import { first } from "./address.js";
-import { tile } from "./tiles.js";
+import { keepSet, tile } from "./tiles.js";
 import { ask, toast } from "./dialogs.js";
 import { curve } from "./curve.js";
 import { combobox } from "./combobox.js";
@@ -10,8 +10,10 @@ import { combobox } from "./combobox.js";
 const MOST = 13; // weights per class on the slider: as many stand for all
 
 export default function bench(root, values, app) {
-  app.wishes ??= {};
-  let words = first(values, "words", ""), job = app.state.job, timer = null, against = "opened", alive = true;
+  const wished = `ccr-wishes-${app.state.store}`; // a reload keeps the sliders
+  try { app.wishes ??= JSON.parse(sessionStorage.getItem(wished) ?? "{}"); } catch { app.wishes = {}; }
+  const keepWishes = () => { try { sessionStorage.setItem(wished, JSON.stringify(app.wishes)); } catch { /* for this page only, then */ } };
+  let words = first(values, "words", ""), job = app.state.job, timer = null, against = "base", alive = true;
   const searching = latest(), measuring = latest();
   const results = h("div"), progress = h("div", { "aria-live": "polite" }), effect = h("div"), steps = h("section", { class: "card" }), settings = h("section", { class: "card" });
   const input = h("input", { type: "search", value: words, placeholder: "such as: red skin, wooden crate, leaf on the stem", "aria-label": "Words to look for", maxlength: 200 });
@@ -28,7 +30,7 @@ export default function bench(root, values, app) {
     if (!alive) return; // typed just before the page was left
     const signal = searching.signal();
     words = input.value.trim();
-    history.replaceState(null, "", words ? `#bench?words=${encodeURIComponent(words)}` : "#bench");
+    history.replaceState(history.state, "", words ? `#bench?words=${encodeURIComponent(words)}` : "#bench");
     if (!words) { fill(results, hint()); return; }
     if (!results.querySelector(".results")) fill(results, spinner("Searching"));
     try {
@@ -40,7 +42,7 @@ export default function bench(root, values, app) {
     fill(results, h("div", { class: "row", style: { margin: ".8rem 0 .3rem" } },
       answer.known ? h("a", { class: "button", href: `#concept?name=${encodeURIComponent(answer.words)}` }, "The model has it already") : locked ? null : h("button", { type: "button", class: "primary", onclick: () => add(answer.words) }, icon("plus"), "Add as a concept"),
       h("span", { class: "muted" }, "near it: ", answer.nearest.slice(0, 3).map((one, at) => [at ? ", " : "", h("a", { href: `#concept?name=${encodeURIComponent(one.concept)}` }, h("bdi", {}, one.concept))]))),
-      h("div", { class: "results" }, answer.photos.map((photo) => tile(photo, { values: { from: location.hash.slice(1) } }))));
+      h("div", { class: "results" }, answer.photos.map((photo) => tile(photo, { values: { from: location.hash.slice(1) }, onclick: () => keepSet(location.hash.slice(1), answer.photos.map((one) => one.row)) }))));
   }
   const hint = () => h("div", { class: "drop-hint", style: { "margin-top": ".8rem" } }, app.state.encoder === "loading" ? "The encoder is being loaded …" : "Type, and the photos that show it appear at once. Then add it as a concept.");
 
@@ -59,6 +61,7 @@ export default function bench(root, values, app) {
     const range = h("input", { type: "range", id: name, min: from, max: to, step, oninput: () => { app.wishes[name] = wish(Number(range.value)); draw(); } });
     const draw = () => {
       const wished = app.wishes[name], moved = wished !== undefined;
+      keepWishes();
       range.value = moved ? (wished === "all" ? to : wished) : held;
       range.style.setProperty("--filled", `${(100 * (range.value - from)) / (to - from)}%`);
       output.textContent = moved ? (wished === "all" ? "all" : words(wished)) : heldWords;
@@ -70,7 +73,7 @@ export default function bench(root, values, app) {
   }
 
   function drawSettings() {
-    if (job?.state === "done" && job.id === app.wished) { app.wishes = {}; app.wished = null; }
+    if (job?.state === "done" && job.id === app.wished) { app.wishes = {}; app.wished = null; keepWishes(); }
     kept(settings, fillSettings);
   }
 
@@ -97,7 +100,7 @@ export default function bench(root, values, app) {
     try { job = await get("refit"); } catch { return; }
     drawJob();
     if (job.state === "running") { timer = setTimeout(follow, 200); return; }
-    if (job.state === "done") { await app.changed(); toast(`Refitted in ${job.seconds.toFixed(1)} s${job.message ? `; ${job.message}` : ""}`, { action: ["Undo", () => app.change("undo", {}, "Undone")] }); } else if (job.state === "failed") toast(job.message, { bad: true });
+    if (job.state === "done") { await app.changed(); toast(`Refitted in ${job.seconds.toFixed(1)} s${job.message ? `; ${job.message}` : ""}`, app.undoing()); } else if (job.state === "failed") toast(job.message, { bad: true });
     drawSettings();
   }
 
@@ -117,7 +120,9 @@ export default function bench(root, values, app) {
   }
 
   function drawEffect(one) {
-    const choose = h("select", { "aria-label": "Compare with", style: { width: "auto" }, onchange: (event) => { against = event.target.value; measure(); } }, [["opened", "as it was opened"], ["previous", "one step before"]].map(([value, label]) => h("option", { value, selected: value === against || null }, label)));
+    app.honest ||= one.before_version === "honest";
+    const doubt = one.scope !== "validation" ? "" : one.before_flattered && !one.flattered ? "The model before may have been trained on these photos, so its accuracy is flattered; the model now was not. The difference says little." : one.flattered ? "The model may have been trained on these photos, so its accuracy here is flattered: refit to learn what it is worth." : one.before_version === "honest" ? "Before: the model with the settings it was opened with, fitted on the training photos alone, as the model now was." : "";
+    const choose = h("select", { "aria-label": "Compare with", style: { width: "auto" }, onchange: (event) => { against = event.target.value; measure(); } }, [["base", one.before_version === "honest" || (against !== "base" && app.honest) ? "opened, refitted as it was" : "as it was opened"], ...(one.before_version === "honest" || app.honest ? [["opened", "as it was opened"]] : []), ["previous", "one step before"]].map(([value, label]) => h("option", { value, selected: value === against || null }, label)));
     const line = (name, n, before, after, low, high, all = false) => h("div", { class: `ba ${all ? "all" : ""}` }, h("span", {}, h("bdi", {}, name), all ? null : h("span", { class: "muted" }, ` ${n}`)),
       h("span", { class: "rulers", role: "img", "aria-label": `before ${percent(before, 1)}, after ${percent(after, 1)}, 95 % interval ${percent(high[0])} to ${percent(high[1])}` }, span("before", before, low), span("after", after, high)),
       h("span", { class: `delta ${after > before ? "right" : after < before ? "wrong" : "muted"}` }, after === before ? "same" : signed(100 * (after - before), 1)));
@@ -125,7 +130,7 @@ export default function bench(root, values, app) {
     const lines = (items) => items.map((item) => line(item.name, item.n, item.before, item.after, item.before_interval, item.after_interval));
     fill(effect, h("div", { class: "row", style: { "margin-bottom": ".5rem" } }, h("h2", { class: "grow" }, one.scope === "test" ? "On the test photos" : "Before and after"), choose),
       one.n ? [h("p", {}, h("span", { class: "big-number" }, percent(one.after, 1)), h("span", { class: "muted" }, ` of ${many(one.n, `${one.scope} photo`)}; 95 % interval ${percent(one.after_interval[0])} to ${percent(one.after_interval[1])}. Before: ${percent(one.before, 1)}; ${many(one.changed, "prediction")} changed.`)),
-        app.state.flattered && one.scope === "validation" ? h("p", { class: "muted" }, "The model as it was opened may have been trained on these photos; a refit is not.") : null,
+        doubt ? h("p", { class: one.before_flattered || one.flattered ? "note" : "muted", id: "doubt" }, doubt) : null,
         h("p", { class: "muted small", "aria-hidden": "true" }, "● before   ■ after, with 95 % intervals, from 0 to 100 %"),
         h("div", { class: "before-after" }, line("all classes", one.n, one.before, one.after, one.before_interval, one.after_interval, true), lines(changed)),
         same.length ? h("details", { style: { "margin-top": ".6rem" }, open: !changed.length && same.length <= 6 }, h("summary", { class: "small" }, `${many(same.length, "class", "classes")} as before`), h("div", { class: "before-after", style: { "margin-top": ".5rem" } }, lines(same))) : null] : h("p", { class: "muted" }, "There are no labelled photos to measure on."),
@@ -135,7 +140,7 @@ export default function bench(root, values, app) {
 
   function drawSteps() {
     const { state } = app;
-    const act = (name, label, enabled, path, done) => h("button", { type: "button", disabled: !enabled, onclick: () => app.change(path, {}, done) }, icon(name), label);
+    const act = (name, label, enabled, path, done) => h("button", { type: "button", disabled: !enabled, onclick: () => app.change(path, { version: app.state.version }, done) }, icon(name), label);
     fill(steps, h("div", { class: "row", style: { "margin-bottom": ".5rem" } }, h("h2", { class: "grow" }, "Steps"), locked ? null : [act("undo", "Undo", state.can_undo, "undo", "Undone"), act("redo", "Redo", state.can_redo, "redo", "Done again")]),
       h("ol", { class: "steps" }, state.steps.map((step, at) => h("li", { "data-number": at, class: at === state.position ? "now" : at > state.position ? "undone" : "", "aria-current": at === state.position ? "step" : null }, step.words))), locked ? null : h("p", { class: "muted", style: { "margin-top": ".5rem" } }, "Every step is on disk at once."));
     steps.querySelector(".now")?.scrollIntoView({ block: "nearest" });
@@ -146,7 +151,7 @@ export default function bench(root, values, app) {
     return h("div", { class: "row" }, locked ? null : h("button", { type: "button", class: "primary", id: "save", onclick: save }, "Save as a model"), download("exports/report.html", "Report", "report.html"), download("exports/concepts.txt", "Concept list", "concepts.txt"), download("exports/edits.json", "Edit log", "edits.json"), download("photos.csv", "Photos as CSV", "photos.csv"));
   }
   async function save() {
-    const name = await ask({ title: "Save as a new model", text: "With its edit log, beside the model that was opened, which stays as it is.", label: "Name", value: `${app.state.title}-${app.state.version}`.replace(/[^\w .-]/g, "-"), confirm: "Save" });
+    const name = await ask({ title: "Save as a new model", text: "With its edit log, beside the model that was opened, which stays as it is.", label: "Name", value: `${app.state.title}-step-${app.state.position}`.replace(/[^\w .-]/g, "-"), confirm: "Save" });
     if (!name) return;
     try { toast(`Saved in ${(await post("save", { name })).path}`, { seconds: 10 }); } catch (error) { app.fail(error); }
   }

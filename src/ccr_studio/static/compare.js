@@ -1,9 +1,9 @@
 // Two models on the same photos: where they differ comes first.
 import { h, fill, percent, many, spinner, empty, segments } from "./dom.js";
 import { get, latest } from "./api.js";
-import { first } from "./address.js";
+import { first, write } from "./address.js";
 import { sum } from "./bars.js";
-import { picture, tile } from "./tiles.js";
+import { keepSet, picture, tile } from "./tiles.js";
 
 export default function compare(root, values, app) {
   let other = first(values, "other"), scope = first(values, "scope", "shown"), group = first(values, "group", "differ"), row = first(values, "row"), models = [], found = null, list = [];
@@ -17,7 +17,7 @@ export default function compare(root, values, app) {
     try {
       models = (await get("models")).models;
       const current = app.state.version, known = models.some((item) => item.id === other);
-      if (!known) other = models.find((item) => item.id !== current)?.id ?? models[0].id;
+      if (!known) other = before(current);
       found = await get("differences", { other, scope, group, limit: 60 }, asking.signal());
       list = found.photos;
     } catch (error) { if (error.name !== "AbortError") fill(left, empty(error.message)); return; }
@@ -25,6 +25,12 @@ export default function compare(root, values, app) {
     const { groups } = found;
     fill(left, segments("Photos to show", [["differ", "differ", groups.differ], ["first", "now right", groups.first], ["second", "no longer right", groups.second], ["neither", "both wrong", groups.neither], ["both", "both right", groups.both]], group, (value) => go({ group: value === "differ" ? null : value, row: null })), photos());
     await beside();
+  }
+
+  // The step before the current one; what was undone is no choice of ours.
+  function before(current) {
+    const { steps, position } = app.state;
+    return steps[position - 1]?.id ?? models.find((item) => item.id !== current && !steps.some((step) => step.id === item.id))?.id ?? current;
   }
 
   function photos() {
@@ -59,7 +65,7 @@ export default function compare(root, values, app) {
       const truth = both.photo.truth, verdict = (side) => h("p", { class: "verdict" }, h("bdi", {}, side.prediction), `, ${percent(side.probability)} `, truth === null ? null : side.prediction === truth ? h("small", { class: "right" }, "right") : h("small", { class: "wrong" }, "wrong"));
       const reach = (side) => { const values = [0, side.bias, ...side.contributions.map((term) => term.contribution)]; return Math.max(...values) - Math.min(...values); };
       const shared = { top: 9, scale: Math.max(reach(both.first), reach(both.second)) }; // one scale for both
-      fill(right, h("section", { class: "card" }, h("div", { class: "row", style: { "margin-bottom": ".8rem", "align-items": "flex-start" } }, h("a", { href: `#photo?id=${chosen}`, class: "tile", style: { width: "9rem" } }, picture(chosen, 320)), h("div", { class: "grow" }, h("h2", {}, h("bdi", {}, both.photo.name)), h("p", { class: "muted" }, truth === null ? "no label" : ["it is ", h("bdi", {}, truth)], both.overlap === null ? "" : `; ${percent(both.overlap)} of the active concepts are shared`))),
+      fill(right, h("section", { class: "card" }, h("div", { class: "row", style: { "margin-bottom": ".8rem", "align-items": "flex-start" } }, h("a", { href: write("photo", { id: chosen, from: location.hash.slice(1) }), onclick: () => keepSet(location.hash.slice(1), list.map((item) => item.row)), class: "tile", style: { width: "9rem" } }, picture(chosen, 320)), h("div", { class: "grow" }, h("h2", {}, h("bdi", {}, both.photo.name)), h("p", { class: "muted" }, truth === null ? "no label" : ["it is ", h("bdi", {}, truth)], both.overlap === null ? "" : `; ${percent(both.overlap)} of the active concepts are shared`))),
         h("div", { class: "sums" }, h("div", {}, h("h3", {}, "The model now"), verdict(both.first), sum(both.first, shared)), h("div", {}, h("h3", {}, "The other"), verdict(both.second), sum(both.second, shared)))));
     } catch (error) { if (error.name !== "AbortError") app.fail(error); }
   }

@@ -14,6 +14,12 @@ export default function concept(root, values, app) {
   const asking = latest(), more = latest();
   let found = [];
 
+  // Marks that are not taught yet are kept by the browser: looking at a photo, or a reload, loses none.
+  const place = () => `ccr-marks-${app.state.pictures}-${name}`;
+  function keepMarks() { try { if (shows.size + lacks.size) localStorage.setItem(place(), JSON.stringify([[...shows], [...lacks]])); else localStorage.removeItem(place()); } catch { /* for this page only, then */ } }
+  function findMarks() { try { const [yes, no] = JSON.parse(localStorage.getItem(place())) ?? [[], []]; yes.forEach((row) => shows.add(row)); no.forEach((row) => { if (!shows.has(row)) lacks.add(row); }); } catch { /* none */ } }
+  findMarks();
+
   async function load() {
     if (teaching && !name) { drawNew(); return; }
     if (!shown) fill(root, spinner());
@@ -31,6 +37,7 @@ export default function concept(root, values, app) {
 
   const bar = h("div");
   function lesson() {
+    keepMarks();
     fill(bar, shows.size + lacks.size ? h("div", { class: "lesson" }, h("b", {}, `${many(shows.size, "photo")} show${shows.size === 1 ? "s" : ""} it, ${lacks.size} do${lacks.size === 1 ? "es" : ""} not`), h("span", { class: "muted grow" }, shows.size < 2 || lacks.size < 2 ? "At least two of each, please." : "What the photos show, and the words, make the concept."),
       h("button", { type: "button", class: "primary", disabled: shows.size < 2 || lacks.size < 2, onclick: teach }, "Teach it"), h("button", { type: "button", class: "ghost", onclick: () => { shows.clear(); lacks.clear(); lesson(); if (shown) draw(); else drawNew(); } }, "Clear")) : null);
   }
@@ -39,10 +46,25 @@ export default function concept(root, values, app) {
     const called = teaching && !name ? await ask({ title: "A concept by example", text: "Its words draw it a little, the less the more photos there are.", label: "What is it called?", confirm: "Teach it" }) : name;
     if (!called) return;
     const fresh = !shown || shown.name !== called;
-    if (await app.change("lessons", { name: called, shows: [...shows], lacks: [...lacks] }, fresh ? `${called} is taught; it says nothing until you refit.` : `${called} is taught anew.`)) {
-      shows.clear(); lacks.clear(); teaching = false; app.names = null;
+    if (await app.change("lessons", { name: called, shows: [...shows], lacks: [...lacks] }, () => `${fresh ? `${called} is taught; it says nothing until you refit.` : `${called} is taught anew.`} ${missed(app.state.steps[app.state.position].edit)}`)) {
+      shows.clear(); lacks.clear(); keepMarks(); teaching = false; app.names = null;
       app.go("concept", { name: called });
     }
+  }
+
+  // The lesson's own error: each photo left out in turn, and judged by the others.
+  function missed({ shows: yes, lacks: no, error }) {
+    const count = yes.length + no.length;
+    if (error === null || error === undefined || !count) return "";
+    return `Left out in turn, ${Math.round(error * count)} of its ${count} photos fell on the wrong side${error >= 0.4 ? ": no better than a coin. Mark more photos, or others." : "."}`;
+  }
+
+  function past() {
+    const { shows: yes, lacks: no } = shown.lesson;
+    if (!yes.length && !no.length) return null;
+    const one = h("section", { class: "card", id: "lesson" }, h("h2", {}, `Taught by ${many(yes.length, "photo")} that show${yes.length === 1 ? "s" : ""} it and ${no.length} that do${no.length === 1 ? "es" : ""} not`), h("p", { class: shown.lesson.error >= 0.4 ? "note" : "muted" }, missed(shown.lesson), " They count in the next lesson, too; a new mark on one of them overrules."));
+    post("selections", { rows: [...yes, ...no] }).then((kept) => get("photos", { selection: kept.id, split: Object.keys(app.state.splits), limit: 200 })).then((answer) => one.append(strip(answer.photos, { values: { from: location.hash.slice(1) }, extra: (photo) => [h("p", { class: "muted" }, yes.includes(photo.row) ? "✓ shows it" : "✗ does not"), votes(photo)] }))).catch(app.fail);
+    return one;
   }
 
   function drawNew() {
@@ -75,7 +97,7 @@ export default function concept(root, values, app) {
     const facts = h("section", { class: "card" }, h("div", { class: "facts" }, fact(shown.photos.toLocaleString("en"), `photos show it, ${percent(shown.share)}`), fact("…", "fidelity to its words", "fidelity"), fact(String(shown.weights.length), shown.weights.length === 1 ? "class has a weight for it" : "classes have a weight for it")), h("div", { id: "flags" }));
     fill(root, h("div", { class: "head" }, h("a", { class: "button ghost", href: "#concepts" }, icon("left"), "Concepts"), h("h1", { class: "grow" }, h("bdi", {}, shown.name)), actions),
       h("div", { class: "concept" },
-        h("div", { class: "stack" }, section("Most", "Photos that show it most, with its code.", shown.most, "most"), section("Borderline", "Photos that show it only just: say yes or no, and it learns.", shown.borderline, "borderline"), drift),
+        h("div", { class: "stack" }, section("Most", "Photos that show it most, with its code.", shown.most, "most"), section("Borderline", "Photos that show it only just: say yes or no, and it learns.", shown.borderline, "borderline"), past(), drift),
         h("div", { class: "stack" }, facts, weights(), h("section", { class: "card", id: "neighbours" }, h("h2", {}, "Neighbours")), h("a", { class: "button", href: write("photos", { sort: "concept", by: shown.name, descending: "true" }) }, "All photos, sorted by it"))), bar);
     lesson();
     loadDrift(drift);
@@ -85,7 +107,7 @@ export default function concept(root, values, app) {
   const fact = (value, words, id) => h("div", { class: "fact" }, h("b", { id }, value), h("span", {}, words));
 
   function weights() {
-    const set = (line) => async (event) => { if (event.target.value.trim() === "") { event.target.value = line.weight.toFixed(2); return; } const value = Number(event.target.value); if (Number.isFinite(value) && value !== line.weight) await app.change("edits", { action: value === 0 ? "zero_weight" : "set_weight", concept: name, class: line.class, ...(value === 0 ? {} : { value }) }, `${name} weighs ${value} for ${line.class}.`); };
+    const set = (line) => async (event) => { if (event.target.value.trim() === "") { event.target.value = line.weight.toFixed(2); return; } const value = Number(event.target.value); if (Number.isFinite(value) && value !== line.weight) await app.change("edits", { action: value === 0 ? "zero_weight" : "set_weight", concept: name, class: line.class, ...(value === 0 ? {} : { value }) }, value === 0 ? `${name} is never a reason for ${line.class} now, also after a refit.` : `${name} weighs ${value} for ${line.class}.`); };
     const rows = shown.weights.map((line) => ({ name: line.class, value: line.carries, hint: `${percent(line.share)} of the class's photos show it` }));
     return h("section", { class: "card" }, h("h2", {}, "The classes it carries"), rows.length ? [h("p", { class: "muted" }, "What it adds to each class's logit, on average over the class's photos."), bars(rows, { link: false }), h("h3", { style: { margin: ".9rem 0 .4rem" } }, "Its weight in each"),
       h("div", { class: "weights" }, shown.weights.map((line) => h("label", { class: "weight" }, h("bdi", {}, line.class), h("input", { type: "number", step: 0.1, value: line.weight.toFixed(2), disabled: app.state.read_only, "aria-label": `Weight for ${line.class}`, onchange: set(line) }), h("span", { class: "muted small" }, percent(line.share)))))] : h("p", {}, "None yet: refit on the bench, and classes may take it up."), rows.length || app.state.read_only ? null : h("a", { class: "button", href: "#bench" }, "To the bench"));
@@ -103,5 +125,5 @@ export default function concept(root, values, app) {
   }
 
   load();
-  return { update(next) { const before = name; name = first(next, "name", ""); teaching = first(next, "teach") === "new"; if (before !== name) { shown = null; shows.clear(); lacks.clear(); } load(); return true; }, refresh: () => load(), leave() { asking.stop(); more.stop(); } };
+  return { update(next) { const before = name; name = first(next, "name", ""); teaching = first(next, "teach") === "new"; if (before !== name) { shown = null; shows.clear(); lacks.clear(); findMarks(); } load(); return true; }, refresh: () => load(), leave() { asking.stop(); more.stop(); } };
 }

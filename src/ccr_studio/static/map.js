@@ -1,5 +1,5 @@
 // The map: photos in two dimensions. Drag to lasso; wheel, buttons or keys to look closer.
-import { h, fill, kept, fixed, icon, many, spinner, empty } from "./dom.js";
+import { h, fill, kept, debounce, fixed, icon, many, spinner, empty } from "./dom.js";
 import { get, bytes, post, latest, thumbnail } from "./api.js";
 import { first } from "./address.js";
 import { combobox } from "./combobox.js";
@@ -10,7 +10,7 @@ const BY = [["class", "true class"], ["predicted", "predicted class"], ["right",
 
 export default function map(root, values, app) {
   let by = first(values, "by", "class"), concept = first(values, "concept", ""), places = null, colours = null, only = null, tool = "lasso";
-  let zoom = 1, middle = [0.5, 0.5], outline = null, drag = null, frame = 0, alive = true;
+  let { zoom, middle } = history.state?.map ?? { zoom: 1, middle: [0.5, 0.5] }, outline = null, drag = null, frame = 0, alive = true;
   const colouring = latest();
   const head = h("div", { class: "head" }), legend = h("div", { class: "legend" }), canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "Map of the photos. Arrow keys move, plus and minus zoom, S selects what is in view." });
   const box = h("div", { class: "map" }), tip = h("div", { class: "map-tip hidden" });
@@ -74,7 +74,9 @@ export default function map(root, values, app) {
     return known.length ? [known[0], known[Math.floor((known.length - 1) * 0.995)]] : [0, 1];
   }
 
-  function later() { if (!frame) frame = requestAnimationFrame(() => { frame = 0; draw(); }); }
+  const keepPlace = debounce(() => { if (alive) history.replaceState({ ...history.state, map: { zoom, middle } }, ""); }, 120); // Back and a reload find it
+  function later() {
+    keepPlace(); if (!frame) frame = requestAnimationFrame(() => { frame = 0; draw(); }); }
 
   function draw() {
     if (!places || !colours || !canvas.isConnected) return;

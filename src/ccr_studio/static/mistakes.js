@@ -28,13 +28,13 @@ export default function mistakes(root, values, app) {
   function drawHead() {
     const scopes = SCOPES.filter(([name]) => name !== "test" || app.state.test);
     kept(head, () => fill(head, h("div", { class: "grow" }, h("h1", {}, shown.n ? `${many(shown.n - shown.right, "mistake")} in ${many(shown.n, "photo")}` : "Mistakes"),
-      shown.accuracy === null ? null : h("p", { class: "muted" }, `${percent(shown.accuracy, 1)} right; 95 % interval ${percent(shown.interval[0], 1)} to ${percent(shown.interval[1], 1)}`)),
+      shown.accuracy === null ? null : h("p", { class: "muted" }, `${percent(shown.accuracy, 1)} right; 95 % interval ${percent(shown.interval[0], 1)} to ${percent(shown.interval[1], 1)}`), app.state.flattered && scope !== "test" ? h("p", { class: "note" }, "The model may have been trained on these photos: expect more mistakes on others.") : null),
       segments("Photos to count", scopes, scope, (value) => go({ scope: value === "validation" ? null : value, truth: null, predicted: null }))));
   }
 
   function matrix() {
     const most = shown.counts.map((row) => Math.max(1, row.reduce((sum, count) => sum + count, 0)));
-    const body = shown.counts.map((row, t) => h("tr", {}, h("th", { scope: "row", title: shown.classes[t] }, h("bdi", {}, shown.classes[t])), row.map((count, p) => {
+    const body = shown.counts.map((row, t) => h("tr", {}, h("th", { scope: "row", title: shown.classes[t] }, h("a", { href: write("class", { name: shown.classes[t] }) }, h("bdi", {}, shown.classes[t]))), row.map((count, p) => {
       const share = count / most[t], heat = count ? (t === p ? 14 + 56 * share : 32 + 50 * Math.min(1, share * 2)) : 0;
       const here = shown.classes[t] === truth && shown.classes[p] === predicted;
       return h("td", {}, h("button", { type: "button", class: `cell ${t === p ? "diagonal" : count ? "error" : ""} ${count ? "" : "zero"}`, style: { "--heat": heat }, "aria-pressed": String(here), disabled: !count,

@@ -3,7 +3,7 @@ import { h, fill, icon, percent, spinner, empty, debounce } from "./dom.js";
 import { get, post, latest, thumbnail } from "./api.js";
 import { first, parse, write } from "./address.js";
 import { bars, sum, sumRows } from "./bars.js";
-import { strip, picture } from "./tiles.js";
+import { strip, keptSet } from "./tiles.js";
 import { combobox } from "./combobox.js";
 import { overlay } from "./where.js";
 import { asked, wishOf } from "./photos.js";
@@ -24,27 +24,31 @@ export default function photo(root, values, app) {
   function draw() {
     const place = h("div", { class: "picture" }, h("img", { src: thumbnail(id, 1024), alt: `The photo ${shown.name}` }));
     place.firstChild.addEventListener("error", () => fill(place, h("p", { class: "empty" }, "The picture cannot be read.")));
-    const verdict = shown.truth === null ? null : shown.truth === shown.prediction ? h("small", { class: "right" }, icon("check"), " right") : h("small", { class: "wrong" }, icon("cross"), " wrong, it is ", h("bdi", {}, shown.truth));
-    const why = h("section", { class: "card", "aria-label": "Why" }, h("p", { class: "verdict" }, h("bdi", {}, shown.prediction), `, ${percent(shown.probability)} `, verdict), h("h3", {}, "The whole sum"), sum(shown, { top: 14 }));
+    const verdict = shown.truth === null ? null : shown.truth === shown.prediction ? h("small", { class: "right" }, icon("check"), " right") : h("small", { class: "wrong" }, icon("cross"), " wrong, it is ", h("a", { href: write("class", { name: shown.truth }) }, h("bdi", {}, shown.truth)));
+    const said = h("p", { class: "verdict" }, h("a", { href: write("class", { name: shown.prediction }) }, h("bdi", {}, shown.prediction)), `, ${percent(shown.probability)} `, verdict);
+    const why = h("section", { class: "card", "aria-label": "Why" }, h("h2", {}, "The whole sum"), sum(shown, { top: 14 }));
     fill(root,
-      h("div", { class: "head" }, h("a", { class: "button ghost", href: `#${from}` }, icon("left"), "Back"), h("h1", { class: "grow" }, h("bdi", {}, shown.name)), turning(), choose()),
+      h("div", { class: "head" }, h("a", { class: "button ghost", href: `#${from}` }, icon("left"), "Back"), h("div", { class: "grow" }, h("h1", {}, h("bdi", {}, shown.name)), said), turning(), choose()),
       h("div", { class: "photo" },
         h("div", { class: "stack" }, place, app.state.where ? overlay(place, id, shown, app) : null, probabilities(shown), h("p", { class: "muted" }, [shown.split ? `split ${shown.split}` : /^\d+$/.test(id) ? "of no split" : "not of the store", `${shown.active.length} concepts shown, ${shown.in_play} in play`].join("; "))),
         h("div", { class: "stack" }, why, sliders()),
-        h("div", { class: "stack" }, contrast(), counterfactual(), missing(), h("section", { class: "card" }, h("h2", {}, "Training photos most like it"), strip(shown.nearest, { values: { from } })))));
+        h("div", { class: "stack" }, contrast(), counterfactual(), missing(), h("section", { class: "card" }, h("h2", {}, "Training photos most like it"), strip(shown.nearest, { values: { from }, apart: true })))));
   }
 
   function turning() {
     if (!/^\d+$/.test(id)) return null;
-    const turn = (step) => async () => {
-      const before = parse(from), filters = before.view === "photos" ? asked(wishOf(before.values)) : {};
-      try {
-        const near = (await get("photos", { ...filters, around: id, limit: 3 })).photos;
-        const next = near[near.findIndex((one) => String(one.row) === id) + step];
-        if (next) app.go("photo", { id: next.row, from });
-      } catch (error) { app.fail(error); }
-    };
-    return h("div", { class: "row" }, h("button", { type: "button", class: "icon", "aria-label": "Previous photo", title: "Previous (←)", onclick: turn(-1), "data-turn": "-1" }, icon("left")), h("button", { type: "button", class: "icon", "aria-label": "Next photo", title: "Next (→)", onclick: turn(1), "data-turn": "1" }, icon("right")));
+    const button = (name, label, key, step) => h("button", { type: "button", class: "icon", disabled: true, "aria-label": `${label} photo`, title: `${label} (${key})`, "data-turn": step }, icon(name));
+    const both = [button("left", "Previous", "←", -1), button("right", "Next", "→", 1)];
+    beside().then((near) => both.forEach((one, at) => { if (near[at] === undefined) return; one.disabled = false; one.addEventListener("click", () => app.go("photo", { id: near[at], from })); })).catch(app.fail);
+    return h("div", { class: "row" }, both);
+  }
+
+  // The photos before and after this one among those that it was opened from; none where it is not among them.
+  async function beside() {
+    const before = parse(from), rows = before.view === "photos" || before.view === "map" ? null : keptSet(from) ?? [];
+    const near = rows ?? (await get("photos", { ...(before.view === "photos" ? asked(wishOf(before.values)) : {}), around: id, limit: 3 })).photos.map((one) => one.row);
+    const at = near.findIndex((row) => String(row) === id);
+    return at < 0 ? [] : [near[at - 1], near[at + 1]];
   }
 
   function choose() {

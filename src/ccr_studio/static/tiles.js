@@ -25,6 +25,13 @@ export function tile(photo, { values = {}, caption, size = 160, extra = null, on
   return h("figure", { class: "tile", "data-row": photo.row }, link, extra);
 }
 
+// The photos among which Next and Previous turn, by the address of the page that showed them.
+const setOf = (from) => `ccr-set-${from}`;
+export const keepSet = (from, rows) => { try { sessionStorage.setItem(setOf(from), JSON.stringify(rows)); } catch { /* full: the photo stands alone, then */ } };
+export const keptSet = (from) => { try { return JSON.parse(sessionStorage.getItem(setOf(from))); } catch { return null; } };
+
 export function strip(photos, options = {}) {
+  const from = options.values?.from;
+  if (from && !options.onclick && !options.apart) options = { ...options, onclick: () => keepSet(from, photos.map((photo) => photo.row)) };
   return h("div", { class: "strip" }, photos.map((photo) => tile(photo, { ...options, extra: options.extra?.(photo) ?? null })));
 }

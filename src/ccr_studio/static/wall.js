@@ -7,7 +7,7 @@ const PAGE = 120, MOST = 500, CAPTION = 46, GAP = 14, NEAR = 900, TALLEST = 15_0
 
 export function wall({ columnWidth = 150, values = () => ({}), picked, pick, fail }) {
   const inner = h("div", { class: "wall-inner" });
-  const root = h("div", { class: "wall", role: "list", "aria-label": "Photos" }, inner);
+  const root = h("div", { class: "wall", role: "list", "aria-label": "Photos", tabindex: "-1", "data-content": "" }, inner);
   let filters = {}, total = 0, version = null, pages = new Map(), columns = 1, side = columnWidth, rendered = "", ask = 0;
 
   const height = () => side + CAPTION + GAP;

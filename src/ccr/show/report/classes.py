@@ -20,6 +20,8 @@ from ccr.texts import percent
 
 #: Images of a class, and of all classes together: beyond, the hardest classes have them.
 EACH, MOST_IMAGES = 4, 240
+#: Concepts that are named in a class's row; models with few weights per class have them all there.
+MOST_REASONS = 12
 #: With more classes than this, sections are folded.
 MOST_OPEN = 20
 #: Concepts of a list; confusions of a class, and of a class among many.
@@ -42,7 +44,7 @@ def class_sections(
     views = {name: view.of_class(name, top=TOP) for name in view.classes if view.images[view.classes.index(name)]}
     order = sorted(views, key=lambda name: (views[name].accuracy, str(name)))
     numbers = {name: number for number, name in enumerate(view.classes)}
-    parts = [_table([views[name] for name in order], numbers, view, baseline)]
+    parts = [_table([views[name] for name in order], numbers, view, model.model, baseline)]
     claims = _claims_by_class(model.model, rows)
     with_images = set(order[: MOST_IMAGES // EACH])
     if len(order) > len(with_images):
@@ -58,7 +60,10 @@ def class_sections(
     return parts
 
 
-def _table(views: Sequence[ClassView], numbers: dict, view: ModelView, baseline: Measured | None) -> str:
+def _table(
+    views: Sequence[ClassView], numbers: dict, view: ModelView, model: ConceptModel, baseline: Measured | None
+) -> str:
+    """A row for every class, with all its reasons: first those with images, hardest first, then the others."""
     rows = []
     for item in views:
         row = numbers[item.name]
@@ -70,11 +75,22 @@ def _table(views: Sequence[ClassView], numbers: dict, view: ModelView, baseline:
         if baseline is not None:
             before = baseline.evaluation.per_class.get(item.name)
             cells.append("" if before is None else f"{100 * (item.accuracy - before):+.0f}")
-        carrying = ", ".join(page.name(signed_name(concept)) for concept in item.carrying[:3])
-        rows.append([*cells, taken, carrying])
+        rows.append([*cells, taken, _reasons(model, row)])
+    shown = {item.name for item in views}
+    for name in (one for one in view.classes if one not in shown):
+        blank = ["0", "", *([""] if baseline is not None else []), ""]
+        rows.append([page.name(name), *blank, _reasons(model, numbers[name])])
     header = ["class", "images", "right", *(["vs baseline"] if baseline is not None else []), "most taken for"]
     texts = (len(header) - 1, len(header))
-    return page.table_of_html([*header, "carried by"], rows, texts=texts)
+    return page.table_of_html([*header, "weights for"], rows, texts=texts)
+
+
+def _reasons(model: ConceptModel, row: int) -> str:
+    """Every concept with a positive weight for a class, largest first; of many, how many more there are."""
+    coef = model.head.coef[row]
+    order = [column for column in np.argsort(-coef, kind="stable").tolist() if coef[column] > 0]
+    more = f" and {len(order) - MOST_REASONS} more" if len(order) > MOST_REASONS else ""
+    return ", ".join(page.name(model.names[column]) for column in order[:MOST_REASONS]) + more
 
 
 def _section(view: ClassView, confusions: Sequence[Confusion], strip: str) -> str:

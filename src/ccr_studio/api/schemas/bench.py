@@ -34,6 +34,8 @@ class Effect(Answer):
     changed: int | None = None
     classes: list[EffectLine]
     looks: int = Field(description="How often test photos were looked at in this session.")
+    before_flattered: bool = Field(description="The model before may have been trained on the validation photos.")
+    flattered: bool = Field(description="So may the model as it is now.")
 
 
 class StepInfo(BaseModel):
@@ -78,13 +80,15 @@ class State(Answer):
     settings: dict[str, Any]
     encoder: str
     read_only: bool
+    decides: bool = Field(description="Answers of reviewers are taken.")
+    signed: bool = Field(description="Every claim of the model is confirmed, and somebody signed it.")
     steps: list[StepInfo]
     position: int
     looks: int
     can_undo: bool
     can_redo: bool
     job: JobInfo | None
-    flattered: bool = Field(description="The opened model may have been trained on the validation photos.")
+    flattered: bool = Field(description="The model as it is now may have been trained on the validation photos.")
     where: bool = Field(description="Whether photos can be asked where a concept is.")
 
 
@@ -96,6 +100,12 @@ class Refit(Strict):
     length: float | None = Field(default=None, ge=1, le=1000)
     weights_per_class: Annotated[int, Field(ge=1, le=1000)] | Literal["all"] | None = None
     random_state: int | None = Field(default=None, ge=0, le=2**32 - 1)
+
+
+class Expected(Strict):
+    """The step that is taken back, or that another one is done after; None: whichever is current."""
+
+    version: Name | None = None
 
 
 class SaveAs(Strict):

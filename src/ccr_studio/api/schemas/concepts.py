@@ -42,6 +42,14 @@ class Range(BaseModel):
     high: float
 
 
+class PastLesson(BaseModel):
+    """The photos by which a concept was taught."""
+
+    shows: list[int]
+    lacks: list[int]
+    error: float | None = Field(description="Share of them on the wrong side, each left out in turn.")
+
+
 class Concept(Answer):
     """A concept's page."""
 
@@ -51,6 +59,7 @@ class Concept(Answer):
     threshold: float | None
     values: Range
     pinned: bool
+    lesson: PastLesson
     most: list[Tile]
     borderline: list[Tile]
     weights: list[ClassWeight]

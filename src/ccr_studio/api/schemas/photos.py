@@ -112,6 +112,8 @@ class Where(Answer):
     rows: int
     columns: int
     values: list[float]
+    code: float = Field(description="The concept's code: the patches and the rest add up to it.")
+    rest: float = Field(description="What no patch carries.")
     left: float = Field(description="Where in the photo the patches begin, and how much they cover: shares of it.")
     top: float
     width: float

@@ -1,0 +1,117 @@
+"""The review by the API: claims, evidence, decisions, refits without what was rejected, signature, and roles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from ccr.data.store import EmbeddingStore
+from ccr_studio.app import NOBODY, POLICY, studio_app
+from ccr_studio.service.guards import access_for
+from ccr_studio.workbench import Workbench
+from tests.studio.helpers import finish, make_bench
+
+
+def claims_of(client: TestClient, by: str = "ann") -> list[dict[str, Any]]:
+    found = client.get("/api/claims", params={"by": by}).json()
+    return [claim for one in found["classes"] for claim in one["claims"]]
+
+
+def decide(client: TestClient, claim: dict[str, Any], answer: str, by: str = "ann", **more: Any) -> None:
+    body = {"by": by, "class": claim["class"], "concept": claim["concept"], "answer": answer, **more}
+    answered = client.post("/api/decisions", json=body)
+    assert answered.status_code == 200, answered.text
+
+
+def test_every_positive_weight_is_a_claim_with_photos(client: TestClient, bench: Workbench) -> None:
+    model, seen = bench.now().model, bench.now()
+    claims = claims_of(client)
+    assert len(claims) == int((model.head.coef > 0).sum())
+    one = claims[0]
+    found = client.get("/api/claim", params={"class": one["class"], "concept": one["concept"]}).json()
+    assert all(photo["truth"] == one["class"] for photo in found["mine"])
+    assert all(photo["truth"] != one["class"] for photo in found["others"])
+    assert all(seen.photos.open[photo["row"]] for photo in found["mine"] + found["others"])
+    assert 0 <= found["purity"] <= 1
+    assert isinstance(client.get("/api/claims/next", params={"class": one["class"]}).json()["concepts"], list)
+
+
+def test_rejected_claims_are_gone_after_the_refit_and_the_rest_can_be_signed(
+    client: TestClient, bench: Workbench
+) -> None:
+    first = claims_of(client)[0]
+    decide(client, first, "no", reason="background")
+    assert client.post("/api/sign", json={"by": "ann"}).status_code == 422
+    client.post("/api/review/refit")
+    finish(bench)
+    pairs = {(one["class"], one["concept"]) for one in claims_of(client)}
+    assert (first["class"], first["concept"]) not in pairs
+    for _ in range(6):
+        left = [one for one in claims_of(client) if one["state"] == "open"]
+        if not left:
+            break
+        for one in left:
+            decide(client, one, "yes")
+    signed = client.post("/api/sign", json={"by": "ann"})
+    assert signed.status_code == 200, signed.text
+    assert signed.json()["signed"]
+    table = client.get("/api/signature").json()["signature"]
+    assert len(table["may"]) == len(pairs)
+    assert any(one["concept"] == first["concept"] for one in table["never"])
+    bench.edit("suppress", {"concept": bench.now().model.names[0]})
+    assert client.get("/api/signature").json()["signature"] is None  # any edit ends it
+
+
+def test_reviewers_are_blind_until_they_decide_and_undo_their_own(client: TestClient) -> None:
+    one = claims_of(client)[0]
+    decide(client, one, "yes", by="ann")
+    assert claims_of(client, "ben")[0]["votes"] == []
+    decide(client, one, "no", by="ben")
+    assert claims_of(client, "ben")[0]["state"] == "disputed"
+    client.post("/api/decisions/undo", json={"by": "ben"})
+    assert claims_of(client, "ann")[0]["state"] == "confirmed"
+    assert client.post("/api/decisions/undo", json={"by": "ben"}).status_code == 422
+
+
+def test_decisions_outlive_undo_and_a_new_start(
+    store: EmbeddingStore, client: TestClient, bench: Workbench, tmp_path: Path
+) -> None:
+    one = claims_of(client)[0]
+    bench.edit("pin", {"concept": bench.now().model.names[-1]})
+    decide(client, one, "yes")
+    bench.undo()
+    assert claims_of(client)[0]["state"] == "confirmed"
+    # Another studio that takes answers alone, beside the one that writes.
+    other = make_bench(store, None, tmp_path, read_only=True, decides=True)
+    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
+    theirs = TestClient(studio_app(other, access=access), base_url="http://127.0.0.1")
+    assert claims_of(theirs)[0]["state"] == "confirmed"
+    decide(theirs, claims_of(theirs)[1], "no", by="ben")
+    assert claims_of(client, "ben")[1]["state"] == "rejected"
+    for path in ("review/refit", "undo"):
+        assert theirs.post(f"/api/{path}").status_code == 403
+    assert theirs.post("/api/sign", json={"by": "ben"}).status_code == 403
+    other.close()
+
+
+def test_a_studio_that_only_shows_takes_no_answers(store: EmbeddingStore, bench: Workbench, tmp_path: Path) -> None:
+    reader = make_bench(store, None, tmp_path, read_only=True)
+    client = TestClient(
+        studio_app(reader, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY)), base_url="http://127.0.0.1"
+    )
+    one = claims_of(client)[0]
+    body = {"by": "ann", "class": one["class"], "concept": one["concept"], "answer": "yes"}
+    assert client.post("/api/decisions", json=body).status_code == 403
+    reader.close()
+
+
+@pytest.mark.parametrize("name", ["apple", "plum"])
+def test_a_class_has_a_page(client: TestClient, bench: Workbench, name: str) -> None:
+    page, seen = client.get("/api/class", params={"name": name}).json(), bench.now()
+    own = (seen.truth == seen.number(name)) & seen.photos.open
+    assert (page["photos"], page["right"]) == (int(own.sum()), int((own & seen.right).sum()))
+    assert all(photo["truth"] == name for photo in page["portraits"])
+    assert client.get("/api/class?name=nothing").status_code == 422
