@@ -10,8 +10,8 @@ COPY src ./src
 # The tested versions. The encoder's weights are fetched now, so that the container needs no network; kernels are compiled.
 RUN pip install --no-cache-dir -c constraints.txt ".[serve,bundled]"
 USER ccr
-RUN python -c "from PIL import Image; from ccr.data.encoders import load_encoder; load_encoder('bundled').embed_images([Image.new('RGB', (9, 9))])" \
- && python -c "from ccr.core import kernels; kernels.warm_up(group='coding')"
+RUN python -c "from PIL import Image; from ccr.encoders import load_encoder; load_encoder('bundled').embed_images([Image.new('RGB', (9, 9))])" \
+ && python -c "from ccr import kernels; kernels.warm_up(group='coding')"
 
 EXPOSE 8000
 HEALTHCHECK --start-period=30s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health')"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks import accuracy, epochs, prediction, pursuit, results, steps
 from benchmarks.measuring import Line, cpu_model, machine, table
 from benchmarks.private_data import Skipped
-from ccr.core import kernels
+from ccr import kernels
 
 PARTS = {"steps": steps, "epochs": epochs, "accuracy": accuracy, "pursuit": pursuit, "prediction": prediction}
 RESULTS = Path(__file__).with_name("RESULTS.md")

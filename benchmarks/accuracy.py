@@ -11,8 +11,8 @@ from benchmarks.measuring import Line, at_least
 from benchmarks.opponents import DenseLoop
 from benchmarks.private_data import SHARED, Skipped, require
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold
-from ccr.core.space import Space, Symmetric
 from ccr.errors import CCRError
+from ccr.space import Space, Symmetric
 
 EPOCHS, LENGTH = 20, 11.0
 
@@ -35,7 +35,7 @@ def _photos() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
 
 
 def _concepts() -> Concepts:
-    from ccr.data.encoders import load_encoder
+    from ccr.encoders import load_encoder
 
     file = require(SHARED / "concepts" / "cifar10.txt")
     names = list(dict.fromkeys(line.strip() for line in file.read_text().splitlines() if line.strip()))

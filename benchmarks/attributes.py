@@ -21,11 +21,11 @@ import numpy as np
 
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.metrics import in_play
-from ccr.data.encoders import load_encoder
-from ccr.data.vocab import embed_concepts, random_words
-from ccr.models.controls import random_unit_concepts
-from ccr.models.part import Part
+from ccr.controls import random_unit_concepts
+from ccr.encoders import load_encoder
+from ccr.labels import Part
+from ccr.metrics import in_play
+from ccr.vocab import embed_concepts, random_words
 from ccr_lab.experiments.attributes import (
     Truth,
     agreement_before_and_after,

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ccr.core.geometry import unit_rows
-from ccr.data.vocab.choose import choose
-from ccr.data.vocab.statistics import class_statistics
+from ccr.geometry import unit_rows
+from ccr.vocab.choose import choose
+from ccr.vocab.statistics import class_statistics
 
 DIMENSION = 512
 

@@ -39,13 +39,15 @@ import numpy as np
 from benchmarks.attributes import phrase
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.geometry import unit_rows
-from ccr.data.encoders import Encoder, load_encoder
+from ccr.controls import list_worth
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab import embed_concepts, random_words, read_concepts
-from ccr.data.vocab.check_texts import check_texts
-from ccr.data.vocab.choose import choose
-from ccr.data.vocab.propose import (
+from ccr.encoders import Encoder, load_encoder
+from ccr.geometry import unit_rows
+from ccr.labels import Part
+from ccr.vocab import embed_concepts, random_words, read_concepts
+from ccr.vocab.check_texts import check_texts
+from ccr.vocab.choose import choose
+from ccr.vocab.propose import (
     Proposal,
     Proposals,
     WordNet,
@@ -54,9 +56,7 @@ from ccr.data.vocab.propose import (
     reasoned_proposals,
     wordnet_proposals,
 )
-from ccr.data.vocab.statistics import class_statistics
-from ccr.models.list_worth import list_worth
-from ccr.models.part import Part
+from ccr.vocab.statistics import class_statistics
 from ccr_lab.experiments.attributes import auc_by_column, explanation_truth
 
 #: Data sets with class names.

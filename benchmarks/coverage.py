@@ -30,10 +30,10 @@ from scipy.stats import betabinom, binom, ks_2samp
 from benchmarks.defaults import SETS, Images, read_images
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.conformal import least_probability, shares
-from ccr.core.heads import LinearHead
-from ccr.data.encoders import load_encoder
-from ccr.data.vocab import embed_concepts, read_concepts
+from ccr.calibration import least_probability, shares
+from ccr.encoders import load_encoder
+from ccr.heads import LinearHead
+from ccr.vocab import embed_concepts, read_concepts
 
 #: Share of the training images that the second table calibrates on, as a fit does.
 HELD_OUT = 0.2

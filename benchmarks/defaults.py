@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold, Symmetric
-from ccr.data.encoders import Encoder, load_encoder
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab import embed_concepts, random_words, read_concepts
+from ccr.encoders import Encoder, load_encoder
+from ccr.vocab import embed_concepts, random_words, read_concepts
 from ccr_lab.rivals import LinearProbe
 
 #: Data sets, the concepts per image asked for, and whose concepts.

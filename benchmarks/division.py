@@ -1,5 +1,5 @@
 """`python -m benchmarks.division`: a step at three shapes with rows, and with concepts, shared among the threads when
-they code. A training tries both ways and keeps the faster one (`ccr.core.kernels.x86.division`)."""
+they code. A training tries both ways and keeps the faster one (`ccr.kernels.x86.division`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 from benchmarks.measuring import machine, take_turns
 from benchmarks.steps import SHAPES, Shape, random_problem, trainer_of
-from ccr.core import kernels
-from ccr.core.threads import Workers
+from ccr import kernels
+from ccr.utils.threads import Workers
 
 
 class Fixed:

@@ -28,7 +28,7 @@ from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 from torch.utils.data import DataLoader, TensorDataset
 
-from ccr.core.kernels import warm_up_before_timing
+from ccr.kernels import warm_up_before_timing
 from ccr_lab.elastic_net import elastic_net_path
 
 #: Images, concepts, classes, active concepts.

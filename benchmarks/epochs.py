@@ -16,13 +16,13 @@ import torch
 
 from benchmarks.measuring import Line
 from ccr import HardThreshold
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.refine.data import split
-from ccr.core.refine.options import Training
-from ccr.core.refine.sparse import SparseEngine
-from ccr.core.refine.trainer import Problem, Trainer
-from ccr.core.threads import Workers
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
+from ccr.refine.data import split
+from ccr.refine.engines import SparseEngine
+from ccr.refine.loop import Problem, Trainer
+from ccr.refine.options import Training
+from ccr.utils.threads import Workers
 
 CONCEPTS, CLASSES, DIMENSIONS, LENGTH, EPOCHS, ROUNDS, WANTED = 4523, 1000, 512, 47, 4, 3, 0.15
 

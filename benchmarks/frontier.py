@@ -16,10 +16,10 @@ import numpy as np
 
 from benchmarks.private_data import add_shared_option, require
 from ccr.cli.common import fitting, write_files
-from ccr.cli.common_options import chosen_coder
-from ccr.data.encoders import load_encoder
-from ccr.data.vocab import embed_concepts, random_words, read_concepts
-from ccr.models.part import Part
+from ccr.cli.common_data import chosen_coder
+from ccr.encoders import load_encoder
+from ccr.labels import Part
+from ccr.vocab import embed_concepts, random_words, read_concepts
 from ccr_lab.experiments.cache import RunCache
 from ccr_lab.experiments.compare import Task
 from ccr_lab.experiments.frontier import Grid, measure_frontier

@@ -29,13 +29,13 @@ import numpy as np
 from benchmarks.attributes import Birds, read_birds
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold, Knowledge
-from ccr.core.grounding import UNKNOWN_SHARE, Groups, evidence, ground, transfer
-from ccr.core.metrics import largest_shown
-from ccr.core.space import Space
-from ccr.data.encoders import load_encoder
-from ccr.data.vocab import embed_concepts
+from ccr.encoders import load_encoder
 from ccr.errors import CCRWarning
-from ccr.models import informed
+from ccr.grounding import UNKNOWN_SHARE, Groups, evidence, ground, transfer
+from ccr.metrics import largest_shown
+from ccr.refine import region as informed
+from ccr.space import Space
+from ccr.vocab import embed_concepts
 from ccr_lab.experiments.attributes import model_truth
 
 LENGTH = 20
@@ -146,8 +146,8 @@ def next_questions(texts: np.ndarray, answers: np.ndarray, groups: Groups, *, wa
 def _wordnet(shared: Path) -> None:
     """Lists and tables that nobody wrote: what WordNet proposes for the classes is the list, and what it proposed for
     which class the table; for CUB also its attributes, answered by WordNet. The shuffled table is the control."""
-    from ccr.data.vocab.known import proposed_knowledge, wordnet_knowledge
-    from ccr.data.vocab.propose import WordNet, reasoned_proposals, wordnet_proposals
+    from ccr.vocab.known import proposed_knowledge, wordnet_knowledge
+    from ccr.vocab.propose import WordNet, reasoned_proposals, wordnet_proposals
 
     encoder, wordnet = load_encoder("bundled"), WordNet.open()
     print(
@@ -192,8 +192,8 @@ def _cost() -> None:
     import tempfile
 
     from benchmarks import whole_fit
-    from ccr.core.refine.data import split
-    from ccr.core.refine.evidence import class_groups
+    from ccr.refine.candidates import class_groups
+    from ccr.refine.data import split
 
     rows, rng = 1_281_167, np.random.default_rng(0)
     path = Path(tempfile.gettempdir()) / f"ccr-whole-fit-{rows}.npy"

@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
+from ccr.encoders import load_encoder
 from ccr_lab.experiments.cache import RunCache
 from ccr_lab.experiments.compare import Comparison, methods_named, run_comparison, store_task
 

@@ -23,7 +23,7 @@ import httpx
 import numpy as np
 
 from ccr.data.store import EmbeddingStore
-from ccr.isolated import isolated_python
+from ccr.utils.processes import isolated_python
 
 
 def main() -> None:

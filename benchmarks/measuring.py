@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ccr.core import kernels
-from ccr.core.threads import Workers
+from ccr import kernels
+from ccr.utils.threads import Workers
 
 #: Seconds after which the threads of the work before no longer spin: those of OpenMP and OpenBLAS wait for more.
 PAUSE = 0.05

@@ -22,12 +22,12 @@ import numpy as np
 from benchmarks.attributes import read_birds
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold, Knowledge
-from ccr.core.knowledge import Answer
-from ccr.core.metrics import largest_shown
-from ccr.core.shown import STATED, expected_error
-from ccr.data.encoders import load_encoder
-from ccr.data.vocab import embed_concepts
+from ccr.encoders import load_encoder
 from ccr.errors import CCRWarning
+from ccr.knowledge import Answer
+from ccr.metrics import largest_shown
+from ccr.shown import STATED, expected_error
+from ccr.vocab import embed_concepts
 
 TOP = 5
 

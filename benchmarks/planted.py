@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.geometry import unit_rows
+from ccr.geometry import unit_rows
 
 CONCEPTS, DIMENSIONS, ACTIVE, CLASSES, IMAGES = 48, 64, 5, 8, 4000
 START, RADIUS = 0.33, 0.4

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.measuring import Line, bare_products, least, take_turns
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.geometry import unit_rows
+from ccr.geometry import unit_rows
 
 #: Of the bare product's speed.
 WANTED = 0.7

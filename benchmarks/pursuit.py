@@ -8,7 +8,7 @@ import torch
 from benchmarks.measuring import Line, at_least, on_threads, take_turns
 from benchmarks.opponents import project_by_basis, project_with_matrices
 from ccr import IPOMP
-from ccr.core.geometry import unit_rows
+from ccr.geometry import unit_rows
 
 N, DIMENSION, LENGTH = 824, 512, 20
 ROWS, DIRECT_ROWS = 8192, 8

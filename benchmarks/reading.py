@@ -18,12 +18,11 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import machine, take_turns
-from ccr import ConceptClassifier, Concepts
-from ccr.core import inputs
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.kernels import warm_up_before_timing
-from ccr.core.threads import Workers
+from ccr import ConceptClassifier, Concepts, inputs
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
+from ccr.kernels import warm_up_before_timing
+from ccr.utils.threads import Workers
 
 DIMENSIONS, CONCEPTS, CLASSES, ROUNDS = 512, 128, 10, 4
 #: Rows that a training prepares together.

@@ -23,11 +23,11 @@ import numpy as np
 from benchmarks.defaults import Images, measured, read_images
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.geometry import unit_rows
-from ccr.data.vocab import read_concepts
-from ccr.data.vocab.choose import choose
-from ccr.data.vocab.statistics import class_statistics
-from ccr.models.controls import random_unit_concepts
+from ccr.controls import random_unit_concepts
+from ccr.geometry import unit_rows
+from ccr.vocab import read_concepts
+from ccr.vocab.choose import choose
+from ccr.vocab.statistics import class_statistics
 from ccr_lab.experiments.protocol import REPORTED
 from ccr_lab.rivals import LinearProbe
 

@@ -35,10 +35,10 @@ from benchmarks.measuring import machine
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
 from ccr.data.datasets import open_dataset
-from ccr.data.encoders import Encoder, load_encoder
-from ccr.data.vocab import embed_concepts, random_words, read_concepts
-from ccr.isolated import isolated_python
-from ccr.models.photos.kept import progress_folder
+from ccr.encoders import Encoder, load_encoder
+from ccr.photos.run import progress_folder
+from ccr.utils.processes import isolated_python
+from ccr.vocab import embed_concepts, random_words, read_concepts
 
 #: Photos that are cut off in the middle, from the end of the list.
 DAMAGED = 2

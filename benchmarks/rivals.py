@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.defaults import SETS, both_kinds, read_images
 from benchmarks.private_data import add_shared_option
-from ccr.data.encoders import load_encoder
-from ccr.models.part import Part
+from ccr.encoders import load_encoder
+from ccr.labels import Part
 from ccr_lab.experiments.compare import Task, methods_named, run_comparison
 
 RIVALS = ("ip-omp", "omp", "splice", "label-free")

@@ -34,7 +34,7 @@ def shards(count: int) -> None:
     """Open a store of many shards, read a row of the last, and then all labels."""
     from ccr.data.store import EmbeddingStore
     from ccr.data.store.layout import DESCRIPTION
-    from ccr.data.store.shards import write_shard
+    from ccr.data.store.matrix import write_shard
 
     rows = 4
     with tempfile.TemporaryDirectory(prefix="ccr-shards-") as name:

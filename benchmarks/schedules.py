@@ -19,15 +19,15 @@ import numpy as np
 
 from benchmarks.private_data import add_shared_option, require
 from ccr import HardThreshold
-from ccr.core.coding import apply_rule, code_size
-from ccr.core.geometry import unit_rows
-from ccr.core.heads import LinearHead, fit_softmax
-from ccr.core.inputs import Embeddings
-from ccr.core.refine import Refinement, Training, refine
-from ccr.core.refine.options import STRIDE
-from ccr.core.space import Space, Symmetric
-from ccr.data.encoders import load_encoder
-from ccr.data.vocab import embed_concepts, read_concepts
+from ccr.coding import apply_rule, code_size
+from ccr.encoders import load_encoder
+from ccr.geometry import unit_rows
+from ccr.heads import LinearHead, fit_softmax
+from ccr.inputs import Embeddings
+from ccr.refine import Refinement, Training, refine
+from ccr.refine.options import STRIDE
+from ccr.space import Space, Symmetric
+from ccr.vocab import embed_concepts, read_concepts
 
 RADIUS, LENGTHS = 0.1, {"cifar10": 11.0, "cub": 20.0}
 LARGE, LARGE_BATCHES = 400_000, (256, 512, 1024, 2048, 4096)

@@ -17,14 +17,13 @@ import torch
 
 from benchmarks.measuring import take_turns
 from benchmarks.private_data import add_shared_option, require
-from ccr import HardThreshold
-from ccr.core import kernels
-from ccr.core.coding import Panels
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.space import Space
-from ccr.data.encoders import load_encoder
-from ccr.data.vocab import embed_concepts, read_concepts
+from ccr import HardThreshold, kernels
+from ccr.coding import Panels
+from ccr.encoders import load_encoder
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
+from ccr.space import Space
+from ccr.vocab import embed_concepts, read_concepts
 
 ROWS, ROUNDS = 2000, 7
 RANDOM = ((4523, 47), (824, 20), (128, 11))

@@ -26,9 +26,9 @@ import ccr.runtime
 from benchmarks.measuring import machine, take_turns
 from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
-from ccr.core.coding import TopRule
-from ccr.core.coding.close import CLOSE
-from ccr.core.geometry import unit_rows
+from ccr.coding import TopRule
+from ccr.coding.codes import CLOSE
+from ccr.geometry import unit_rows
 
 #: The four sets, and how many images of each a model is fitted on; the rest is predicted.
 SETS = {"cifar10": 20_000, "cub": 5_994, "flowers": 1_000, "pets": 555}
@@ -151,7 +151,7 @@ def embedding(folder: Path, X: np.ndarray, rounds: int) -> None:
 def photo(path: Path, folder: Path, scratch: Path, rounds: int) -> None:
     """One photo from the file to the explanation."""
     from ccr.data.datasets import load_image
-    from ccr.data.encoders import load_encoder
+    from ccr.encoders import load_encoder
 
     full, light, encoder = ConceptModel.load(folder), ccr.runtime.load(folder), load_encoder("bundled", threads=1)
     full.to_onnx(scratch / "photo.onnx")

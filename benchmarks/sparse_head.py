@@ -13,13 +13,12 @@ import time
 import numpy as np
 import torch
 
-from ccr.core.coding import HardThreshold
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.refine.data import Window
-from ccr.core.refine.engine import State, StepConfig
-from ccr.core.refine.sparse import SparseEngine
-from ccr.core.threads import Workers
+from ccr.coding import HardThreshold
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
+from ccr.refine.data import Window
+from ccr.refine.engines import SparseEngine, State, StepConfig
+from ccr.utils.threads import Workers
 
 CONCEPTS, CLASSES, DIMENSIONS, LENGTH, BATCH, STEPS, PER_CLASS, ROUNDS = 4523, 1000, 512, 47, 2048, 8, 5, 6
 

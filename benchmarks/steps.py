@@ -12,16 +12,15 @@ import torch
 
 from benchmarks.measuring import Line, at_least, at_most, bare_products, least, on_threads, take_turns
 from benchmarks.opponents import DenseLoop
-from ccr import HardThreshold
-from ccr.core import kernels
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.kernels.choice import choose_tier
-from ccr.core.refine.data import Labelled
-from ccr.core.refine.options import Training
-from ccr.core.refine.sparse import SparseEngine
-from ccr.core.refine.trainer import Problem, Trainer
-from ccr.core.threads import Workers
+from ccr import HardThreshold, kernels
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
+from ccr.kernels.choice import choose_tier
+from ccr.refine.data import Labelled
+from ccr.refine.engines import SparseEngine
+from ccr.refine.loop import Problem, Trainer
+from ccr.refine.options import Training
+from ccr.utils.threads import Workers
 
 DIMENSION = 512
 #: Weights of a class where the head is a sparse one.

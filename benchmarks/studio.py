@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 from benchmarks.measuring import machine
 from benchmarks.private_data import Skipped, add_shared_option, require
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
-from ccr.core.geometry import unit_rows
-from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
 from ccr.data.store.layout import embeddings_path, metadata_path
-from ccr.data.vocab.words import random_words
+from ccr.encoders import load_encoder
+from ccr.geometry import unit_rows
+from ccr.vocab.words import random_words
 from ccr_studio import serving
 from ccr_studio.workbench import Workbench
 

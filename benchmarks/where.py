@@ -22,11 +22,11 @@ import numpy as np
 from PIL import Image
 
 from ccr import ConceptModel
-from ccr.core.explain import WAYS, PatchTerms, Where
-from ccr.data.encoders import Encoder, load_encoder
-from ccr.data.encoders.occlusion import mean_colour
 from ccr.data.store import EmbeddingStore
-from ccr.models.photos.where import SMOOTHING, split_image
+from ccr.encoders import Encoder, load_encoder
+from ccr.encoders.patches import mean_colour
+from ccr.explain import WAYS, PatchTerms, Where
+from ccr.photos.on_photos import SMOOTHING, split_image
 
 SIDE = 224
 SHARES = (0.1, 0.2, 0.3, 0.5)

@@ -18,11 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measuring import machine
-from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core import kernels
-from ccr.core.geometry import unit_rows
-from ccr.core.refine.progress import Epoch
-from ccr.core.refine.trainer import Trainer
+from ccr import ConceptClassifier, Concepts, HardThreshold, kernels
+from ccr.geometry import unit_rows
+from ccr.refine.loop import Trainer
+from ccr.refine.measure import Epoch
 
 CONCEPTS, CLASSES, DIMENSIONS, LENGTH, PIECE = 4523, 1000, 512, 47, 16_384
 #: Length of the noise that a row adds to the unit direction of its class.

@@ -15,7 +15,7 @@ from hypothesis import settings
 from sklearn.datasets import load_digits
 
 from ccr import Concepts
-from ccr.core.geometry import unit_rows
+from ccr.geometry import unit_rows
 
 # Tests never depend on the clock; one thread keeps small products fast on a busy machine.
 settings.register_profile("ccr", deadline=None, max_examples=40, derandomize=True)
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tests' own processes would all compile the same ones at once."""
     if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
         return
-    program = "import sys; from ccr.core.kernels import warm_up; [warm_up(group=group) for group in sys.argv[1:]]"
+    program = "import sys; from ccr.kernels import warm_up; [warm_up(group=group) for group in sys.argv[1:]]"
     groups = (["training"], ["pursuit", "lasso", "elastic"])
     for process in [subprocess.Popen([sys.executable, "-c", program, *names]) for names in groups]:
         process.wait()

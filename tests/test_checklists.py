@@ -10,10 +10,10 @@ import typer
 
 import ccr
 from ccr.cli import app
-from ccr.core.coding.registry import CODERS, RULES, rule_from_dict, rule_to_dict
-from ccr.core.inputs import Embeddings
-from ccr.data.encoders.registry import parse_spec
+from ccr.coding.coders import CODERS, RULES, rule_from_dict, rule_to_dict
+from ccr.encoders.registry import parse_spec
 from ccr.errors import CCRError
+from ccr.inputs import Embeddings
 from ccr_lab import rivals
 from ccr_lab.experiments.compare import METHODS
 from tests.conftest import Data

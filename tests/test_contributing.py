@@ -12,9 +12,9 @@ import pytest
 
 import ccr
 from ccr import IPOMP, ConceptClassifier, ConceptModel, Concepts, HardThreshold, NonNegativeLasso
-from ccr.core.inputs import Embeddings
 from ccr.data.datasets import open_dataset
-from ccr.data.encoders import load_encoder
+from ccr.encoders import load_encoder
+from ccr.inputs import Embeddings
 from ccr.show import page, plots
 from tests.conftest import Data
 from tests.data.helpers import write_image
@@ -64,7 +64,7 @@ def test_a_fit_passes_only_through_the_files_described(engine: str, digits: Data
         model.save(tmp_path / "model")
 
     passed = files_passed(work)
-    assert {"models/classifier.py", "core/space.py", "core/refine/loop.py", "models/concept_model.py"} <= passed
+    assert {"classifier.py", "space.py", "refine/loop.py", "model.py"} <= passed
     missing = unnamed(passed, named)
     assert missing == set(), f"name them in CONTRIBUTING.md: {sorted(missing)}"
 
@@ -84,7 +84,7 @@ def test_an_image_passes_only_through_the_files_described(digits: Data, tmp_path
 
     work()  # imports first: their classes would count as calls
     passed = files_passed(work)
-    assert {"models/concept_model.py", "core/explain/explanation.py", "show/plots.py"} <= passed
+    assert {"model.py", "explain/explanation.py", "show/plots.py"} <= passed
     missing = unnamed(passed, described("an image"))
     assert missing == set(), f"name them in CONTRIBUTING.md: {sorted(missing)}"
 
@@ -100,4 +100,4 @@ def test_coders_have_the_rules_described(digits: Data) -> None:
     homes = {"rules": HardThreshold(length=3), "pursuit": IPOMP(3), "lasso": NonNegativeLasso(length=3)}
     for home, coder in homes.items():
         rule = coder.rule(Embeddings(digits.X), digits.concepts.embeddings)
-        assert type(rule).__module__ == f"ccr.core.coding.{home}"
+        assert type(rule).__module__ == f"ccr.coding.{home}"

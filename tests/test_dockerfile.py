@@ -18,7 +18,7 @@ def test_what_is_sent_is_the_package_and_nothing_else() -> None:
         "LICENSE",
         "constraints.txt",
         "src/ccr/__init__.py",
-        "src/ccr/core/space.py",
+        "src/ccr/space.py",
     ):
         assert sent(path), path
     for path in (

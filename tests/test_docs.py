@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ccr.classifier import PAPER_THRESHOLDS
 from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
-from ccr.models.paper_settings import PAPER_THRESHOLDS
 from ccr_lab.experiments.protocol import REPORTED
 from ccr_lab.theory import GROUPS
 from tests.data.helpers import PixelEncoder, write_image

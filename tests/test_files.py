@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ccr import files
 from ccr.errors import CCRError, WriteError
-from ccr.files import (
+from ccr.io import files
+from ccr.io.files import (
     ASIDE,
     check_writable,
     recover_folder,
@@ -152,7 +152,7 @@ def test_errors_name_the_file_the_reason_and_a_remedy(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     code = """
 import os
-from ccr.files import WriteError, replace_folder, write_text
+from ccr.io.files import WriteError, replace_folder, write_text
 os.getuid() or os.setuid(65534)  # root may write everywhere
 for write in (lambda: write_text("f", "x"), lambda: replace_folder("d", print)):
     try:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccr.texts import percent
+from ccr.utils.texts import percent
 
 
 @given(st.floats(0, 1), st.integers(0, 2))

@@ -17,7 +17,7 @@ from llvmlite import binding
 from sklearn.datasets import load_digits
 
 from ccr import IPOMP, OMP, Angular, ConceptClassifier, Concepts, HardThreshold, NonNegativeLasso, Symmetric, TopK
-from ccr.core.geometry import unit_rows
+from ccr.geometry import unit_rows
 
 #: By name: the settings that tell one saved model from another.
 MODELS = {

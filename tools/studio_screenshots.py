@@ -17,10 +17,10 @@ from urllib.parse import quote
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab import embed_concepts, read_concepts
-from ccr.files import write_bytes
+from ccr.encoders import load_encoder
+from ccr.io.files import write_bytes
+from ccr.vocab import embed_concepts, read_concepts
 from ccr_studio import serving
 from ccr_studio.workbench import Workbench
 

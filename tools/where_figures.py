@@ -14,11 +14,11 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ccr import ConceptModel
-from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
-from ccr.files import write_bytes
-from ccr.models.photos.where import explain_image
-from ccr.show.where_pictures import common_scale, framed, overlay, shown_maps
+from ccr.encoders import load_encoder
+from ccr.io.files import write_bytes
+from ccr.photos.on_photos import explain_image
+from ccr.show.pictures import common_scale, framed, overlay, shown_maps
 
 SIZE, WORDS, A_SHEET = 190, 28, 4
 

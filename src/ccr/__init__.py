@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
-    from ccr.core.concepts import Concepts
-    from ccr.core.knowledge import Knowledge
-    from ccr.core.space import Angular, Symmetric
-    from ccr.data.encoders import load_encoder
+    from ccr.classifier import ConceptClassifier
+    from ccr.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
+    from ccr.concepts import Concepts
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab import embed_concepts, read_concepts
-    from ccr.models.classifier import ConceptClassifier
-    from ccr.models.concept_model import ConceptModel
+    from ccr.encoders import load_encoder
+    from ccr.knowledge import Knowledge
+    from ccr.model import ConceptModel
+    from ccr.space import Angular, Symmetric
+    from ccr.vocab import embed_concepts, read_concepts
 
     __version__: str
 
@@ -38,21 +38,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Angular": "ccr.core.space",
-    "ConceptClassifier": "ccr.models.classifier",
-    "ConceptModel": "ccr.models.concept_model",
-    "Concepts": "ccr.core.concepts",
+    "Angular": "ccr.space",
+    "ConceptClassifier": "ccr.classifier",
+    "ConceptModel": "ccr.model",
+    "Concepts": "ccr.concepts",
     "EmbeddingStore": "ccr.data.store",
-    "HardThreshold": "ccr.core.coding",
-    "IPOMP": "ccr.core.coding",
-    "Knowledge": "ccr.core.knowledge",
-    "NonNegativeLasso": "ccr.core.coding",
-    "OMP": "ccr.core.coding",
-    "Symmetric": "ccr.core.space",
-    "TopK": "ccr.core.coding",
-    "embed_concepts": "ccr.data.vocab",
-    "load_encoder": "ccr.data.encoders",
-    "read_concepts": "ccr.data.vocab",
+    "HardThreshold": "ccr.coding",
+    "IPOMP": "ccr.coding",
+    "Knowledge": "ccr.knowledge",
+    "NonNegativeLasso": "ccr.coding",
+    "OMP": "ccr.coding",
+    "Symmetric": "ccr.space",
+    "TopK": "ccr.coding",
+    "embed_concepts": "ccr.vocab",
+    "load_encoder": "ccr.encoders",
+    "read_concepts": "ccr.vocab",
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from ccr import interrupt
+from ccr.utils import processes as interrupt
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def npy(array: np.ndarray) -> bytes:
-    """NumPy's own format, which `ccr.reading.map_array` reads back."""
+    """NumPy's own format, which `ccr.io.files.map_array` reads back."""
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     return stream.getvalue()

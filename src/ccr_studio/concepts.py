@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.explain.terms import plain
 from ccr.errors import CCRError
+from ccr.explain.terms import plain
 from ccr_studio.edits import lesson_of
 from ccr_studio.photo import tile
 from ccr_studio.seen import Seen

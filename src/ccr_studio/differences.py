@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.explain.terms import plain
-from ccr.core.metrics import wilson_interval
-from ccr.models.edit.effect import edit_effect
+from ccr.edit.session import edit_effect
+from ccr.explain.terms import plain
+from ccr.metrics import wilson_interval
 from ccr_studio.mistakes import scope_rows
 from ccr_studio.photo import explained, tile
 from ccr_studio.seen import Seen

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccr.core.concepts import Concepts
-from ccr.core.examples import learn_direction
-from ccr.core.explain.terms import plain
+from ccr.concepts import Concepts
+from ccr.edit import EditSession
+from ccr.edit.changes import texts_of
 from ccr.errors import CCRError
-from ccr.models.concept_model import ConceptModel
-from ccr.models.edit import EditSession
-from ccr.models.edit.changes import texts_of
+from ccr.explain.terms import plain
+from ccr.grounding import learn_direction
+from ccr.model import ConceptModel
 from ccr_studio.photos import Photos
 from ccr_studio.session import State, with_entry
 

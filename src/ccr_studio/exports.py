@@ -11,10 +11,10 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab.read import concept_line
 from ccr.errors import CCRError
-from ccr.models.concept_model import ConceptModel
-from ccr.texts import to_cell, visible
+from ccr.model import ConceptModel
+from ccr.utils.texts import to_cell, visible
+from ccr.vocab.read import concept_line
 from ccr_studio.photo import tile
 from ccr_studio.seen import Seen
 from ccr_studio.service.limits import DECODING

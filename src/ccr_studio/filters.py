@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from ccr.errors import CCRError
-from ccr.texts import did_you_mean
+from ccr.utils.texts import did_you_mean
 from ccr_studio.seen import Seen
 
 #: Bars of a histogram of confidence, and of a concept's values.

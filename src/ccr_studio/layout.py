@@ -13,11 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError, FormatError, WriteError
-from ccr.files import write_bytes
-from ccr.isolated import isolated_python
-from ccr.reading import map_array
+from ccr.inputs import Embeddings
+from ccr.io.files import map_array, write_bytes
+from ccr.utils.processes import isolated_python
 from ccr_studio.arrays import in_square, npy
 from ccr_studio.photos import Photos
 

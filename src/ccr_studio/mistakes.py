@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.metrics import wilson_interval
 from ccr.errors import CCRError
-from ccr.texts import did_you_mean
+from ccr.metrics import wilson_interval
+from ccr.utils.texts import did_you_mean
 from ccr_studio.photo import tile
 from ccr_studio.seen import Seen
 

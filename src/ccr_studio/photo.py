@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.explain import Explanation
-from ccr.core.explain.terms import plain
+from ccr.explain import Explanation
+from ccr.explain.terms import plain
 from ccr_studio.seen import Seen
 from ccr_studio.uploads import Uploads
 

@@ -7,10 +7,10 @@ from pathlib import PureWindowsPath
 
 import numpy as np
 
-from ccr.core.inputs import Embeddings, Moments
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
-from ccr.models.labels import Labels, validation_rows
+from ccr.inputs import Embeddings, Moments
+from ccr.labels import Labels, validation_rows
 
 #: Share of the photos that measures edits where the store has no split val.
 HELD_OUT = 0.2

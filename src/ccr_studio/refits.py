@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ccr.core.knowledge import Knowledge
 from ccr.errors import CCRError
-from ccr.files import write_bytes, write_json
-from ccr.isolated import isolated_python
-from ccr.models.concept_model import ConceptModel
+from ccr.io.files import write_bytes, write_json
+from ccr.knowledge import Knowledge
+from ccr.model import ConceptModel
+from ccr.utils.processes import isolated_python
 from ccr_studio.arrays import npy
 from ccr_studio.photos import Photos
 from ccr_studio.session import State

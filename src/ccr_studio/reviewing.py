@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.explain.terms import plain
 from ccr.errors import CCRError
+from ccr.explain.terms import plain
 from ccr.review import Decision, Decisions, Review, ReviewEvidence
 from ccr.review.decisions import Policy
 from ccr.review.rounds import thin_classes
-from ccr.texts import did_you_mean
+from ccr.utils.texts import did_you_mean
 from ccr_studio.mistakes import scope_rows
 from ccr_studio.photo import tile
 from ccr_studio.seen import Seen

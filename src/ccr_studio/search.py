@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.geometry import unit_rows
+from ccr.geometry import unit_rows
 from ccr_studio.photo import tile
 from ccr_studio.seen import Seen
 from ccr_studio.words import Words, checked_text

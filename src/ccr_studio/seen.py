@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from ccr.core.coding import ThresholdRule, TopRule, apply_rule
-from ccr.core.explain import Audit, Explanation, ModelView, explain, view_codes
-from ccr.core.inputs import CHUNK_VALUES, Embeddings
-from ccr.core.metrics import fidelity
-from ccr.core.shown import of_photos
-from ccr.core.space import Space
-from ccr.models.concept_model import ConceptModel
-from ccr.models.edit.changes import texts_of
+from ccr.coding import ThresholdRule, TopRule, apply_rule
+from ccr.edit.changes import texts_of
+from ccr.explain import Audit, Explanation, ModelView, explain, view_codes
+from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.metrics import fidelity
+from ccr.model import ConceptModel
+from ccr.shown import of_photos
+from ccr.space import Space
 from ccr_studio.photos import Photos
 
 #: Up to this many bytes the photos are kept in the model's space; beyond, they are read again for every question.

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ccr.errors import CCRError, FormatError, WriteError
-from ccr.files import write_bytes
-from ccr.reading import map_array
+from ccr.io.files import map_array, write_bytes
 from ccr_studio.arrays import npy
 from ccr_studio.photos import Photos
 from ccr_studio.seen import Seen

@@ -15,16 +15,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from ccr.core.concepts import Concepts
-from ccr.data.assets import cache_folder
-from ccr.data.encoders import load_encoder
-from ccr.data.encoders.named import check_named
+from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
+from ccr.encoders import load_encoder
+from ccr.encoders.assets import cache_folder
+from ccr.encoders.registry import check_named
 from ccr.errors import CCRError, MissingExtraError, WriteError
-from ccr.files import check_writable
-from ccr.models.concept_model import ConceptModel
-from ccr.places import AnyPath, Place
-from ccr.progress import Tell, no_progress
+from ccr.io.files import check_writable
+from ccr.io.remote import AnyPath, Place
+from ccr.model import ConceptModel
+from ccr.utils.progress import Tell, no_progress
 from ccr_studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
 from ccr_studio.photos import Photos
 from ccr_studio.service.guards import CUT_OFF, SIGN_IN, access_for
@@ -109,7 +109,7 @@ def first_model(store: EmbeddingStore, concepts: Concepts, tell: Tell = no_progr
         raise CCRError(
             f"{store.path} has no labelled photos to train on: give a model, or embed a data set with labels"
         )
-    from ccr.models.classifier import ConceptClassifier  # brings scikit-learn: a second that only training waits for
+    from ccr.classifier import ConceptClassifier  # brings scikit-learn: a second that only training waits for
 
     train = store.select(rows=photos.training)
     watched = store.select(rows=photos.validation) if len(photos.validation) else None

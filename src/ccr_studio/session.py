@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.concepts import Concepts
+from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
-from ccr.files import check_writable, remove_leftovers, write_bytes, write_json
-from ccr.models.concept_model import ConceptModel
-from ccr.models.left_out import whole_list
-from ccr.models.model_format import stored_concepts
-from ccr.reading import map_array, read_object, understood
+from ccr.io.files import check_writable, map_array, read_object, remove_leftovers, understood, write_bytes, write_json
+from ccr.io.format import stored_concepts
+from ccr.left_out import whole_list
+from ccr.model import ConceptModel
 from ccr_studio.arrays import npy
 
 FORMAT, FORMAT_VERSION = "ccr-studio-session", 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccr.core.coding.coders import usual_length
-from ccr.core.explain.terms import plain
-from ccr.models.bound import chosen_fidelity
-from ccr.models.concept_model import ConceptModel
+from ccr.coding.coders import usual_length
+from ccr.explain.terms import plain
+from ccr.model import ConceptModel
+from ccr.refine.region import chosen_fidelity
 
 
 def settings_of(model: ConceptModel) -> dict[str, Any]:

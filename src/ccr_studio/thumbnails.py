@@ -10,10 +10,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from ccr.data.assets import cache_folder
 from ccr.data.store import EmbeddingStore
+from ccr.encoders.assets import cache_folder
 from ccr.errors import CCRError, MissingExtraError, WriteError
-from ccr.files import write_bytes
+from ccr.io.files import write_bytes
 from ccr_studio.service.limits import DECODING
 
 #: Edges in pixels: a tile of the wall, a tile on a sharp screen, a photo's own page.

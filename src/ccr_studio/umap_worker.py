@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ccr.data.store import EmbeddingStore
-from ccr.files import write_bytes
+from ccr.io.files import write_bytes
 from ccr_studio.arrays import in_square, npy
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.explain import PatchTerms
 from ccr.data.datasets.decode import Content
 from ccr.errors import CCRError
-from ccr.models.photos.where import SMOOTHING, split_image
+from ccr.explain import PatchTerms
+from ccr.photos.on_photos import SMOOTHING, split_image
 from ccr_studio.photos import Photos
 from ccr_studio.seen import Seen
 from ccr_studio.service.limits import DECODING

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.errors import CCRError
-from ccr.texts import check_name
+from ccr.utils.texts import check_name
 
 #: Characters of a text, embeddings of texts that are kept, and seconds that a question waits for the encoder.
 LONGEST, KEPT, PATIENCE = 200, 1024, 60.0

@@ -16,12 +16,12 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ccr.core.knowledge import Knowledge
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, WriteError
-from ccr.files import ASIDE
-from ccr.models.concept_model import ConceptModel
-from ccr.models.persist import is_model_folder
+from ccr.io.files import ASIDE
+from ccr.io.folder import is_model_folder
+from ccr.knowledge import Knowledge
+from ccr.model import ConceptModel
 from ccr.review import Decisions, sign
 from ccr.review.decisions import Policy
 from ccr_studio import edits

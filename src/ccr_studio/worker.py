@@ -21,18 +21,18 @@ from typing import Any, TextIO
 import numpy as np
 from sklearn.base import clone
 
-from ccr.core import kernels
-from ccr.core.coding import Coder, HardThreshold, ThresholdRule
-from ccr.core.knowledge import Answer, Knowledge
-from ccr.core.metrics import finite
-from ccr.core.refine import Epoch
+from ccr import kernels
+from ccr.classifier import ConceptClassifier
+from ccr.coding import Coder, HardThreshold, ThresholdRule
 from ccr.data.store import EmbeddingStore
+from ccr.edit import EditSession
 from ccr.errors import CCRError, CCRWarning
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.concept_model import ConceptModel
-from ccr.models.edit import EditSession
-from ccr.models.model_format import stored_concepts
-from ccr.reading import map_array, read_object
+from ccr.io.files import map_array, read_object
+from ccr.io.format import stored_concepts
+from ccr.knowledge import Answer, Knowledge
+from ccr.metrics import finite
+from ccr.model import ConceptModel
+from ccr.refine import Epoch
 
 #: Up to this many bytes of training images are held in memory.
 IN_MEMORY = 2 << 30

@@ -24,11 +24,11 @@ from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.cli import app
 from ccr.cli.common_photo import MOST_LINES, draw_photo
 from ccr.cli.knowledge_photos import _ask_model
-from ccr.cli.knowledge_session import MOST_FAILURES, Session
-from ccr.core.knowledge import Answer
-from ccr.core.questions import FIRST
-from ccr.data.vocab.propose import llm
+from ccr.cli.knowledge_terminal import MOST_FAILURES, Session
 from ccr.errors import CCRError
+from ccr.knowledge import Answer
+from ccr.review.questions import FIRST
+from ccr.vocab.propose import llm
 from tests.cli.test_commands import as_json, model, run, workspace  # noqa: F401 (fixtures)
 from tests.data.test_llm import Server, completion, server  # noqa: F401 (fixture)
 

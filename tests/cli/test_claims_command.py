@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccr.core.explain.sums import MARKS, PLAIN_MARKS, claim_marks, sum_rows, sum_text
-from ccr.core.explain.terms import Contribution
-from ccr.core.knowledge import Knowledge
-from ccr.core.metrics import SHOWN
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
-from ccr.models.concept_model import ConceptModel
-from ccr.show.claims_page import claims_in_words
+from ccr.explain.terms import MARKS, PLAIN_MARKS, Contribution, claim_marks, sum_rows, sum_text
+from ccr.knowledge import Knowledge
+from ccr.metrics import SHOWN
+from ccr.model import ConceptModel
+from ccr.show.pages import claims_in_words
 from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
 
 
@@ -141,7 +140,7 @@ def test_audit_names_concepts_that_do_not_transfer(informed: Path) -> None:
 
 
 def test_the_report_and_the_card_say_what_is_known(informed: Path, model: Path, workspace: Path) -> None:
-    from ccr.models.card import model_card
+    from ccr.io.hub import model_card
     from ccr.show.report import report_page
 
     loaded = ConceptModel.load(informed)
@@ -158,7 +157,7 @@ def test_the_report_and_the_card_say_what_is_known(informed: Path, model: Path, 
 
 def test_onnx_says_its_claims(informed: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    from ccr.models.export.onnx_file import write_onnx
+    from ccr.export.onnx_model import write_onnx
 
     loaded = ConceptModel.load(informed)
     found = write_onnx(loaded, tmp_path / "model.onnx")

@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 
 from ccr import ConceptClassifier
-from ccr.data.encoders import Encoder, load_encoder
-from ccr.data.vocab import read_concepts
-from ccr.data.vocab.examples import LearnedConcept
-from ccr.data.vocab.propose import WordNet, read_origins
-from ccr.data.vocab.propose.proposals import origins_path
+from ccr.encoders import Encoder, load_encoder
 from ccr.errors import CCRError
+from ccr.vocab import read_concepts
+from ccr.vocab.examples import LearnedConcept
+from ccr.vocab.propose import WordNet, read_origins
+from ccr.vocab.propose.proposals import origins_path
 from tests.cli.test_commands import as_json, run, workspace  # noqa: F401 (fixture)
 
 
@@ -223,7 +223,7 @@ def test_fit_puts_proposed_concepts_and_random_words_into_the_template(
     def measure(model: object, store: object, encoder: Encoder, **_: object) -> None:
         raise CCRError(f"controls by {encoder.template}")
 
-    monkeypatch.setattr("ccr.models.controls.measure_controls", measure)
+    monkeypatch.setattr("ccr.controls.measure_controls", measure)
     with pytest.raises(CCRError, match=f"controls by {template}"):
         run(*typed, "--no-baseline", "--controls", "--concepts", workspace / "concepts.txt")
 
@@ -255,7 +255,7 @@ def test_photos_to_learn_from_are_counted_before_they_are_embedded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The error came after minutes of embedding, and named an argument of the library."""
-    monkeypatch.setattr("ccr.data.vocab.examples._embedded", lambda *_: pytest.fail("embedded already"))
+    monkeypatch.setattr("ccr.vocab.examples._embedded", lambda *_: pytest.fail("embedded already"))
     photos = workspace / "photos" / "red fruit"
     typed = ["concepts", "learn", "reddish", "--store", workspace / "store", "--out", tmp_path / "r.json"]
     with pytest.raises(CCRError, match="at least 2 photos that show it, got 1: give more by --shows"):

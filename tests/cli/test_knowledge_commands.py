@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from ccr import ConceptModel, EmbeddingStore, Knowledge
-from ccr.data.vocab import read_concepts
 from ccr.errors import CCRError
+from ccr.vocab import read_concepts
 from tests.cli.test_commands import as_json, run, workspace  # noqa: F401 (fixture)
 from tests.data.test_llm import Server, server  # noqa: F401 (fixture)
 

@@ -12,13 +12,13 @@ import pytest
 
 import ccr
 from ccr import ConceptClassifier, Concepts
-from ccr.cli.common_run import keeps
-from ccr.cli.common_tables import show_sets
-from ccr.cli.edit_options import read_pair
-from ccr.core.conformal import SetQuality
-from ccr.core.metrics import Interval
+from ccr.calibration import SetQuality
+from ccr.cli.common import keeps
+from ccr.cli.common_photo import show_sets
+from ccr.cli.edit import read_pair
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
+from ccr.metrics import Interval
 from ccr_lab.experiments.compare import methods_named
 from ccr_lab.experiments.settings import parse_axis
 from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
@@ -179,7 +179,7 @@ def test_sets_that_answer_nothing_are_told_without_a_share(capsys: pytest.Captur
 @pytest.mark.parametrize("name", ["figures", "reproduce", "sweep"])
 def test_a_stopped_study_says_that_finished_fits_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("ccr.interrupt.keep", said.append)
+    monkeypatch.setattr("ccr.utils.processes.keep", said.append)
     keeps(name, Path("there"))
     keeps("audit", Path("there"))
     assert [text.endswith("kept in there; the same command goes on from there") for text in said] == [True]

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.cli.edit_options import read_number, read_pair, read_weight
+from ccr.classifier import ConceptClassifier
+from ccr.cli.edit import read_number, read_pair, read_weight
 from ccr.cli.explain import _embedded
-from ccr.data.encoders import load_encoder
+from ccr.encoders import load_encoder
 from ccr.errors import CCRError
-from ccr.models.classifier import ConceptClassifier
 from tests.cli.test_commands import COLOURS, HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.models.test_left_out import as_older_versions_wrote_it
 

@@ -24,17 +24,14 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+from ccr.classifier import ConceptClassifier
 from ccr.cli import app
 from ccr.data.datasets import open_photos
-from ccr.data.encoders import load_encoder
 from ccr.data.store import EmbeddingStore
+from ccr.encoders import load_encoder
 from ccr.errors import CCRError
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.photos.chunk import predict_samples
-from ccr.models.photos.kept import progress_folder
-from ccr.models.photos.prediction import Prediction
-from ccr.models.photos.run import predict_photos
-from ccr.models.photos.tables import write_table
+from ccr.photos.prediction import Prediction
+from ccr.photos.run import predict_photos, predict_samples, progress_folder, write_table
 from tests.cli.test_commands import COLOURS, as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.hostile.dying import dies_at
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ccr.cli import app
-from ccr.cli.common_ray import check_extra, with_address
+from ccr.cli.common import check_extra, with_address
 from ccr.errors import MissingExtraError
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.data.datasets.arrays import CIFAR10_CLASSES
+from ccr.data.datasets.files import CIFAR10_CLASSES
 from ccr_lab.commands import compare as compare_module
 from ccr_lab.experiments import frontier
 from ccr_lab.experiments.compare import METHODS

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.core.coding.coders import check_length, usual_length
+from ccr.classifier import ConceptClassifier
+from ccr.coding.coders import check_length, usual_length
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab import read_concepts
 from ccr.errors import CCRError
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.part import with_validation
+from ccr.labels import with_validation
+from ccr.vocab import read_concepts
 from tests.cli.test_commands import as_json, exit_code, run, workspace
 
 __all__ = ["workspace"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.core.explain import Frame
-from ccr.show.style import AGAINST, FOR
-from ccr.show.where_pictures import common_scale, framed, overlay, rgb
+from ccr.explain import Frame
+from ccr.explain.picture import AGAINST, FOR
+from ccr.show.pictures import common_scale, framed, overlay, rgb
 from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
 
 

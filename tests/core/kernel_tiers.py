@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from ccr.core import kernels
+from ccr import kernels
 
 TIERS = sorted({"plain", kernels.TIER})
 NAMES = {"TIER": "NAME"} | {name: name for name in ("SCREENS", "PackedConcepts", "Training", "code_rows", "logits")}
@@ -17,7 +17,7 @@ bytes_only = pytest.mark.skipif(kernels.TIER != "x86", reason="scores in bytes a
 
 
 def module(tier: str, name: str) -> ModuleType:
-    return importlib.import_module(f"ccr.core.kernels.{tier}.{name}")
+    return importlib.import_module(f"ccr.kernels.{tier}.{name}")
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from ccr.core import metrics
-from ccr.core.concepts import Concepts
-from ccr.core.explain import audit, drift
-from ccr.core.explain.drift import FAITHFUL, OVERLAP
-from ccr.core.geometry import unit_rows
+from ccr import metrics
+from ccr.concepts import Concepts
+from ccr.explain import audit, drift
+from ccr.explain.drift import FAITHFUL, OVERLAP
+from ccr.geometry import unit_rows
 
 
 def concepts(seed: int, n: int = 12, d: int = 6, step: float = 0.0, base: Concepts | None = None) -> Concepts:

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge
-from ccr.core.explain.claims import ClaimEvidence, claims_of, measure_claims
-from ccr.core.explain.sums import MARKS, claim_marks, sum_rows, sum_text
-from ccr.core.explain.terms import Contribution
-from ccr.core.geometry import unit_rows
-from ccr.core.heads import LinearHead
-from ccr.core.knowledge import Answer
-from ccr.core.metrics import SHOWN
 from ccr.errors import CCRError
+from ccr.explain.claims import ClaimEvidence, claims_of, measure_claims
+from ccr.explain.terms import MARKS, Contribution, claim_marks, sum_rows, sum_text
+from ccr.geometry import unit_rows
+from ccr.heads import LinearHead
+from ccr.knowledge import Answer
+from ccr.metrics import SHOWN
 
 CLASSES = ("apple", "pear", "plum")
 CONCEPTS = ("round", "green", "purple", "stalk", "stone")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from ccr.core.coding import ThresholdRule, TopRule, apply_rule, code_chunks
-from ccr.core.coding.close import CLOSE
-from ccr.core.inputs import Embeddings
+from ccr.coding import ThresholdRule, TopRule, apply_rule, code_chunks
+from ccr.coding.codes import CLOSE
+from ccr.inputs import Embeddings
 
 RNG = np.random.default_rng(0)
 N, D, M = 60, 64, 700

@@ -11,13 +11,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from ccr import HardThreshold, TopK
-from ccr.core import inputs
-from ccr.core.coding import ThresholdRule, TopRule, calibrate, codes
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.metrics import explanation_length
+from ccr import HardThreshold, TopK, inputs
+from ccr.coding import ThresholdRule, TopRule, calibrate, codes
 from ccr.errors import CCRError, CCRWarning
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
+from ccr.metrics import explanation_length
 
 SHAPES = st.tuples(st.integers(1, 20), st.integers(1, 15), st.integers(1, 8), st.integers(0, 10**6))
 
@@ -107,7 +106,7 @@ def test_length_of_all_concepts_keeps_all() -> None:
 def test_calibration_sees_large_data_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     X, D = data(500, 40, 16, 1)
     whole = calibrate(Embeddings(X), D, length=5)
-    monkeypatch.setattr("ccr.core.coding.rules.CHUNK_VALUES", 400)
+    monkeypatch.setattr("ccr.coding.rules.CHUNK_VALUES", 400)
     assert calibrate(Embeddings(X), D, length=5) == pytest.approx(whole, abs=1e-7)
 
 

@@ -10,10 +10,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from scipy.stats import binom
 
-from ccr.core import conformal
-from ccr.core.explain import settling_question
-from ccr.core.heads import LinearHead
+from ccr import calibration as conformal
 from ccr.errors import CCRError
+from ccr.explain import settling_question
+from ccr.heads import LinearHead
 
 
 def drawn(seed: int, m: int, classes: int = 5, sharp: float = 2.0) -> tuple[np.ndarray, np.ndarray]:

@@ -10,9 +10,9 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
-from ccr.core.heads import LinearHead, softmax_objective
-from ccr.core.kernels import descend
 from ccr.errors import CCRError
+from ccr.heads import LinearHead, softmax_objective
+from ccr.kernels import descend
 from ccr_lab.elastic_net import curvature, elastic_net_path, largest_alpha, optimality_violation
 from ccr_lab.elastic_net import design as design_module
 from ccr_lab.elastic_net.curvature import Penalty

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr import ConceptClassifier, HardThreshold
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.refine.data import Labelled, split
-from ccr.core.refine.evidence import OF_A_CLASS, Candidates, _some_of_each, evidence
-from ccr.core.refine.measure import strongest
-from ccr.core.refine.options import Training
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
+from ccr.refine.candidates import OF_A_CLASS, Candidates, _some_of_each, evidence
+from ccr.refine.data import Labelled, split
+from ccr.refine.measure import strongest
+from ccr.refine.options import Training
 from tests.conftest import Data
 
 QUICK: dict[str, Any] = {"coder": HardThreshold(length=8), "max_iter": 8, "random_state": 0}

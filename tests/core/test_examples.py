@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ccr import Concepts
-from ccr.core.examples import SHRINKAGE, learn_direction
-from ccr.core.geometry import unit_rows
-from ccr.core.grounding import TEXT_ANSWERS
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.grounding import SHRINKAGE, TEXT_ANSWERS, learn_direction
 
 
 def photos(seed, p=4, q=5, d=8, apart=1.0):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from ccr import ConceptClassifier, HardThreshold
-from ccr.core.explain import explain
-from ccr.core.heads import LinearHead
 from ccr.errors import CCRError
-from ccr.texts import percent
+from ccr.explain import explain
+from ccr.heads import LinearHead
+from ccr.utils.texts import percent
 from tests.conftest import Data
 
 

@@ -13,10 +13,10 @@ import sklearn
 from nbclient import NotebookClient
 
 from ccr import ConceptClassifier, Concepts
-from ccr.core import frames
-from ccr.core.explain import Explanations, explain
-from ccr.core.heads import LinearHead
 from ccr.errors import CCRError, MissingExtraError
+from ccr.explain import Explanations, explain
+from ccr.heads import LinearHead
+from ccr.utils import arrays as frames
 from tests.conftest import Data
 
 HOSTILE = '<script>alert("x")</script>'

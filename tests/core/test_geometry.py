@@ -11,17 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ccr.core.geometry import (
-    centered,
-    coherence,
-    disperse,
-    fit_cone,
-    orthogonalize,
-    project_to_cap,
-    unit_rows,
-    widen,
-)
 from ccr.errors import CCRError
+from ccr.geometry import centered, coherence, disperse, fit_cone, orthogonalize, project_to_cap, unit_rows, widen
 
 SHAPES = st.tuples(st.integers(1, 12), st.integers(2, 16), st.integers(0, 10**6))
 

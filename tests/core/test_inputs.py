@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from ccr.core import inputs
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.sources import in_memory
-from ccr.core.threads import Workers, threads_for
+from ccr import inputs
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings, in_memory
+from ccr.utils.threads import Workers, threads_for
 
 X = np.random.default_rng(0).normal(size=(57, 6))
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import ccr
-from ccr.core import kernels
-from ccr.core.kernels import choice, compiling, warm
-from ccr.core.kernels.plain import elastic
+from ccr import kernels
 from ccr.errors import CCRError
+from ccr.kernels import choice, compiling, warm
+from ccr.kernels.plain import elastic
 
 PACKAGE = Path(ccr.__file__).parent
 pytestmark = pytest.mark.tiers
@@ -25,7 +25,7 @@ x86_only = pytest.mark.skipif(kernels.TIER != "x86", reason="the x86 kernels can
 FIT = """
 import numpy as np
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core import kernels
+from ccr import kernels
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(200, 12)), np.arange(200) % 3
 X[np.arange(200), y] += 3.0
@@ -53,7 +53,7 @@ def test_plain_kernels_are_numba_alone() -> None:
 
 
 def test_only_the_choice_knows_the_folder_of_x86_kernels() -> None:
-    name = "ccr.core.kernels.x86"
+    name = "ccr.kernels.x86"
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
@@ -62,7 +62,7 @@ def test_only_the_choice_knows_the_folder_of_x86_kernels() -> None:
         if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith(name))
         or (isinstance(node, ast.Constant) and str(node.value).startswith(name))
     }
-    assert users == {"core/kernels/choice.py"}
+    assert users == {"kernels/choice.py"}
 
 
 def test_without_the_folder_everything_works(tmp_path: Path) -> None:
@@ -97,11 +97,9 @@ def test_what_cannot_be_chosen_is_said(monkeypatch: pytest.MonkeyPatch, caplog: 
 
 @x86_only
 def test_fewer_instructions_are_used_where_they_are_wished_for() -> None:
-    from ccr.core.kernels.x86.variants import FEATURES, VARIANTS, runnable
+    from ccr.kernels.x86.variants import FEATURES, VARIANTS, runnable
 
-    program = (
-        "from ccr.core import kernels; from ccr.core.kernels.x86.tiles import TILE; print(kernels.VARIANT, TILE.lanes)"
-    )
+    program = "from ccr import kernels; from ccr.kernels.x86.tiles import TILE; print(kernels.VARIANT, TILE.lanes)"
     assert {variant.name for variant in VARIANTS} == set(choice.WISHES) - {"plain", "x86"}
     for variant in runnable(FEATURES):
         assert run(program, CCR_KERNELS=variant.name) == [variant.name, str(variant.lanes)]
@@ -110,7 +108,7 @@ def test_fewer_instructions_are_used_where_they_are_wished_for() -> None:
 
 @x86_only
 def test_instructions_that_the_cpu_lacks_are_refused_in_words() -> None:
-    from ccr.core.kernels.x86.variants import choose
+    from ccr.kernels.x86.variants import choose
 
     old, newer = {"avx2": True, "fma": True}, {"avx2": True, "fma": True, "avxvnni": True}
     assert [choose(wish, old).name for wish in ("", "x86", "avx2")] == ["avx2"] * 3
@@ -124,16 +122,14 @@ def test_instructions_that_the_cpu_lacks_are_refused_in_words() -> None:
 
 
 def test_for_another_cpu_the_plain_kernels_are_used() -> None:
-    assert run("from ccr.core import kernels; print(kernels.TIER)", NUMBA_CPU_NAME="generic", CCR_KERNELS="") == [
-        "plain"
-    ]
+    assert run("from ccr import kernels; print(kernels.TIER)", NUMBA_CPU_NAME="generic", CCR_KERNELS="") == ["plain"]
 
 
 def test_kernels_are_kept_under_the_key_of_their_sources(tmp_path: Path) -> None:
     assert compiling.CACHE is not None
     assert compiling.CACHE.name == f"ccr-kernels-{compiling.cache_key()}"
     assert Path(elastic.descend.stats.cache_path).parent == compiling.CACHE
-    program = "from ccr.core import kernels; kernels.warm_up(group='elastic')"
+    program = "from ccr import kernels; kernels.warm_up(group='elastic')"
     run(program, NUMBA_CACHE_DIR=str(tmp_path))
     assert list(tmp_path.glob(f"{compiling.CACHE.name}/*/elastic.descend-*.nbi"))
 
@@ -183,7 +179,7 @@ def test_compiling_elsewhere_happens_when_asked_for_and_imports_nothing_that_lie
         (lying / f"{name}.py").write_text("open('imported', 'w').close(); raise SystemExit(1)")
     program = f"""
 import os, subprocess
-from ccr.core.kernels import warm
+from ccr.kernels import warm
 os.chdir({str(lying)!r})
 started, original = [], subprocess.run
 subprocess.run = lambda *a, **k: (started.append(1), original(*a, **k))[1]

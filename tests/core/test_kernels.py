@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import softmax
 
-from ccr.core import kernels
-from ccr.core.coding import Panels, ThresholdRule, TopRule
-from ccr.core.geometry import project_to_cap, unit_rows
-from ccr.core.kernels import FAR_BELOW, PADDING
-from ccr.core.kernels.plain.arguments import Criterion, Dropout, Entries, Parameters, StepSettings
-from ccr.core.kernels.plain.moving import cap_row
-from ccr.core.kernels.plain.select import mixed_bits, select_active
-from ccr.core.kernels.plain.select import step_salt as kernel_salt
-from ccr.core.refine.dense import dropped, hash32, step_salt
-from ccr.core.threads import Workers
+from ccr import kernels
+from ccr.coding import Panels, ThresholdRule, TopRule
+from ccr.geometry import project_to_cap, unit_rows
+from ccr.kernels import FAR_BELOW, PADDING
+from ccr.kernels.plain.arguments import Criterion, Dropout, Entries, Parameters, StepSettings
+from ccr.kernels.plain.rows import cap_row
+from ccr.kernels.plain.select import mixed_bits, select_active
+from ccr.kernels.plain.select import step_salt as kernel_salt
+from ccr.refine.engines import dropped, hash32, step_salt
+from ccr.utils.threads import Workers
 from tests.core.kernel_tiers import TIERS, bytes_only, module, using
 
 

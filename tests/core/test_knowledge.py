@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccr import Knowledge
-from ccr.core.knowledge import SOURCES, Answer
 from ccr.errors import CCRError, FormatError
-from ccr.texts import has_control
+from ccr.knowledge import SOURCES, Answer
+from ccr.utils.texts import has_control
 
 VERDICTS = ("yes", "no", "unknown")
 NAMES = st.text(alphabet=string.ascii_letters + " =+-@',;\"äß雪", min_size=1, max_size=8).map(str.strip).filter(bool)

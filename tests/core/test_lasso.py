@@ -14,15 +14,14 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
-from ccr import ConceptClassifier, NonNegativeLasso
-from ccr.core import kernels
-from ccr.core.coding import LassoRule
-from ccr.core.coding import lasso as rule_module
-from ccr.core.coding.lasso import calibrate_alpha
-from ccr.core.geometry import centered, unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.kernels.plain import lasso as kernel_module
+from ccr import ConceptClassifier, NonNegativeLasso, kernels
+from ccr.coding import LassoRule
+from ccr.coding import lasso as rule_module
+from ccr.coding.lasso import calibrate_alpha
 from ccr.errors import CCRError, CCRWarning
+from ccr.geometry import centered, unit_rows
+from ccr.inputs import Embeddings
+from ccr.kernels.plain import lasso as kernel_module
 from tests.conftest import Data
 
 

@@ -8,10 +8,10 @@ from scipy import sparse
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, recall_score
 
-from ccr.core import metrics
-from ccr.core.geometry import unit_rows
-from ccr.core.heads import LinearHead
+from ccr import metrics
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.heads import LinearHead
 
 
 @given(st.integers(1, 500), st.data())

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
-from ccr.core.space import Angular, Symmetric
+from ccr.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, TopK
 from ccr.errors import CCRError
+from ccr.space import Angular, Symmetric
 
 PARTS = [
     HardThreshold(length=12),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sklearn.linear_model import orthogonal_mp_gram
 
 from ccr import IPOMP, OMP, ConceptClassifier, TopK
-from ccr.core.geometry import unit_rows
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
 from tests.conftest import Data
 
 

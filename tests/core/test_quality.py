@@ -10,7 +10,7 @@ from scipy.special import softmax
 from sklearn.metrics import f1_score, top_k_accuracy_score
 
 from ccr import ConceptClassifier
-from ccr.core import quality
+from ccr import metrics as quality
 from tests.conftest import Data
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ccr.core.questions import ANSWERS, FIRST, contradicts, next_photos, spread_photos
+from ccr.review.questions import ANSWERS, FIRST, contradicts, next_photos, spread_photos
 
 #: Scores with many ties, and which of the photos claim the concept.
 PHOTOS = st.lists(st.tuples(st.integers(-5, 5), st.booleans()), max_size=40)

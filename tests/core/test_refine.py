@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr import HardThreshold, TopK
-from ccr.core.coding import ThresholdRule
-from ccr.core.geometry import unit_rows
-from ccr.core.refine import Training, refine
-from ccr.core.refine.dense import DenseEngine, dropped, gradients
-from ccr.core.refine.engine import State, StepConfig
-from ccr.core.refine.progress import BestEpoch
+from ccr.coding import ThresholdRule
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.refine import Training, refine
+from ccr.refine.engines import DenseEngine, State, StepConfig, dropped, gradients
+from ccr.refine.measure import BestEpoch
 from tests.conftest import Data
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from numba import njit
 from scipy import sparse
 
-from ccr.core import kernels
-from ccr.core.coding import Panels, ThresholdRule
-from ccr.core.geometry import unit_rows
+from ccr import kernels
+from ccr.coding import Panels, ThresholdRule
+from ccr.geometry import unit_rows
 from tests.core.kernel_tiers import TIERS, bytes_only, module, using
 
 if kernels.TIER == "x86":
-    from ccr.core.kernels.x86.rounding import (
+    from ccr.kernels.x86.rounding import (
         BLOCK,
         LONGEST_BYTES,
         ROW_MOST,
@@ -29,7 +29,7 @@ if kernels.TIER == "x86":
         padded_row,
         round_row,
     )
-    from ccr.core.kernels.x86.tiles import SHIFT, TILE
+    from ccr.kernels.x86.tiles import SHIFT, TILE
 
 KINDS = ("normal", "heavy", "axes", "equal", "two sizes", "few bits")
 
@@ -292,7 +292,7 @@ def test_a_row_alone_has_the_code_that_it_has_among_others_to_the_bit(d: int) ->
 @bytes_only
 def test_a_large_dictionary_gives_the_scores_of_its_parts_to_the_bit() -> None:
     """Scores with more concepts than the cache holds are computed concept by concept, not row by row."""
-    from ccr.core.kernels.x86.score import CACHED
+    from ccr.kernels.x86.score import CACHED
 
     rng, d, selection = np.random.default_rng(0), 300, ThresholdRule(0.15).selection()
     n = CACHED // d + 40

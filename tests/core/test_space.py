@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccr.core.geometry import unit_rows
-from ccr.core.space import Space
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.space import Space
 
 
 def centring(texts: np.ndarray) -> Space:

@@ -12,18 +12,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccr import ConceptClassifier, HardThreshold, TopK
-from ccr.core import kernels
-from ccr.core.coding import Rule, ThresholdRule, TopRule
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
-from ccr.core.refine import Training, refine
-from ccr.core.refine.data import Labelled, Window
-from ccr.core.refine.dense import DenseEngine
-from ccr.core.refine.engine import Engine, Report, State, StepConfig
-from ccr.core.refine.sparse import SparseEngine
-from ccr.core.threads import Workers
+from ccr import ConceptClassifier, HardThreshold, TopK, kernels
+from ccr.coding import Rule, ThresholdRule, TopRule
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
+from ccr.refine import Training, refine
+from ccr.refine.data import Labelled, Window
+from ccr.refine.engines import DenseEngine, Engine, Report, SparseEngine, State, StepConfig
+from ccr.utils.threads import Workers
 from tests.conftest import Data
 from tests.core.kernel_tiers import TIERS, bytes_only, module, using
 
@@ -133,7 +130,7 @@ def test_rows_that_bytes_cannot_tell_apart_are_scored_in_floats(tier: str) -> No
 
 def test_two_threads_and_several_blocks_take_the_same_steps(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
-        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+        monkeypatch.setattr(f"ccr.refine.engines.{bound}", 0)
     settings = options(dropout=0.2)
     dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
     with Workers(2) as workers:
@@ -148,7 +145,7 @@ def test_a_wide_head_is_trained_a_few_classes_at_a_time(
     classes: int, radius: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.core.test_sparse_engine.CLASSES", classes)
-    monkeypatch.setattr("ccr.core.kernels.x86.workspace.WIDE_HEAD", 0)
+    monkeypatch.setattr("ccr.kernels.x86.workspace.WIDE_HEAD", 0)
     settings = options(radius=radius, dropout=0.2)
     dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
     with Workers() as workers:
@@ -164,9 +161,9 @@ def test_a_head_of_few_weights_is_trained_as_the_masked_one(
 ) -> None:
     """Also when weights are taken away on the way, and when a run goes on from its state."""
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
-        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+        monkeypatch.setattr(f"ccr.refine.engines.{bound}", 0)
     if tier == "x86":
-        monkeypatch.setattr("ccr.core.kernels.x86.workspace.FEW_WEIGHTS", 0.5)
+        monkeypatch.setattr("ccr.kernels.x86.workspace.FEW_WEIGHTS", 0.5)
     settings, rng = options(radius=radius, dropout=0.2, sparse_head=True), np.random.default_rng(1)
     dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))
     with Workers(threads) as workers:
@@ -190,9 +187,9 @@ def test_a_head_of_few_weights_is_trained_as_the_masked_one(
 @pytest.mark.parametrize("rule", ["few", "held length", "top"])
 def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
-        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+        monkeypatch.setattr(f"ccr.refine.engines.{bound}", 0)
     if tier == "x86":
-        monkeypatch.setattr("ccr.core.kernels.x86.workspace.WIDE_HEAD", wide)
+        monkeypatch.setattr("ccr.kernels.x86.workspace.WIDE_HEAD", wide)
     rng = np.random.default_rng(8)
     x = torch.from_numpy(unit_rows(rng.normal(size=(700, D)))).float()
     window = Window(x, rng.permutation(700), rng.integers(0, CLASSES, 700), np.ones(700, np.float32))
@@ -200,7 +197,7 @@ def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, m
     for threads, owners in ((1, 1), (2, 1), (2, 2), (5, 2), (5, 5)):
         if tier == "x86":
             monkeypatch.setattr(
-                "ccr.core.kernels.x86.division.Division.owners", lambda _, most, owners=owners: min(most, owners)
+                "ccr.kernels.x86.division.Division.owners", lambda _, most, owners=owners: min(most, owners)
             )
         with Workers(threads) as workers:
             engine = SparseEngine(start(RULES[rule]), options(dropout=0.1), workers)
@@ -213,7 +210,7 @@ def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, m
 def test_both_ways_to_divide_the_work_are_tried_and_the_faster_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of a real training; what they took is made up."""
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
-        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+        monkeypatch.setattr(f"ccr.refine.engines.{bound}", 0)
     division, seen = module("x86", "division"), []
     chosen, took = division.Division.owners, division.Division.took
 
@@ -274,7 +271,7 @@ def test_the_noise_changes_no_bit_of_a_training() -> None:
 def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in memory are rounded once; all steps read those bytes."""
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
-        monkeypatch.setattr(f"ccr.core.refine.sparse.{bound}", 0)
+        monkeypatch.setattr(f"ccr.refine.engines.{bound}", 0)
     rng = np.random.default_rng(2)
     x = torch.from_numpy(unit_rows(rng.normal(size=(700, D)))).float()
     x[5] = 0.0
@@ -406,7 +403,7 @@ def test_what_the_sparse_engine_cannot_do_is_said(planted: Data, monkeypatch: py
     run = {"radius": 0.1, "engine": "sparse"}
     with pytest.raises(CCRError, match="sparse engine knows HardThreshold and TopK"):
         refine(planted.concepts, planted.X, planted.y, coder=Foreign(), **run)  # type: ignore[arg-type]
-    monkeypatch.setattr("ccr.core.refine.choice.resolve_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("ccr.refine.engines.resolve_device", lambda name: torch.device("cuda"))
     with pytest.raises(CCRError, match="works on the CPU, not on cuda"):
         refine(planted.concepts, planted.X, planted.y, coder=TopK(3), **run)  # type: ignore[arg-type]
 

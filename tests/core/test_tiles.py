@@ -8,21 +8,14 @@ import numpy as np
 import pytest
 from numba import njit
 
-from ccr.core import kernels
+from ccr import kernels
 
 if kernels.TIER != "x86":
     pytest.skip("tiles are a part of the x86 kernels", allow_module_level=True)
 
-from ccr.core.kernels.x86.memory import address
-from ccr.core.kernels.x86.tiles import (
-    Tile,
-    TilePanel,
-    TileRows,
-    block_starts_of,
-    byte_tile_of,
-    float_tile_of,
-)
-from ccr.core.kernels.x86.variants import FEATURES, Variant, runnable
+from ccr.kernels.x86.tiles import Tile, TilePanel, TileRows, block_starts_of, byte_tile_of, float_tile_of
+from ccr.kernels.x86.variants import FEATURES, Variant, runnable
+from ccr.kernels.x86.vectors import address
 
 VARIANTS = runnable(FEATURES)
 DEPTHS = (2, 30, 32, 34, 128, 250)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr import IPOMP, OMP, ConceptClassifier, HardThreshold, TopK
-from ccr.core.coding import NonNegativeLasso
-from ccr.core.explain import Frame, PatchTerms
+from ccr.coding import NonNegativeLasso
 from ccr.errors import CCRError, CCRWarning
+from ccr.explain import Frame, PatchTerms
 
 ROWS, COLUMNS = 3, 4
 WHOLE = Frame()

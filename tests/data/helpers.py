@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ccr.data.encoders.preprocess import ClipPreprocess
-from ccr.data.encoders.protocol import digest_of, fill_template, unit
 from ccr.data.store.layout import embeddings_path, metadata_path
+from ccr.encoders.protocol import ClipPreprocess, digest_of, fill_template, unit
 
 
 class PixelEncoder:

@@ -4,8 +4,8 @@ import zipfile
 
 import pytest
 
-from ccr.data import assets
-from ccr.data.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, Asset, AssetGroup, fetch, fetch_group
+from ccr.encoders import assets
+from ccr.encoders.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, Asset, AssetGroup, fetch, fetch_group
 from ccr.errors import CCRError, FormatError
 
 CONTENT = b"the weights\n"

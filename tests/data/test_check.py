@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from ccr import Concepts
-from ccr.core.geometry import unit_rows
-from ccr.data.vocab.check_seen import check_seen, uncovered
-from ccr.data.vocab.check_texts import check_texts, verdict
-from ccr.data.vocab.propose import WordNet
-from ccr.data.vocab.statistics import class_statistics, score_statistics
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.vocab.check_seen import check_seen, uncovered
+from ccr.vocab.check_texts import check_texts, verdict
+from ccr.vocab.propose import WordNet
+from ccr.vocab.statistics import class_statistics, score_statistics
 from tests.data.test_propose import wordnet  # noqa: F401 (fixture)
 
 
@@ -136,7 +136,7 @@ def test_photos_tell_what_words_do_not(pictured):
 
 
 def test_shares_and_top_images_are_those_of_the_scores(pictured):
-    from ccr.core.space import Space
+    from ccr.space import Space
 
     concepts, X, y = pictured
     seen = check_seen(concepts, X, y)

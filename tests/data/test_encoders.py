@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from ccr.core.devices import resolve_device
-from ccr.data.encoders import load_encoder, parse_spec
-from ccr.data.encoders.openclip import check_activation, explain_import, split_target
-from ccr.data.encoders.preprocess import ClipPreprocess
-from ccr.data.encoders.protocol import batches, digest_of, fill_template
+from ccr.encoders import load_encoder, parse_spec
+from ccr.encoders.openclip import check_activation, explain_import, split_target
+from ccr.encoders.protocol import ClipPreprocess, batches, digest_of, fill_template
 from ccr.errors import CCRError
+from ccr.utils.threads import resolve_device
 from tests.data.helpers import picture
 
 

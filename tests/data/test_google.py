@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
-import ccr.buckets
+import ccr.io.remote
 from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import MissingPlaceError
-from ccr.places import as_place
+from ccr.io.remote import as_place
 from tests.data.failing_proxy import upload
 from tests.data.helpers import PixelEncoder, folder_files, write_image
 from tests.data.test_sharded import img2dataset

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ccr.data.encoders import load_encoder
+from ccr.encoders import load_encoder
 from ccr.errors import CCRError, CCRWarning
 from tests.data.helpers import picture
 

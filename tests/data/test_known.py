@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccr.core.knowledge import Answer, Knowledge
-from ccr.data.vocab.known import (
+from ccr.errors import CCRError
+from ccr.knowledge import Answer, Knowledge
+from ccr.vocab.known import (
     PER_REQUEST,
     ask_model,
     known_path,
@@ -21,9 +22,8 @@ from ccr.data.vocab.known import (
     wordnet_knowledge,
     write_proposed,
 )
-from ccr.data.vocab.propose import Origin, Proposal, WordNet, wordnet_proposals
-from ccr.data.vocab.propose.llm import RefusedAnswer, estimated
-from ccr.errors import CCRError
+from ccr.vocab.propose import Origin, Proposal, WordNet, wordnet_proposals
+from ccr.vocab.propose.llm import RefusedAnswer, estimated
 from tests.data.test_llm import Server, completion, server  # noqa: F401 (fixture)
 
 NAMES = st.text("abcdefgh ", min_size=1, max_size=8).map(str.strip).filter(bool)

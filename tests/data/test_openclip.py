@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from ccr.data.encoders import load_encoder
+from ccr.encoders import load_encoder
 from ccr.errors import CCRError
 from tests.data.helpers import picture
 

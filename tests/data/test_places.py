@@ -7,18 +7,17 @@ import urllib.request
 import numpy as np
 import pytest
 
-import ccr.buckets
-import ccr.places
-from ccr.core.coding import TopK
+import ccr.io.remote
+from ccr.classifier import ConceptClassifier
+from ccr.coding import TopK
 from ccr.data.datasets import open_dataset, open_photos
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.store import matrix as matrix_file
-from ccr.data.vocab import embed_concepts
 from ccr.errors import CCRError, FormatError, MissingPlaceError, UnreachableError
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.concept_model import ConceptModel
-from ccr.models.photos.run import predict_photos
-from ccr.places import Place, as_place, is_url
+from ccr.io.remote import Place, as_place, is_url
+from ccr.model import ConceptModel
+from ccr.photos.run import predict_photos
+from ccr.vocab import embed_concepts
 from tests.data.failing_proxy import CREDENTIALS, Proxy, sometimes, upload
 from tests.data.helpers import PixelEncoder, folder_files, picture, write_image
 from tests.data.test_sharded import img2dataset

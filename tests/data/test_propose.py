@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from ccr.data.assets import WORDNET, fetch_group
-from ccr.data.encoders import load_encoder
-from ccr.data.vocab import read_concepts
-from ccr.data.vocab.check_texts import check_texts
-from ccr.data.vocab.propose import (
+from ccr.encoders import load_encoder
+from ccr.encoders.assets import WORDNET, fetch_group
+from ccr.errors import CCRError, FormatError
+from ccr.vocab import read_concepts
+from ccr.vocab.check_texts import check_texts
+from ccr.vocab.propose import (
     Origin,
     Proposal,
     Proposals,
@@ -22,11 +23,10 @@ from ccr.data.vocab.propose import (
     together,
     wordnet_proposals,
 )
-from ccr.data.vocab.propose.generic import implausible, read_domains
-from ccr.data.vocab.propose.glosses import compound, phrases
-from ccr.data.vocab.propose.proposals import LabelTexts, origins_path
-from ccr.data.vocab.propose.senses import look_up, plain_name
-from ccr.errors import CCRError, FormatError
+from ccr.vocab.propose.generic import implausible, read_domains
+from ccr.vocab.propose.glosses import compound, phrases
+from ccr.vocab.propose.proposals import LabelTexts, origins_path
+from ccr.vocab.propose.senses import look_up, plain_name
 
 
 @pytest.fixture(scope="module")

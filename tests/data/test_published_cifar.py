@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from ccr.data.datasets import BadImage, locate, open_dataset, open_published
-from ccr.data.datasets.arrays import CIFAR10_CLASSES
+from ccr.data.datasets.files import CIFAR10_CLASSES
 from ccr.errors import CCRError, FormatError
 from tests.data.published_files import (
     BATCHES,

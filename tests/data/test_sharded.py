@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr.data.datasets import BadImage, locate, open_dataset, open_photos
-from ccr.data.datasets.patterns import expand, split_of_name
+from ccr.data.datasets.files import expand, split_of_name
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError, CCRWarning, FormatError
 from tests.data.helpers import PixelEncoder, folder_files, picture

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccr.core.coding import TopK
+from ccr.classifier import ConceptClassifier
+from ccr.coding import TopK
 from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, embed_dataset
-from ccr.data.vocab import embed_concepts
 from ccr.errors import CCRError, CCRWarning, FormatError
-from ccr.models.classifier import ConceptClassifier
+from ccr.vocab import embed_concepts
 from tests.data.helpers import PixelEncoder, folder_files, picture, write_image, write_store
 
 ROWS = 23

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ccr.data.vocab import embed_concepts, random_words, read_concepts
-from ccr.data.vocab.read import _plain, concept_line
-from ccr.data.vocab.words import WORDS_FILE, control_words
 from ccr.errors import CCRError, FormatError
+from ccr.vocab import embed_concepts, random_words, read_concepts
+from ccr.vocab.read import _plain, concept_line
+from ccr.vocab.words import WORDS_FILE, control_words
 from tests.data.helpers import PixelEncoder
 
 

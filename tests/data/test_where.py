@@ -5,14 +5,13 @@ import pytest
 import torch
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.explain import Frame
-from ccr.data.encoders import load_encoder
-from ccr.data.encoders.graph import with_outputs
-from ccr.data.encoders.preprocess import ClipPreprocess
-from ccr.data.encoders.protocol import unit
-from ccr.data.encoders.torch_patches import in_projection
+from ccr.encoders import load_encoder
+from ccr.encoders.bundled import with_outputs
+from ccr.encoders.protocol import ClipPreprocess, unit
+from ccr.encoders.torch_common import in_projection
 from ccr.errors import CCRError
-from ccr.models.photos.where import explain_image, split_image, why_not_exact
+from ccr.explain import Frame
+from ccr.photos.on_photos import explain_image, split_image, why_not_exact
 from tests.data.helpers import picture
 
 transformers = pytest.importorskip("transformers", reason="needs the hf extra")

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.data.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, WORDNET, cache_folder, fetch, fetch_group
 from ccr.data.datasets import Sample, open_dataset
-from ccr.data.encoders.bundled import BundledEncoder
 from ccr.data.store import EmbeddingStore, embed_dataset
-from ccr.data.vocab import embed_concepts, read_concepts
+from ccr.encoders.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, WORDNET, cache_folder, fetch, fetch_group
+from ccr.encoders.bundled import BundledEncoder
+from ccr.vocab import embed_concepts, read_concepts
 
 FRUIT = Path(__file__).parents[2] / "src" / "ccr" / "data" / "demo_store"
 LIST = Path(__file__).parents[2] / "src" / "ccr" / "data" / "demo_concepts.txt"

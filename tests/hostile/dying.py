@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from ccr import files
+from ccr.io import files
 
 #: Calls of `os` that change files or folders, or make a change last.
 CALLS = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "chmod", "close")

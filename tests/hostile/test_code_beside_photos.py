@@ -45,11 +45,11 @@ from tests.data.helpers import PixelEncoder
 embed_dataset(open_dataset("."), PixelEncoder(), "../store", workers=1)
 """
 COMPILE = """
-from ccr.core.kernels import warm
+from ccr.kernels import warm
 warm.warm_up(group="elastic", elsewhere=True)
 """
 FETCH = """
-from ccr.data.assets import fetch
+from ccr.encoders.assets import fetch
 from tests.data.test_assets import GOOD
 print(fetch(GOOD).read_bytes())
 """

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccr import files
 from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
-from ccr.files import ASIDE, OLD, write_bytes
-from ccr.models.persist import ModelFolder, load_folder, save_folder
+from ccr.io import files
+from ccr.io.files import ASIDE, OLD, write_bytes
+from ccr.io.folder import ModelFolder, load_folder, save_folder
 from tests.data.helpers import PixelEncoder, folder_files, write_image
 
 if os.name != "posix":

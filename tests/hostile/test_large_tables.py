@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from ccr.core.knowledge import Knowledge
 from ccr.data.datasets import BadImage, open_dataset
 from ccr.errors import CCRError, FormatError
+from ccr.knowledge import Knowledge
 from tests.data.helpers import encoded, picture
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ccr.data.encoders import load_encoder
-from ccr.data.encoders.named import check_named, remember
-from ccr.data.encoders.openclip import check_file
+from ccr.encoders import load_encoder
+from ccr.encoders.openclip import check_file
+from ccr.encoders.registry import check_named, remember
 from ccr.errors import CCRError
 from tests.data.test_hf import save
 

@@ -17,14 +17,14 @@ import pytest
 from tools.fuzz import seeds
 
 import ccr.runtime
-from ccr.core.knowledge import Knowledge
 from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab import read_concepts
 from ccr.errors import CCRError, FormatError
-from ccr.models import hub
-from ccr.models.concept_model import ConceptModel
-from ccr.reading import MOST_BYTES, read_regular
+from ccr.io import hub
+from ccr.io.files import MOST_BYTES, read_regular
+from ccr.knowledge import Knowledge
+from ccr.model import ConceptModel
+from ccr.vocab import read_concepts
 from tests.models.hub_server import COMMIT
 
 if os.name != "posix":
@@ -204,7 +204,7 @@ def test_a_hub_that_sends_without_an_end_fills_no_disk(
     endless: EndlessHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = dict.fromkeys(hub.FILES, 8 << 20)
-    monkeypatch.setattr("ccr.models.hub.FILES", limits)
+    monkeypatch.setattr("ccr.io.hub.FILES", limits)
     with pytest.raises(CCRError, match=r"config.json on the hub has more than 8,388,608 bytes"):
         ConceptModel.from_pretrained("me/endless", cache_dir=tmp_path / "cache")
     kept = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if file.is_file())

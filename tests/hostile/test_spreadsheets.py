@@ -9,10 +9,10 @@ import re
 import numpy as np
 import pytest
 
-from ccr.core.explain.terms import Contribution
-from ccr.models.photos.prediction import Prediction
-from ccr.models.photos.tables import write_table
-from ccr.texts import from_cell, to_cell
+from ccr.explain.terms import Contribution
+from ccr.photos.prediction import Prediction
+from ccr.photos.run import write_table
+from ccr.utils.texts import from_cell, to_cell
 from ccr_lab.experiments.records import csv_text
 
 FORMULAS = ['=HYPERLINK("http:x")', "+cmd/-rf.jpg", "-2+3", "@at", "\t=1", "\r=1", "'=1", "a\x1b[2Jb", "\u202e=1"]

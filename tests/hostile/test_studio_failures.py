@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from ccr import files
 from ccr.data.store import EmbeddingStore
-from ccr.models.concept_model import ConceptModel
-from ccr.models.edit import EditSession
+from ccr.edit import EditSession
+from ccr.io import files
+from ccr.model import ConceptModel
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.session import Session

@@ -17,10 +17,10 @@ from rich.table import Table
 from ccr import Concepts
 from ccr.cli import common, main
 from ccr.data.datasets import open_dataset
+from ccr.edit.changes import rename
 from ccr.errors import CCRError, CCRWarning
-from ccr.models.edit.changes import rename
-from ccr.models.labels import number_labels
-from ccr.texts import check_name, has_control, visible
+from ccr.labels import number_labels
+from ccr.utils.texts import check_name, has_control, visible
 from tests.conftest import Data
 from tests.data.helpers import write_image
 from tests.models.test_persist import fitted

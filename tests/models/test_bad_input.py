@@ -13,8 +13,8 @@ from sklearn.exceptions import NotFittedError as SklearnNotFitted
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, CCRWarning
-from ccr.models.part import store_parts
-from ccr.models.unfitted import NotFittedError
+from ccr.estimator import NotFittedError
+from ccr.labels import store_parts
 from ccr_lab.rivals import LinearProbe
 from tests.conftest import Data
 from tests.data.helpers import write_store

@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import binom
 
 from ccr import ConceptClassifier, ConceptModel, HardThreshold
-from ccr.core.conformal import cross_entropy, fit_temperature, measured_temperature
-from ccr.core.inputs import Embeddings
-from ccr.core.refine.data import split
+from ccr.calibration import cross_entropy, fit_temperature, measured_temperature
 from ccr.errors import CCRError, CCRWarning, FormatError
+from ccr.inputs import Embeddings
+from ccr.refine.data import split
 from tests.conftest import Data
 
 

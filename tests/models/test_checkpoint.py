@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier, HardThreshold
-from ccr.core.refine import Refinement, Training, refine
 from ccr.errors import CCRError, FormatError
-from ccr.models.checkpoint import CheckpointFolder
+from ccr.refine import Refinement, Training, refine
+from ccr.refine.checkpoint import CheckpointFolder
 from tests.conftest import Data
 
 

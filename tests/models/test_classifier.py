@@ -14,8 +14,8 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
 
 from ccr import Angular, ConceptClassifier, HardThreshold, Symmetric, TopK
-from ccr.core.heads import fit_softmax
-from ccr.core.metrics import explanation_length
+from ccr.heads import fit_softmax
+from ccr.metrics import explanation_length
 from tests.conftest import Data
 
 #: Concepts in a ball of the encoder's space, a head of all weights, codes of both signs.

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
-from ccr.core.coding import apply_rule
-from ccr.core.heads import LinearHead
+from ccr.coding import apply_rule
 from ccr.errors import CCRError
-from ccr.models.labels import labels_of
+from ccr.heads import LinearHead
+from ccr.labels import labels_of
 from tests.conftest import Data
 
 READ_ONLY = (

@@ -12,12 +12,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.geometry import centered, unit_rows
-from ccr.data.vocab import random_words, read_concepts
-from ccr.data.vocab.words import WORDS_FILE
+from ccr.controls import random_unit_concepts
 from ccr.errors import CCRError, FormatError
-from ccr.models.controls import random_unit_concepts
-from ccr.models.unfitted import NotFittedError
+from ccr.estimator import NotFittedError
+from ccr.geometry import centered, unit_rows
+from ccr.vocab import random_words, read_concepts
+from ccr.vocab.words import WORDS_FILE
 from ccr_lab.rivals import LabelFreeCBM, LinearProbe, ZeroShot
 from tests.conftest import Data
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr import Angular, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Symmetric, TopK
-from ccr.core.coding import ThresholdRule, TopRule
-from ccr.core.heads import LinearHead, softmax_objective
-from ccr.core.space import Space
+from ccr.coding import ThresholdRule, TopRule
+from ccr.edit import EditSession
 from ccr.errors import CCRError, CCRWarning, FormatError
-from ccr.models.edit import EditSession
-from ccr.models.model_format import stored_concepts
-from ccr.models.provenance import Provenance
-from ccr.models.unfitted import NotFittedError
+from ccr.estimator import NotFittedError
+from ccr.heads import LinearHead, softmax_objective
+from ccr.io.format import stored_concepts
+from ccr.io.provenance import Provenance
+from ccr.space import Space
 from tests.conftest import Data
 
 HOSTILE = ["<script>alert(1)</script>", "\"'; DROP --", "\u05d0\u05d1 right to left", "🦊🏳️‍🌈", "x" * 200, "{0} %s"]

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ccr import ConceptClassifier, Concepts
-from ccr.core.coding import TopK
+from ccr.coding import TopK
 
 
 class OnAnyData(ConceptClassifier):

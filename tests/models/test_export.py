@@ -16,11 +16,10 @@ from PIL import Image
 
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, HardThreshold, TopK
-from ccr.data.encoders.preprocess import ClipPreprocess
+from ccr.encoders.protocol import ClipPreprocess
 from ccr.errors import CCRError, WriteError
-from ccr.models.export.onnx_file import onnx_model
-from ccr.models.export.onnx_parts import IR_VERSION, OPSET, Parts
-from ccr.models.export.onnx_resize import PIXELS, add_centre_square
+from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, Parts, add_centre_square
+from ccr.export.onnx_model import onnx_model
 from tests.conftest import Data
 
 SAVED = Path(__file__).parent / "saved"

@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, EmbeddingStore
-from ccr.core.geometry import unit_rows
 from ccr.data.datasets import open_dataset
-from ccr.data.encoders import load_encoder
+from ccr.encoders import load_encoder
 from ccr.errors import CCRError
-from ccr.models.export import onnx_resize
-from ccr.models.export.onnx_file import onnx_model
-from ccr.models.export.onnx_resize import PIXELS
+from ccr.export import onnx_encoder as onnx_resize
+from ccr.export.onnx_encoder import PIXELS
+from ccr.export.onnx_model import onnx_model
+from ccr.geometry import unit_rows
 
 FRUIT = Path(__file__).parents[2] / "src" / "ccr" / "data" / "demo_store"
 #: Width and height; None is the photo as it is.

@@ -14,14 +14,14 @@ from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from ccr import IPOMP, OMP, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Symmetric, TopK
-from ccr.core.geometry import coherence, fidelity_radius, project_to_cap, unit_rows
-from ccr.core.heads import LinearHead
-from ccr.core.inputs import Embeddings
-from ccr.core.metrics import fidelity
-from ccr.core.space import ImageMetric, Space, dispersed, shrunk_for
 from ccr.errors import CCRError
-from ccr.models.bound import Bound
-from ccr.models.fewest import TRIED
+from ccr.geometry import coherence, fidelity_radius, project_to_cap, unit_rows
+from ccr.heads import LinearHead
+from ccr.inputs import Embeddings
+from ccr.metrics import fidelity
+from ccr.refine.loop import TRIED
+from ccr.refine.region import Bound
+from ccr.space import ImageMetric, Space, dispersed, shrunk_for
 from tests.conftest import Data
 
 POSITIVE = HardThreshold(length=8, sign="positive")
@@ -45,7 +45,7 @@ def test_fidelity_is_numpys_correlation(seed: int) -> None:
 def test_moments_are_those_of_all_rows_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     X = anisotropic(0).astype(np.float32)
     whole = Embeddings(X).moments()
-    monkeypatch.setattr("ccr.core.inputs.CHUNK_VALUES", 12 * 4 * 7)
+    monkeypatch.setattr("ccr.inputs.CHUNK_VALUES", 12 * 4 * 7)
     parts = Embeddings(X).moments()
     unit = unit_rows(X.astype(np.float64))
     for found in (whole, parts):

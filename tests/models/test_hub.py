@@ -19,8 +19,7 @@ from PIL import Image
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
 from ccr.errors import CCRError, FormatError
-from ccr.models.card import model_card
-from ccr.models.hub import FILES, check_repository
+from ccr.io.hub import FILES, check_repository, model_card
 from tests.cli.test_commands import as_json, exit_code
 from tests.conftest import Data
 from tests.data.helpers import encoded
@@ -231,7 +230,7 @@ def test_a_folder_for_a_hub_is_written_by_a_process_that_did_nothing_else(
 ) -> None:
     """The hub's library loads its parts late: what other tests have imported may be missing elsewhere."""
     fitted.save(tmp_path / "model")
-    code = "import sys; from ccr.models.concept_model import ConceptModel as M; M.load(sys.argv[1]).save_pretrained("
+    code = "import sys; from ccr.model import ConceptModel as M; M.load(sys.argv[1]).save_pretrained("
     code += "sys.argv[2], repo_id='me/fruit')"
     command = [sys.executable, "-c", code, str(tmp_path / "model"), str(tmp_path / "pushed")]
     subprocess.run(command, check=True, env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"})

@@ -13,11 +13,11 @@ from sklearn.model_selection import GridSearchCV
 
 import ccr.runtime
 from ccr import IPOMP, OMP, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
-from ccr.core.knowledge import Answer
-from ccr.core.refine.evidence import Candidates, Permitted
+from ccr.edit import EditSession
 from ccr.errors import CCRError, CCRWarning, FormatError
-from ccr.models.edit import EditSession
-from ccr.models.persist import ModelFolder, load_folder, save_folder
+from ccr.io.folder import ModelFolder, load_folder, save_folder
+from ccr.knowledge import Answer
+from ccr.refine.candidates import Candidates, Permitted
 
 CLASSES, CONCEPTS, D, EACH = 6, 14, 24, 30
 NAMES = [f"concept {number}" for number in range(CONCEPTS)]

@@ -10,10 +10,10 @@ from scipy import sparse
 from sklearn.base import clone
 
 from ccr import Concepts
-from ccr.core.geometry import unit_rows
-from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError
-from ccr.models.unfitted import NotFittedError
+from ccr.estimator import NotFittedError
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
 from ccr_lab.elastic_net import optimality_violation
 from ccr_lab.rivals.concept_layer import Pairs, cubed_similarity, fit_concept_layer, validation_judge
 from ccr_lab.rivals.labelfree import LabelFreeCBM, head_length

@@ -11,9 +11,9 @@ from sklearn.base import clone
 
 from ccr import ConceptClassifier, ConceptModel, HardThreshold
 from ccr.errors import CCRError, FormatError
-from ccr.models.left_out import whole_list
-from ccr.models.model_format import unpack
-from ccr.models.persist import ModelFolder, load_folder, save_folder
+from ccr.io.folder import ModelFolder, load_folder, save_folder
+from ccr.io.format import unpack
+from ccr.left_out import whole_list
 from tests.conftest import Data
 
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
-from ccr.core.explain.sums import NO_REASON, sum_rows
-from ccr.core.explain.terms import Contribution
-from ccr.core.knowledge import Answer
 from ccr.errors import CCRError
-from ccr.models.likely import answered_pairs, class_probabilities
+from ccr.explain.terms import NO_REASON, Contribution, sum_rows
+from ccr.knowledge import Answer
+from ccr.refine.likely import answered_pairs, class_probabilities
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +131,7 @@ def test_answers_are_found_by_path_or_row_and_only_yes_and_no_count() -> None:
 
 
 def test_class_probabilities_are_means_over_the_class(world: World, fitted: Any) -> None:
-    from ccr.core.refine.data import split
+    from ccr.refine.data import split
 
     model = fitted.model_
     images = model.images(world.X)

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric, TopK
-from ccr.core.heads import LinearHead
 from ccr.errors import CCRError, FormatError
-from ccr.models import persist
+from ccr.heads import LinearHead
+from ccr.io import folder as persist
 from ccr_lab.rivals import LinearProbe
 from tests.conftest import Data
 

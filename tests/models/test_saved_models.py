@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
-from ccr import ConceptClassifier
-from ccr.core import kernels
+from ccr import ConceptClassifier, kernels
 
 SAVED = Path(__file__).parent / "saved"
 NAMES = sorted(path.name for path in SAVED.iterdir() if path.is_dir())

@@ -15,10 +15,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 
 from ccr import ConceptClassifier, Concepts, HardThreshold, TopK
-from ccr.core.coding.rules import TopRule
-from ccr.core.inputs import Embeddings
+from ccr.coding.rules import TopRule
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
+from ccr.inputs import Embeddings
 from tests.conftest import Data
 from tests.data.helpers import write_store
 

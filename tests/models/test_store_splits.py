@@ -7,9 +7,9 @@ import pytest
 
 from ccr import ConceptClassifier, ConceptModel, Concepts
 from ccr.cli.common_data import fit_on
-from ccr.core.geometry import unit_rows
 from ccr.data.shipped import shipped_store
 from ccr.data.store import EmbeddingStore
+from ccr.geometry import unit_rows
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
-from ccr.core.coding import Panels, ThresholdRule, calibrate
-from ccr.core.inputs import Embeddings
+from ccr.coding import Panels, ThresholdRule, calibrate
 from ccr.errors import CCRError, FormatError
-from ccr.models.model_checks import check_rule
+from ccr.inputs import Embeddings
+from ccr.io.checks import check_rule
 
 
 def rows(seed: int, m: int, d: int = 24) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
-from ccr.core.geometry import unit_rows
+from ccr.geometry import unit_rows
 from ccr.review import Review
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 from ccr import Concepts, Knowledge
-from ccr.core.knowledge import Answer
 from ccr.errors import CCRError, FormatError
+from ccr.knowledge import Answer
 from ccr.review.decisions import REPLIES, Decisions, concept_digest, same_concept
 
 WRITER = (

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ccr import Knowledge
-from ccr.core.knowledge import Answer
 from ccr.errors import CCRError, CCRWarning
+from ccr.knowledge import Answer
 from ccr.review import Decisions, Review, ReviewEvidence, out_of_fold, refit, review_round
 from tests.review.conftest import Planted
 

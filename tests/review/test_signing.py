@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from ccr import ConceptModel
+from ccr.edit import EditSession
 from ccr.errors import CCRError, FormatError
-from ccr.models.card import model_card
-from ccr.models.edit import EditSession
-from ccr.models.signature import signature_in_words
+from ccr.io.hub import model_card
+from ccr.io.provenance import signature_in_words
 from ccr.review import Decisions, Review, refit, review_rows, sign, unsigned
-from ccr.show.report.headline import Measured, headline
+from ccr.show.report.classes import Measured, headline
 from ccr_studio.service.answers import model_info
 from tests.review.conftest import Planted
 

@@ -173,7 +173,7 @@ def encoder_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def encoder(encoder_folder):
-    from ccr.data.encoders import load_encoder
+    from ccr.encoders import load_encoder
 
     return load_encoder(f"hf:{encoder_folder}", batch_size=4)
 
@@ -215,7 +215,7 @@ def classifier_of(folder):
     import numpy as np
 
     from ccr import ConceptClassifier, Concepts
-    from ccr.core.coding import HardThreshold
+    from ccr.coding import HardThreshold
     from ccr.data.store import EmbeddingStore
 
     rows = np.asarray(EmbeddingStore.open(folder)[:20], np.float32)

@@ -10,7 +10,7 @@ import pytest
 from ccr.data.datasets import open_samples
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, MissingExtraError, UnreachableError
-from ccr.places import as_place
+from ccr.io.remote import as_place
 from ccr.scale import cluster as cluster_file
 from ccr.scale import embed, fit
 from ccr.scale.cluster import check_versions, compare_versions, connected, installed

@@ -12,10 +12,10 @@ import ccr.scale.fitting as fitting
 from ccr import ConceptClassifier
 from ccr.data.datasets import open_samples
 from ccr.data.store import EmbeddingStore
-from ccr.models.part import Part
-from ccr.places import as_place
+from ccr.io.remote import as_place
+from ccr.labels import Part
 from ccr.scale import RayPool, connected, embed, fit
-from ccr.scale.desks import Board
+from ccr.scale.cluster import Board
 from ccr_lab.experiments.settings import Setting
 from ccr_lab.experiments.sweep import run_sweep
 from tests.data.failing_proxy import sometimes, upload

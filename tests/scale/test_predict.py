@@ -8,9 +8,8 @@ import pytest
 from ccr import ConceptClassifier
 from ccr.data.datasets import open_photos
 from ccr.data.store import EmbeddingStore
-from ccr.models.photos.kept import progress_folder
-from ccr.models.photos.run import predict_photos
-from ccr.models.photos.run import predict_store as predict_store_here
+from ccr.photos.run import predict_photos, progress_folder
+from ccr.photos.run import predict_store as predict_store_here
 from ccr.scale import predict, predict_store
 from tests.scale.conftest import kill_driver, kill_worker, wait_for
 
@@ -71,7 +70,7 @@ def test_a_lost_driver_and_a_lost_worker_change_nothing(
 
 
 def test_a_store_is_predicted_alike(cluster, model, one_machine, tmp_path, monkeypatch):
-    monkeypatch.setattr("ccr.models.photos.run._ROWS_PER_CHUNK", 32)
+    monkeypatch.setattr("ccr.photos.run._ROWS_PER_CHUNK", 32)
     store = EmbeddingStore.open(one_machine)
     predict_store(model, store, tmp_path / "there.parquet", address=cluster.address, workers=1)
     predict_store_here(model, store, tmp_path / "here.parquet")

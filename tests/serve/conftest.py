@@ -10,7 +10,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.service.limits import Limits

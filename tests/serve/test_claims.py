@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from starlette.testclient import TestClient
 
-from ccr.core.knowledge import Knowledge
+from ccr.knowledge import Knowledge
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.service.limits import Limits

@@ -9,12 +9,12 @@ import pytest
 from matplotlib.text import Text
 from scipy import sparse
 
-from ccr.core.explain import explain
-from ccr.core.explain.claims import Claim
-from ccr.core.heads import LinearHead
-from ccr.core.knowledge import Knowledge
+from ccr.explain import explain
+from ccr.explain.claims import Claim
+from ccr.heads import LinearHead
+from ccr.knowledge import Knowledge
 from ccr.show import page, plots
-from ccr.show.claims_page import claims_in_words, claims_page
+from ccr.show.pages import claims_in_words, claims_page
 from tests.show.browser import measure
 from tests.show.test_pages import Reader
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from PIL import Image
 
 from ccr.errors import CCRError
-from ccr.show.concepts_page import Row, concepts_page
+from ccr.show.pages import Row, concepts_page
 from tests.show.browser import measure
 
 

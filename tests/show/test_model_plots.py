@@ -8,15 +8,15 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import sparse
 
-from ccr.core.concepts import Concepts
-from ccr.core.explain import Coactivation, ModelView, audit, explain, view_codes
-from ccr.core.geometry import unit_rows
-from ccr.core.heads import LinearHead
+from ccr.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.explain import Coactivation, ModelView, audit, explain, view_codes
+from ccr.geometry import unit_rows
+from ccr.heads import LinearHead
 from ccr.show import model_plots, plots
 from ccr.show.model_plots import ParetoPoint
 from ccr.show.style import shortened
-from ccr.texts import visible
+from ccr.utils.texts import visible
 from tests.show.test_pages import NAMES
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from ccr.core.knowledge import Knowledge
+from ccr.knowledge import Knowledge
 from ccr.show.page import jpeg_address
 from ccr.show.questions_page import PhotoQuestion, questions_page
 

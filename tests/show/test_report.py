@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
-from ccr.core.geometry import unit_rows
+from ccr.edit import EditSession
 from ccr.errors import CCRError
-from ccr.models.edit import EditSession
+from ccr.geometry import unit_rows
+from ccr.show.pictures import Pictures
 from ccr.show.report import report_page
-from ccr.show.report.gallery import gallery_rows
-from ccr.show.report.pictures import Pictures
+from ccr.show.report.report import gallery_rows
 from tests.show import browser
 from tests.show.test_pages import Reader
 

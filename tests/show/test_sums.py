@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 from scipy import sparse
 
-from ccr.cli.common_tables import terms_table
-from ccr.core.explain import Explanation, explain
-from ccr.core.heads import LinearHead
+from ccr.cli.common_photo import terms_table
+from ccr.explain import Explanation, explain
+from ccr.explain.terms import sum_rows
+from ccr.heads import LinearHead
 from ccr.show import page, plots
-from ccr.show.sums import sum_rows
 
 NAMES = ["a name that is rather long, but for which there is room", "b", "c", "d", "e"]
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.serving import Running

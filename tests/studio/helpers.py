@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from ccr.core.coding import HardThreshold
-from ccr.core.concepts import Concepts
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
 from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.store.layout import embeddings_path, metadata_path
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio import serving
 from ccr_studio.layout import Layout
 from ccr_studio.workbench import Workbench

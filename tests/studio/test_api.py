@@ -17,9 +17,9 @@ from sklearn.metrics import confusion_matrix
 from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab import read_concepts
-from ccr.models.concept_model import ConceptModel
-from ccr.models.photos.where import explain_image
+from ccr.model import ConceptModel
+from ccr.photos.on_photos import explain_image
+from ccr.vocab import read_concepts
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.serving import model_session, open_workbench

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ccr.data.store import EmbeddingStore
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio.serving import Running
 from tests.data.helpers import encoded
 from tests.studio.browsing import Studio, expect, studio_of, wait_for_rows

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccr.core.coding import HardThreshold
-from ccr.core.concepts import Concepts
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio.serving import Running
 from tests.data.helpers import PixelEncoder
 from tests.studio.browsing import Studio, expect, studio_of, wait_for_rows

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ccr.data.store import EmbeddingStore
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio.serving import Running
 from tests.studio.browsing import Studio, expect, studio_of
 from tests.studio.helpers import CLASSES, make_bench, write_store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from tests.studio.browsing import Studio, expect
 
 pytestmark = pytest.mark.browser

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from ccr.core.concepts import Concepts
+from ccr.classifier import ConceptClassifier
+from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
-from ccr.models.classifier import ConceptClassifier
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.worker import _own

@@ -17,7 +17,7 @@ import ccr_studio as studio
 from ccr.cli import app
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio.serving import own_session, sessions_of
 from tests.studio.helpers import CONCEPTS, ask, children_end, children_of, start
 

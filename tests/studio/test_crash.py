@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ccr.data.store import EmbeddingStore
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from tests.studio.helpers import ask, children_end, children_of, start, tell
 
 

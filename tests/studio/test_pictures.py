@@ -8,7 +8,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from ccr.errors import CCRError
-from ccr.models.photos.where import explain_image
+from ccr.photos.on_photos import explain_image
 from ccr_studio import uploads
 from ccr_studio.thumbnails import Thumbnails
 from ccr_studio.workbench import Workbench

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccr.core.coding import HardThreshold, TopK
-from ccr.core.coding.coders import usual_length
-from ccr.core.concepts import Concepts
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold, TopK
+from ccr.coding.coders import usual_length
+from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
+from ccr.edit import EditSession
 from ccr.errors import CCRError, CCRWarning, FormatError, WriteError
-from ccr.files import ASIDE
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.concept_model import ConceptModel
-from ccr.models.edit import EditSession
+from ccr.io.files import ASIDE
+from ccr.model import ConceptModel
 from ccr_studio import edits, serving
 from ccr_studio import session as sessions
 from ccr_studio.photos import Photos

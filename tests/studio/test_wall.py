@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio.filters import ConceptRange, Filtered, Wish
 from ccr_studio.photos import Photos
 from ccr_studio.seen import PlacedPhotos, Seen

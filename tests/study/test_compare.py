@@ -13,11 +13,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.heads import LinearHead
-from ccr.core.metrics import Interval
 from ccr.errors import CCRError
-from ccr.models.bound import PAPER_RADIUS
-from ccr.models.part import Part
+from ccr.heads import LinearHead
+from ccr.labels import Part
+from ccr.metrics import Interval
+from ccr.refine.region import PAPER_RADIUS
 from ccr_lab.experiments.cache import RunCache
 from ccr_lab.experiments.compare import (
     METHODS,

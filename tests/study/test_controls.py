@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from ccr import ConceptClassifier, ConceptModel, EmbeddingStore, embed_concepts, load_encoder
-from ccr.data.vocab import random_words, read_concepts
-from ccr.data.vocab.words import WORDS_FILE
+from ccr.controls import measure_controls
 from ccr.errors import CCRError
-from ccr.models.card import model_card
-from ccr.models.controls import measure_controls
+from ccr.io.hub import model_card
+from ccr.vocab import random_words, read_concepts
+from ccr.vocab.words import WORDS_FILE
 from tests.cli.test_commands import COLOURS, as_json, exit_code, run
 from tests.data.helpers import write_store
 from tests.data.test_hf import save

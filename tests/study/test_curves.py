@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ccr import HardThreshold
-from ccr.core.metrics import explanation_length
-from ccr.models.part import Part
+from ccr.labels import Part
+from ccr.metrics import explanation_length
 from ccr.show import plots
 from ccr_lab.experiments.curves import (
     Workbench,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.models.bound import DEFAULT_FIDELITY, unrefined
-from ccr.models.part import Part
-from ccr.models.probe import probe_accuracy
+from ccr.controls import probe_accuracy
+from ccr.labels import Part
+from ccr.refine.region import DEFAULT_FIDELITY, unrefined
 from ccr_lab.experiments import frontier
 from ccr_lab.experiments.cache import RunCache
 from ccr_lab.experiments.compare import Task

@@ -7,9 +7,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from ccr import ConceptClassifier, HardThreshold
-from ccr.models.gain import refinement_gain, refitted_accuracy
-from ccr.models.part import Part
-from ccr.models.probe import probe_accuracy
+from ccr.controls import probe_accuracy, refinement_gain, refitted_accuracy
+from ccr.labels import Part
 from tests.conftest import Data
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from ccr import Concepts
-from ccr.models.controls import random_unit_concepts
-from ccr.models.list_worth import list_worth
-from ccr.models.part import Part
+from ccr.controls import list_worth, random_unit_concepts
+from ccr.labels import Part
 
 
 def test_names_of_things_are_worth_more_than_random_directions(clip):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
-from ccr.core.space import Angular
 from ccr.errors import CCRError
-from ccr.models.part import Part
+from ccr.labels import Part
+from ccr.space import Angular
 from ccr_lab.experiments.cache import RunCache
 from ccr_lab.experiments.protocol import REPORTED, Protocol, run_protocol, settings
 from tests.conftest import Data

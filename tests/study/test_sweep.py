@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric
-from ccr.core.space import parse_dispersion
 from ccr.errors import CCRError
-from ccr.models.part import Part, hold_out
+from ccr.labels import Part, hold_out
 from ccr.show import plots
+from ccr.space import parse_dispersion
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr_lab.experiments.curves import RADII
 from ccr_lab.experiments.fixed_lambda import fixed_lambda

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccr.core.kernels import warm
+from ccr.kernels import warm
 from ccr_lab.experiments.compare.usage import resource_usage
 
 

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
-from ccr.core.knowledge import Knowledge
+from ccr.classifier import ConceptClassifier
 from ccr.data.datasets import open_dataset
 from ccr.data.datasets.decode import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
-from ccr.data.vocab import read_concepts
-from ccr.models.classifier import ConceptClassifier
-from ccr.texts import visible
+from ccr.knowledge import Knowledge
+from ccr.utils.texts import visible
+from ccr.vocab import read_concepts
 from tools.fuzz import seeds
 from tools.fuzz.mutate import damage_file, damaged_array, damaged_bytes, json_text
 from tools.fuzz.requests import Servers, one_connection

@@ -18,11 +18,11 @@ from urllib.parse import quote
 
 from starlette.testclient import TestClient
 
-from ccr.core.coding import HardThreshold
-from ccr.core.concepts import Concepts
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.concept_model import ConceptModel
+from ccr.model import ConceptModel
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.layout import Layout
 from ccr_studio.service.app import create_app

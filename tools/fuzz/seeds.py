@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ccr.core.coding import HardThreshold
-from ccr.core.concepts import Concepts
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
 from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
-from ccr.models.classifier import ConceptClassifier
 
 DIMENSION = 16
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
-from ccr.files import write_bytes
+from ccr.io.files import write_bytes
 from ccr.show import plots
 from tools.gallery import choice
 

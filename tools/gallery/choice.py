@@ -10,8 +10,8 @@ import numpy as np
 
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
-from ccr.models.edit import EditSession
-from ccr.models.edit.effect import EditEffect
+from ccr.edit import EditSession
+from ccr.edit.session import EditEffect
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
-from ccr.files import write_bytes
+from ccr.io.files import write_bytes
 from ccr.show import model_plots, plots
 from tools.gallery import choice
 from tools.gallery.__main__ import few_colours

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
-from ccr.show.axes import set_title
-from ccr.show.style import AGAINST, FOR, INK, NEUTRAL
+from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
+from ccr.show.style import set_title
 
 
 def scores_of(model: ConceptClassifier, photos: EmbeddingStore, row: int) -> np.ndarray:

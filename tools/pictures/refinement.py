@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
-from ccr.show.axes import label_axes, set_title
-from ccr.show.style import AGAINST, FOR, INK, NEUTRAL
+from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
+from ccr.show.style import label_axes, set_title
 
 
 def cap(fidelity: float = 0.875) -> Figure:

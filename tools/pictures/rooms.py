@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from tests.test_imports import ROOMS, SOURCE
 
-from ccr.show.style import FOR, INK, NEUTRAL
+from ccr.explain.picture import FOR, INK, NEUTRAL
 
 #: What each room is for, in a few words; the other two packages stand below the library.
 PURPOSES = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ccr.data.assets import WORDNET, fetch_group
-from ccr.data.encoders.bundled_texts import SentenceModel, spelled
-from ccr.data.encoders.protocol import unit
+from ccr.encoders.assets import WORDNET, fetch_group
+from ccr.encoders.bundled_texts import SentenceModel, spelled
+from ccr.encoders.protocol import unit
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 NEVER = {form for name in CIFAR10 for form in (name, name + "s")}

@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 from scipy.special import gammaln
 
-from ccr.data.encoders.bundled_texts import TextAdapter, spelled
-from ccr.data.encoders.protocol import unit
+from ccr.encoders.bundled_texts import TextAdapter, spelled
+from ccr.encoders.protocol import unit
 from tools.text_adapter.anchors import Anchors, Sentences, held
 from tools.text_adapter.fitting import Settings, fit, fit_bridge
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
-from ccr.core.knowledge import Knowledge
-from ccr.data.encoders.bundled_texts import spelled
-from ccr.data.encoders.protocol import unit
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab import read_concepts
+from ccr.encoders.bundled_texts import spelled
+from ccr.encoders.protocol import unit
+from ccr.knowledge import Knowledge
+from ccr.vocab import read_concepts
 from tools.text_adapter.anchors import CIFAR10, load
 
 TextMap = Callable[[Sequence[str]], np.ndarray]

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from ccr.data.assets import MINILM
-from ccr.data.encoders.bundled_texts import TextAdapter, spelled
-from ccr.data.encoders.protocol import unit
-from ccr.files import write_bytes
+from ccr.encoders.assets import MINILM
+from ccr.encoders.bundled_texts import TextAdapter, spelled
+from ccr.encoders.protocol import unit
+from ccr.io.files import write_bytes
 from tools.text_adapter.anchors import Anchors, Sentences, Texts
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from ccr import interrupt
 from ccr.cli import (
     audit,
     claims,
@@ -29,15 +28,24 @@ from ccr.cli import (
     knowledge_files,
     knowledge_photos,
     predict,
-    pull,
-    push,
     report,
     review,
 )
-from ccr.cli.common import fail, in_words, replace_unprintable, show_log, show_warnings
-from ccr.cli.common_ray import RayCommand
-from ccr.cli.common_run import Stopped, check_arguments, ready
+from ccr.cli import hub as pull
+from ccr.cli import hub as push
+from ccr.cli.common import (
+    RayCommand,
+    Stopped,
+    check_arguments,
+    fail,
+    in_words,
+    ready,
+    replace_unprintable,
+    show_log,
+    show_warnings,
+)
 from ccr.errors import CCRError
+from ccr.utils import processes as interrupt
 
 app = typer.Typer(
     name="ccr",

@@ -14,7 +14,7 @@ from ccr.cli.common import Json, console, print_json
 from ccr.cli.common_data import split_of
 
 if TYPE_CHECKING:
-    from ccr.core.explain import Audit, ConceptDrift
+    from ccr.explain import Audit, ConceptDrift
 
 
 #: Concepts that do not transfer, named at most; --json has all.
@@ -42,7 +42,7 @@ def audit(
 
     Example: `ccr audit photos-model photos-store --top 10`
     """
-    from ccr.models.concept_model import ConceptModel
+    from ccr.model import ConceptModel
 
     if split is not None and store is None:
         raise typer.BadParameter(f"--split {split} is a part of a store: give the store, too")
@@ -90,7 +90,7 @@ def _cells(item: ConceptDrift, *, informed: bool) -> list[str]:
 
 
 def _legend(drift: Audit, *, informed: bool) -> None:
-    from ccr.core.explain.drift import FLAGS, GROUNDED, NOT_TRUTH, TRANSFERS
+    from ccr.explain.drift import FLAGS, GROUNDED, NOT_TRUTH, TRANSFERS
 
     where = f"these {drift.n} images" if drift.n else "the training images"
     lines = [f"fidelity: correlation of a concept's scores with those of its own text, on {where}"]

@@ -16,14 +16,14 @@ from rich.table import Table
 
 from ccr.cli.common import All, Json, console, note, print_json
 from ccr.cli.common_data import split_of
-from ccr.cli.common_tables import MOST_CLASSES, claim_legend
+from ccr.cli.common_photo import MOST_CLASSES, claim_legend
 from ccr.errors import CCRError
-from ccr.files import write_bytes, write_text
-from ccr.texts import to_cell
+from ccr.io.files import write_bytes, write_text
+from ccr.utils.texts import to_cell
 
 if TYPE_CHECKING:
-    from ccr.core.explain.claims import Claim
-    from ccr.models.concept_model import ConceptModel
+    from ccr.explain.claims import Claim
+    from ccr.model import ConceptModel
 
 ENDINGS = (".csv", ".html")
 #: Columns of the CSV table and fields of a claim's JSON, in their order.
@@ -63,10 +63,10 @@ def claims(
 
     Example: `ccr claims photos-model photos-store --out claims.html`
     """
-    from ccr.core.explain.terms import position
-    from ccr.models.concept_model import ConceptModel
-    from ccr.models.signature import signature_in_words
-    from ccr.show.claims_page import claims_in_words, count_claims
+    from ccr.explain.terms import position
+    from ccr.io.provenance import signature_in_words
+    from ccr.model import ConceptModel
+    from ccr.show.pages import claims_in_words, count_claims
 
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise CCRError(f"--out must end in {' or '.join(ENDINGS)}, got {out.name!r}")
@@ -132,8 +132,8 @@ def _row(claim: Claim) -> dict[str, object]:
 
 def _write(out: Path, claims: Sequence[Claim], title: str, measured: str, model: ConceptModel) -> None:
     if out.suffix.lower() == ".html":
-        from ccr.models.signature import signature_in_words
-        from ccr.show.claims_page import claims_page
+        from ccr.io.provenance import signature_in_words
+        from ccr.show.pages import claims_page
 
         known, signed = model.provenance.knowledge, signature_in_words(model)
         write_text(out, claims_page(title, claims, measured=measured, knowledge=known, signed=signed))
@@ -147,7 +147,7 @@ def _write(out: Path, claims: Sequence[Claim], title: str, measured: str, model:
 
 
 def _show(claims: Sequence[Claim], *, everything: bool) -> None:
-    from ccr.show.sums import claim_marks
+    from ccr.explain.terms import claim_marks
 
     signs = claim_marks(console.encoding)
     groups = [list(found) for _, found in groupby(claims, key=lambda claim: str(claim.label))]

@@ -5,23 +5,188 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
+from typer.core import TyperCommand
 
 from ccr.errors import CCRError, CCRWarning
-from ccr.files import write_bytes
-from ccr.progress import Tell
-from ccr.texts import visible
+from ccr.io.files import check_writable, write_bytes
+from ccr.io.remote import is_url
+from ccr.utils import processes as interrupt
+from ccr.utils.progress import Tell
+from ccr.utils.texts import has_control, visible
+
+if TYPE_CHECKING:
+    from ccr.scale.cluster import RayPool
+
+# What happens around every command: --out is checked before the work, and Ctrl-C says what is kept.
+#: Commands that write one file; the others' --out is a folder.
+FILES = (
+    "ask",
+    "merge",
+    "explain",
+    "predict",
+    "export",
+    "claims",
+    "judge",
+    "report",
+    "propose",
+    "check",
+    "choose",
+    "learn",
+)
+#: What commands keep as they go.
+KEPT = {
+    "demo": "photos embedded so far are kept in {out}",
+    "embed": "images embedded so far are kept in {out}",
+    "judge": "verdicts so far are kept in {out}",
+    "predict": "predictions so far are kept in {out}.progress",
+    "compare": "finished runs are kept in {out}",
+    "sweep": "finished runs are kept in {out}",
+    "figures": "finished fits are kept in {out}",
+    "reproduce": "what is finished is kept in {out}",
+}
+
+
+class Stopped(Exception):
+    """Ctrl-C, past Typer, which would leave without a word."""
+
+
+def ready(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with what is around every one."""
+    name = command.__name__
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        out = options.get("out")
+        if out is not None:
+            _check_out(out, is_file=name in FILES)
+            _check_no_input(out, [value for key, value in options.items() if key != "out"])
+            keeps(name, out)
+        try:
+            command(**options)
+        except KeyboardInterrupt:
+            raise Stopped from None
+
+    return run
+
+
+def keeps(name: str, out: Path) -> None:
+    """Have Ctrl-C say what a command keeps in its folder, if it is one that does."""
+    if name in KEPT:
+        interrupt.keep(f"{KEPT[name].format(out=visible(str(out)))}; the same command goes on from there")
+
+
+def check_arguments() -> None:
+    """Refuse control characters in what was typed, or put there by a pattern that matched files: Typer repeats it."""
+    for argument in sys.argv[1:]:
+        if has_control(argument):
+            raise CCRError(f"an argument must be plain text, got '{visible(argument)}': rename the file")
+
+
+def _check_no_input(out: Path, given: Iterable[Any]) -> None:
+    """Refuse to write over a file that the command reads."""
+    if is_url(out) or not out.is_file():
+        return
+    for value in given:
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, (str, Path)) and not is_url(one) and _same_file(one, out):
+                raise CCRError(f"--out must be another file than what is read, got {out}, which would be written over")
+
+
+def _same_file(one: str | Path, other: Path) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
+def _check_out(out: Path, *, is_file: bool) -> None:
+    if is_url(out):
+        check_writable(out)
+        return
+    if is_file and out.is_dir():
+        raise CCRError(f"--out must be a file, but {out} is a folder: name a file in it")
+    if not is_file:
+        check_folder(out)
+    check_writable(out)
+
+
+# --ray [ADDRESS]: the same command on a Ray cluster.
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="Work on the Ray cluster at HOST:PORT; without an address, on the one that runs here, or else on all "
+        "cores of this machine. Needs the extra `scale`.",
+    ),
+]
+
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Processes that read and decode ahead of the encoder; default 1. With --ray: encoders; default: one "
+        "per GPU, or else per core.",
+    ),
+]
+
+_ADDRESS = re.compile(r"auto|local|(ray://)?[^/\s]+:\d+")
+
+
+class RayCommand(TyperCommand):
+    """A command whose --ray may stand without an address."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_address(args))
+
+
+def with_address(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with `auto` after a --ray that no address follows."""
+    full: list[str] = []
+    for number, word in enumerate(words):
+        full.append(word)
+        following = words[number + 1] if number + 1 < len(words) else ""
+        if word == "--ray" and _ADDRESS.fullmatch(following) is None:
+            full.append("auto")
+    return full
+
+
+def check_extra() -> None:
+    """An error at once, before anything is read, where Ray is not installed."""
+    from importlib.util import find_spec
+
+    from ccr.errors import MissingExtraError
+
+    if find_spec("ray") is None:
+        raise MissingExtraError('--ray needs the extra "scale": pip install -c constraints.txt "ccr-xai[scale]"')
+
+
+@contextmanager
+def pool_at(address: str | None) -> Iterator[RayPool | None]:
+    """The pool of the cluster at an address; None without one."""
+    if address is None:
+        yield None
+        return
+    check_extra()
+    from ccr.scale.cluster import RayPool, connected, in_words
+
+    with connected(address) as ray, in_words(ray):
+        yield RayPool(ray)
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
@@ -150,7 +315,7 @@ def warnings_as_notes(*, silent: bool) -> Iterator[None]:
 def fitting(*, silent: bool) -> Iterator[Tell]:
     """Around fits: kernels that are not on disk yet are compiled by another process, because the compiler would leave
     half a gigabyte in this one; warnings become notes; and a bar is drawn."""
-    from ccr.core import kernels
+    from ccr import kernels
 
     kernels.warm_up(lambda line: note(line, silent=silent), elsewhere=True)
     with warnings_as_notes(silent=silent), bar(silent=silent) as tell:

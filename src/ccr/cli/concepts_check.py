@@ -12,21 +12,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, fitting, note, print_json
-from ccr.cli.common_data import split_of, store_encoder
-from ccr.cli.common_options import chosen_store
+from ccr.cli.common_data import chosen_store, split_of, store_encoder
 from ccr.errors import CCRError
-from ccr.files import write_text
+from ccr.io.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from ccr.core.concepts import Concepts
+    from ccr.concepts import Concepts
+    from ccr.controls import Worth
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab.check_seen import Seen
-    from ccr.data.vocab.check_texts import Problem
-    from ccr.models.list_worth import Worth
+    from ccr.vocab.check_seen import Seen
+    from ccr.vocab.check_texts import Problem
 
 #: Concepts that a list must have to be checked on photos: one is told apart from another.
 LEAST = 2
@@ -83,7 +82,7 @@ def check(
     Example: `ccr concepts check concepts.txt --store photos-store --out concepts.html`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab.read import concept_lines
+    from ccr.vocab.read import concept_lines
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise CCRError(f"--out is a page and must end in .html, got {out.name!r}")
@@ -122,7 +121,7 @@ def _repeats(problems: list[Problem]) -> bool:
 
 def _usable(names: list[str]) -> list[str]:
     """Each concept once, without those that no model would take."""
-    from ccr.data.vocab.read import LONGEST_CONCEPT
+    from ccr.vocab.read import LONGEST_CONCEPT
 
     first = {name.casefold(): name for name in reversed(names) if len(name) <= LONGEST_CONCEPT}
     return [name for name in dict.fromkeys(names) if first.get(name.casefold()) == name]
@@ -131,9 +130,9 @@ def _usable(names: list[str]) -> list[str]:
 def _by_words(
     names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None, *, silent: bool
 ) -> list[list[Problem]]:
-    from ccr.data.vocab.check_texts import check_texts
-    from ccr.data.vocab.classes import grey_photos, read_classes
-    from ccr.data.vocab.propose import WordNet, fitting_domains, label_texts, wordnet_proposals
+    from ccr.vocab.check_texts import check_texts
+    from ccr.vocab.classes import grey_photos, read_classes
+    from ccr.vocab.propose import WordNet, fitting_domains, label_texts, wordnet_proposals
 
     known = list(store.classes) if store is not None else [] if classes is None else read_classes(classes).names
     try:
@@ -164,12 +163,12 @@ def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer
     """Transfer of concepts by the answers about classes in a file, on the training photos."""
     import numpy as np
 
-    from ccr.core.grounding import transfer
-    from ccr.core.knowledge import Knowledge
-    from ccr.core.refine.data import Labelled
-    from ccr.core.refine.evidence import class_groups
-    from ccr.core.space import Space
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.classifier import ConceptClassifier
+    from ccr.grounding import transfer
+    from ccr.knowledge import Knowledge
+    from ccr.refine.candidates import class_groups
+    from ccr.refine.data import Labelled
+    from ccr.space import Space
 
     known = Knowledge.read(file)
     labels, y = np.unique(np.asarray(train.y), return_inverse=True)
@@ -190,13 +189,13 @@ def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer
 def _on_photos(
     store: EmbeddingStore, names: list[str], spec: str | None, knowledge: Path | None, *, worth: bool, silent: bool
 ) -> _OnPhotos:
-    from ccr.data.vocab import embed_concepts
-    from ccr.data.vocab.check_seen import check_seen
-    from ccr.data.vocab.classes import training_part
-    from ccr.data.vocab.statistics import check_number
-    from ccr.data.vocab.words import control_words
-    from ccr.models.list_worth import list_worth
-    from ccr.models.part import Part
+    from ccr.controls import list_worth
+    from ccr.labels import Part
+    from ccr.vocab import embed_concepts
+    from ccr.vocab.check_seen import check_seen
+    from ccr.vocab.classes import training_part
+    from ccr.vocab.statistics import check_number
+    from ccr.vocab.words import control_words
 
     check_number(len(names))
     used, train = store_encoder(store, spec, silent=silent), training_part(store)
@@ -215,7 +214,7 @@ def _on_photos(
 
 def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tuple[str, str]]:
     """What there is to say about the list, in words."""
-    from ccr.data.vocab.check_texts import VERDICTS, verdict
+    from ccr.vocab.check_texts import VERDICTS, verdict
 
     verdicts = [verdict(found) for found in problems]
     facts = [(kind, str(verdicts.count(kind))) for kind in VERDICTS]
@@ -236,7 +235,7 @@ def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tupl
 
 
 def _transfer_facts(found: Transfer) -> list[tuple[str, str]]:
-    from ccr.core.explain.drift import TRANSFERS
+    from ccr.explain.drift import TRANSFERS
 
     mean, text = found.mean(found.grounded), found.mean(found.text)
     if mean is None or text is None:
@@ -265,7 +264,7 @@ def _transfer_table(found: Transfer) -> Table:
 
 
 def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None, out: Path | None) -> None:
-    from ccr.data.vocab.check_texts import verdict
+    from ccr.vocab.check_texts import verdict
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("concept", "verdict", "why", "remedy"):
@@ -286,8 +285,8 @@ def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | N
 def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None) -> None:
     from dataclasses import asdict
 
-    from ccr.core.metrics import finite
-    from ccr.data.vocab.check_texts import verdict
+    from ccr.metrics import finite
+    from ccr.vocab.check_texts import verdict
 
     share = {} if photos is None else dict(zip(photos.names, photos.seen.share.tolist(), strict=True))
     concepts: list[dict[str, Any]] = [
@@ -311,8 +310,8 @@ def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhot
 def _write_page(
     out: Path, file: Path, names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None
 ) -> None:
-    from ccr.data.vocab.check_texts import verdict
-    from ccr.show.concepts_page import Row, concepts_page
+    from ccr.show.pages import Row, concepts_page
+    from ccr.vocab.check_texts import verdict
 
     at = {} if photos is None else {name: number for number, name in enumerate(photos.names)}
     rows = []

@@ -9,8 +9,7 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, bar, console, print_json
-from ccr.cli.common_data import note_mostly_generic, store_encoder
-from ccr.cli.common_options import chosen_store
+from ccr.cli.common_data import chosen_store, note_mostly_generic, store_encoder
 
 
 def choose(
@@ -35,10 +34,10 @@ def choose(
     Example: `ccr concepts choose candidates.txt --store photos-store --out concepts.txt --size 128`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab import embed_concepts, read_concepts
-    from ccr.data.vocab.automatic import PER_CLASS, choose_on
-    from ccr.data.vocab.propose import Origin, Proposal, Proposals, read_origins
-    from ccr.data.vocab.statistics import check_number
+    from ccr.vocab import embed_concepts, read_concepts
+    from ccr.vocab.automatic import PER_CLASS, choose_on
+    from ccr.vocab.propose import Origin, Proposal, Proposals, read_origins
+    from ccr.vocab.statistics import check_number
 
     if size is not None and per_class is not None:
         raise typer.BadParameter("give --size or --per-class, not both")

@@ -30,7 +30,7 @@ def learn(
     Example: `ccr concepts learn "worn edge" --store parts-store --shows worn/ --lacks intact/ --out worn.json`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab.examples import learn_concept
+    from ccr.vocab.examples import learn_concept
 
     if not name.strip():
         raise typer.BadParameter(f"a concept needs a name, got {name!r}: give one such as 'worn edge'")

@@ -13,10 +13,10 @@ from ccr.cli.common_data import store_encoder
 from ccr.errors import CCRError, MissingExtraError
 
 if TYPE_CHECKING:
-    from ccr.data.vocab.classes import Classes
-    from ccr.data.vocab.propose import WordNet
-    from ccr.data.vocab.propose.llm import Endpoint, FromModel
-    from ccr.data.vocab.propose.senses import EmbedTexts
+    from ccr.vocab.classes import Classes
+    from ccr.vocab.propose import WordNet
+    from ccr.vocab.propose.llm import Endpoint, FromModel
+    from ccr.vocab.propose.senses import EmbedTexts
 
 SOURCES = ("wordnet", "generic", "llm")
 
@@ -59,8 +59,8 @@ def propose(
 
     With a local model: `--sources wordnet,llm --llm-url http://localhost:11434/v1 --llm-model llama3.2`
     """
-    from ccr.data.vocab.known import known_path, write_proposed
-    from ccr.data.vocab.propose import reasoned_proposals
+    from ccr.vocab.known import known_path, write_proposed
+    from ccr.vocab.propose import reasoned_proposals
 
     wanted = _checked_sources(sources)
     asked = {"--llm-url": llm_url, "--llm-model": llm_model, "--llm-rate": llm_rate, "--llm-price": llm_price}
@@ -121,7 +121,7 @@ def _checked_sources(text: str) -> list[str]:
 
 
 def _endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoint:
-    from ccr.data.vocab.propose.llm import Endpoint
+    from ccr.vocab.propose.llm import Endpoint
 
     if url is None or model is None:
         raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
@@ -130,9 +130,9 @@ def _endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoin
 
 def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, EmbedTexts | None]:
     """The classes of a file or a store, and what embeds texts to choose senses by."""
-    from ccr.data.encoders import load_encoder
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab.classes import read_classes, store_classes
+    from ccr.encoders import load_encoder
+    from ccr.vocab.classes import read_classes, store_classes
 
     if path.is_dir():
         store = EmbeddingStore.open(path)
@@ -152,7 +152,7 @@ def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, Em
 
 def _wordnet(wanted: list[str], *, silent: bool) -> WordNet | None:
     """WordNet, which also judges the domain of the generic list; None where it cannot be had and was not asked for."""
-    from ccr.data.vocab.propose import WordNet
+    from ccr.vocab.propose import WordNet
 
     if wanted == ["llm"]:
         return None
@@ -167,17 +167,17 @@ def _wordnet(wanted: list[str], *, silent: bool) -> WordNet | None:
 
 def _from_model(found: Classes, endpoint: Endpoint, *, silent: bool) -> FromModel:
     """A language model's proposals, and why it failed for the classes that it failed for."""
-    from ccr.data.assets import cache_folder
-    from ccr.data.vocab.propose.llm import ask
+    from ccr.encoders.assets import cache_folder
+    from ccr.vocab.propose.llm import ask
 
     with bar(silent=silent) as tell:
         return ask(found.names, endpoint, cache_folder() / "llm", tell=tell)
 
 
 def _show_cost(found: Classes, endpoint: Endpoint | None, prices: str | None, *, as_json: bool) -> None:
-    from ccr.cli.common_tables import show_estimate
-    from ccr.data.assets import cache_folder
-    from ccr.data.vocab.propose.llm import estimate
+    from ccr.cli.common_photo import show_estimate
+    from ccr.encoders.assets import cache_folder
+    from ccr.vocab.propose.llm import estimate
 
     if endpoint is None:
         raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")

@@ -15,20 +15,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, note, print_json
-from ccr.cli.common_tables import terms_table
-from ccr.files import write_bytes
-from ccr.texts import percent
+from ccr.cli.common_photo import terms_table
+from ccr.io.files import write_bytes
+from ccr.utils.texts import percent
 
 if TYPE_CHECKING:
-    from ccr.core.concepts import Concepts
-    from ccr.core.knowledge import Knowledge
-    from ccr.data.assets import Log
-    from ccr.data.encoders import Encoder
+    from ccr.classifier import ConceptClassifier
+    from ccr.concepts import Concepts
+    from ccr.controls import Gain
     from ccr.data.store import EmbeddingStore
-    from ccr.models.classifier import ConceptClassifier
-    from ccr.models.gain import Gain
-    from ccr.models.part import Part
-    from ccr.show.demo_page import Shown
+    from ccr.encoders import Encoder
+    from ccr.encoders.assets import Log
+    from ccr.knowledge import Knowledge
+    from ccr.labels import Part
+    from ccr.show.pages import Shown
 
 LENGTH, SEEDS = 11, 5
 #: From a folder of photos to a report, as in README.md.
@@ -79,10 +79,9 @@ def demo(
     Example: `ccr demo`, then
     `ccr report ccr-demo/model ccr-demo/store --baseline ccr-demo/baseline --out full-report.html`
     """
-    from ccr.core import kernels
-    from ccr.data.encoders import load_encoder
-    from ccr.models.gain import one_thread_each
-    from ccr.models.probe import probe_accuracy
+    from ccr import kernels
+    from ccr.controls import one_thread_each, probe_accuracy
+    from ccr.encoders import load_encoder
 
     def log(line: str) -> None:
         note(line, silent=as_json)
@@ -118,7 +117,7 @@ def _fetch_all(log: Log) -> None:
     """Download photos and encoder side by side: each waits for the network."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from ccr.data.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, fetch, fetch_group
+    from ccr.encoders.assets import CLIP_IMAGE_TOWER, DEMO_PHOTOS, MINILM, fetch, fetch_group
 
     with ThreadPoolExecutor(3) as pool:
         tasks = [pool.submit(fetch, asset, log=log) for asset in (DEMO_PHOTOS, CLIP_IMAGE_TOWER)]
@@ -150,7 +149,7 @@ def _store(path: Path, encoder: Encoder, *, embed: bool, silent: bool) -> tuple[
 
 def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
     """The demo's own list, left where the user can read and change it."""
-    from ccr.data.vocab import embed_concepts, read_concepts
+    from ccr.vocab import embed_concepts, read_concepts
 
     if not path.is_file():
         write_bytes(path, files("ccr.data").joinpath("demo_concepts.txt").read_bytes())
@@ -160,7 +159,7 @@ def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
 
 def _knowledge(path: Path) -> Knowledge:
     """The demo's own table, left where the user can read and change it."""
-    from ccr.core.knowledge import Knowledge
+    from ccr.knowledge import Knowledge
 
     if not path.is_file():
         write_bytes(path, files("ccr.data").joinpath("demo_knowledge.csv").read_bytes())
@@ -171,7 +170,7 @@ def _truth(model: ConceptClassifier, test: EmbeddingStore, knowledge: Knowledge)
     """Share of the concepts shown first that the table says are true of the photo's class."""
     import numpy as np
 
-    from ccr.core.metrics import true_shown
+    from ccr.metrics import true_shown
 
     answers = knowledge.aligned(model.classes_.tolist(), model.model_.names)
     numbers = np.searchsorted(model.classes_, test.y)
@@ -181,7 +180,7 @@ def _truth(model: ConceptClassifier, test: EmbeddingStore, knowledge: Knowledge)
 
 def _parts(store: EmbeddingStore) -> dict[str, Part]:
     """Too few photos to set any aside: all but the test split are trained on, and no choice is left to make."""
-    from ccr.models.part import Part
+    from ccr.labels import Part
 
     train = store.select(rows=(store.splits != "test").nonzero()[0])
     return {"train": Part.of(train), "test": Part.of(store.select("test"))}
@@ -189,8 +188,8 @@ def _parts(store: EmbeddingStore) -> dict[str, Part]:
 
 def _gain(concepts: Concepts, parts: dict[str, Part], knowledge: Knowledge | None, *, silent: bool) -> Gain:
     """What refinement brings over concepts that stay where they start."""
-    from ccr.core.coding import HardThreshold
-    from ccr.models.gain import refinement_gain
+    from ccr.coding import HardThreshold
+    from ccr.controls import refinement_gain
 
     options = {"knowledge": knowledge, "coder": HardThreshold(length=LENGTH), "validation_fraction": 0.0}
     with bar(silent=silent) as tell:
@@ -207,8 +206,8 @@ def _gain(concepts: Concepts, parts: dict[str, Part], knowledge: Knowledge | Non
 def _write_report(
     path: Path, measured: _Measured, chosen: _Chosen, store: EmbeddingStore, concepts: Concepts, origin: str
 ) -> None:
-    from ccr.models.bound import DEFAULT_FIDELITY
-    from ccr.show.demo_page import demo_page
+    from ccr.refine.region import DEFAULT_FIDELITY
+    from ccr.show.pages import demo_page
 
     model = measured.known.model
     metrics = model.metrics_["test"]
@@ -247,7 +246,7 @@ def _choose(measured: _Measured, test: EmbeddingStore) -> _Chosen:
     """What to show of the test photos; the gallery has mistakes of different classes first."""
     import numpy as np
 
-    from ccr.show.demo_page import Shown
+    from ccr.show.pages import Shown
 
     model = measured.known.model
     probabilities = model.predict_proba(test)

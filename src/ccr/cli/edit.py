@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -11,15 +12,83 @@ from rich.table import Table
 
 from ccr.cli.common import All, Json, console, note, print_json
 from ccr.cli.common_data import model_encoder, split_of, training_rows
-from ccr.cli.common_tables import MOST_CLASSES
-from ccr.cli.edit_options import read_number, read_pair, read_weight
+from ccr.cli.common_photo import MOST_CLASSES
 from ccr.errors import CCRError
-from ccr.texts import counted
+from ccr.utils.texts import counted, did_you_mean
 
 if TYPE_CHECKING:
-    from ccr.data.encoders import Encoder
-    from ccr.models.concept_model import ConceptModel
-    from ccr.models.edit import EditEffect, EditSession
+    from ccr.edit import EditEffect, EditSession
+    from ccr.encoders import Encoder
+    from ccr.model import ConceptModel
+
+
+# The edits of `ccr edit` as they are written: names may hold the signs that separate them.
+class Weight(NamedTuple):
+    """A weight to set."""
+
+    label: str
+    concept: str
+    value: float
+
+
+def read_number(option: str, text: str) -> tuple[str, float]:
+    """NAME=NUMBER; the last = separates, for a number has none."""
+    name, sign, value = text.rpartition("=")
+    try:
+        parsed = float(value)
+    except ValueError:
+        sign, parsed = "", 0.0
+    if not sign or not name.strip():
+        raise CCRError(f"{option} must end in = and a number, got {text!r}: such as 'price tag=0.5'")
+    return name.strip(), parsed
+
+
+def read_pair(
+    option: str, text: str, sign: str, firsts: Collection[str], seconds: Collection[str] | None
+) -> tuple[str, str]:
+    """Two names with a sign between; the first is one of `firsts`, the second one of `seconds` (None: anything)."""
+    fitting = [
+        (first, second)
+        for first, second in _splits(text, sign)
+        if first in firsts and second and (seconds is None or second in seconds)
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        readings = " or ".join(f"{first!r} {sign} {second!r}" for first, second in fitting)
+        raise CCRError(f"{option} {text!r} can be read as {readings}: use Python, model.edit(), where names stay apart")
+    raise CCRError(f"{option} {text!r} fits no names of the model: {_wrong(text, sign, firsts, seconds)}")
+
+
+def read_weight(text: str, classes: Collection[str], concepts: Collection[str]) -> Weight:
+    """CLASS:NAME=VALUE."""
+    names, value = read_number("--weight CLASS:NAME=VALUE", text)
+    return Weight(*read_pair("--weight", names, ":", classes, concepts), value)
+
+
+def _splits(text: str, sign: str) -> Iterator[tuple[str, str]]:
+    for position, letter in enumerate(text):
+        if letter == sign:
+            yield text[:position].strip(), text[position + 1 :].strip()
+
+
+def _wrong(text: str, sign: str, firsts: Collection[str], seconds: Collection[str] | None) -> str:
+    pairs = list(_splits(text, sign))
+    if not pairs:
+        return f"it needs a {sign} between two names"
+    known = [(first, second) for first, second in pairs if first in firsts]
+    if not known:
+        return _unknown(pairs[0][0], firsts)
+    second = known[0][1]
+    if not second:
+        return f"there is nothing after the {sign}"
+    return _unknown(second, seconds or ())
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    example = f"; there are {len(known)}, such as {next(iter(known))!r}" if known else ""
+    return f"nothing called {name!r}{did_you_mean(name, known)}{example}"
+
 
 Many = list[str] | None
 #: How many of a model's own texts are embedded again before one is added, and the cosine below which they are others.
@@ -54,9 +123,9 @@ def edit(
 
     Example: `ccr edit photos-model --out fixed --suppress "price tag" --scale "bright light=0.5" --refit photos-store`
     """
-    from ccr.models.concept_model import ConceptModel
-    from ccr.models.edit import EditSession
-    from ccr.models.persist import check_target
+    from ccr.edit import EditSession
+    from ccr.io.folder import check_target
+    from ccr.model import ConceptModel
 
     if store is None and (split is not None or everything):
         option = "--all" if split is None else f"--split {split}"
@@ -86,7 +155,7 @@ def edit(
 
 def _add(session: EditSession, names: list[str], model: ConceptModel, encoder: str | None, *, silent: bool) -> None:
     """Concepts that the fit left out come back as they were; others are embedded."""
-    from ccr.models.left_out import left_out_text
+    from ccr.left_out import left_out_text
 
     new = [name for name in names if left_out_text(model.provenance, name) is None]
     text_encoder = model_encoder(model, encoder, silent=silent) if new else None

@@ -12,9 +12,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, note, print_json
-from ccr.cli.common_options import BatchSize, Outside
-from ccr.cli.common_ray import Ray, Workers, check_extra
+from ccr.cli.common import Json, Ray, Workers, bar, check_extra, console, note, print_json
+from ccr.cli.common_data import BatchSize, Outside
 
 if TYPE_CHECKING:
     from ccr.data.datasets import Dataset
@@ -68,8 +67,8 @@ def embed(
 
     More than a machine holds: `ccr embed "s3://photos/{00000..00999}.tar" --out s3://stores/photos --ray HOST:6379`
     """
-    from ccr.data.encoders import load_encoder
     from ccr.data.store import embed_dataset
+    from ccr.encoders import load_encoder
 
     log = lambda line: note(line, silent=as_json)  # noqa: E731
     reading: dict[str, Any] = {"labels": labels, "label_column": label_column, "allow_outside": outside, "log": log}

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from ccr.cli.common import All, Json, console, print_json
 from ccr.cli.common_data import split_of
-from ccr.cli.common_tables import MOST_CLASSES, evaluation_table, show_knowledge, show_sets
+from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, show_knowledge, show_sets
 
 if TYPE_CHECKING:
-    from ccr.core.metrics import Evaluation
+    from ccr.metrics import Evaluation
 
 
 def evaluate(
@@ -34,7 +34,7 @@ def evaluate(
     Example: `ccr evaluate photos-model photos-store --split test`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.models.concept_model import ConceptModel
+    from ccr.model import ConceptModel
 
     loaded = ConceptModel.load(model)
     name, rows = split_of(EmbeddingStore.open(store), split)

@@ -12,20 +12,20 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, bar, console, print_json
 from ccr.cli.common_data import model_encoder
-from ccr.cli.common_tables import terms_table
+from ccr.cli.common_photo import terms_table
 from ccr.errors import CCRError
-from ccr.files import write_bytes
-from ccr.texts import percent, visible
+from ccr.io.files import write_bytes
+from ccr.utils.texts import percent, visible
 
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
     from PIL import Image
 
-    from ccr.core.explain import Comparison, Contrast, Counterfactual, Explanation, RegionConcept, Where
-    from ccr.data.encoders import Encoder
-    from ccr.models.concept_model import ConceptModel
-    from ccr.progress import Tell
+    from ccr.encoders import Encoder
+    from ccr.explain import Comparison, Contrast, Counterfactual, Explanation, RegionConcept, Where
+    from ccr.model import ConceptModel
+    from ccr.utils.progress import Tell
 
 ENDINGS = (".html", ".png", ".json")
 #: Photos that are embedded between two steps of the progress bar: no core waits, and people see that it goes on.
@@ -132,10 +132,10 @@ def _explained(
     *,
     silent: bool,
 ) -> list[Explained]:
-    from ccr.core.explain.terms import position
     from ccr.data.datasets import load_image
-    from ccr.models.concept_model import ConceptModel
-    from ccr.models.signature import signature_in_words
+    from ccr.explain.terms import position
+    from ccr.io.provenance import signature_in_words
+    from ccr.model import ConceptModel
 
     model = ConceptModel.load(folder)
     if against is not None:
@@ -169,7 +169,7 @@ def _places(
     model: ConceptModel, encoder: Encoder, pictures: list[Image.Image], way: Any, *, silent: bool
 ) -> list[Explanation]:
     """The explanations with where in the picture."""
-    from ccr.models.photos.where import explain_image
+    from ccr.photos.on_photos import explain_image
 
     places = []
     with bar(silent=silent) as tell:
@@ -182,7 +182,7 @@ def _places(
 
 def _check_way(way: str) -> None:
     """Refuse it before photos are read and embedded."""
-    from ccr.core.explain import WAYS
+    from ccr.explain import WAYS
 
     if way not in (known := ("auto", *WAYS)):
         raise CCRError(f"--way is one of {', '.join(known)}, got {way!r}")
@@ -229,7 +229,7 @@ def _drawn(item: Explained, top: int) -> Figure:
     from ccr.show import plots
 
     if item.explanation.where is not None:
-        from ccr.show import where_plots
+        from ccr.show import plots as where_plots
 
         return where_plots.located(item.explanation, item.image, against=item.contrast, top=top)
     return plots.explanation(item.explanation, item.image, against=item.contrast, top=top)
@@ -237,11 +237,11 @@ def _drawn(item: Explained, top: int) -> Figure:
 
 def _card(item: Explained, top: int) -> str:
     from ccr.show import page
-    from ccr.show.report import gallery
+    from ccr.show.report import report as gallery
 
     more = [gallery.counterfactual(item.counterfactual)]
     if item.explanation.where is not None:
-        from ccr.show import where_pictures
+        from ccr.show import pictures as where_pictures
 
         more.append(where_pictures.strip(item.explanation.where, item.image, top=top, against=item.contrast))
         if item.box is not None:
@@ -278,7 +278,7 @@ def _inside(item: Explained, top: int) -> Sequence[RegionConcept]:
 
 def _show_places(where: Where, top: int, within: Sequence[RegionConcept]) -> None:
     """How much of each contribution the picture's patches carry, and what comes from a box."""
-    from ccr.show.where_pictures import WAYS_IN_WORDS, parts
+    from ccr.show.pictures import WAYS_IN_WORDS, parts
 
     console.print(f"Where ({where.way}): {WAYS_IN_WORDS[where.way]}", highlight=False)
     for item in where.contributions()[:top]:
@@ -296,7 +296,7 @@ def _show_sum(heading: str, explanation: Explanation, top: int) -> None:
 
 
 def _counterfactual(counterfactual: Counterfactual | None) -> str:
-    from ccr.show.style import signed_name
+    from ccr.explain.terms import signed_name
 
     if counterfactual is None:
         return "No removal of active concepts would change the prediction."

@@ -31,8 +31,8 @@ def export(
 
     Example: `ccr export photos-model --out photos.onnx`
     """
-    from ccr.models.concept_model import ConceptModel
-    from ccr.models.export.onnx_file import write_onnx
+    from ccr.export.onnx_model import write_onnx
+    from ccr.model import ConceptModel
 
     if out.suffix.lower() != ".onnx":
         raise CCRError(f"--out must end in .onnx, got {out.name!r}")

@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, fitting, note, print_json
+from ccr.cli.common import Json, Ray, check_extra, console, fitting, note, print_json
 from ccr.cli.common_data import (
+    Candidates,
+    ClaimsOption,
+    KnowledgeFile,
     check_list_target,
+    chosen_bound,
+    chosen_candidates,
+    chosen_coder,
+    chosen_dispersion,
+    chosen_knowledge,
+    chosen_weights,
     fit_on,
     load_concepts,
     note_coverage,
@@ -23,27 +32,15 @@ from ccr.cli.common_data import (
     split_of,
     training_rows,
 )
-from ccr.cli.common_options import (
-    Candidates,
-    ClaimsOption,
-    KnowledgeFile,
-    chosen_bound,
-    chosen_candidates,
-    chosen_coder,
-    chosen_dispersion,
-    chosen_knowledge,
-    chosen_weights,
-)
-from ccr.cli.common_ray import Ray, check_extra
-from ccr.cli.common_tables import evaluation_table, show_knowledge, show_sets
-from ccr.places import as_place
+from ccr.cli.common_photo import evaluation_table, show_knowledge, show_sets
+from ccr.io.remote import as_place
 
 if TYPE_CHECKING:
-    from ccr.core.concepts import Concepts
-    from ccr.core.conformal import SetQuality
-    from ccr.core.metrics import Evaluation
+    from ccr.calibration import SetQuality
+    from ccr.classifier import ConceptClassifier
+    from ccr.concepts import Concepts
     from ccr.data.store import EmbeddingStore
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.metrics import Evaluation
 
 
 def fit(
@@ -154,8 +151,8 @@ def fit(
     where another node, or the same command, continues.
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.models.part import store_parts
-    from ccr.models.persist import check_target
+    from ccr.io.folder import check_target
+    from ccr.labels import store_parts
 
     out = out if out.name not in ("", "..") else out.resolve()
     check_target(out)
@@ -219,14 +216,14 @@ class _Result(NamedTuple):
 
 def _with_learned(concepts: Concepts, learned: list[Path], store: EmbeddingStore) -> Concepts:
     """The concepts, and those that `ccr concepts learn` wrote."""
-    from ccr.data.vocab.examples import LearnedConcept, join_learned
+    from ccr.vocab.examples import LearnedConcept, join_learned
 
     return join_learned(concepts, [LearnedConcept.read(path) for path in learned], store.fingerprint)
 
 
 def _proposed_knowledge(beside: Path, claims: str) -> dict[str, Any]:
     """The table that came with a proposed list, if it says anything."""
-    from ccr.data.vocab.known import known_path
+    from ccr.vocab.known import known_path
 
     found = chosen_knowledge(known_path(beside), claims)
     return found if len(found["knowledge"]) else {}
@@ -234,7 +231,7 @@ def _proposed_knowledge(beside: Path, claims: str) -> dict[str, Any]:
 
 def _usual_coder(concepts: Concepts, sign: str) -> Any:
     """The coder where neither a length nor a threshold was asked for."""
-    from ccr.core.coding.coders import usual_length
+    from ccr.coding.coders import usual_length
 
     return chosen_coder(usual_length(len(concepts)), None, sign)
 
@@ -248,7 +245,7 @@ def _fitted(
     silent: bool,
 ) -> _Result:
     """Fit one after the other and measure each; the last one notes what was measured of it."""
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.classifier import ConceptClassifier
 
     split, rows = split_of(store, None)
     evaluations: dict[str, Evaluation] = {}
@@ -278,7 +275,7 @@ def _on_cluster(address: str, cpus: int | None, out: Path, name: str) -> Callabl
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
     """What to fit, by name; the model to keep comes last."""
-    from ccr.models.bound import bound_in_words, chosen_radius, unrefined
+    from ccr.refine.region import bound_in_words, chosen_radius, unrefined
 
     if not baseline or chosen_radius(options["radius"], options["fidelity"]) == 0:
         return {"CCR": options}

@@ -10,19 +10,18 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, note, print_json
+from ccr.cli.common import Json, console, keeps, note, print_json
 from ccr.cli.common_data import split_of
 from ccr.cli.common_photo import STOP, columns_for, draw_photo, read_key
-from ccr.cli.common_run import keeps
 from ccr.errors import CCRError
-from ccr.files import check_writable, write_text
-from ccr.places import is_url
-from ccr.texts import visible
+from ccr.io.files import check_writable, write_text
+from ccr.io.remote import is_url
+from ccr.utils.texts import visible
 
 if TYPE_CHECKING:
-    from ccr.core.metrics import Interval
     from ccr.data.store import EmbeddingStore
-    from ccr.models.judgement import Agreement, OriginScore, Scores, Sheet
+    from ccr.judgement import Agreement, OriginScore, Scores, Sheet
+    from ccr.metrics import Interval
 
 SHEET = Path("claims.json")
 KEYS = {"t": "true", "h": "half", "f": "false", "b": "back", STOP: "stop"}
@@ -79,7 +78,7 @@ def judge(
     Examples: `ccr judge with-model without-model photos-store --judge anna`, `ccr judge --page judge.html`,
     `ccr judge --read verdicts.json`, `ccr judge --score claims.json`
     """
-    from ccr.models.judgement import Sheet, score
+    from ccr.judgement import Sheet, score
 
     if scored is not None:
         if paths or page or read or out:
@@ -101,7 +100,7 @@ def judge(
     if read is not None:
         _read(read, place, sheet, name, as_json=as_json)
     elif page is not None:
-        from ccr.show.judge_page import judge_page
+        from ccr.show.questions_page import judge_page
 
         check_writable(page)
         write_text(page, judge_page(sheet, _rows(sheet, store), judge=name))
@@ -121,8 +120,8 @@ def _sheet(
 ) -> Sheet:
     """The sheet that is there, checked to be the one that was asked for, or else a new one, written."""
     from ccr.data.store import EmbeddingStore
-    from ccr.models.concept_model import ConceptModel
-    from ccr.models.judgement import RANDOM, Sheet
+    from ccr.judgement import RANDOM, Sheet
+    from ccr.model import ConceptModel
 
     names = _names(paths[:-1])
     if place.exists():
@@ -199,7 +198,7 @@ def _size(sheet: Sheet) -> str:
 
 def _ask(place: Path, sheet: Sheet, rows: EmbeddingStore, name: str) -> None:
     """Ask for the verdicts that this judge has not given; each is on disk before the next question."""
-    from ccr.models.judgement import record, score
+    from ccr.judgement import record, score
 
     every = [(at, claim) for at, photo in enumerate(sheet.photos) for claim in photo.claims]
     left = sheet.open_claims(name)
@@ -253,7 +252,7 @@ def _show(sheet: Sheet, rows: EmbeddingStore, at: int) -> None:
 
 def _read(saved: Path, place: Path, sheet: Sheet, name: str, *, as_json: bool) -> None:
     """Add the verdicts of a page to the sheet."""
-    from ccr.models.judgement import judge_name, read_answers, record
+    from ccr.judgement import judge_name, read_answers, record
 
     named, given = read_answers(saved, sheet)
     who = name or named
@@ -271,7 +270,7 @@ def _read(saved: Path, place: Path, sheet: Sheet, name: str, *, as_json: bool) -
 
 def _progress(sheet: Sheet, place: Path) -> dict[str, object]:
     """The scores of a sheet, or only its size where nothing is judged."""
-    from ccr.models.judgement import score
+    from ccr.judgement import score
 
     judged = any(any(verdicts) for verdicts in sheet.verdicts.values())
     found = score(sheet).to_dict() if judged else {"photos": len(sheet.photos), "claims": sheet.size, "judges": []}
@@ -279,7 +278,7 @@ def _progress(sheet: Sheet, place: Path) -> dict[str, object]:
 
 
 def _print_scores(scores: Scores, *, as_json: bool) -> None:
-    from ccr.models.judgement import judge_name
+    from ccr.judgement import judge_name
 
     if as_json:
         print_json(scores.to_dict())

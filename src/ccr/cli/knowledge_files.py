@@ -11,10 +11,10 @@ from rich.table import Table
 
 from ccr.cli.common import Json, console, note, print_json
 from ccr.errors import CCRError
-from ccr.texts import did_you_mean
+from ccr.utils.texts import did_you_mean
 
 if TYPE_CHECKING:
-    from ccr.core.knowledge import Knowledge
+    from ccr.knowledge import Knowledge
 
 File = Annotated[Path, typer.Argument(help="Table of answers, CSV or Parquet: class, concept, answer.")]
 #: A concept whose transfer is below this is named; 0.5 is chance.
@@ -31,7 +31,7 @@ def show(
 
     Example: `ccr knowledge show knowledge.csv --class Granny-Smith`
     """
-    from ccr.core.knowledge import Knowledge
+    from ccr.knowledge import Knowledge
 
     known = Knowledge.read(file)
     _check_known(name, known.classes, "class")
@@ -66,7 +66,7 @@ def merge(
 
     Example: `ccr knowledge merge wordnet.csv mine.csv --out knowledge.csv`
     """
-    from ccr.core.knowledge import Knowledge
+    from ccr.knowledge import Knowledge
 
     known = Knowledge.merged(*(Knowledge.read(file) for file in files))
     known.write(out, wide=wide)
@@ -95,9 +95,9 @@ def check(
     Example: `ccr knowledge check knowledge.csv --store photos-store --concepts concepts.txt`
     """
     from ccr.cli.common_data import training_rows
-    from ccr.core.knowledge import Knowledge
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab import read_concepts
+    from ccr.knowledge import Knowledge
+    from ccr.vocab import read_concepts
 
     known, opened = Knowledge.read(file), EmbeddingStore.open(store)
     names = list(known.concepts) if concepts is None else read_concepts(concepts)
@@ -168,8 +168,8 @@ def _transfer(known: Knowledge, train: Any, names: list[str], spec: str | None, 
 
     from ccr.cli.common import bar
     from ccr.cli.common_data import store_encoder
-    from ccr.data.vocab import embed_concepts
-    from ccr.models.informed import measure_transfer
+    from ccr.refine.region import measure_transfer
+    from ccr.vocab import embed_concepts
 
     with bar(silent=silent) as tell:
         concepts = embed_concepts(names, store_encoder(train, spec, silent=silent), tell=tell)

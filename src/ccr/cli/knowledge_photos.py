@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ccr import interrupt
 from ccr.cli.common import Json, bar, console, errors, note, print_json
-from ccr.cli.knowledge_session import MOST_FAILURES, Ladder, Session
-from ccr.cli.knowledge_terminal import ask_person, login_name
+from ccr.cli.knowledge_terminal import MOST_FAILURES, Ladder, Session, ask_person, login_name
 from ccr.errors import CCRError
-from ccr.files import check_writable, write_text
-from ccr.places import as_place
-from ccr.texts import check_name, counted, did_you_mean, visible
+from ccr.io.files import check_writable, write_text
+from ccr.io.remote import as_place
+from ccr.utils import processes as interrupt
+from ccr.utils.texts import check_name, counted, did_you_mean, visible
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ccr.core.knowledge import Answer, Knowledge
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab.propose.llm import Endpoint, Question
-    from ccr.models.concept_model import ConceptModel
+    from ccr.knowledge import Answer, Knowledge
+    from ccr.model import ConceptModel
+    from ccr.vocab.propose.llm import Endpoint, Question
 
 #: The longer side in pixels of a photo that a model is shown, and of one on a page.
 MODEL_PIXELS, PAGE_PIXELS = 448, 320
@@ -74,9 +73,9 @@ def ask_photos(
     the environment as CCR_LLM_KEY or OPENAI_API_KEY: `--vlm-url http://localhost:11434/v1 --vlm-model llava`, with
     --dry-run first; answers are kept, so that nothing is paid twice.
     """
-    from ccr.core.knowledge import Knowledge
     from ccr.data.store import EmbeddingStore
-    from ccr.models.concept_model import ConceptModel
+    from ccr.knowledge import Knowledge
+    from ccr.model import ConceptModel
 
     endpoint = _checked(page, read, by, vlm_url, vlm_model, vlm_rate, vlm_price, dry_run=dry_run)
     _check_files(knowledge, page, read)
@@ -116,7 +115,7 @@ def _checked(
     dry_run: bool,
 ) -> Endpoint | None:
     """Where a model answers, if one does; misuse where options do not go together."""
-    from ccr.data.vocab.propose.llm import Endpoint
+    from ccr.vocab.propose.llm import Endpoint
 
     given = [option for option, value in (("--page", page), ("--read", read), ("--vlm-url", url)) if value is not None]
     if len(given) > 1:
@@ -149,8 +148,8 @@ def _check_files(knowledge: Path, page: Path | None, read: Path | None) -> None:
 
 def _ask_model(session: Session, endpoint: Endpoint, *, silent: bool) -> dict[str, str]:
     """Ask a model all that is open; why it failed, by photo."""
-    from ccr.data.assets import cache_folder
-    from ccr.data.vocab.propose.llm import answered
+    from ccr.encoders.assets import cache_folder
+    from ccr.vocab.propose.llm import answered
 
     failed: dict[str, str] = {}
     with bar(silent=silent) as tell:
@@ -193,9 +192,9 @@ def _round(session: Session, given_up: set[str]) -> dict[int, list[str]]:
 def _question(path: str, concepts: list[str], picture: Image.Image) -> Question:
     import json
 
-    from ccr.data.vocab.known import answer_tokens, parse_verdicts
-    from ccr.data.vocab.propose.llm import Question
     from ccr.show.page import jpeg_address
+    from ccr.vocab.known import answer_tokens, parse_verdicts
+    from ccr.vocab.propose.llm import Question
 
     prompt = PROMPT.format(concepts=json.dumps(concepts, ensure_ascii=False))
     shown = (jpeg_address(picture, MODEL_PIXELS),)
@@ -205,9 +204,9 @@ def _question(path: str, concepts: list[str], picture: Image.Image) -> Question:
 def _show_cost(session: Session, endpoint: Endpoint, prices: str | None, *, as_json: bool) -> None:
     """What asking costs at most: the first round as it is, and one request for each answer after it, whose photo
     depends on the answers before."""
-    from ccr.cli.common_tables import show_estimate
-    from ccr.data.assets import cache_folder
-    from ccr.data.vocab.propose.llm import ANSWER_TOKENS, PICTURE_TOKENS, TOKEN_CHARACTERS, estimated
+    from ccr.cli.common_photo import show_estimate
+    from ccr.encoders.assets import cache_folder
+    from ccr.vocab.propose.llm import ANSWER_TOKENS, PICTURE_TOKENS, TOKEN_CHARACTERS, estimated
 
     first = _round(session, set())
     pictures = ((row, session.picture(row)) for row in first)
@@ -256,7 +255,7 @@ def _write_page(session: Session, out: Path, by: str, *, silent: bool, as_json: 
 
 def _checked_answers(file: Path, session: Session, store: EmbeddingStore, model: ConceptModel) -> Knowledge:
     """The answers of a page; an error where they are not about this store's photos and this model's concepts."""
-    from ccr.core.knowledge import Knowledge
+    from ccr.knowledge import Knowledge
 
     told = Knowledge.read(file)
     splits = dict(zip(map(str, store.paths), store.splits, strict=True))

@@ -12,16 +12,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, print_json
-from ccr.cli.common_data import model_encoder, split_of
-from ccr.cli.common_options import BatchSize, Outside
-from ccr.cli.common_ray import Ray, Workers, check_extra
+from ccr.cli.common import Json, Ray, Workers, bar, check_extra, console, print_json
+from ccr.cli.common_data import BatchSize, Outside, model_encoder, split_of
 from ccr.errors import CCRError
-from ccr.places import Place, as_place
+from ccr.io.remote import Place, as_place
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
-    from ccr.models.photos.kept import PredictSummary
+    from ccr.photos.run import PredictSummary
 
 #: More photos than this that could not be read are only in the file and the JSON.
 MOST_LISTED = 20
@@ -64,8 +62,8 @@ def predict(
 
     On a cluster, the same bytes: `ccr predict photos-model "s3://photos/{000..999}.tar" --out p.csv --ray HOST:6379`
     """
-    from ccr.models.concept_model import ConceptModel
-    from ccr.models.photos.tables import table_ending
+    from ccr.model import ConceptModel
+    from ccr.photos.run import table_ending
 
     table_ending(out)
     if ray is not None:
@@ -95,7 +93,7 @@ def predict(
 def _of_photos(address: str | None, workers: int | None) -> Callable[..., PredictSummary]:
     """What predicts photos: here, or on the cluster at an address."""
     from ccr import scale
-    from ccr.models.photos.run import predict_photos
+    from ccr.photos.run import predict_photos
 
     if address is None:
         return partial(predict_photos, workers=1 if workers is None else workers)
@@ -105,7 +103,7 @@ def _of_photos(address: str | None, workers: int | None) -> Callable[..., Predic
 def _of_store(address: str | None, workers: int | None) -> Callable[..., PredictSummary]:
     """The same for rows of a store."""
     from ccr import scale
-    from ccr.models.photos.run import predict_store
+    from ccr.photos.run import predict_store
 
     return predict_store if address is None else partial(scale.predict_store, address=address, workers=workers or None)
 

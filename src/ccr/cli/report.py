@@ -14,14 +14,14 @@ from rich.markup import escape
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import fit_on, split_of
 from ccr.errors import CCRError
-from ccr.files import write_bytes
+from ccr.io.files import write_bytes
 
 if TYPE_CHECKING:
+    from ccr.classifier import ConceptClassifier
     from ccr.data.store import EmbeddingStore
-    from ccr.models.classifier import ConceptClassifier
-    from ccr.models.concept_model import ConceptModel
-    from ccr.progress import Tell
-    from ccr.show.report.gallery import Locate
+    from ccr.model import ConceptModel
+    from ccr.show.report.report import Locate
+    from ccr.utils.progress import Tell
 
 #: With more training images than this the linear probe is left out unless asked for.
 MOST_PROBED = 20_000
@@ -66,8 +66,8 @@ def report(
 
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """
+    from ccr.classifier import ConceptClassifier
     from ccr.data.store import EmbeddingStore
-    from ccr.models.classifier import ConceptClassifier
     from ccr.show.report import report_page
 
     if baseline is not None and no_baseline:
@@ -102,7 +102,7 @@ def report(
 def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tuple[Locate | None, list[str]]:
     """From a picture to its explanation with where, if the model's encoder is here and can; else a note."""
     from ccr.cli.common_data import model_encoder
-    from ccr.models.photos.where import explain_image, why_not_exact
+    from ccr.photos.on_photos import explain_image, why_not_exact
 
     if model.encoder_ is None and spec is None:
         return None, []
@@ -134,9 +134,9 @@ def _controls(
     probe: bool | None,
     tell: Tell,
 ) -> Controls:
-    from ccr.models.bound import chosen_radius
-    from ccr.models.concept_model import ConceptModel
-    from ccr.show.report.headline import check_baseline
+    from ccr.model import ConceptModel
+    from ccr.refine.region import chosen_radius
+    from ccr.show.report.classes import check_baseline
 
     baseline, notes = None if given is None else ConceptModel.load(given), []
     if baseline is not None:
@@ -166,9 +166,9 @@ def _fewer_known(model: ConceptClassifier) -> bool:
 
 def _unfitted_baseline(model: ConceptClassifier) -> ConceptClassifier:
     """The model's settings and its whole list of concepts, which stay; of its own length, if it knows fewer."""
-    from ccr.core.coding import HardThreshold, Sign, ThresholdRule
-    from ccr.models.bound import unrefined
-    from ccr.models.classifier import ConceptClassifier
+    from ccr.classifier import ConceptClassifier
+    from ccr.coding import HardThreshold, Sign, ThresholdRule
+    from ccr.refine.region import unrefined
 
     settings, rule = unrefined(model.get_params(deep=False)), model.rule_
     if _fewer_known(model) and isinstance(rule, ThresholdRule) and rule.length is not None:
@@ -180,8 +180,8 @@ def _unfitted_baseline(model: ConceptClassifier) -> ConceptClassifier:
 def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: Tell) -> float | None:
     import numpy as np
 
-    from ccr.models.part import Part
-    from ccr.models.probe import probe_accuracy
+    from ccr.controls import probe_accuracy
+    from ccr.labels import Part
 
     counts = np.unique(train.y, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < 3:

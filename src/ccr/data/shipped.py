@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ccr.core.geometry import unit_rows
 from ccr.data.datasets import Dataset
 from ccr.data.datasets.decode import MAX_BYTES, content_hash, decode
-from ccr.data.encoders import Encoder
 from ccr.data.store import EmbeddingStore
+from ccr.encoders import Encoder
+from ccr.geometry import unit_rows
 
 #: Photos that are embedded here and compared.
 LIVE = 8

@@ -22,11 +22,11 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
-from ccr.core.concepts import Concepts
-from ccr.core.knowledge import Answer, Knowledge, Verdict
+from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
-from ccr.reading import MOST_BYTES, open_regular
-from ccr.texts import check_name, visible
+from ccr.io.files import MOST_BYTES, open_regular
+from ccr.knowledge import Answer, Knowledge, Verdict
+from ccr.utils.texts import check_name, visible
 
 Reply = Literal["yes", "no", "unclear"]
 Reason = Literal["", "background", "wrong of this class", "true of all classes", "not to be seen", "never"]

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.explain.claims import Claim
-from ccr.core.knowledge import Knowledge
-from ccr.core.refine import Callback
+from ccr.classifier import ConceptClassifier
 from ccr.errors import CCRError
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.concept_model import ConceptModel
-from ccr.models.informed import Claims
-from ccr.models.labels import store_part, validation_pair
-from ccr.models.left_out import whole_list
-from ccr.progress import Tell
+from ccr.explain.claims import Claim
+from ccr.knowledge import Knowledge
+from ccr.labels import store_part, validation_pair
+from ccr.left_out import whole_list
+from ccr.model import ConceptModel
+from ccr.refine import Callback
+from ccr.refine.region import Claims
 from ccr.review.questions import FEWEST_REASONS, class_numbers
+from ccr.utils.progress import Tell
 
 #: Fits of out-of-fold predictions.
 FOLDS = 5

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.knowledge import Knowledge
 from ccr.errors import CCRError
-from ccr.models.concept_model import ConceptModel
-from ccr.models.signature import Signature, Statement
+from ccr.io.provenance import Signature, Statement
+from ccr.knowledge import Knowledge
+from ccr.model import ConceptModel
 from ccr.review.decisions import Decisions, Policy
 from ccr.review.questions import Review, ReviewQuestion
-from ccr.texts import check_name
+from ccr.utils.texts import check_name
 
 #: Open claims that a message names.
 NAMED = 5

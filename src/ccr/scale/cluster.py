@@ -1,16 +1,47 @@
-"""A connection to a Ray cluster: one that runs at an address, or one of this machine alone; what it lacks, in words."""
+"""The fits of a sweep or a comparison as tasks of a Ray cluster, one fit a task."""
 
 from __future__ import annotations
 
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ccr.errors import CCRError, MissingExtraError, UnreachableError
+from ccr.utils.progress import Done
 
+
+# What stays beside the driver for workers to ask or to tell. These actors import nothing else, so that each takes a
+# moment to start and no half gigabyte of torch.
+class Board:
+    """Where workers write how far they are, for the process that waits for them."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[tuple[Any, ...], int]] = []
+
+    def tell(self, values: tuple[Any, ...], epochs: int) -> None:
+        self.lines.append((values, epochs))
+
+    def take(self) -> list[tuple[tuple[Any, ...], int]]:
+        """What was written since it was last taken."""
+        taken, self.lines = self.lines, []
+        return taken
+
+
+class Desk:
+    """Hands out what belongs to chunks: photos, or what rows are called."""
+
+    def __init__(self, items: Sequence[Any], size: int) -> None:
+        self.items, self.size = items, size
+
+    def chunk(self, number: int) -> list[Any]:
+        """What belongs to one."""
+        return list(self.items[number * self.size : (number + 1) * self.size])
+
+
+# A connection to a Ray cluster: one that runs at an address, or one of this machine alone; what it lacks, in words.
 #: Seconds in which a cluster must answer, and in which its nodes must say what is installed on them.
 ANSWER, VERSIONS = 5.0, 120.0
 #: What all nodes must have in the same version: numbers, or what is sent between them, depend on it.
@@ -199,3 +230,35 @@ def beside_driver(ray: Any, kind: type, *arguments: Any) -> Any:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(kind)
     return actor.options(scheduling_strategy=here).remote(*arguments)
+
+
+class RayPool:
+    """A `ccr.utils.progress.Pool`: `cpus` cores, and so threads, for each task.
+
+    A task whose worker or node is lost is run again. `ray` is what `connected` gives.
+    """
+
+    def __init__(self, ray: Any, cpus: int = 1) -> None:
+        self.ray, self.cpus = ray, cpus
+
+    def map(self, work: Callable[[Any, Any], Any], shared: Any, items: Sequence[Any]) -> Iterator[Done]:
+        """`work(shared, item)` of all items, each as it is done; what is shared is sent once."""
+        task = self.ray.remote(num_cpus=self.cpus, max_retries=-1)(_answer)
+        sent = self.ray.put(shared)
+        waiting = {task.remote(work, sent, item, number, self.cpus): number for number, item in enumerate(items)}
+        while waiting:
+            ready, _ = self.ray.wait(list(waiting), num_returns=1)
+            for one in ready:
+                del waiting[one]
+                yield self.ray.get(one)
+
+
+def _answer(work: Callable[[Any, Any], Any], shared: Any, item: Any, number: int, threads: int) -> Done:
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        return Done(number, work(shared, item))
+    except Exception as error:  # one fit must not lose the others' results
+        refused = isinstance(error, CCRError)
+        return Done(number, reason=str(error) if refused else f"{type(error).__name__}: {error}", refused=refused)

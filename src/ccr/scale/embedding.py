@@ -8,29 +8,275 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, split_dataset
-from ccr.data.encoders import Encoder
-from ccr.data.encoders.protocol import checked_batch_size
+from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample, content_hash, split_dataset
 from ccr.data.store import EmbedSummary, layout
-from ccr.data.store.begun import prepared
 from ccr.data.store.embedding import BATCHES_PER_CHUNK, Progress, summarise
-from ccr.data.store.plan import check_same_files, check_same_plan, describe, make_plan
-from ccr.data.store.shards import finish, remove_progress
-from ccr.data.store.workers import Limits
-from ccr.errors import CCRError
-from ccr.places import AnyPath, as_place
-from ccr.scale.assembly import Shape, write_shards
+from ccr.data.store.matrix import Totals, finish, refuse_empty, remove_progress, write_shard
+from ccr.data.store.plan import check_same_files, check_same_plan, describe, make_plan, prepared
+from ccr.data.store.workers import ChunkBuilder, Decoded, FirstRow, Limits
+from ccr.encoders import Encoder
+from ccr.encoders.protocol import checked_batch_size
+from ccr.errors import CCRError, UnreachableError
+from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
+from ccr.io.remote import AnyPath, Place, as_place
 from ccr.scale.cluster import beside_driver, connected, in_words
-from ccr.scale.contents import first_samples, hash_dataset, identities
-from ccr.scale.crew import EncoderOfNode, Member, answers
-from ccr.scale.parts import Task, load_part, make_part, part_path
+from ccr.scale.prediction import EncoderOfNode, Member, answers
+
+# Contents: the hash of every image of a data set, found by tasks all over a cluster, so that copies are known before
+# any image is embedded.
+#: Samples of a task.
+HASHED = 2048
+#: Tasks that are under way at once, for each core.
+AHEAD = 2
+
+
+def hash_dataset(ray: Any, dataset: Dataset, limits: Limits) -> np.ndarray:
+    """The content hash of each sample (m,), empty where it cannot be read."""
+    look = ray.remote(num_cpus=1, max_retries=-1)(hash_samples)
+
+    def start(first: int) -> Any:
+        return look.remote(list(dataset.samples[first : first + HASHED]), limits.bytes)
+
+    return np.concatenate(list(under_way(ray, start, range(0, len(dataset), HASHED))))
+
+
+def hash_samples(samples: Sequence[Sample], max_bytes: int) -> np.ndarray:
+    """A task: the hashes of these samples."""
+    return np.array([_content(sample, max_bytes) for sample in samples], "S32")
+
+
+def _content(sample: Sample, max_bytes: int) -> bytes:
+    try:
+        sample.key.encode()
+        return content_hash(sample.source.read(max_bytes)).encode()
+    except UnreachableError:
+        raise
+    except Exception:  # one sample must never stop a run of a million; it is listed when it is embedded
+        return b""
+
+
+def identities(dataset: Dataset, contents: np.ndarray) -> list[object]:
+    """What tells contents apart for `split_dataset`; a sample that cannot be read is like no other."""
+    return [
+        content.decode() if content else ("unreadable", dataset.samples[row].key)
+        for row, content in enumerate(contents.tolist())
+    ]
+
+
+def first_samples(contents: np.ndarray) -> np.ndarray:
+    """For each sample the number of the first that has its content; one that cannot be read has none but itself."""
+    _, first, inverse = np.unique(contents, return_index=True, return_inverse=True)
+    return np.where(contents == b"", np.arange(len(contents)), first[inverse.ravel()])
+
+
+def under_way(ray: Any, start: Callable[[Any], Any], asks: Sequence[Any]) -> Iterator[Any]:
+    """The results of tasks, in order; no more are begun than keep the cluster busy."""
+    most = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    waiting: list[Any] = []
+    for ask in asks:
+        waiting.append(start(ask))
+        if len(waiting) > most:
+            yield ray.get(waiting.pop(0))
+    for one in waiting:
+        yield ray.get(one)
+
+
+# A part: the embedded form of a run of samples, made by one task and written whole or not at all. A part is several
+# chunks of the one-machine run (`ccr.data.store.workers`), so that its numbers are the same. Rows whose content is
+# first in another chunk are left open, with the number of the sample that has it; shards fill them in.
+@dataclass(frozen=True)
+class Task:
+    """Samples `start`, `start` + 1, ... with their content hashes; `firsts` says of each which sample has its content
+    first, and `splits` that one's split."""
+
+    start: int
+    samples: Sequence[Sample]
+    contents: np.ndarray
+    firsts: np.ndarray
+    splits: Sequence[str | None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a part: embeddings (rows, d), the numbers of their samples, and for rows left open the sample that has
+    their content first, else -1."""
+
+    embeddings: np.ndarray
+    samples: np.ndarray
+    firsts: np.ndarray
+    metadata: list[dict[str, Any]]
+    skipped: list[dict[str, str]]
+    reused: int
+    crossing: int
+
+    def is_of(self, task: Task) -> bool:
+        """Has every row the content that its sample has now, and is that still first where the part says?"""
+        rows, open_ = self.samples - task.start, self.firsts >= 0
+        same = task.contents[rows].tolist() == [row["content"].encode() for row in self.metadata]
+        return same and np.array_equal(self.firsts[open_], task.firsts[rows][open_])
+
+    def facts(self) -> dict[str, Any]:
+        """What the totals of a store need to know."""
+        return {
+            "rows": len(self.metadata),
+            "skipped": self.skipped,
+            "reused": self.reused,
+            "crossing": self.crossing,
+            "splits": dict(Counter(row["split"] for row in self.metadata if row["split"] is not None)),
+            "labels": dict(Counter(row["label"] for row in self.metadata if row["label"] is not None)),
+        }
+
+    def save(self, path: AnyPath) -> None:
+        facts = {name: getattr(self, name) for name in ("metadata", "skipped", "reused", "crossing")}
+        stream = io.BytesIO()
+        text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+        np.savez(stream, embeddings=self.embeddings, samples=self.samples, firsts=self.firsts, facts=text)
+        write_bytes(path, stream.getvalue())
+
+
+def part_path(folder: AnyPath, number: int) -> AnyPath:
+    return folder / layout.PROGRESS / f"part_{number}.npz"
+
+
+def load_part(path: AnyPath, dimension: int, dtype: str) -> Part | None:
+    """The part that was saved; None where there is none, or a damaged one: it is made again."""
+    try:
+        if isinstance(path, Place) and not path.is_file():
+            return None
+        with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
+            facts = json.loads(archive["facts"].tobytes())
+            part = Part(archive["embeddings"], archive["samples"], archive["firsts"], **facts)
+        rows = len(part.metadata)
+        whole = part.embeddings.shape == (rows, dimension) and part.embeddings.dtype == dtype
+        return part if whole and len(part.samples) == len(part.firsts) == rows else None
+    except UnreachableError:
+        raise
+    except Exception:
+        return None
+
+
+def make_part(task: Task, decoded: Iterable[Decoded], encoder: Encoder, plan: dict[str, Any], chunk: int) -> Part:
+    """Embed the samples of a task, `chunk` of them after the other as the one-machine run does."""
+    dtype, batch = str(plan["dtype"]), int(plan["batch_size"])
+    unknown = np.full(encoder.dimension, np.nan, dtype)
+    answers = iter(decoded)
+    embeddings, numbers, firsts = [], [], []
+    metadata: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
+    reused = crossing = 0
+    for begin in range(0, len(task.samples), chunk):
+        builder = ChunkBuilder(encoder, batch, dtype)
+        for offset in range(begin, min(begin + chunk, len(task.samples))):
+            item = next(answers)
+            sample, number, first = task.samples[offset], task.start + offset, int(task.firsts[offset])
+            _check(sample, item, task.contents[offset])
+            elsewhere = first // chunk != number // chunk
+            builder.add(sample, item, FirstRow(unknown, task.splits[offset]) if elsewhere else None)
+            if item.image is not None:
+                numbers.append(number)
+                firsts.append(first if elsewhere else -1)
+        made = builder.build()
+        embeddings.append(made.embeddings)
+        metadata += made.metadata
+        skipped += made.skipped
+        reused, crossing = reused + made.reused, crossing + made.crossing
+    counts = (np.array(numbers, np.int64), np.array(firsts, np.int64))
+    return Part(np.concatenate(embeddings), *counts, metadata, skipped, reused, crossing)
+
+
+def _check(sample: Sample, item: Decoded, content: bytes) -> None:
+    if item.failure is not None:
+        raise UnreachableError(item.failure)
+    if item.image is not None and item.content.encode() != bytes(content):
+        raise CCRError(f"{sample.key!r} changed while it was embedded: let nobody write there, and run again")
+
+
+# Assembly: the shards of a store, each put together by a task from the parts that its rows are in.
+@dataclass(frozen=True)
+class Shape:
+    """Of parts: dimension and dtype of their rows, and samples of each."""
+
+    dimension: int
+    dtype: str
+    samples: int
+
+
+def write_shards(ray: Any, folder: AnyPath, facts: Sequence[dict[str, Any]], size: int, shape: Shape) -> dict[str, Any]:
+    """Write shards of `size` rows from the parts that these facts are of; the totals for `store.json`."""
+    totals = totals_of(facts)
+    if not totals.rows:
+        refuse_empty(folder, totals)
+    starts = np.cumsum([0, *(fact["rows"] for fact in facts)])
+    write = ray.remote(num_cpus=1, max_retries=-1)(write_rows)
+    asks = [
+        (str(folder), number, pieces(starts, start, min(start + size, totals.rows)), shape)
+        for number, start in enumerate(range(0, totals.rows, size))
+    ]
+    shards = list(under_way(ray, lambda ask: write.remote(*ask), asks))
+    return {**totals.to_dict(), "shards": shards}
+
+
+def totals_of(facts: Sequence[dict[str, Any]]) -> Totals:
+    """The sums of what parts say of themselves."""
+    totals = Totals()
+    for fact in facts:
+        totals.rows += fact["rows"]
+        totals.reused += fact["reused"]
+        totals.crossing += fact["crossing"]
+        totals.skipped += fact["skipped"]
+        totals.splits.update(fact["splits"])
+        totals.labels.update(fact["labels"])
+    return totals
+
+
+def pieces(starts: np.ndarray, start: int, stop: int) -> list[tuple[int, int, int]]:
+    """The rows start:stop of all, as (part, first row, last row + 1) of parts that begin at `starts`."""
+    found = []
+    for part in range(int(np.searchsorted(starts, start, side="right")) - 1, len(starts) - 1):
+        first, last = max(start, int(starts[part])), min(stop, int(starts[part + 1]))
+        if first >= stop:
+            break
+        if first < last:
+            found.append((part, first - int(starts[part]), last - int(starts[part])))
+    return found
+
+
+def write_rows(folder: str, number: int, wanted: Sequence[tuple[int, int, int]], shape: Shape) -> dict[str, Any]:
+    """A task: write shard `number` of these rows (part, start, stop), open ones taken from the part that has their
+    content first; its entry in `store.json`."""
+    place = as_place(folder)
+
+    @lru_cache(maxsize=64)
+    def part(which: int) -> Part:
+        found = load_part(part_path(place, which), shape.dimension, shape.dtype)
+        if found is None:
+            raise UnreachableError(f"part {which} of {folder} was damaged meanwhile: run the same command again")
+        return found
+
+    rows, metadata = [], []
+    for which, start, stop in wanted:
+        own = part(which)
+        embeddings = own.embeddings[start:stop].copy()
+        for row in np.flatnonzero(own.firsts[start:stop] >= 0):
+            first = int(own.firsts[start + row])
+            other = part(first // shape.samples)
+            embeddings[row] = other.embeddings[int(np.searchsorted(other.samples, first))]
+        rows.append(embeddings)
+        metadata += own.metadata[start:stop]
+    return write_shard(place, number, np.concatenate(rows), metadata)
+
 
 #: Samples of a part, about.
 PART = 1024

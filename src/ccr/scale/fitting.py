@@ -14,14 +14,13 @@ from typing import Any
 
 from sklearn.base import clone
 
-from ccr.core.refine import Callback, Epoch
+from ccr.classifier import ConceptClassifier
 from ccr.errors import CCRError
-from ccr.files import check_writable
-from ccr.models.checkpoint import CheckpointFolder
-from ccr.models.classifier import ConceptClassifier
-from ccr.places import as_place
-from ccr.scale.cluster import beside_driver, connected, in_words
-from ccr.scale.desks import Board
+from ccr.io.files import check_writable
+from ccr.io.remote import as_place
+from ccr.refine import Callback, Epoch
+from ccr.refine.checkpoint import CheckpointFolder
+from ccr.scale.cluster import Board, beside_driver, connected, in_words
 
 #: How often the worker or its node may be lost before the fit is given up; it goes on when it is called again.
 MAX_RETRIES = 10

@@ -9,11 +9,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ccr.core.explain import Audit, CarryingConcept, ClassView, Coactivation, ConceptDrift, Contrast, ModelView
 from ccr.errors import CCRError
-from ccr.show.axes import annotate_below, annotate_right, label_axes, name_rows, room_for, set_title, two_classes
-from ccr.show.style import AGAINST, COLOURS, FOR, INK, NEUTRAL, shortened, signed_name
-from ccr.show.sums import sum_rows
+from ccr.explain import Audit, CarryingConcept, ClassView, Coactivation, ConceptDrift, Contrast, ModelView
+from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
+from ccr.explain.terms import signed_name, sum_rows
+from ccr.show.style import (
+    COLOURS,
+    annotate_below,
+    annotate_right,
+    label_axes,
+    name_rows,
+    room_for,
+    set_title,
+    shortened,
+    two_classes,
+)
 
 MARKERS = "osD^vP"
 #: A heat map with more rows than this shows those with most to see.

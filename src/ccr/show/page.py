@@ -11,11 +11,10 @@ from typing import Any
 
 from PIL import Image
 
-from ccr.core.explain import Contrast, Contribution, Explanation
-from ccr.core.explain.terms import Status
-from ccr.show.style import AGAINST, FOR, INK, NEUTRAL
-from ccr.show.sums import MARKS, row_hint, sum_rows
-from ccr.texts import counted, percent
+from ccr.explain import Contrast, Contribution, Explanation
+from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
+from ccr.explain.terms import MARKS, Status, row_hint, sum_rows
+from ccr.utils.texts import counted, percent
 
 #: A page may show what is in it, and do nothing else.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -10,9 +10,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
-from ccr.cli.common_data import store_encoder
-from ccr.cli.common_options import (
+from ccr.cli.common import Json, Ray, bar, console, fitting, note, pool_at, print_json, write_files
+from ccr.cli.common_data import (
     Candidates,
     ClaimsOption,
     KnowledgeFile,
@@ -20,9 +19,9 @@ from ccr.cli.common_options import (
     chosen_candidates,
     chosen_knowledge,
     chosen_weights,
+    store_encoder,
 )
-from ccr.cli.common_ray import Ray, pool_at
-from ccr.cli.common_tables import add_whole_column
+from ccr.cli.common_photo import add_whole_column
 
 if TYPE_CHECKING:
     from ccr_lab.experiments.compare import Comparison

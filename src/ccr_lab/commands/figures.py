@@ -10,13 +10,12 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json, write_files
-from ccr.cli.common_data import store_encoder
-from ccr.cli.common_options import chosen_bound, chosen_coder, chosen_dispersion
+from ccr.cli.common_data import chosen_bound, chosen_coder, chosen_dispersion, store_encoder
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ccr.progress import Tell
+    from ccr.utils.progress import Tell
     from ccr_lab.experiments.compare import Task
     from ccr_lab.experiments.curves import PaperCurves
     from ccr_lab.experiments.frontier import Frontier
@@ -97,7 +96,7 @@ def _frontier(task: Task, length: float, runs: Path, tell: Tell) -> Frontier:
 
 
 def _pictures(texts: np.ndarray, curves: PaperCurves) -> dict[str, bytes]:
-    from ccr.core.geometry import disperse, orthogonalize, unit_rows
+    from ccr.geometry import disperse, orthogonalize, unit_rows
     from ccr.show import plots
     from ccr_lab.plots import experiment_plots
 

@@ -10,16 +10,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, fitting, note, print_json, write_files
-from ccr.cli.common_data import load_concepts, store_encoder
-from ccr.cli.common_options import chosen_coder
-from ccr.cli.common_run import keeps
+from ccr.cli.common import Json, bar, console, fitting, keeps, note, print_json, write_files
+from ccr.cli.common_data import chosen_coder, load_concepts, store_encoder
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
-    from ccr.data.encoders import Encoder
     from ccr.data.store import EmbeddingStore
-    from ccr.progress import Tell
+    from ccr.encoders import Encoder
+    from ccr.utils.progress import Tell
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.protocol import Protocol
 
@@ -58,7 +56,7 @@ def reproduce(
 
     Example: `ccr reproduce cifar10 --data package/ --concepts cifar10.txt --encoder bundled`
     """
-    from ccr.models.part import store_parts
+    from ccr.labels import store_parts
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.protocol import REPORTED, run_protocol
 
@@ -88,8 +86,8 @@ def reproduce(
 
 def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers: int, silent: bool) -> EmbeddingStore:
     from ccr.data.datasets import open_published
-    from ccr.data.encoders import load_encoder
     from ccr.data.store import EmbeddingStore, embed_dataset
+    from ccr.encoders import load_encoder
 
     if (data / "store.json").is_file():
         return EmbeddingStore.open(data)

@@ -12,11 +12,28 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, check_folder, console, fitting, note, print_json, warnings_as_notes, write_files
-from ccr.cli.common_data import load_concepts
-from ccr.cli.common_options import Candidates, ClaimsOption, KnowledgeFile, chosen_candidates, chosen_knowledge
-from ccr.cli.common_ray import Ray, pool_at
-from ccr.cli.common_tables import add_whole_column, fidelity_text
+from ccr.cli.common import (
+    Json,
+    Ray,
+    bar,
+    check_folder,
+    console,
+    fitting,
+    note,
+    pool_at,
+    print_json,
+    warnings_as_notes,
+    write_files,
+)
+from ccr.cli.common_data import (
+    Candidates,
+    ClaimsOption,
+    KnowledgeFile,
+    chosen_candidates,
+    chosen_knowledge,
+    load_concepts,
+)
+from ccr.cli.common_photo import add_whole_column, fidelity_text
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -85,8 +102,8 @@ def sweep(
     Short and true to the texts: `--over fidelity=0.875,0.955 --over weights=1,3,5,all`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.data.vocab import read_concepts
-    from ccr.models.part import with_validation
+    from ccr.labels import with_validation
+    from ccr.vocab import read_concepts
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.sweep import run_sweep
 
@@ -120,7 +137,7 @@ def sweep(
 
 def _grid(over: list[str], center: bool | None, concepts: int) -> list[Setting]:
     """The settings of the --over axes, with the length that `ccr fit` would take; a mistake in them is misuse."""
-    from ccr.core.coding.coders import usual_length
+    from ccr.coding.coders import usual_length
     from ccr_lab.experiments.settings import Setting, grid, parse_axis
 
     try:

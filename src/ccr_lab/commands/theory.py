@@ -14,7 +14,7 @@ from rich.table import Table
 from ccr.cli.common import Json, bar, check_folder, console, note, print_json, write_files
 
 if TYPE_CHECKING:
-    from ccr.progress import Tell
+    from ccr.utils.progress import Tell
     from ccr_lab.theory import AnisotropyDiagram, ClaimResult, EventFrequency, Isotropy, PhaseDiagram
 
 #: (n = d, k) and samples at which the frequency of the spectral event is counted, and in how many worlds.
@@ -129,7 +129,7 @@ def _summary(
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
     """JSON knows no infinity and no NaN."""
-    from ccr.core.metrics import finite
+    from ccr.metrics import finite
 
     return {**row, "worst": finite(row["worst"])}
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ccr.core import kernels
+from ccr import kernels
 from ccr_lab.elastic_net.design import Design
 
 #: Up to this many products (rows times weights squared) and weights, the curvature of all classes is taken together.

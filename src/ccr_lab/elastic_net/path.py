@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core import kernels
-from ccr.core.heads.linear import LinearHead
+from ccr import kernels
 from ccr.errors import CCRError
+from ccr.heads import LinearHead
 from ccr_lab.elastic_net.curvature import Penalty, Point, Problem, residuals
 from ccr_lab.elastic_net.design import Design
 from ccr_lab.elastic_net.proximal import solve, violation

@@ -13,11 +13,11 @@ import numpy as np
 from scipy import sparse
 from scipy.stats import rankdata
 
-from ccr.core.coding import apply_rule, rule_at_length
-from ccr.core.heads import LinearHead
-from ccr.core.metrics import Interval, largest_shown, paired_bootstrap
+from ccr.classifier import ConceptClassifier
+from ccr.coding import apply_rule, rule_at_length
 from ccr.errors import CCRError
-from ccr.models.classifier import ConceptClassifier
+from ccr.heads import LinearHead
+from ccr.metrics import Interval, largest_shown, paired_bootstrap
 
 #: As many concepts of an explanation are judged: those a reader sees first.
 TOP = 5

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ccr import __version__
-from ccr.core.concepts import Concepts
-from ccr.core.inputs import Embeddings
-from ccr.core.knowledge import Knowledge
-from ccr.files import write_bytes
-from ccr.models.labels import as_labels, labels_of
+from ccr.concepts import Concepts
+from ccr.inputs import Embeddings
+from ccr.io.files import write_bytes
+from ccr.knowledge import Knowledge
+from ccr.labels import as_labels, labels_of
 
 
 class RunCache:

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.coding import HardThreshold
-from ccr.core.concepts import Concepts
-from ccr.core.metrics import explanation_length
-from ccr.core.refine import Epoch
-from ccr.models.bound import unrefined
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.part import Part
-from ccr.progress import Tell, no_progress
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
+from ccr.labels import Part
+from ccr.metrics import explanation_length
+from ccr.refine import Epoch
+from ccr.refine.region import unrefined
+from ccr.utils.progress import Tell, no_progress
 
 #: Radii of the sweep over the radius, and lambdas of the other one in units of the fixed lambda.
 RADII, LAMBDAS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5), (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.concepts import Concepts
+from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.models.bound import PAPER_RADIUS, chosen_fidelity
-from ccr.models.part import Part
-from ccr.progress import Tell, no_progress
+from ccr.labels import Part
+from ccr.refine.region import PAPER_RADIUS, chosen_fidelity
+from ccr.utils.progress import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr_lab.experiments.curves import LAMBDAS, RADII, SweepPoint, Workbench, radius_sweep, threshold_sweep
 from ccr_lab.experiments.settings import Setting

@@ -8,15 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ccr.core.concepts import Concepts
-from ccr.core.metrics import finite
+from ccr.classifier import ConceptClassifier
+from ccr.concepts import Concepts
+from ccr.controls import probe_accuracy, random_unit_concepts
 from ccr.errors import CCRError
-from ccr.models.bound import DEFAULT_FIDELITY
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.controls import random_unit_concepts
-from ccr.models.part import Part
-from ccr.models.probe import probe_accuracy
-from ccr.progress import Tell, no_progress
+from ccr.labels import Part
+from ccr.metrics import finite
+from ccr.refine.region import DEFAULT_FIDELITY
+from ccr.utils.progress import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr_lab.experiments.compare import Task, methods_named, run_comparison
 

@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccr.core import kernels
-from ccr.core.coding import IPOMP, HardThreshold
-from ccr.core.concepts import Concepts
-from ccr.core.metrics import deviation, retention
-from ccr.core.refine import Epoch
+from ccr import kernels
+from ccr.classifier import PAPER_THRESHOLDS, ConceptClassifier
+from ccr.coding import IPOMP, HardThreshold
+from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.models.bound import PAPER_RADIUS, unrefined
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.paper_settings import PAPER_THRESHOLDS
-from ccr.models.part import Part
-from ccr.progress import Tell, no_progress
+from ccr.labels import Part
+from ccr.metrics import deviation, retention
+from ccr.refine import Epoch
+from ccr.refine.region import PAPER_RADIUS, unrefined
+from ccr.utils.progress import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr_lab.experiments.curves import Curve
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ccr.texts import to_cell
+from ccr.utils.texts import to_cell
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from ccr.core.coding import HardThreshold, Sign
-from ccr.core.space import Angular, Dispersion, parse_dispersion
+from ccr.coding import HardThreshold, Sign
 from ccr.errors import CCRError
-from ccr.texts import did_you_mean
+from ccr.space import Angular, Dispersion, parse_dispersion
+from ccr.utils.texts import did_you_mean
 
 #: What an axis may vary, with an example of each.
 AXES = {

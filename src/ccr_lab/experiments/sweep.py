@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccr.core import kernels
-from ccr.core.concepts import Concepts
-from ccr.core.metrics import Evaluation, finite
+from ccr import kernels
+from ccr.classifier import ConceptClassifier
+from ccr.concepts import Concepts
 from ccr.errors import CCRError, WriteError
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.part import Part
-from ccr.models.pool import Pool
-from ccr.progress import Tell, no_progress
+from ccr.labels import Part
+from ccr.metrics import Evaluation, finite
+from ccr.utils.progress import Pool, Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr_lab.experiments.settings import AXES, Setting
 

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ccr.show.axes import annotate_right, label_axes
-from ccr.show.style import AGAINST, COLOURS, FOR, INK, NEUTRAL
+from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
+from ccr.show.style import COLOURS, annotate_right, label_axes
 from ccr_lab.experiments.compare import KEPT, Comparison, Row
 from ccr_lab.experiments.curves import Curve
 from ccr_lab.experiments.protocol import Protocol

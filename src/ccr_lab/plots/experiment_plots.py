@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ccr.core.geometry import coherence, unit_rows
 from ccr.errors import CCRError
-from ccr.show.axes import annotate_below, label_axes
-from ccr.show.style import AGAINST, COLOURS, INK, NEUTRAL, shortened
+from ccr.explain.picture import AGAINST, INK, NEUTRAL
+from ccr.geometry import coherence, unit_rows
+from ccr.show.style import COLOURS, annotate_below, label_axes, shortened
 from ccr_lab.experiments.curves import Curve, SweepPoint
 from ccr_lab.experiments.settings import EITHER
 from ccr_lab.experiments.sweep import Outcome, Sweep

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, ScalarFormatter
 
-from ccr.show.axes import label_axes
+from ccr.explain.picture import AGAINST, FOR, NEUTRAL
 from ccr.show.plots import png
-from ccr.show.style import AGAINST, FOR, NEUTRAL
+from ccr.show.style import label_axes
 from ccr_lab.experiments.frontier import NAMED, RIVALS, VECTORS, WORDS, Frontier, Point
 from ccr_lab.plots.compare_plots import LOOKS
 

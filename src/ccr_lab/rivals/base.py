@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.heads import LinearHead
-from ccr.core.space import Space
 from ccr.errors import FormatError
-from ccr.models.estimator import FromModel, ModelEstimator
-from ccr.models.linear_model import LinearModel
-from ccr.models.provenance import Provenance
+from ccr.estimator import FromModel, ModelEstimator
+from ccr.heads import LinearHead
+from ccr.io.provenance import Provenance
+from ccr.linear_model import LinearModel
+from ccr.space import Space
 from ccr_lab.rivals.dense_model import DenseModel
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ccr.core.inputs import Embeddings
 from ccr.errors import CCRError
+from ccr.inputs import Embeddings
 
 #: Strengths of the ridge regression that are tried, as shares of the features' mean variance.
 RIDGES = (1e-4, 1e-2, 1.0)

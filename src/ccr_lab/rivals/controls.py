@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from ccr.core.checks import is_number
-from ccr.core.concepts import Concepts
-from ccr.core.heads import LinearHead
-from ccr.core.inputs import Embeddings
-from ccr.core.space import Center, Space
+from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.models.estimator import FromModel
-from ccr.models.labels import Labels, labels_of, number_labels, validation_numbers, validation_pair
+from ccr.estimator import FromModel
+from ccr.heads import LinearHead
+from ccr.inputs import Embeddings
+from ccr.labels import Labels, labels_of, number_labels, validation_numbers, validation_pair
+from ccr.space import Center, Space
+from ccr.utils.parameters import is_number
 from ccr_lab.rivals.base import Rival
 from ccr_lab.rivals.dense_softmax import DenseSoftmax
 

@@ -11,22 +11,15 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from ccr.core.heads import LinearHead
-from ccr.core.inputs import Embeddings
-from ccr.core.space import Space
 from ccr.errors import CCRError, FormatError
-from ccr.models.linear_model import LinearModel
-from ccr.models.model_checks import optional, tensor
-from ccr.models.model_format import (
-    pack_common,
-    pack_space,
-    stored_concepts,
-    unpack_common,
-    unpack_head,
-    unpack_space,
-)
-from ccr.models.persist import ModelFolder, read_folder, save_folder
-from ccr.models.provenance import Provenance
+from ccr.heads import LinearHead
+from ccr.inputs import Embeddings
+from ccr.io.checks import optional, tensor
+from ccr.io.folder import ModelFolder, read_folder, save_folder
+from ccr.io.format import pack_common, pack_space, stored_concepts, unpack_common, unpack_head, unpack_space
+from ccr.io.provenance import Provenance
+from ccr.linear_model import LinearModel
+from ccr.space import Space
 
 
 @dataclass(frozen=True, eq=False)

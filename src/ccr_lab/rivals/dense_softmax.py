@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from scipy.linalg import cholesky, solve_triangular
 
-from ccr.core.heads.linear import LinearHead
-from ccr.core.heads.softmax import lbfgs
-from ccr.core.inputs import CHUNK_VALUES, Embeddings
-from ccr.core.threads import Workers
+from ccr.heads import LinearHead, lbfgs
+from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.utils.threads import Workers
 
 
 class DenseSoftmax:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ccr.core.checks import is_number
-from ccr.core.concepts import Concepts
-from ccr.core.heads import LinearHead
-from ccr.core.inputs import Embeddings
-from ccr.core.space import Center, Space
+from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.models.estimator import FromModel
-from ccr.models.labels import Labels, as_labels, labels_of, number_labels, seed_of, validation_rows
+from ccr.estimator import FromModel
+from ccr.heads import LinearHead
+from ccr.inputs import Embeddings
+from ccr.labels import Labels, as_labels, labels_of, number_labels, seed_of, validation_rows
+from ccr.space import Center, Space
+from ccr.utils.parameters import is_number
 from ccr_lab.elastic_net import elastic_net_path
 from ccr_lab.rivals.base import Rival
 from ccr_lab.rivals.concept_layer import ConceptLayer, Judge, Pairs, fit_concept_layer, validation_judge

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ccr.core.space import ImageMetric
-from ccr.progress import Tell, no_progress
+from ccr.space import ImageMetric
+from ccr.utils.progress import Tell, no_progress
 from ccr_lab.theory.refinement import refine_worlds
 from ccr_lab.theory.testbed import MappedWorlds, Testbed, Worlds, orthonormal_rows, row_distance
 

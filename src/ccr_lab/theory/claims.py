@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from threadpoolctl import threadpool_limits
 
 from ccr.errors import CCRError
-from ccr.progress import Tell, no_progress
+from ccr.utils.progress import Tell, no_progress
 from ccr_lab.theory import observe_pursuit as pursuit
 from ccr_lab.theory import observe_refinement as refinement
 from ccr_lab.theory.judging import Claim, ClaimResult, Group, check_group

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.geometry import fidelity_radius, project_to_cap, unit_rows
-from ccr.core.metrics import finite
-from ccr.core.space import ImageMetric, Space
+from ccr.classifier import ConceptClassifier
 from ccr.errors import CCRError
-from ccr.models.classifier import ConceptClassifier
+from ccr.geometry import fidelity_radius, project_to_cap, unit_rows
+from ccr.metrics import finite
+from ccr.space import ImageMetric, Space
 from ccr_lab.theory.observe_metric import cap_departures, correlations
 from ccr_lab.theory.testbed import Testbed
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.coding import HardThreshold
-from ccr.core.concepts import Concepts
-from ccr.core.geometry import fidelity_radius, project_to_cap, unit_rows
-from ccr.core.space import ImageMetric
-from ccr.models.bound import METRIC_STRIDE
-from ccr.models.classifier import ConceptClassifier
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
+from ccr.geometry import fidelity_radius, project_to_cap, unit_rows
+from ccr.refine.region import METRIC_STRIDE
+from ccr.space import ImageMetric
 from ccr_lab.theory.testbed import Testbed
 
 #: Concepts per world.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ccr.progress import Tell, no_progress
+from ccr.utils.progress import Tell, no_progress
 from ccr_lab.theory.losses import estimator_loss
 from ccr_lab.theory.necessity import eps_limit, loss_bound, rotated
 from ccr_lab.theory.observe_refinement import best_rate

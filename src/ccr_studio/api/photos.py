@@ -12,7 +12,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
 from ccr.errors import CCRError
-from ccr.texts import visible
+from ccr.utils.texts import visible
 from ccr_studio import exports, photo
 from ccr_studio.api.schemas import photos as schemas
 from ccr_studio.api.schemas.common import Name, Row, Share

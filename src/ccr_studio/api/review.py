@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from ccr.texts import to_cell
+from ccr.utils.texts import to_cell
 from ccr_studio.api.photos import attachment
 from ccr_studio.api.schemas import review as schemas
 from ccr_studio.api.schemas.bench import JobInfo, State

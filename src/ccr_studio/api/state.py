@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.metrics import wilson_interval
+from ccr.metrics import wilson_interval
 from ccr_studio.api.schemas import bench as schemas
 from ccr_studio.edits import plain_entry
 from ccr_studio.refits import Job

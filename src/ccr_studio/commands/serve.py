@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, note, print_json, show_requests
 from ccr.cli.common_data import model_encoder
-from ccr.texts import counted
+from ccr.utils.texts import counted
 
 if TYPE_CHECKING:
     from ccr_studio.service.service import Served
@@ -100,8 +100,8 @@ def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:
     import numpy as np
     from PIL import Image
 
-    from ccr.core import kernels
-    from ccr.models.concept_model import ConceptModel
+    from ccr import kernels
+    from ccr.model import ConceptModel
     from ccr_studio.service.service import Served
 
     loaded = ConceptModel.load(folder)

@@ -14,12 +14,12 @@ from rich.markup import escape
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import load_concepts, propose_concepts
 from ccr.errors import CCRError
-from ccr.reading import read_regular
+from ccr.io.files import read_regular
 from ccr_studio.commands.serve import farewell
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
-    from ccr.places import AnyPath
+    from ccr.io.remote import AnyPath
     from ccr_studio.workbench import Workbench
 
 
@@ -115,8 +115,8 @@ def _workbench(
     silent: bool,
 ) -> Workbench:
     """On the model token, or on one that is fitted here, once."""
-    from ccr.core import kernels
-    from ccr.models.concept_model import ConceptModel
+    from ccr import kernels
+    from ccr.model import ConceptModel
     from ccr_studio import serving
 
     kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import ccr
-from ccr.core import metrics
-from ccr.core.explain import Contribution
-from ccr.core.explain.terms import plain
-from ccr.models.concept_model import ConceptModel
-from ccr.models.signature import signature_in_words
+from ccr import metrics
+from ccr.explain import Contribution
+from ccr.explain.terms import plain
+from ccr.io.provenance import signature_in_words
+from ccr.model import ConceptModel
 from ccr_studio.service.schemas import (
     ClassProbability,
     Contrast,

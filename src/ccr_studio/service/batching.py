@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
-from ccr.data.encoders import Encoder
+from ccr.encoders import Encoder
 from ccr_studio.service.limits import Busy, Limits
 from ccr_studio.service.meters import PHOTOS, Meters
 

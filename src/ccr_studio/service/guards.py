@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ccr.errors import CCRError
-from ccr.texts import visible
+from ccr.utils.texts import visible
 from ccr_studio.service.limits import Limits
 from ccr_studio.service.meters import Meters
 

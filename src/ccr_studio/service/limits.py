@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 
 from PIL import Image
 
-from ccr.core.checks import is_number
 from ccr.data.datasets.decode import MAX_PIXELS, Content, decode, pixels_of
 from ccr.errors import CCRError
+from ccr.utils.parameters import is_number
 
 #: Bytes that an image may take while it is decoded, for each pixel: JPEG 2000, the largest, was measured at 19.4.
 BYTES_PER_PIXEL = 20

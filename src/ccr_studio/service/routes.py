@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 
 import ccr
 from ccr.errors import CCRError
-from ccr.texts import did_you_mean
+from ccr.utils.texts import did_you_mean
 from ccr_studio.service import answers, schemas
 from ccr_studio.service.meters import TEXT_FORMAT, Labels, labels
 from ccr_studio.service.service import Service, Upload

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from ccr.errors import CCRError
-from ccr.interrupt import left_to_others
+from ccr.utils.processes import left_to_others
 from ccr_studio.service.guards import NOTHING, add_headers, problem
 from ccr_studio.service.limits import Limits
 

@@ -16,10 +16,10 @@ from PIL import Image
 
 from ccr.data.datasets import BadImage, decode
 from ccr.data.datasets.decode import TooManyPixels, pixels_of
-from ccr.data.encoders import Encoder
+from ccr.encoders import Encoder
 from ccr.errors import CCRError
-from ccr.models.concept_model import ConceptModel
-from ccr.texts import visible
+from ccr.model import ConceptModel
+from ccr.utils.texts import visible
 from ccr_studio.service import answers, schemas
 from ccr_studio.service.batching import Batcher
 from ccr_studio.service.limits import BYTES_PER_PIXEL, DECODING, Limits, NotReady

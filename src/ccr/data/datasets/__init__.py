@@ -1,12 +1,10 @@
 """Data sets of every kind as samples with labels and splits: folders, manifests, arrays, the demo photos, ..."""
 
-from ccr.data.datasets.arrow import open_demo
-from ccr.data.datasets.base import Dataset, Sample
+from ccr.data.datasets.base import Dataset, Sample, split_dataset
 from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, content_hash, decode
-from ccr.data.datasets.open import load_image, locate, open_dataset, open_samples
-from ccr.data.datasets.photos import open_photos
+from ccr.data.datasets.open import load_image, locate, open_dataset, open_photos, open_samples
 from ccr.data.datasets.published import PUBLISHED, PUBLISHED_SIZES, open_published
-from ccr.data.datasets.splits import split_dataset
+from ccr.data.datasets.tables import open_demo
 
 __all__ = [
     "MAX_BYTES",

@@ -19,9 +19,8 @@ from PIL import Image
 
 from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
 from ccr.errors import CCRError, MissingPlaceError
-from ccr.places import AnyPath, Place
-from ccr.ranges import Ranges
-from ccr.reading import check_regular, check_rows, map_array, open_regular
+from ccr.io.files import check_regular, check_rows, map_array, open_regular
+from ccr.io.remote import AnyPath, Place, Ranges
 
 CIFAR_SIDE = 32
 #: Bytes of a shard that are read at once.

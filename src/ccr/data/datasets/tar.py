@@ -19,13 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from ccr.data.datasets.base import Coded, Dataset, SampleTable, label_text, make_dataset, split_name
-from ccr.data.datasets.folder import IMAGE_SUFFIXES, inside, refuse_some_splits
-from ccr.data.datasets.patterns import Shards, split_of_name
+from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, inside, refuse_some_splits, split_of_name
 from ccr.data.datasets.sources import MemberImage
 from ccr.errors import CCRWarning, FormatError
-from ccr.places import AnyPath, Place, as_place
-from ccr.reading import open_regular, understood
-from ccr.texts import counted, visible
+from ccr.io.files import open_regular, understood
+from ccr.io.remote import AnyPath, Place, as_place
+from ccr.utils.texts import counted, visible
 
 KIND = "tar"
 #: Shards that are indexed at once.

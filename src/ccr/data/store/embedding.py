@@ -15,17 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample
-from ccr.data.encoders import Encoder
-from ccr.data.encoders.protocol import checked_batch_size
 from ccr.data.store import layout
-from ccr.data.store.begun import note_plan, prepared
-from ccr.data.store.chunk import Chunk, ChunkBuilder, FirstRow, load_chunk
-from ccr.data.store.plan import check_same_files, check_same_plan, describe, first_changed, make_plan
-from ccr.data.store.shards import finish, remove_progress, write_shards
-from ccr.data.store.workers import Decoded, Decoders, Limits
+from ccr.data.store.matrix import finish, remove_progress, write_shards
+from ccr.data.store.plan import (
+    check_same_files,
+    check_same_plan,
+    describe,
+    first_changed,
+    make_plan,
+    note_plan,
+    prepared,
+)
+from ccr.data.store.workers import Chunk, ChunkBuilder, Decoded, Decoders, FirstRow, Limits, load_chunk
+from ccr.encoders import Encoder
+from ccr.encoders.protocol import checked_batch_size
 from ccr.errors import CCRError, FormatError, UnreachableError
-from ccr.places import AnyPath, Place, as_place
-from ccr.reading import understood
+from ccr.io.files import understood
+from ccr.io.remote import AnyPath, Place, as_place
 
 Progress = Callable[[int, int], None]
 BATCHES_PER_CHUNK = 2  # what a killed run loses at most, in batches

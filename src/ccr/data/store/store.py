@@ -12,16 +12,26 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ccr.data.assets import file_sha256
 from ccr.data.datasets import BadImage, content_hash, decode, locate
 from ccr.data.datasets.base import label_text
 from ccr.data.datasets.decode import Content
-from ccr.data.store.layout import DESCRIPTION, PROGRESS, embeddings_path, metadata_path, numbered, sha256
+from ccr.data.store.layout import (
+    DESCRIPTION,
+    PROGRESS,
+    check_lengths,
+    described_lengths,
+    embeddings_path,
+    metadata_path,
+    numbered,
+    read_columns,
+    read_description,
+    sha256,
+)
 from ccr.data.store.matrix import Form, ShardedMatrix
-from ccr.data.store.metadata import check_lengths, described_lengths, read_columns, read_description
+from ccr.encoders.assets import file_sha256
 from ccr.errors import CCRError, CCRWarning, FormatError
-from ccr.places import AnyPath, Place, as_place
-from ccr.reading import understood
+from ccr.io.files import understood
+from ccr.io.remote import AnyPath, Place, as_place
 
 #: Up to so many shards of a local store are looked at when it is opened.
 LOOKED_AT = 256

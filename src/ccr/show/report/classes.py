@@ -2,21 +2,254 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
-from ccr.core.explain import CarryingConcept, ClassView, Confusion, ModelView
-from ccr.core.explain.claims import Claim
-from ccr.models.concept_model import ConceptModel
-from ccr.show import page
-from ccr.show.claims_page import claims_in_words, claims_table, count_claims
-from ccr.show.report.headline import Measured
-from ccr.show.report.pictures import Pictures
-from ccr.show.style import signed_name
-from ccr.texts import percent
+from ccr.errors import CCRError
+from ccr.explain import (
+    Audit,
+    CarryingConcept,
+    ClassView,
+    Coactivation,
+    ConceptDrift,
+    Confusion,
+    ImageActivation,
+    ModelView,
+)
+from ccr.explain.claims import Claim
+from ccr.explain.drift import FLAGS, GROUNDED, NOT_TRUTH, TRANSFERS
+from ccr.explain.terms import signed_name
+from ccr.io.provenance import signature_in_words
+from ccr.metrics import Evaluation, wilson_interval
+from ccr.model import ConceptModel
+from ccr.refine.region import bound_in_words
+from ccr.show import model_plots, page, plots
+from ccr.show.pages import claims_in_words, claims_table, count_claims
+from ccr.show.pictures import TINY, Pictures
+from ccr.utils.texts import percent
+
+# Headline numbers of a report: the model against its baseline and the linear probe.
+#: Concepts that do not transfer, named at most.
+MOST_NAMED = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A model on the rows of a report: what `evaluate` measured and what it predicted (m,)."""
+
+    model: ConceptModel
+    evaluation: Evaluation
+    predictions: np.ndarray
+
+    @classmethod
+    def on(cls, model: Any, rows: Any) -> Measured:
+        """Of a `ConceptModel`, or of the estimator that fitted it, on labelled rows."""
+        model = getattr(model, "model_", model)
+        return cls(model, model.evaluate(rows), model.predict(rows))
+
+
+def check_baseline(baseline: Any, rows: Any) -> None:
+    """Refuse a baseline that does not know all classes of these labelled rows."""
+    known = set(map(str, getattr(baseline, "model_", baseline).classes.tolist()))
+    unknown = [label for label in np.unique(rows.y).tolist() if str(label) not in known]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
+        raise CCRError(
+            f"the baseline must know every class of these images, but it does not know {shown}: give one "
+            "that was fitted on the same classes"
+        )
+
+
+def headline(model: Measured, baseline: Measured | None, probe: float | None, truth: np.ndarray) -> list[str]:
+    """The numbers in a table, and what they mean in a sentence; `probe` in [0, 1], `truth` (m,) are labels."""
+    evaluation = model.evaluation
+    rows = [("this model", *_numbers(evaluation))]
+    if baseline is not None:
+        bound = bound_in_words(baseline.model.provenance.settings)
+        rows.append((f"baseline ({bound})", *_numbers(baseline.evaluation)))
+    if probe is not None:
+        interval = wilson_interval(round(probe * evaluation.n), evaluation.n)
+        rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", _interval(interval), *[""] * 5))
+    header = ("", "accuracy", "95 % interval", "length", "in play", "weights", "fidelity", "worst")
+    parts = [
+        f'<p><span class="big-number">{evaluation.accuracy:.1%}</span> of {evaluation.n:,} images right, with '
+        f"{evaluation.length:.1f} of {len(model.model.concepts):,} concepts per image.</p>",
+        page.table(header, rows),
+        '<p class="muted">length: concepts per image; in play: those with a weight for any class; weights: per class; '
+        "fidelity, worst: correlation of concepts' scores with those of their own texts over these images, mean and "
+        "least.</p>",
+    ]
+    if baseline is not None:
+        parts.insert(1, _against(model, baseline, truth))
+    signed = signature_in_words(model.model)
+    return [*parts, *_knowledge(model), *([] if signed is None else [f"<p><strong>{page.name(signed)}</strong></p>"])]
+
+
+def _knowledge(measured: Measured) -> list[str]:
+    """The claims, their truth and transfer, and the concepts that do not transfer; nothing without knowledge."""
+    found, model = measured.evaluation, measured.model
+    if found.claims is None:
+        return []
+    parts = [claims_in_words(found.claims)]
+    if found.truth is not None:
+        parts.append(f"{found.truth:.0%} of the shown concepts with an answer are true of the image's class")
+    if found.transfer is not None:
+        parts.append(f"mean transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
+    if found.text_fidelity is not None and math.isfinite(found.text_fidelity.mean):
+        parts.append(f"fidelity to the bare texts {found.text_fidelity.mean:.2f}, worst {found.text_fidelity.min:.2f}")
+    lines = [f"<p>{escape('; '.join(parts))}.</p>", f'<p class="muted">{escape(GROUNDED)}</p>']
+    few = sorted((value, name) for name, value in (model.transfer or {}).items() if value < TRANSFERS)
+    if few:
+        named = ", ".join(f"{page.name(name)} ({value:.2f})" for value, name in few[:MOST_NAMED])
+        more = f" and {len(few) - MOST_NAMED:,} more" if len(few) > MOST_NAMED else ""
+        lines.append(f'<p class="muted">Transfer below {TRANSFERS:g}: {named}{more}.</p>')
+    return lines
+
+
+def _against(model: Measured, baseline: Measured, truth: np.ndarray) -> str:
+    ours, theirs = model.predictions == truth, baseline.predictions == truth
+    gain = 100 * (model.evaluation.accuracy - baseline.evaluation.accuracy)
+    return (
+        f"<p>{gain:+.1f} points against the baseline; images right only here: {int((ours & ~theirs).sum()):,}, "
+        f"right only there: {int((theirs & ~ours).sum()):,}.</p>"
+    )
+
+
+def _numbers(evaluation: Evaluation) -> tuple[str, ...]:
+    return (
+        f"{evaluation.accuracy:.1%}",
+        _interval(evaluation.interval),
+        f"{evaluation.length:.1f}",
+        f"{evaluation.in_play:.1f}",
+        f"{evaluation.weights_per_class:.1f}",
+        *("-" if math.isnan(value) else f"{value:.2f}" for value in evaluation.fidelity),
+    )
+
+
+def _interval(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:.1%} to {interval[1]:.1%}"
+
+
+# Concept sections of a report: fidelity, use, what is active together, photos, edits.
+#: Concepts of the audit's table, and those whose images are shown.
+MOST_ROWS, MOST_STRIPS = 40, 6
+#: Images of a kind of such a concept: gained, lost; showing it most, borderline.
+CONCEPT_IMAGES = 3
+#: Concepts with photos; those of more than so many are folded.
+MOST_PHOTOS, MOST_OPEN_CONCEPTS = 200, 24
+
+
+def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> list[str]:
+    """Which concepts may no longer see what their names say; `least` is the fidelity they were held to, if any."""
+    flagged = len(audit.flagged)
+    parts = [f"<p>{escape(_summary(audit))}</p>"]
+    if audit.fidelity is not None and np.isfinite(audit.fidelity.mean):
+        figure = model_plots.drift(audit, top=20, least=least)
+        parts.append(page.drawing(plots.png(figure, dpi=110), "fidelity of the concepts, flagged ones first"))
+    flags = "".join(f"<li>{escape(flag)}: {escape(text)}</li>" for flag, text in FLAGS.items())
+    parts.append(f"<ul class='muted'>{flags}</ul>")
+    shown = audit.concepts[: min(MOST_ROWS, max(flagged, 10))]
+    header = ("concept", "flags", "fidelity", "images", "gained", "lost", "same", "nearest now")
+    table = page.table(header, [_cells(item) for item in shown], texts=(1, 7))
+    parts.append(page.details(f"The first {len(shown)} concepts of the audit", table))
+    doubtful = [item for item in audit.concepts[:MOST_STRIPS] if item.gained or item.lost]
+    parts += [_strip(item, pictures) for item in doubtful]
+    return [*parts, f'<p class="muted">{escape(audit.footnote)} {escape(NOT_TRUTH)}</p>']
+
+
+def _summary(audit: Audit) -> str:
+    known = audit.fidelity
+    said = "" if known is None or np.isnan(known.mean) else f" Mean fidelity {known.mean:.2f}, worst {known.min:.2f}."
+    return (
+        "Does a concept see what its text sees? Fidelity is the correlation, over these images, of its scores with "
+        f"those of its own text.{said} An image is gained if only the model shows the concept in it, lost if only the "
+        f"text does, at the same number of concepts per image. {len(audit.flagged)} of {len(audit.concepts):,} "
+        f"concepts are flagged: look before you trust their names. {audit.unverified:,} are unverified: no knowledge "
+        "says of which classes they are true."
+    )
+
+
+def _cells(item: ConceptDrift) -> list[str]:
+    fidelity = "" if item.fidelity is None else f"{item.fidelity:.2f}"
+    counts = [str(item.active_after), str(item.gained), str(item.lost), f"{item.overlap:.0%}"]
+    near = ", ".join(neighbour.concept for neighbour in item.nearest_after[:3])
+    return [item.concept, ", ".join(item.flags), fidelity, *(counts if item.overlap is not None else [""] * 4), near]
+
+
+def _strip(item: ConceptDrift, pictures: Pictures) -> str:
+    """Images that a concept gained and lost, of largest code."""
+    images = [
+        (image.row, f"{kind}, {image.code:.2f}")
+        for kind, listed in (("gained", item.gained_images), ("lost", item.lost_images))
+        for image in listed[:CONCEPT_IMAGES]
+    ]
+    title = f"{page.name(item.concept)}: {item.gained:,} images gained, {item.lost:,} lost"
+    return f"<h4>{title}</h4>{pictures.strip(images)}"
+
+
+def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:
+    """How much concepts are used, and which come together."""
+    used = [(use.concept, f"{use.share:.0%}", f"{use.code:+.3f}", f"{use.weight:.2f}") for use in view.use()[:12]]
+    together = [(pair.first, pair.second, f"{pair.jaccard:.0%}", f"{pair.lift:.1f}") for pair in pairs[:12]]
+    unused = view.unused()
+    names = ", ".join(page.name(name) for name in unused[:200]) or "none"
+    rest = f" and {len(unused) - 200:,} others" if len(unused) > 200 else ""
+    tables = (
+        f"<div><h4>Most used</h4>{page.table(('concept', 'images', 'mean code', 'largest weight'), used)}</div>",
+        f"<div><h4>Most often together</h4>"
+        f"{page.table(('concept', 'and', 'both / either', 'lift'), together, texts=(1,))}</div>",
+    )
+    idle = f'<p class="muted">Concepts that no image shows, or that have no weight ({len(unused)}): {names}{rest}.</p>'
+    return [f'<div class="columns">{"".join(tables)}</div>', idle]
+
+
+def photo_sections(model: ConceptModel, rows: Any, view: ModelView, pictures: Pictures) -> list[str]:
+    """The photos of every concept that the model uses, most used first: those that show it most, and borderline ones,
+    which show it only just."""
+    uses = [use for use in view.use() if use.share > 0 and use.weight != 0]
+    shown = [use.concept for use in uses[:MOST_PHOTOS]]
+    most, least = (model.images_of(rows, shown, top=CONCEPT_IMAGES, borderline=edge) for edge in (False, True))
+    cards = "".join(
+        f'<section class="card"><h4>{page.name(use.concept)} <span class="muted">in {use.share:.0%} of images</span>'
+        f"</h4>{_photos(most[use.concept], least[use.concept], pictures)}</section>"
+        for use in uses[:MOST_PHOTOS]
+    )
+    more = f"; {len(uses) - len(shown):,} that are used less have none here" if len(uses) > len(shown) else ""
+    summary = f"Photos of {len(shown)} concepts, most used first{more}"
+    return [
+        page.details(
+            summary, f'<div class="cards">{cards}</div>', opened=len(shown) <= MOST_OPEN_CONCEPTS, kind="photos"
+        )
+    ]
+
+
+def _photos(most: Sequence[ImageActivation], least: Sequence[ImageActivation], pictures: Pictures) -> str:
+    """Photos that show a concept most, and below others that show it only just."""
+    top = {image.row for image in most}
+    edge = [image for image in reversed(least) if image.row not in top]
+    strips = (("shows it most", most), ("borderline", edge))
+    return "".join(
+        pictures.strip([(image.row, f"{kind}, {image.code:.2f}") for image in images], TINY) for kind, images in strips
+    )
+
+
+def edit_section(edits: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was changed by hand, oldest first."""
+    rows = [
+        (
+            str(number),
+            str(edit["action"]),
+            ", ".join(f"{key}: {value}" for key, value in edit.items() if key != "action"),
+        )
+        for number, edit in enumerate(edits, 1)
+    ]
+    return [page.table(("", "edit", "of"), rows, texts=(1, 2))]
+
 
 #: Images of a class, and of all classes together: beyond, the hardest classes have them.
 EACH, MOST_IMAGES = 4, 240

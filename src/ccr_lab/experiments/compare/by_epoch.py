@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.refine import Epoch
-from ccr.models.classifier import ConceptClassifier
-from ccr.progress import Tell, no_progress
+from ccr.classifier import ConceptClassifier
+from ccr.refine import Epoch
+from ccr.utils.progress import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache
 from ccr_lab.experiments.compare.comparison import shared_key
 from ccr_lab.experiments.compare.task import Task

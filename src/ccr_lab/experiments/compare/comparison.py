@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core.metrics import Interval, paired_bootstrap
 from ccr.errors import CCRError
-from ccr.models.pool import Pool
-from ccr.progress import Tell, no_progress
+from ccr.metrics import Interval, paired_bootstrap
+from ccr.utils.progress import Pool, Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr_lab.experiments.compare.methods import NAMED, STAND_INS, Method, methods_named
 from ccr_lab.experiments.compare.run import KEPT, Run, run_method

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ccr.core.coding import code_size
-from ccr.core.heads import LinearHead, fit_softmax
-from ccr.models.part import Part
+from ccr.coding import code_size
+from ccr.heads import LinearHead, fit_softmax
+from ccr.labels import Part
 
 #: Penalties tried, in units of 1 / (number of training images) for codes scaled to size 1, strongest first.
 PENALTIES = (10.0, 3.0, 1.0, 0.3)

@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ccr.core.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, Sign
-from ccr.core.heads import LinearHead
-from ccr.core.space import Angular, Symmetric
+from ccr.classifier import ConceptClassifier
+from ccr.coding import IPOMP, OMP, HardThreshold, NonNegativeLasso, Sign
+from ccr.controls import random_unit_concepts
 from ccr.errors import CCRError
-from ccr.models.bound import DEFAULT_STRENGTH, PAPER_RADIUS, bound_in_words, unrefined
-from ccr.models.classifier import ConceptClassifier
-from ccr.models.controls import random_unit_concepts
-from ccr.models.part import Part
-from ccr.texts import did_you_mean
+from ccr.heads import LinearHead
+from ccr.labels import Part
+from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_in_words, unrefined
+from ccr.space import Angular, Symmetric
+from ccr.utils.texts import did_you_mean
 from ccr_lab.experiments.compare.converged import PENALTIES, converged_head
 from ccr_lab.experiments.compare.task import Task
 from ccr_lab.experiments.curves import UNBOUND

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ccr.core import metrics
-from ccr.models.part import Part
+from ccr import metrics
+from ccr.labels import Part
 from ccr_lab.experiments.compare.methods import Contender, Method
 from ccr_lab.experiments.compare.task import Task
 from ccr_lab.experiments.compare.usage import Usage, resource_usage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ccr.core.metrics import Interval
+from ccr.metrics import Interval
 from ccr_lab.experiments.compare.comparison import Comparison, MeaningGap, Row
 from ccr_lab.experiments.records import csv_text
 

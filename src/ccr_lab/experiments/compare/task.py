@@ -8,17 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ccr.core.concepts import Concepts
-from ccr.core.knowledge import Knowledge
-from ccr.data.encoders import Encoder
+from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
-from ccr.data.vocab import embed_concepts, random_words, read_concepts
+from ccr.encoders import Encoder
 from ccr.errors import CCRError
-from ccr.models.bound import bound_in_words, chosen_radius
-from ccr.models.informed import Claims
-from ccr.models.part import Part, hold_out, store_parts
-from ccr.progress import Tell, no_progress
-from ccr.texts import counted
+from ccr.knowledge import Knowledge
+from ccr.labels import Part, hold_out, store_parts
+from ccr.refine.region import Claims, bound_in_words, chosen_radius
+from ccr.utils.progress import Tell, no_progress
+from ccr.utils.texts import counted
+from ccr.vocab import embed_concepts, random_words, read_concepts
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccr.core import kernels
+from ccr import kernels
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ccr.data.datasets.base import Dataset
-from ccr.data.datasets.folder import locate_in_folder
+from ccr.data.datasets.files import locate_in_folder
 from ccr.data.datasets.published import cub, imagenet, places
 from ccr.data.datasets.published.cifar import (
     CIFAR10,

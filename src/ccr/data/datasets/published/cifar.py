@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ccr.data.datasets.arrays import CIFAR10_CLASSES, is_cifar10, open_cifar10
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
 from ccr.data.datasets.decode import MAX_BYTES, BadImage
+from ccr.data.datasets.files import CIFAR10_CLASSES, is_cifar10, open_cifar10
 from ccr.data.datasets.published.listing import find_root, lines, not_found
 from ccr.data.datasets.sources import CIFAR_SIDE
 from ccr.errors import CCRError, FormatError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ccr.data.datasets.base import Sample
-from ccr.data.datasets.folder import IMAGE_SUFFIXES, inside
+from ccr.data.datasets.files import IMAGE_SUFFIXES, inside
 from ccr.data.datasets.sources import FileImage
 from ccr.errors import FormatError
 

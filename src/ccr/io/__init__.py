@@ -1,0 +1,1 @@
+"""Models on disk: format, checks, provenance, signatures, remote places, the hub."""

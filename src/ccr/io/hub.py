@@ -1,0 +1,495 @@
+"""Models on a hub, by the conventions of huggingface_hub. From a hub two known files are fetched, JSON and safetensors,
+and read as strictly as those of any folder: nothing is unpickled or executed."""
+
+from __future__ import annotations
+
+import html
+import math
+import os
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeGuard, TypeVar
+
+import numpy as np
+
+import ccr
+from ccr.errors import CCRError, MissingExtraError
+from ccr.explain.drift import GROUNDED
+from ccr.io.files import MOST_BYTES, MOST_TENSOR_BYTES, write_bytes, write_text
+from ccr.io.folder import CONFIG, TENSORS
+from ccr.io.provenance import signature_in_words
+from ccr.metrics import Fidelity, weights_per_class
+from ccr.utils.texts import visible
+
+# Card: what is known about a model, as the Markdown page that a hub shows beside its files.
+#: Concepts per class and classes that a card lists at most; the folder holds all of them.
+MOST_CONCEPTS, MOST_CLASSES = 5, 200
+_MOST = 1e12  # no count and no measurement of a model is larger
+TAGS = ("interpretability", "concept-bottleneck", "explainable-ai", "clip", "ccr")
+
+
+def model_card(model: Any, *, name: str, license: str | None = None, pictures: Mapping[str, str] | None = None) -> str:
+    """The card of a `ConceptModel`: metadata that hubs read, then data, encoder, measurements, concepts, classes,
+    limits, and how to load it.
+
+    `pictures` are {file beside the card: what it shows}.
+    """
+    sections = [_introduction(model, name), _loading(name), _measured(model), _pictures(pictures or {})]
+    sections += [_certainty(model), _claims(model), _classes(model), _concepts(model), _origin(model), LIMITS]
+    return f"---\n{_metadata(model, name, license)}\n---\n\n" + "\n\n".join(part for part in sections if part) + "\n"
+
+
+def inert(text: object) -> str:
+    """A name from outside as one line of Markdown that shows it and does nothing else."""
+    escaped = html.escape(visible(str(text)), quote=False)
+    return re.sub(r"([\\`*_\[\]()|~#!])", lambda found: f"&#{ord(found[0])};", escaped)
+
+
+def _metadata(model: Any, name: str, license: str | None) -> str:
+    """YAML, made and checked by the hub's own library."""
+    try:
+        from huggingface_hub import EvalResult, ModelCardData
+    except ImportError as error:
+        raise MissingExtraError('a model card needs huggingface_hub: pip install "ccr-xai[hub]"') from error
+    results = [
+        EvalResult(
+            task_type="image-classification",
+            dataset_type="custom",
+            dataset_name="the images that the model was made for",
+            dataset_split=split,
+            metric_type=kind,
+            metric_value=float(found[field]),
+        )
+        for split, found in _evaluations(model)
+        for kind, field in (("accuracy", "accuracy"), ("f1", "macro_f1"))
+        if _is_number(found.get(field))
+    ]
+    data = ModelCardData(
+        library_name="ccr",
+        license=license,
+        pipeline_tag="image-classification",
+        tags=list(TAGS),
+        metrics=["accuracy"],
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+    return str(data.to_yaml()).strip()
+
+
+def _introduction(model: Any, name: str) -> str:
+    encoder = model.provenance.encoder
+    reads = f"embeddings of {inert(encoder)}" if encoder else "embeddings of an encoder that it does not name"
+    return (
+        f"# {inert(name)}\n\nAn image classifier whose every prediction is a short, exact sum of named concepts, made "
+        f"by ccr {ccr.__version__} (Constrained Concept Refinement). It tells {len(model.classes)} classes apart by "
+        f"{len(model.names)} concepts, {weights_per_class(model.head):.1f} weights per class, and reads {reads}."
+    )
+
+
+def _loading(given: str) -> str:
+    name = given if re.fullmatch(r"[\w./-]+", given) else "OWNER/NAME"
+    return (
+        '## How to use it\n\n```\npip install "ccr-xai[hub,bundled]"\n'
+        f"ccr pull {name} --out model\nccr explain model PHOTO\n```\n\n"
+        f'```python\nfrom ccr import ConceptModel\n\nmodel = ConceptModel.from_pretrained("{name}")\n'
+        "model.predict(X), model.explain(X[0])   # X: embeddings, one row per image\n```\n\n"
+        "Only `config.json` and `model.safetensors` are fetched; nothing is unpickled or executed."
+    )
+
+
+def _evaluations(model: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for split, found in model.provenance.metrics.items():
+        if isinstance(found, Mapping) and _is_number(found.get("accuracy")):
+            yield str(split), found
+
+
+def _measured(model: Any) -> str:
+    rows = [
+        f"| {inert(split)} | {_number(found.get('n'), 0)} | {_percent(found.get('accuracy'))} | {_interval(found)} | "
+        f"{_number(found.get('in_play'))} | {_number(_inner(found, 'fidelity', 'mean'), 2)} | "
+        f"{_number(_inner(found, 'fidelity', 'min'), 2)} | {_percent(found.get('calibration_error'))} |"
+        for split, found in _evaluations(model)
+    ]
+    if not rows:
+        rows_text = "Nothing was measured on labelled images when the model was made: `ccr evaluate` does."
+    else:
+        head = "| split | images | accuracy | 95 % interval | concepts in play | fidelity | least | calibration error |"
+        rows_text = "\n".join([head, "|---|--:|--:|--:|--:|--:|--:|--:|", *rows])
+    return (
+        f"## Measured\n\n{rows_text}\n\nFidelity is the correlation, over images, of a concept's scores with those of "
+        f"its own text: 1 sees exactly what its text sees.{_training_fidelity(model)}\n\n{_controls(model)}"
+    )
+
+
+def _training_fidelity(model: Any) -> str:
+    if model.provenance.fidelity is None:
+        return ""
+    found = Fidelity.of(np.asarray(model.provenance.fidelity))
+    return f" On the training images it is {found.mean:.2f} on average and {found.min:.2f} at least."
+
+
+def _controls(model: Any) -> str:
+    """Accuracy of random concepts beside the model's own: the gap is what the meaning of the words brings."""
+    found = model.provenance.metrics.get("controls")
+    known = {} if not isinstance(found, Mapping) else {name: _control(value) for name, value in found.items()}
+    rows = [f"| {inert(name)} | {row} |" for name, row in known.items() if row]
+    if not rows:
+        return (
+            "Controls: none were noted with this model. Random vectors in place of the concepts can classify as well "
+            "as words do, so that accuracy alone does not show meaning; `ccr push --controls` measures the gap."
+        )
+    head = "| in place of the concepts | accuracy | meaning gap, points | 95 % interval |"
+    return "\n".join(
+        [
+            "Controls: the same fit with concepts that mean nothing. The meaning gap is how far the model is ahead.",
+            "",
+            head,
+            "|---|--:|--:|--:|",
+            *rows,
+        ]
+    )
+
+
+def _control(found: Any) -> str:
+    """The cells of one control: an accuracy noted by hand, or what `ccr.controls` measured; else nothing."""
+    if isinstance(found, float):
+        return f"{_percent(found)} | not known | not known"
+    if not isinstance(found, Mapping) or not _is_number(found.get("accuracy")):
+        return ""
+    gap, ends = found.get("gap"), _ends(found)
+    points = f"{100 * gap:+.1f}" if _is_number(gap) else "not known"
+    between = f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" if ends else "not known"
+    return f"{_percent(found['accuracy'])} | {points} | {between}"
+
+
+def _certainty(model: Any) -> str:
+    found = model.calibration
+    if found is None:
+        return ""
+    return (
+        f"## When it does not answer\n\nProbabilities are at temperature {found.temperature:.2f}. Prediction sets hold "
+        f"the true class of {100 * found.coverage:g} % of images like the {found.images} that they were calibrated on; "
+        f"a class is in a set if its probability is at least {found.least_probability:.3f}, and the model abstains "
+        "where that is not exactly one."
+    )
+
+
+def _claims(model: Any) -> str:
+    """What is known of the model's claims, and by whom."""
+    known, signed = model.provenance.knowledge, signature_in_words(model)
+    signed = "" if signed is None else f"\n\n**{inert(signed)}**"
+    if known is None:
+        return f"## Claims{signed}" if signed else ""
+    counts = model.claim_counts
+    total, parts = sum(counts.values()), ", ".join(f"{number:,} {status}" for status, number in counts.items())
+    named = Counter(claim.source or "not named" for claim in model.claims() if claim.answer != "unknown")
+    sources = ", ".join(f"{inert(source)} ({number:,})" for source, number in named.most_common()) or "none"
+    measured = [value for value in (model.transfer or {}).values() if math.isfinite(value)]
+    transfer = (
+        f" Concepts recognise classes that they were not told about by an AUC of {np.mean(measured):.2f} on average "
+        "(transfer; 0.5 is chance)."
+        if measured
+        else ""
+    )
+    return (
+        f"## Claims\n\nA positive weight claims that the class shows the concept: {total:,} claims, {parts} by the "
+        f"knowledge that the model was fitted with (digest {known.digest}).{transfer}\n\nSources of the answers: "
+        f"{sources}.\n\n{GROUNDED}{signed}"
+    )
+
+
+def _pictures(pictures: Mapping[str, str]) -> str:
+    if not pictures:
+        return ""
+    shown = "\n\n".join(f"![{inert(words)}]({file})" for file, words in pictures.items())
+    return f"## Predictions, explained\n\n{shown}"
+
+
+def _classes(model: Any) -> str:
+    lines = ["## Classes", "", "| class | concepts that speak for it most, with their weights |", "|---|---|"]
+    for label, weights in list(zip(model.classes.tolist(), model.head.coef, strict=True))[:MOST_CLASSES]:
+        order = np.argsort(-weights, kind="stable")[:MOST_CONCEPTS]
+        shown = ", ".join(f"{inert(model.names[row])} ({weights[row]:+.2f})" for row in order if weights[row] > 0)
+        lines.append(f"| {inert(label)} | {shown or 'none'} |")
+    more = len(model.classes) - MOST_CLASSES
+    return "\n".join(lines) + (f"\n\nand {more} more." if more > 0 else "")
+
+
+def _concepts(model: Any) -> str:
+    listed = ", ".join(inert(name) for name in model.names)
+    gone = model.provenance.left_out
+    left = f"\n\nLeft out, because no class has a weight for them: {', '.join(map(inert, gone))}." if gone else ""
+    return f"## Concepts\n\n{listed}.{left}"
+
+
+def _origin(model: Any) -> str:
+    origin = model.provenance
+    settings = ", ".join(
+        f"{inert(name)}={inert(value)}" for name, value in origin.settings.items() if value is not None
+    )
+    edits = ", ".join(inert(edit.get("action", "?")) for edit in origin.edits)
+    print_of = inert(origin.encoder_fingerprint or "not known")
+    lines = [
+        "## Where it comes from",
+        "",
+        f"- Encoder: {inert(origin.encoder or 'not known')}, fingerprint {print_of}.",
+        f"- Images: {_images(model)}.",
+        f"- Training: {origin.epochs} epochs, of which the {origin.best_epoch}. was kept.",
+        f"- Settings: {settings}.",
+        f"- Changed by hand since: {edits or 'nothing'}.",
+    ]
+    return "\n".join(lines)
+
+
+def _images(model: Any) -> str:
+    """How many there were of each split, where that was noted."""
+    found = model.provenance.metrics.get("images")
+    counts = found.items() if isinstance(found, Mapping) else ()
+    return ", ".join(f"{count:,.0f} {inert(split)}" for split, count in counts if _is_number(count)) or "not known"
+
+
+LIMITS = """## Limits
+
+- It knows its own classes alone: a photo of anything else is still given one of them, if surely so only where the
+  model was calibrated to abstain.
+- An explanation is exact about what the model computes. Whether a concept is true of a photo depends on the encoder:
+  look at the fidelity, and at photos.
+- Photos that differ from those it was fitted on, in camera, place or time, are answered worse than measured here."""
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """A number that a card can show: finite, and of so many digits that it is one of a measurement."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
+
+
+def _percent(value: Any) -> str:
+    return f"{100 * value:.1f} %" if _is_number(value) else "not known"
+
+
+def _number(value: Any, digits: int = 1) -> str:
+    return f"{value:.{digits}f}" if _is_number(value) else "not known"
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    ends = _ends(found)
+    return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" if ends else "not known"
+
+
+def _ends(found: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Both ends of an interval, if it was noted."""
+    ends = found.get("interval")
+    known = isinstance(ends, (list, tuple)) and len(ends) == 2 and all(map(_is_number, ends))
+    return (ends[0], ends[1]) if known and ends else None
+
+
+def _inner(found: Mapping[str, Any], name: str, part: str) -> Any:
+    inner = found.get(name)
+    return inner.get(part) if isinstance(inner, Mapping) else None
+
+
+#: The files that are fetched, and the only ones, with the most bytes that each may have.
+FILES = {CONFIG: MOST_BYTES, TENSORS: MOST_TENSOR_BYTES}
+CARD = "README.md"
+#: Where pictures for the card lie beside it.
+PICTURES = "pictures"
+
+Kind = TypeVar("Kind", bound="OnHub")
+
+
+class OnHub:
+    """`save_pretrained`, `push_to_hub` and `from_pretrained` for whatever has `save` and `load`."""
+
+    @abstractmethod
+    def save(self, path: str | os.PathLike[str]) -> None: ...
+
+    @classmethod
+    @abstractmethod
+    def load(cls, path: str | os.PathLike[str]) -> Any: ...
+
+    @abstractmethod
+    def shared_model(self) -> Any:
+        """The `ConceptModel` that the card is about."""
+
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike[str],
+        *,
+        repo_id: str | None = None,
+        license: str | None = None,
+        pictures: Mapping[str, tuple[str, bytes]] | None = None,
+    ) -> Path:
+        """Write the model as a folder with its card.
+
+        Parameters
+        ----------
+        save_directory : the folder; a model there is replaced whole.
+        repo_id : the name in the card; by default the folder's.
+        license : of the model, as hubs write it, such as "apache-2.0".
+        pictures : for the card, {file name: (what it shows, PNG)}.
+        """
+        if repo_id is not None:
+            check_repository(repo_id)
+        folder, drawn = Path(save_directory), pictures or {}
+        shown = {f"{PICTURES}/{name}": words for name, (words, _) in drawn.items()}
+        card = model_card(self.shared_model(), name=repo_id or folder.name, license=license, pictures=shown)
+        self.save(folder)
+        for name, (_, content) in drawn.items():
+            write_bytes(folder / PICTURES / Path(name).name, content)
+        write_text(folder / CARD, card)
+        return folder
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        token: str | None = None,
+        private: bool | None = None,
+        revision: str | None = None,
+        commit_message: str = "Push model using ccr",
+        create_pr: bool = False,
+        **options: Any,
+    ) -> str:
+        """Upload the model and its card to the repository `repo_id`, which is made if there is none; its address.
+
+        `options` are those of `save_pretrained`.
+        """
+        hub = _library()
+        with TemporaryDirectory() as scratch, in_words(repo_id):
+            folder = self.save_pretrained(Path(scratch) / "model", repo_id=repo_id, **options)
+            api = hub.HfApi(endpoint=endpoint(), token=token, library_name="ccr")
+            made = api.create_repo(repo_id, private=private, exist_ok=True)
+            api.upload_folder(
+                repo_id=made.repo_id,
+                folder_path=folder,
+                commit_message=commit_message,
+                revision=revision,
+                create_pr=create_pr or None,
+            )
+            return str(made)
+
+    @classmethod
+    def from_pretrained(
+        cls: type[Kind],
+        pretrained_model_name_or_path: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_files_only: bool = False,
+        force_download: bool = False,
+    ) -> Kind:
+        """Read a model of a hub, or of a folder on this machine."""
+        place = Path(pretrained_model_name_or_path)
+        if not place.is_dir():
+            place = fetch(
+                str(pretrained_model_name_or_path),
+                revision=revision,
+                token=token,
+                cache_dir=cache_dir,
+                local_files_only=local_files_only,
+                force_download=force_download,
+            )
+        loaded: Kind = cls.load(place)
+        return loaded
+
+
+def fetch(repo_id: str, **options: Any) -> Path:
+    """The folder, in the hub's cache, of the model in a repository: its two files and nothing else."""
+    hub = _library()
+    with in_words(repo_id, cached=bool(options.get("local_files_only"))):
+        found = [
+            hub.hf_hub_download(repo_id, name, endpoint=endpoint(), tqdm_class=_limited(name, most), **options)
+            for name, most in FILES.items()
+        ]
+    return Path(found[0]).parent
+
+
+def _limited(name: str, most: int) -> type:
+    """A progress bar that ends a download of more bytes than may be read: a hub may announce one length, or none, and
+    send without an end."""
+    from huggingface_hub.utils import tqdm
+
+    class Limited(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.received = options.get("initial") or 0
+            self._check(max(self.received, options.get("total") or 0))
+
+        def update(self, n: float | None = 1) -> Any:
+            self.received += n or 0
+            self._check(self.received)
+            return super().update(n)
+
+        def _check(self, size: float) -> None:
+            if size > most:
+                raise CCRError(f"{name} on the hub has more than {most:,} bytes, so it is not fetched: check the name")
+
+    return Limited
+
+
+def check_repository(repo_id: str) -> None:
+    """An error for a name that no repository of a hub can have."""
+    _library()
+    from huggingface_hub.utils import HFValidationError, validate_repo_id  # by name: the library loads its parts late
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise CCRError(_reason(repo_id, error, cached=False)) from error
+
+
+def endpoint() -> str | None:
+    """The hub that HF_ENDPOINT names; None: the usual one."""
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+@contextmanager
+def in_words(repo_id: str, *, cached: bool = False) -> Iterator[None]:
+    """Around what talks to a hub, or with `cached` takes what was fetched before: whatever goes wrong is said in one
+    sentence, with what to do."""
+    try:
+        yield
+    except CCRError:
+        raise
+    except Exception as error:  # of the network, of a server that answers anything, of names that are none
+        raise CCRError(_reason(repo_id, error, cached=cached)) from error
+
+
+def _reason(repo_id: str, error: Exception, *, cached: bool) -> str:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    named, where = visible(repo_id), endpoint() or "the hub"
+    said = visible(" ".join(str(error).split())[:300])
+    if cached and "LocalEntryNotFoundError" in kinds:
+        return (
+            f"{named} was not fetched to this machine before, or not in this revision: leave --cached "
+            f"(local_files_only) out to fetch it from {where}"
+        )
+    if "GatedRepoError" in kinds:
+        return f"{named} is open only to those who were let in: ask its owner, and log in with `hf auth login`"
+    if "RepositoryNotFoundError" in kinds:
+        return f"{where} has no model {named}, or shows it to its owners alone: check the name, or log in"
+    if "RevisionNotFoundError" in kinds:
+        return f"{named} has no such revision: leave --revision out for the newest ({said})"
+    if "EntryNotFoundError" in kinds and "LocalEntryNotFoundError" not in kinds:
+        return f"{named} is not a ccr model: it has no {' and '.join(FILES)}"
+    if "HFValidationError" in kinds:
+        return f"a model on a hub is called OWNER/NAME, got {named!r}: {said}"
+    if "HfHubHTTPError" in kinds:
+        return f"{where} refused ({said}): log in with `hf auth login`, or give --token; check the name"
+    return (
+        f"{where} cannot be reached for {named} ({type(error).__name__}: {said}): check the network and HF_ENDPOINT; a "
+        "folder on this machine needs neither, and what was fetched before is found with --cached (local_files_only)"
+    )
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingExtraError('hubs need huggingface_hub: pip install "ccr-xai[hub]"') from error
+    return huggingface_hub

@@ -1,0 +1,242 @@
+"""Signature: who confirmed every claim of a model, when and why, and whether the model is still the one they signed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ccr.concepts import Concepts
+from ccr.errors import CCRError, CCRWarning, FormatError
+from ccr.explain.claims import ClaimEvidence
+from ccr.explain.terms import plain, plain_fields
+from ccr.geometry import ConeWidening
+from ccr.grounding import Groups
+from ccr.knowledge import Knowledge
+from ccr.labels import store_part
+from ccr.metrics import Fidelity, retention
+from ccr.refine import Epoch, Refinement
+from ccr.utils.texts import check_name
+
+
+# Provenance: where a fitted model comes from, and what was done to it since.
+@dataclass(frozen=True, eq=False)
+class Provenance:
+    """What a prediction does not need, but whoever asks about the model does.
+
+    Parameters
+    ----------
+    settings : the estimator's hyperparameters, without its concepts.
+    texts : the concepts as they were embedded, before centring and dispersion; None for methods without concepts.
+    encoder, encoder_fingerprint : of the store that the model was fitted on; None where X did not say.
+    history, best_epoch : of the training.
+    engine, stopped : which engine took the steps, and why it stopped; None for models of older versions.
+    metrics : measurements by name, such as "training" and "test", in JSON types.
+    edits : what was changed by hand since `fit`, oldest first, in JSON types.
+    fidelity : (n,), of each concept on the training images; None for models of older versions and those whose concepts
+        were edited, but for their names.
+    left_out : names of the concepts that a sparse head gave no weight, and that are not in the model.
+    left_out_texts, left_out_places : (k, d), their text embeddings, and (k,), how many of the model's concepts stood
+        before each in the list; None for models of older versions.
+    knowledge : what the model was fitted with; None: nothing.
+    transfer : of every concept of the list by name, NaN where it could not be measured; None without knowledge.
+    groups : means of the classes' training images in the model's space, with which concepts that are added later are
+        grounded; None without knowledge.
+    seen : what training images say of the model's claims; None for models of older versions and edited ones.
+    """
+
+    settings: Mapping[str, Any]
+    texts: Concepts | None = None
+    encoder: str | None = None
+    encoder_fingerprint: str | None = None
+    history: tuple[Epoch, ...] = ()
+    best_epoch: int = 0
+    engine: str | None = None
+    stopped: str | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    edits: tuple[Mapping[str, Any], ...] = ()
+    fidelity: np.ndarray | None = None
+    left_out: tuple[str, ...] = ()
+    left_out_texts: np.ndarray | None = None
+    left_out_places: np.ndarray | None = None
+    knowledge: Knowledge | None = None
+    transfer: Mapping[str, float] | None = None
+    groups: Groups | None = None
+    seen: ClaimEvidence | None = None
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the training."""
+        return len(self.history)
+
+
+def encoder_of(X: Any) -> dict[str, Any]:
+    """Which encoder made X, if X is a store that says so: two fields of a `Provenance`."""
+    return {"encoder": store_part(X, "encoder"), "encoder_fingerprint": store_part(X, "fingerprint")}
+
+
+def training_facts(result: Refinement, initial: Concepts, *, fidelity: np.ndarray) -> dict[str, Any]:
+    """How training went: fields of a `Provenance`. A model whose codes are all empty gets a warning.
+
+    `initial` are the concepts that are left, where refinement started; `fidelity` (n,) is theirs.
+    """
+    kept = asdict(result.history[result.best_epoch - 1])
+    if kept["length"] == 0.0:
+        warnings.warn(
+            f"threshold {result.rule.threshold:g} leaves every code empty, so that all predictions come from the bias: "
+            "lower it, or ask for a length, such as HardThreshold(length=12)",
+            CCRWarning,
+            stacklevel=3,
+        )
+    kept |= {"retention": retention(result.dictionary, initial), "fidelity": Fidelity.of(fidelity).mean}
+    return {
+        "history": result.history,
+        "best_epoch": result.best_epoch,
+        "engine": result.engine,
+        "stopped": result.stopped,
+        "fidelity": fidelity,
+        "metrics": {"training": {name: None if math.isnan(value) else value for name, value in kept.items()}},
+    }
+
+
+_TEXTS = ("by", "at", "policy", "without", "digest")
+_DAMAGED = "the model's signature is damaged: the file was changed after it was saved; sign it again"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What was decided of "the class `label` shows `concept`": by whom, when, and for a no the reason."""
+
+    label: str
+    concept: str
+    by: str
+    at: str = ""
+    source: str = "person"
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain types only, ready for JSON."""
+        fields = asdict(self)
+        return {"class": fields.pop("label"), **fields}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A review that left no claim open.
+
+    Parameters
+    ----------
+    by, at : who signed, and when (ISO 8601).
+    policy : how many reviewers had to agree on a claim.
+    may : what the model may say: every claim that it makes, all confirmed.
+    never : what it may never say: what was rejected.
+    against : (class, concept) of its negative weights, which say what speaks against a class; nobody was asked.
+    without : the class that it predicts for an image that shows no concept.
+    digest : of the model and of all of the above; it does not fit a model that was changed since.
+    """
+
+    by: str
+    at: str
+    policy: str
+    may: tuple[Statement, ...]
+    never: tuple[Statement, ...]
+    against: tuple[tuple[str, str], ...]
+    without: str
+    digest: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {
+            "by": self.by,
+            "at": self.at,
+            "policy": self.policy,
+            "without": self.without,
+            "may": [one.to_dict() for one in self.may],
+            "never": [one.to_dict() for one in self.never],
+            "against": [list(pair) for pair in self.against],
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Any) -> Signature | None:
+        """The signature that `to_dict` wrote; None where there is none."""
+        if fields is None:
+            return None
+        try:
+            by, at, policy, without, digest = (_text(fields[name]) for name in _TEXTS)
+            may, never = (tuple(_statement(one) for one in fields[name]) for name in ("may", "never"))
+            against = tuple((_text(label), _text(concept)) for label, concept in fields["against"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(_DAMAGED) from error
+        return cls(by, at, policy, may, never, against, without, digest)
+
+    def fitting(self, model: Any) -> str:
+        """The digest that this signature has if it is of this model."""
+        told = {name: value for name, value in self.to_dict().items() if name != "digest"}
+        return _hash([model.digest.encode(), json.dumps(told, sort_keys=True).encode()])
+
+    def fits(self, model: Any) -> bool:
+        """Whether the model is the one that was signed."""
+        return self.digest == self.fitting(model)
+
+
+def model_digest(model: Any) -> str:
+    """A fingerprint of a `ConceptModel`: space, concepts, rule, weights, classes and edits, everything that decides
+    what it says; not of what was measured on it."""
+    space, head = model.space, model.head
+    spread = space.dispersion
+    facts = {
+        "names": list(model.names),
+        "classes": [plain(label) for label in model.classes.tolist()],
+        "rule": {"type": type(model.rule).__name__, **plain_fields(model.rule)},
+        "factor": float(spread.factor) if isinstance(spread, ConeWidening) else None,
+        "edits": [dict(edit) for edit in model.provenance.edits],
+    }
+    if isinstance(spread, ConeWidening):
+        spread = spread.axis
+    arrays = [model.concepts.embeddings, head.coef, head.intercept, space.image_mean, space.concept_mean, spread]
+    arrays += [None, None] if space.metric is None else list(space.metric)
+    parts = [json.dumps(plain(facts), sort_keys=True).encode()]
+    for array in arrays:
+        rows = array.numpy() if isinstance(array, torch.Tensor) else array
+        kind = "" if rows is None else f"{rows.dtype} {rows.shape}"
+        parts += [kind.encode(), b"" if rows is None else np.ascontiguousarray(rows).tobytes()]
+    return _hash(parts)
+
+
+def signature_in_words(model: Any) -> str | None:
+    """Who signed a model, and whether it still is as signed, in a sentence; None for one that nobody signed."""
+    signed: Signature | None = model.signature
+    if signed is None:
+        return None
+    if not model.is_signed:
+        return f"The signature of {signed.by} ({signed.at[:10]}) has ended: the model was changed since."
+    claims = f"all {len(signed.may):,} claims confirmed, {len(signed.never):,} others rejected"
+    return f"Signed by {signed.by} ({signed.at[:10]}): {claims}."
+
+
+def _statement(fields: Mapping[str, Any]) -> Statement:
+    given = {name: _text(fields[name]) for name in ("concept", "by", "at", "source", "reason")}
+    return Statement(_text(fields["class"]), **given)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise CCRError(_DAMAGED)
+    check_name(value, "a signature's text")
+    return value
+
+
+def _hash(parts: list[bytes]) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(len(part).to_bytes(8, "big"))
+        state.update(part)
+    return state.hexdigest()

@@ -1,0 +1,220 @@
+"""Orthogonal matching pursuit and IP-OMP (Information pursuit, docs/method.md) by the Gram matrix, with an orthonormal
+basis of the selected rows that grows by one a step.
+
+What is left of a row after projection is a difference of near-equal numbers. `pursue_fast` works in float32 and gives
+up an image as soon as that could change a choice; `pursue` works in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccr.kernels.compiling import comparing, compiled, fused
+
+#: Stop when this part of |x| is left; never select a row of which less than this part is left (Information pursuit,
+#: docs/method.md).
+SMALLEST_REST = 1e-6
+#: A gain below this part of |x| is rounding.
+SMALLEST_GAIN = 1e-12
+#: In float32, least part of |x|^2 and of |d|^2 that may be left.
+LEAST_FAST = np.float32(1e-3)
+#: Entries worked on at once.
+WIDE = 64
+
+
+@fused
+def _gains(scores, left, floor, information, gains):  # type: ignore[no-untyped-def]
+    """What each row explains of the rest: <P d, P x>^2, for IP-OMP divided by |P d|^2; 0 for rows that are used up."""
+    if information:
+        for row in range(len(scores)):
+            gain = scores[row] * scores[row] / left[row]
+            gains[row] = gain if left[row] > floor[row] else 0.0
+    else:
+        for row in range(len(scores)):
+            gains[row] = scores[row] * scores[row] if left[row] > floor[row] else 0.0
+
+
+@comparing
+def _largest(values):  # type: ignore[no-untyped-def]
+    best = values[0]
+    for place in range(len(values)):
+        best = max(best, values[place])
+    return best
+
+
+@compiled
+def _first(values, wanted):  # type: ignore[no-untyped-def]
+    for place in range(len(values)):
+        if values[place] == wanted:
+            return place
+    return 0
+
+
+@fused
+def _project(basis, step, chosen, line):  # type: ignore[no-untyped-def]
+    """line[i] = <P d_chosen, d_i>: the Gram row without its part in the first `step` basis vectors."""
+    n = len(line)
+    done = 0
+    while done + 4 <= step:
+        a, b, c, d = basis[done, chosen], basis[done + 1, chosen], basis[done + 2, chosen], basis[done + 3, chosen]
+        ra, rb, rc, rd = basis[done], basis[done + 1], basis[done + 2], basis[done + 3]
+        for row in range(n):
+            line[row] -= (a * ra[row] + b * rb[row]) + (c * rc[row] + d * rd[row])
+        done += 4
+    while done < step:
+        a, ra = basis[done, chosen], basis[done]
+        for row in range(n):
+            line[row] -= a * ra[row]
+        done += 1
+
+
+@fused
+def _deflate(line, scale, part, scores, left):  # type: ignore[no-untyped-def]
+    """line *= scale (a basis vector's products with all rows); take it out of the scores and lengths."""
+    for row in range(len(line)):
+        value = line[row] * scale
+        line[row] = value
+        scores[row] -= part * value
+        left[row] -= value * value
+
+
+@fused
+def _deflate_fast(line, scale, part, scores, left, information, gains):  # type: ignore[no-untyped-def]
+    """`_deflate` and the gains after it in one pass."""
+    for row in range(len(line)):
+        value = line[row] * scale
+        line[row] = value
+        score = scores[row] - part * value
+        rest = left[row] - value * value
+        scores[row] = score
+        left[row] = rest
+        gains[row] = score * score / rest if information else score * score
+
+
+@compiled
+def _largest_bits(bits):  # type: ignore[no-untyped-def]
+    """Largest of numbers >= 0 that are given as their bits: these are ordered alike, and as integers vectorised."""
+    best = np.int32(0)
+    for place in range(len(bits)):
+        best = bits[place] if bits[place] > best else best
+    return best
+
+
+@compiled
+def _smallest_bits(bits):  # type: ignore[no-untyped-def]
+    """Smallest of such numbers; rounding below zero counts as below all."""
+    best = bits[0]
+    for place in range(len(bits)):
+        best = bits[place] if bits[place] < best else best
+    return best
+
+
+@compiled
+def _first_fast(values, wanted):  # type: ignore[no-untyped-def]
+    """The first place of a value, WIDE at a time."""
+    n = len(values)
+    for start in range(0, n - WIDE + 1, WIDE):
+        piece = values[start : start + WIDE]
+        found = np.uint8(0)
+        for place in range(WIDE):
+            found |= np.uint8(piece[place] == wanted)
+        if found:
+            return start + _first(piece, wanted)
+    for place in range(n // WIDE * WIDE, n):
+        if values[place] == wanted:
+            return place
+    return 0
+
+
+@compiled
+def _coefficients(basis, chosen, parts, count, out):  # type: ignore[no-untyped-def]
+    """Least squares on the chosen rows: back substitution of R c = parts with R[t, s] = basis[t, chosen[s]]."""
+    for step in range(count - 1, -1, -1):
+        rest = parts[step]
+        for later in range(step + 1, count):
+            rest -= basis[step, chosen[later]] * out[later]
+        out[step] = rest / basis[step, chosen[step]]
+
+
+@compiled
+def pursue(gram, scores, squares, information, length, indices, data, counts):  # type: ignore[no-untyped-def]
+    """Codes of rows with these `scores` = <d_i, x> (b, n), overwritten, and `squares` = |x|^2 (b,).
+
+    Row r's columns, rising, are written at r * length of `indices` and its coefficients to `data`; counts[r] says
+    how many.
+    """
+    n = len(gram)
+    floor, left, gains = np.empty(n), np.empty(n), np.empty(n)
+    basis = np.empty((length, n))
+    chosen, parts, found = np.empty(length, np.int64), np.empty(length), np.empty(length)
+    for row in range(n):
+        floor[row] = gram[row, row] * SMALLEST_REST**2
+    for item in range(len(scores)):
+        line, rest, count = scores[item], squares[item], 0
+        for row in range(n):
+            left[row] = gram[row, row]
+        while count < length and rest > squares[item] * SMALLEST_REST**2:
+            _gains(line, left, floor, information, gains)
+            best = _largest(gains)
+            pick = _first(gains, best)
+            if not best > 0.0 or line[pick] ** 2 / left[pick] <= squares[item] * SMALLEST_GAIN**2:
+                break
+            basis[count] = gram[pick]
+            _project(basis, count, pick, basis[count])
+            scale = 1.0 / np.sqrt(left[pick])
+            parts[count], chosen[count] = line[pick] * scale, pick
+            _deflate(basis[count], scale, parts[count], line, left)
+            basis[count, pick] = 1.0 / scale
+            rest -= parts[count] ** 2
+            line[pick], left[pick] = 0.0, 0.0
+            count += 1
+        _coefficients(basis, chosen, parts, count, found)
+        _write(chosen, found, count, item * length, indices, data)
+        counts[item] = count
+
+
+@compiled
+def pursue_fast(gram, scores, squares, information, length, indices, data, counts):  # type: ignore[no-untyped-def]
+    """`pursue` in float32, for rows of norm 1; counts[r] = -1 for images that need float64, because too little of them
+    or of some row is left."""
+    n = len(gram)
+    left, gains = np.empty(n, np.float32), np.empty(n, np.float32)
+    basis = np.empty((length, n), np.float32)
+    chosen, parts, found = np.empty(length, np.int64), np.empty(length, np.float32), np.empty(length, np.float32)
+    nothing, gain_bits, left_bits = np.zeros(n, np.float32), gains.view(np.int32), left.view(np.int32)
+    least = np.full(1, LEAST_FAST, np.float32).view(np.int32)[0]
+    for item in range(len(scores)):
+        line, rest, count = scores[item], squares[item], 0
+        left[:] = np.float32(1.0)
+        _deflate_fast(nothing, np.float32(1.0), np.float32(0.0), line, left, information, gains)
+        while count < length:
+            best = _largest_bits(gain_bits)
+            if best == 0:
+                break
+            if _smallest_bits(left_bits) < least or rest < squares[item] * LEAST_FAST:
+                count = -1
+                break
+            pick = _first_fast(gain_bits, best)
+            basis[count] = gram[pick]
+            _project(basis, count, pick, basis[count])
+            root = np.sqrt(left[pick])
+            parts[count], chosen[count] = line[pick] / root, pick
+            # A row that is used up has no score and is, for the division, infinitely long.
+            line[pick], left[pick] = np.float32(0.0), np.float32(1e30)
+            basis[count, pick] = np.float32(0.0)
+            _deflate_fast(basis[count], np.float32(1.0) / root, parts[count], line, left, information, gains)
+            basis[count, pick] = root
+            rest -= parts[count] * parts[count]
+            count += 1
+        counts[item] = count
+        if count > 0:
+            _coefficients(basis, chosen, parts, count, found)
+            _write(chosen, found, count, item * length, indices, data)
+
+
+@compiled
+def _write(chosen, found, count, place, indices, data):  # type: ignore[no-untyped-def]
+    """Columns, rising, and coefficients of one image."""
+    for step in np.argsort(chosen[:count]):
+        indices[place], data[place] = chosen[step], found[step]
+        place += 1

@@ -1,0 +1,275 @@
+"""What a step of Algorithm 2 does to its parameters once their gradients are known: momentum, normalisation, caps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccr.kernels.compiling import compiled, fused, part, summing
+from ccr.kernels.plain.arguments import SIZE_DECAY, SIZE_FLOOR, Pace
+
+
+# Rows: copied, multiplied, added up.
+@compiled
+def copy_into(target, source):  # type: ignore[no-untyped-def]
+    """The first len(source) elements; numba's own assignment brings half a second of compiling for its errors."""
+    for column in range(len(source)):
+        target[column] = source[column]
+
+
+@summing
+def dot(left, right):  # type: ignore[no-untyped-def]
+    total = np.float32(0.0)
+    for column in range(len(left)):
+        total += left[column] * right[column]
+    return total
+
+
+@fused
+def add_row(total, factor, row):  # type: ignore[no-untyped-def]
+    """total += factor * row."""
+    for column in range(len(total)):
+        total[column] += factor * row[column]
+
+
+# Embeddings made ready in one pass: checked, divided by their norm, measured from a mean.
+#: What is wrong with a row.
+NOT_FINITE, ALL_ZERO = 1, 2
+
+
+@compiled
+def _to_unit(row):  # type: ignore[no-untyped-def]
+    """Divide a row by its norm, in place; zeros stay. What is wrong with it, 0 for nothing."""
+    square = dot(row, row)
+    if not (square > np.float32(1e-30) and square < np.float32(1e30)):
+        # Scaled first, so that squares neither vanish nor overflow.
+        largest = np.float32(0.0)
+        for column in range(len(row)):
+            if not np.isfinite(row[column]):
+                return NOT_FINITE
+            largest = max(largest, abs(row[column]))
+        if largest == np.float32(0.0):
+            return ALL_ZERO
+        for column in range(len(row)):
+            row[column] /= largest
+        square = dot(row, row)
+    norm = np.sqrt(square)
+    for column in range(len(row)):
+        row[column] /= norm
+    return 0
+
+
+@compiled
+def prepare_rows(rows, mean, out):  # type: ignore[no-untyped-def]
+    """out = the unit directions of the unit rows from `mean` (d,), of the rows themselves if `mean` has no entries.
+
+    Returns the first row that is not finite or only zeros, and which of both; (-1, 0) when all is well. A unit row
+    equal to the mean becomes zero.
+    """
+    for number in range(len(rows)):
+        row = out[number]
+        copy_into(row, rows[number])
+        wrong = _to_unit(row)
+        if wrong != 0:
+            return number, wrong
+        if len(mean) > 0:
+            for column in range(len(row)):
+                row[column] -= mean[column]
+            _to_unit(row)
+    return -1, 0
+
+
+ZERO, ONE = np.float32(0.0), np.float32(1.0)
+
+
+@summing
+def penalised(slope, weights, penalty):  # type: ignore[no-untyped-def]
+    """slope += penalty * weights; the sum of its squares."""
+    square = ZERO
+    for column in range(len(slope)):
+        slope[column] += penalty * weights[column]
+        square += slope[column] * slope[column]
+    return square
+
+
+@compiled
+def multiply(slope, factors):  # type: ignore[no-untyped-def]
+    """slope *= factors."""
+    for column in range(len(slope)):
+        slope[column] *= factors[column]
+
+
+@fused
+def advance(parameters, moment, slope, decay, fresh, step):  # type: ignore[no-untyped-def]
+    """moment = decay * moment + fresh * slope; parameters -= step * moment."""
+    for column in range(len(parameters)):
+        moment[column] = decay * moment[column] + fresh * slope[column]
+        parameters[column] -= step * moment[column]
+
+
+@summing
+def turn(row, moment, slope, along, decay, fresh, step):  # type: ignore[no-untyped-def]
+    """moment = decay * moment + fresh * (slope - along * row); row -= step * moment; its new squared length."""
+    square = ZERO
+    for column in range(len(row)):
+        own = row[column]
+        new = decay * moment[column] + fresh * (slope[column] - along * own)
+        moment[column] = new
+        own -= step * new
+        row[column] = own
+        square += own * own
+    return square
+
+
+@fused
+def multiplied_added(left, right, rest):  # type: ignore[no-untyped-def]
+    """left * right + rest, rounded once where the CPU can; written apart so that no other product is fused instead."""
+    return left * right + rest
+
+
+@compiled
+def stride(rate, size, square, adaptive, unbias, unbias_size):  # type: ignore[no-untyped-def]
+    """What the moment is multiplied by, and the new running size of the slope (`DenseEngine._direction`)."""
+    if not adaptive:
+        return np.float32(rate), size
+    size = multiplied_added(np.float32(1.0 - SIZE_DECAY), square, np.float32(SIZE_DECAY) * size)
+    return np.float32(rate / unbias / (np.sqrt(size / unbias_size) + SIZE_FLOOR)), size
+
+
+@summing
+def beside(row, direction):  # type: ignore[no-untyped-def]
+    """<row, direction>, and the squared length of what is left of the row without that part, direction a unit."""
+    along, square = ZERO, ZERO
+    for column in range(len(row)):
+        along += row[column] * direction[column]
+    for column in range(len(row)):
+        rest = row[column] - along * direction[column]
+        square += rest * rest
+    return along, square
+
+
+@summing
+def scaled_from(row, factor, center):  # type: ignore[no-untyped-def]
+    """row *= factor; then its squared distance from the center."""
+    square = ZERO
+    for column in range(len(row)):
+        own = row[column] * factor
+        row[column] = own
+        square += (own - center[column]) * (own - center[column])
+    return square
+
+
+@fused
+def mixed(row, a, center, b):  # type: ignore[no-untyped-def]
+    """row = a * row + b * center."""
+    for column in range(len(row)):
+        row[column] = a * row[column] + b * center[column]
+
+
+@compiled
+def unit_length(row, center):  # type: ignore[no-untyped-def]
+    """Divide a row, whose squares vanish or overflow, by its norm, in place; zeros become the center."""
+    most = ZERO
+    for column in range(len(row)):
+        most = max(most, abs(row[column]))
+    if most == ZERO:
+        copy_into(row, center)
+        return
+    for column in range(len(row)):
+        row[column] /= most
+    mixed(row, ONE / np.sqrt(dot(row, row)), center, ZERO)
+
+
+@compiled
+def turned_beside(row, center):  # type: ignore[no-untyped-def]
+    """Make a unit row, far from its center, the unit direction of what is beside the center, in place."""
+    mixed(row, ONE, center, -dot(row, center))
+    if np.sqrt(dot(row, row)) <= np.float32(4.8e-7):
+        # Opposite to its center: toward the coordinate axis least like the center.
+        row[:] = ZERO
+        row[np.argmin(np.abs(center))] = ONE
+    for _ in range(2):  # twice, because the first time rounding can leave much of the center
+        mixed(row, ONE, center, -dot(row, center))
+        mixed(row, ONE / np.sqrt(dot(row, row)), center, ZERO)
+
+
+@compiled
+def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
+    """Nearest unit vector to `row`, of squared length `square`, within chord distance `radius` of its unit center, in
+    place (Algorithm 4, docs/method.md)."""
+    if not (square > np.float32(1e-30) and square < np.float32(1e30)):
+        unit_length(row, center)
+        square = ONE
+    apart = scaled_from(row, ONE / np.sqrt(square), center)
+    if np.sqrt(apart) <= radius:
+        return
+    if len(row) == 1:
+        copy_into(row, center)  # on a line the cap is the center alone, until the radius reaches 2
+        return
+    along = np.float32(1.0 - radius * radius / 2.0)
+    across = np.float32(radius * np.sqrt(1.0 - radius * radius / 4.0))
+    if apart > np.float32(2.0):
+        turned_beside(row, center)
+        mixed(row, across, center, along)
+        return
+    # Of unit rows at squared distance q the part along the center is 1 - q / 2, what is beside it has the length
+    # sqrt(q (1 - q / 4)).
+    across /= np.sqrt(apart * (ONE - apart / np.float32(4.0)))
+    mixed(row, across, center, along - across * (ONE - apart / np.float32(2.0)))
+
+
+@compiled
+def pace_of(rates, parameters, settings):  # type: ignore[no-untyped-def]
+    """How far the step goes that `parameters.steps` counted last, at the rates of head and dictionary."""
+    steps = parameters.steps[0]
+    head_rate = rates[0] / (settings.scale if settings.adaptive else 1.0)
+    return Pace(head_rate, rates[1], 1.0 - settings.momentum**steps, 1.0 - SIZE_DECAY**steps)
+
+
+@part
+def move_weights(weights, moment, size, slope, settings, pace):  # type: ignore[no-untyped-def]
+    """Step a concept's row of the head, against the gradient `slope`, which is written over; its new running size."""
+    decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
+    square = penalised(slope, weights, np.float32(settings.penalty)) / np.float32(settings.classes)
+    step, size = stride(pace.head_rate, size, square, settings.adaptive, pace.unbias, pace.unbias_size)
+    advance(weights, moment, slope, decay, fresh, step)
+    return size
+
+
+@part
+def move_concept(row, moment, size, center, slope, settings, pace):  # type: ignore[no-untyped-def]
+    """Step a concept's row of the dictionary, against the gradient `slope`, and back into its cap; its new running
+    size."""
+    decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
+    along, square = ZERO, ZERO
+    if settings.adaptive:
+        along, square = beside(slope, row)  # along the row, normalising undoes every step
+    step, size = stride(pace.dictionary_rate, size, square, settings.adaptive, pace.unbias, pace.unbias_size)
+    square = turn(row, moment, slope, along, decay, fresh, step)
+    cap_row(row, center, settings.radius, square)
+    return size
+
+
+@compiled
+def move_bias(slope, rate, parameters, settings):  # type: ignore[no-untyped-def]
+    """Count a step, and step the bias against its gradient `slope`."""
+    parameters.steps[0] += 1
+    beta, steps = settings.momentum, parameters.steps[0]
+    moment, square = parameters.bias_moment, 0.0
+    for column in range(len(slope)):
+        fresh = (1.0 - beta) * slope[column] if settings.adaptive else slope[column]
+        moment[column] = beta * moment[column] + fresh
+        square += np.float64(slope[column]) ** 2
+    if settings.adaptive:
+        size = SIZE_DECAY * parameters.bias_size[0] + (1.0 - SIZE_DECAY) * square / settings.classes
+        parameters.bias_size[0] = size
+        rate = rate / (1.0 - beta**steps) / (np.sqrt(size / (1.0 - SIZE_DECAY**steps)) + SIZE_FLOOR)
+    for column in range(len(slope)):
+        parameters.bias[column] -= np.float32(rate * moment[column])
+
+
+@compiled
+def move_threshold(length, parameters, settings):  # type: ignore[no-untyped-def]
+    """After a batch of this mean length, move the threshold toward the length that it is held to, if any."""
+    if settings.refine and settings.held > 0.0:
+        excess = min(length / settings.held, 2.0) - 1.0
+        parameters.threshold[0] *= 1.0 + settings.nudge * excess

@@ -1,0 +1,138 @@
+"""Compiling ahead: kernels are compiled at their first call, half a minute in all, and then kept on disk."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ccr.kernels.choice import tier
+from ccr.kernels.compiling import CACHE
+from ccr.kernels.plain import elastic, lasso, pursuit, rows
+from ccr.kernels.plain.arguments import PADDING, BatchPlan, Criterion, Entries, Parameters, StepSettings
+from ccr.kernels.plain.select import TWO_SIDED
+from ccr.utils.processes import isolated_python
+from ccr.utils.threads import Workers
+
+log = logging.getLogger("ccr")
+
+#: Seconds after which a wait is worth a word.
+PATIENCE = 1.0
+MESSAGE = "compiling the CPU kernels for {}, once for this machine: about half a minute"
+LOADING = "loading the compiled CPU kernels for {}"
+
+_ready: set[str] = set()
+_lock = threading.Lock()
+
+
+def warm_up(say: Callable[[str], None] | None = None, *, group: str = "training", elsewhere: bool = False) -> None:
+    """Compile or load the kernels of a group now; `say` gets a line of text if that takes longer than a second.
+
+    `elsewhere`: what is not on disk yet is compiled by another process, because the compiler leaves half a gigabyte of
+    memory behind.
+    """
+    with _lock:
+        if group in _ready:
+            return
+        message = LOADING if _on_disk(group) else MESSAGE
+        timer = threading.Timer(PATIENCE, say or _silent, (message.format(group),))
+        timer.daemon = True
+        timer.start()
+        try:
+            if elsewhere:
+                _compile_elsewhere(group)
+            GROUPS[group].call()
+        finally:
+            timer.cancel()
+        _ready.add(group)
+
+
+def warm_up_before_timing(*groups: str) -> None:
+    """Compile or load the kernels of these groups, none: of all, so that a clock that starts now does not see it."""
+    for group in groups or GROUPS:
+        warm_up(log.info, group=group, elsewhere=True)
+
+
+def _silent(text: str) -> None:
+    """Nobody listens."""
+
+
+def _compile_elsewhere(group: str) -> None:
+    """Compile in another process, if nothing is on disk yet. Where that fails (nothing can be written, no process can
+    be started), the kernels compile here as they are called."""
+    if CACHE is None or _on_disk(group):
+        return
+    program = isolated_python(f"from ccr.kernels import warm; warm.GROUPS[{group!r}].call()")
+    with suppress(OSError):
+        subprocess.run(program, check=False, capture_output=True, cwd=CACHE)
+
+
+def _on_disk(group: str) -> bool:
+    """Have the kernels of the group been compiled before?"""
+    kernel = GROUPS[group].last
+    return CACHE is not None and any(Path(kernel.stats.cache_path).glob(f"*.{kernel.py_func.__name__}-*.nbi"))
+
+
+def _call_coding() -> None:
+    """Call every kernel of a prediction on two rows, with the types that it has there."""
+    line, square = np.ones(2, np.float32), np.eye(2, dtype=np.float32)
+    entries = Entries(np.array([0, 1, 2], np.int32), np.zeros(2, np.int32), line.copy())
+    rows.prepare_rows(square, line[:0], square.copy())
+    tier.logits(*entries, square, line, square.copy())
+    packed = tier.PackedConcepts(square, screened=tier.SCREENS, seed=0)
+    tier.code_rows(square, packed, Criterion(TWO_SIDED, np.float32(0.5), 0), entries)
+
+
+def _call_training() -> None:
+    """Call every kernel of a training on two rows, with the types that the engine uses."""
+    _call_coding()
+    line, square = np.ones(2, np.float32), np.eye(2, dtype=np.float32)
+    head, bias = np.zeros((2, PADDING), np.float32), np.zeros(PADDING, np.float32)
+    parameters = Parameters(
+        square.copy(), square, square.copy(), line.copy(), head, head.copy(), line.copy(), bias, bias.copy(),
+        np.zeros(1), np.full(1, 0.5), np.zeros(1, np.int64), head.copy(),
+    )  # fmt: skip
+    settings = StepSettings(
+        refine=True, adaptive=True, momentum=0.9, radius=0.1, penalty=0.0, scale=1.0, kind=TWO_SIDED, length=0,
+        held=1.0, nudge=0.05, dropped=0, keep=1.0, seed=0, classes=2,
+    )  # fmt: skip
+    plan = BatchPlan(square, np.arange(2, dtype=np.int32), np.arange(2), line, 2, np.zeros((1, 2)))
+    packed = tier.PackedConcepts(parameters.dictionary, screened=tier.SCREENS, seed=0)
+    tier.Training(parameters).take(plan, settings, packed, Workers(1), lasting=True)
+
+
+def _call_pursuit() -> None:
+    one, ints, counts = np.ones(1, np.float32), np.zeros(1, np.int32), np.zeros(1, np.int64)
+    square = np.ones((1, 1), np.float32)
+    pursuit.pursue_fast(square, square.copy(), one, True, 1, ints, one.copy(), counts)
+    pursuit.pursue(np.ones((1, 1)), np.ones((1, 1)), np.ones(1), True, 1, ints, one.copy(), counts)
+
+
+def _call_elastic() -> None:
+    elastic.descend(np.ones((1, 1)), 1.0, 0.5, 0.1, 1e-6, 10, np.ones(1), np.ones(1))
+
+
+def _call_lasso() -> None:
+    lasso.nonnegative_lasso(np.ones((1, 1)), np.ones((1, 1)), 0.5, 1e-6, 10)
+
+
+class Group(NamedTuple):
+    """Kernels that are used together: how to call each once, and the one that is called last."""
+
+    call: Callable[[], None]
+    last: Any
+
+
+GROUPS = {
+    "training": Group(_call_training, tier.LAST["training"]),
+    "coding": Group(_call_coding, tier.LAST["coding"]),
+    "pursuit": Group(_call_pursuit, pursuit.pursue),
+    "elastic": Group(_call_elastic, elastic.descend),
+    "lasso": Group(_call_lasso, lasso.nonnegative_lasso),
+}

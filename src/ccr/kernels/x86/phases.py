@@ -1,0 +1,383 @@
+"""The phases of a step of Algorithm 2, each cut into items that threads work on side by side (`training`).
+
+CODE: a chunk of the batch's rows is coded over the concepts of an owner. HEAD: logits, loss and slopes of a chunk, over
+the codes of all owners. SORT: the entries of a share of the concepts, by concept. MOVE: a panel of concepts steps
+(gradient, momentum, projection) and is packed anew. The head of many classes does not fit into the cache: instead of
+HEAD there are then, after SORT, LOGITS, some classes of all rows, concept by concept, and SLOPES, loss and slopes of a
+chunk. A head of few weights is gone through weight by weight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccr.kernels.plain.arguments import LINE, Criterion, Dropout, Entries
+from ccr.kernels.plain.rows import copy_into, move_bias, move_concept, move_threshold, move_weights, multiply, pace_of
+from ccr.kernels.plain.select import step_salt
+from ccr.kernels.x86.arguments import Panels, RowBlock, Screen
+from ccr.kernels.x86.exponential import exponentials
+from ccr.kernels.x86.packing import pack_concepts
+from ccr.kernels.x86.score import active_entries
+from ccr.kernels.x86.tiles import PANEL
+from ccr.kernels.x86.variants import compiled, fused, part
+from ccr.kernels.x86.vectors import (
+    LANES,
+    add_rows,
+    address,
+    dot_and_add_rows,
+    dot_rows,
+    fetch_ahead,
+    fetch_array,
+    spread_row,
+)
+from ccr.kernels.x86.workspace import CLASSES
+
+# One training step of Algorithm 2 on sparse codes, with rows added up in registers; what each function does is said
+# in `ccr.kernels.plain.training`.
+ZERO = np.float32(0.0)
+
+
+@fused
+def slope_of(logits, y, share, total):  # type: ignore[no-untyped-def]
+    """Their number is a multiple of LANES; those FAR_BELOW count nothing and become zero."""
+    own = logits[y]
+    top, mass = exponentials(address(logits), len(logits) // LANES)
+    factor = share / mass
+    for column in range(len(logits)):
+        slope = logits[column] * factor - (share if column == y else ZERO)
+        logits[column] = slope
+        total[column] += slope
+    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
+
+
+@fused
+def head_slopes(codes, y, share, parameters, settings, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
+    pointers, indices, data = codes
+    # Taken out once: numba counts references each time that an array is taken out of a tuple.
+    weights, bias, keep, loss = parameters.weights, parameters.bias, np.float32(settings.keep), 0.0
+    for row in range(len(y)):
+        start, stop = np.int64(pointers[row]), np.int64(pointers[row + 1])
+        slope = slopes[row]
+        copy_into(slope, bias)
+        add_rows(slope, data, weights, indices, start, stop)
+        loss += slope_of(slope, y[row], share[row], bias_slope)
+        if settings.refine:
+            dot_rows(slope, weights, indices, start, stop, keep, through)
+    return loss
+
+
+@fused
+def logits(pointers, indices, data, weights, bias, out):  # type: ignore[no-untyped-def]
+    for row in range(len(out)):
+        copy_into(out[row], bias)
+        add_rows(out[row], data, weights, indices, np.int64(pointers[row]), np.int64(pointers[row + 1]))
+
+
+@fused
+def sparse_head_slopes(codes, y, share, bias, sparse, keep, chunk, bias_slope, through):  # type: ignore[no-untyped-def]
+    """`head_slopes` of a head of few weights, whose gradient by this chunk goes to sparse.slopes[chunk]."""
+    pointers, indices, data = codes
+    starts, columns, values, own_slopes = sparse.starts, sparse.columns, sparse.values, sparse.slopes[chunk]
+    slope, loss = np.empty(len(bias), np.float32), 0.0
+    own_slopes[:] = ZERO
+    for row in range(len(y)):
+        copy_into(slope, bias)
+        for entry in range(pointers[row], pointers[row + 1]):
+            concept = indices[entry]
+            for place in range(starts[concept], starts[concept + 1]):
+                slope[columns[place]] += data[entry] * values[place]
+        loss += slope_of(slope, y[row], share[row], bias_slope)
+        for entry in range(pointers[row], pointers[row + 1]):
+            concept, total = indices[entry], ZERO
+            for place in range(starts[concept], starts[concept + 1]):
+                own = slope[columns[place]]
+                total += own * values[place]
+                own_slopes[place] += data[entry] * own
+            through[entry] = keep * total
+    return loss
+
+
+@compiled
+def move_sparse_weights(concept, chunks, sparse, size, settings, pace):  # type: ignore[no-untyped-def]
+    """Step a concept's few weights; its new running size."""
+    first, last = sparse.starts[concept], sparse.starts[concept + 1]
+    slope = np.zeros(last - first, np.float32)
+    for chunk in range(chunks):
+        for place in range(first, last):
+            slope[place - first] += sparse.slopes[chunk, place]
+    return move_weights(sparse.values[first:last], sparse.moments[first:last], size, slope, settings, pace)
+
+
+@compiled
+def count_concepts(indices, entries, counts):  # type: ignore[no-untyped-def]
+    """counts[j] += how many of the first `entries` indices are j."""
+    for entry in range(entries):
+        counts[indices[entry]] += 1
+
+
+@compiled
+def by_concept(concept, row, codes, through, sources, positions, entries):  # type: ignore[no-untyped-def]
+    """Put those of a chunk's codes that are of the len(positions) concepts from `concept` on among the batch's sorted
+    `entries`: one of concept + j goes to positions[j], which moves on. Row r of the chunk is row + r of the batch and
+    sources[r] of x."""
+    pointers, indices, data = codes
+    _, sorted_rows, sorted_sources, sorted_codes, sorted_through = entries
+    for own in range(len(pointers) - 1):
+        source = sources[own]
+        for entry in range(pointers[own], pointers[own + 1]):
+            place = indices[entry] - concept
+            if 0 <= place < len(positions):
+                position = positions[place]
+                positions[place] = position + 1
+                sorted_rows[position] = row + own
+                sorted_sources[position] = source
+                sorted_codes[position] = data[entry]
+                sorted_through[position] = through[entry]
+
+
+@compiled
+def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
+    """With a wide head the derivatives by the scores are still to be found."""
+    keep, wide = np.float32(settings.keep), len(workspace.logits) > 0
+    head_slope, slope = np.empty(len(parameters.bias), np.float32), np.empty(x.shape[1], np.float32)
+    starts, rows, sources, codes, through = workspace.entries
+    slopes, sparse = workspace.slopes, workspace.sparse
+    weights, weight_moment, weight_size = parameters.weights, parameters.weight_moment, parameters.weight_size
+    dictionary, moment, size = parameters.dictionary, parameters.dictionary_moment, parameters.dictionary_size
+    center, allowed = parameters.center, parameters.allowed
+    for concept in range(first, last):
+        start, stop = np.int64(starts[concept]), np.int64(starts[concept + 1])
+        if len(sparse.starts) > 0:
+            weight_size[concept] = move_sparse_weights(concept, chunks, sparse, weight_size[concept], settings, pace)
+        else:
+            head_slope[:] = ZERO
+            if settings.refine and wide:
+                dot_and_add_rows(weights[concept], codes, slopes, rows, start, stop, keep, through, head_slope)
+            else:
+                add_rows(head_slope, codes, slopes, rows, start, stop)
+            if len(allowed) > 0:
+                multiply(head_slope, allowed[concept])
+            weight_size[concept] = move_weights(
+                weights[concept], weight_moment[concept], weight_size[concept], head_slope, settings, pace
+            )
+        if not settings.refine:
+            continue
+        for needed in (dictionary, moment, center):
+            fetch_array(needed[concept])
+        slope[:] = ZERO
+        add_rows(slope, through, x, sources, start, stop)
+        size[concept] = move_concept(
+            dictionary[concept], moment[concept], size[concept], center[concept], slope, settings, pace
+        )
+
+
+#: Rows of the chunk so many after this one are asked for.
+LATER = 2
+#: Rows of the head are asked for so many before they are read.
+AHEAD = 8
+
+
+@compiled
+def _add(total, values):  # type: ignore[no-untyped-def]
+    for column in range(len(total)):
+        total[column] += values[column]
+
+
+@compiled
+def chunks_of(begin, end, workspace):  # type: ignore[no-untyped-def]
+    """How many chunks rows begin:end are."""
+    size = workspace.pointers.shape[1] - 1
+    return (end - begin + size - 1) // size
+
+
+@part
+def _chunk(chunk, begin, end, workspace):  # type: ignore[no-untyped-def]
+    """Which rows of a batch of end - begin rows a chunk has."""
+    size = workspace.pointers.shape[1] - 1
+    return chunk * size, min((chunk + 1) * size, end - begin)
+
+
+@part
+def _place(owner, chunk, workspace):  # type: ignore[no-untyped-def]
+    """Where the workspace keeps a chunk's codes over the concepts of an owner."""
+    return owner * len(workspace.bias_slopes) + chunk
+
+
+@part
+def _owned(panels, first, last):  # type: ignore[no-untyped-def]
+    """The panels of concepts first:last, `first` the first of a panel."""
+    start, stop, screen = first // PANEL, (last + PANEL - 1) // PANEL, panels.screen
+    own = Screen(
+        screen.quads[start:stop], screen.starts[start:stop], screen.offsets[start:stop], screen.scales[start:stop],
+        screen.row_noise, screen.concept_noise,
+    )  # fmt: skip
+    factors = panels.factors[start * PANEL : stop * PANEL]
+    return Panels(panels.dictionary[first:last], own, panels.floats[start:stop], factors, first)
+
+
+@part
+def code(owner, chunk, begin, end, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+    """Codes over the concepts of an owner, of a chunk of the batch, which is rows begin:end of the plan."""
+    size, place = workspace.pointers.shape[1] - 1, _place(owner, chunk, workspace)
+    first, last = _chunk(chunk, begin, end, workspace)
+    codes = Entries(workspace.pointers[place], workspace.indices[place], workspace.codes[place])
+    rows, salt = plan.rows[begin:], step_salt(settings.seed, parameters.steps[0])
+    block = RowBlock(plan.x, rows[first:last], rows[first + LATER * size :][:size], workspace.rounded)
+    criterion = Criterion(settings.kind, np.float32(parameters.threshold[0]), settings.length)
+    start, stop = workspace.owners[owner], workspace.owners[owner + 1]
+    active, looked = active_entries(
+        block, _owned(workspace.panels, start, stop), criterion, Dropout(first, settings.dropped, salt), codes
+    )
+    entries, counts = codes.pointers[last - first], workspace.counts[chunk]
+    for entry in range(entries):
+        codes.data[entry] *= np.float32(settings.keep)
+    workspace.sums[place, 1], workspace.sums[place, 2] = active, looked
+    counts[start:stop] = 0
+    count_concepts(codes.indices, entries, counts)
+
+
+@part
+def _together(chunk, rows, workspace):  # type: ignore[no-untyped-def]
+    """A chunk's codes over all concepts."""
+    owners, count = len(workspace.owners) - 1, 0
+    all_pointers, all_indices, all_codes = workspace.pointers, workspace.indices, workspace.codes
+    if owners == 1:
+        return Entries(all_pointers[chunk], all_indices[chunk], all_codes[chunk])
+    for owner in range(owners):
+        count += all_pointers[_place(owner, chunk, workspace), rows]
+    pointers, indices, data = np.empty(rows + 1, np.int32), np.empty(count, np.int32), np.empty(count, np.float32)
+    pointers[0] = count = 0
+    for row in range(rows):
+        for owner in range(owners):
+            place = _place(owner, chunk, workspace)
+            for entry in range(all_pointers[place, row], all_pointers[place, row + 1]):
+                indices[count], data[count] = all_indices[place, entry], all_codes[place, entry]
+                count += 1
+        pointers[row + 1] = count
+    return Entries(pointers, indices, data)
+
+
+@part
+def _apart(through, chunk, rows, workspace):  # type: ignore[no-untyped-def]
+    """Give every owner its part of what belongs to the entries that `_together` gave."""
+    owners, count = len(workspace.owners) - 1, 0
+    all_pointers, all_through = workspace.pointers, workspace.through
+    for row in range(rows):
+        for owner in range(owners):
+            place = _place(owner, chunk, workspace)
+            for entry in range(all_pointers[place, row], all_pointers[place, row + 1]):
+                all_through[place, entry] = through[count]
+                count += 1
+
+
+@part
+def slopes_by_row(chunk, begin, end, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+    """Logits, loss and slopes of a chunk."""
+    first, last = _chunk(chunk, begin, end, workspace)
+    codes, bias_slope = _together(chunk, last - first, workspace), workspace.bias_slopes[chunk]
+    apart = len(workspace.owners) > 2
+    through = np.empty(len(codes.indices), np.float32) if apart else workspace.through[chunk]
+    bias_slope[:] = np.float32(0.0)
+    y, share = plan.y[begin + first : begin + last], plan.share[begin + first : begin + last]
+    if len(workspace.sparse.starts) > 0:
+        workspace.sums[chunk, 0] = sparse_head_slopes(
+            codes, y, share, parameters.bias, workspace.sparse, np.float32(settings.keep), chunk, bias_slope, through
+        )
+    else:
+        workspace.sums[chunk, 0] = head_slopes(
+            codes, y, share, parameters, settings, workspace.slopes[first:last], bias_slope, through
+        )
+    if apart:
+        _apart(through, chunk, last - first, workspace)
+
+
+@part
+def tile_logits(item, batch, parameters, workspace):  # type: ignore[no-untyped-def]
+    """Logits of some classes, of all rows."""
+    first, last = item * CLASSES, min((item + 1) * CLASSES, len(parameters.bias))
+    tile, weights, n = workspace.logits[item], parameters.weights, len(parameters.weights)
+    entries = workspace.entries
+    for row in range(batch):
+        copy_into(tile[row], parameters.bias[first:last])
+    for concept in range(n):
+        ahead = min(concept + AHEAD, n - 1)
+        fetch_ahead(address(weights[ahead, first:]), CLASSES * 4 // LINE)
+        spread_row(
+            weights[concept, first:last], entries.codes, entries.rows, np.int64(entries.starts[concept]),
+            np.int64(entries.starts[concept + 1]), tile,
+        )  # fmt: skip
+
+
+@part
+def slopes(chunk, begin, end, parameters, plan, workspace):  # type: ignore[no-untyped-def]
+    """Loss and slopes of a chunk, from its logits."""
+    first, last = _chunk(chunk, begin, end, workspace)
+    width, loss = len(parameters.bias), 0.0
+    bias_slope = workspace.bias_slopes[chunk]
+    bias_slope[:] = np.float32(0.0)
+    for row in range(first, last):
+        slope = workspace.slopes[row]
+        for item in range(len(workspace.logits)):
+            start, stop = item * CLASSES, min((item + 1) * CLASSES, width)
+            copy_into(slope[start:stop], workspace.logits[item, row, : stop - start])
+        loss += slope_of(slope, plan.y[begin + row], plan.share[begin + row], bias_slope)
+    workspace.sums[chunk, 0] = loss
+
+
+@part
+def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
+    """Where the entries of each concept begin when sorted."""
+    n, starts = workspace.counts.shape[1], workspace.entries.starts
+    together = np.zeros(n, np.int32)
+    for chunk in range(chunks):
+        _add(together, workspace.counts[chunk])
+    starts[0] = 0
+    for concept in range(n):
+        starts[concept + 1] = starts[concept] + together[concept]
+
+
+@part
+def sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+    """What the step saw; the bias and the threshold move."""
+    loss, active, looked = 0.0, 0.0, 0.0
+    slope = np.zeros(len(parameters.bias), np.float32)
+    for chunk in range(chunks):
+        loss += workspace.sums[chunk, 0]
+        for owner in range(len(workspace.owners) - 1):
+            place = _place(owner, chunk, workspace)
+            active += workspace.sums[place, 1]
+            looked += workspace.sums[place, 2]
+        _add(slope, workspace.bias_slopes[chunk])
+    report = workspace.reports[step]
+    report[0], report[1], report[2] = loss, active / batch, looked / batch
+    move_bias(slope, plan.rates[step, 0], parameters, settings)
+    move_threshold(active / batch, parameters, settings)
+
+
+@part
+def move(panel, step, chunks, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+    """Step the concepts of a panel, and pack them anew."""
+    first, last = panel * PANEL, min((panel + 1) * PANEL, len(parameters.dictionary))
+    pace = pace_of(plan.rates[step], parameters, settings)
+    move_concepts(first, last, chunks, workspace, plan.x, parameters, settings, pace)
+    if settings.refine:
+        pack_concepts(first, last, workspace.panels)
+
+
+@part
+def sort(share, shares, begin, end, plan, workspace):  # type: ignore[no-untyped-def]
+    """Sort the entries of the concepts that a share of the panels has, by concept and then by row."""
+    n = workspace.counts.shape[1]
+    panels = (n + PANEL - 1) // PANEL
+    first, last = min(n, share * panels // shares * PANEL), min(n, (share + 1) * panels // shares * PANEL)
+    positions = workspace.entries.starts[first:last].copy()
+    for owner in range(len(workspace.owners) - 1):
+        if workspace.owners[owner] >= last or workspace.owners[owner + 1] <= first:
+            continue
+        for chunk in range(chunks_of(begin, end, workspace)):
+            place, (top, bottom) = _place(owner, chunk, workspace), _chunk(chunk, begin, end, workspace)
+            pointers = workspace.pointers[place, : bottom - top + 1]
+            by_concept(
+                first, top, Entries(pointers, workspace.indices[place], workspace.codes[place]),
+                workspace.through[place], plan.rows[begin + top : begin + bottom], positions, workspace.entries,
+            )  # fmt: skip

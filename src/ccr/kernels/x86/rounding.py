@@ -1,0 +1,228 @@
+"""Rows rounded to bytes, and why a product of bytes tells which scores could be active.
+
+A row x becomes q = round(s x + u), a concept, a unit row d, becomes p = round(t d + v), with scales s and t and noise u
+and v, uniform within (-1/2, 1/2), drawn once per column, for all rows u and for all concepts v. The score <x, d> is
+active if it reaches the threshold; screening computes <q - u, p - v> and looks at the score itself, in floats, if that
+product reaches s t times the threshold less SPREAD sigma, with sigma^2 = (L^2 + t^2) / 12 and L = s |x| + sqrt(w) / 2
+for rows of w bytes (`score._round_rows`, `tiles.byte_tile`).
+
+Claim: whatever x and d are, if they do not depend on the noise, an active score is missed with a probability, over the
+noise, of at most exp(-SPREAD^2 / 2) = 6.1e-13.
+
+Proof. Let e = q - u - s x and f = p - v - t d. Rounding after adding uniform noise and taking the noise out again
+leaves an error that is uniform within (-1/2, 1/2), whatever the number was; so all errors are independent and uniform:
+
+    <q - u, p - v> - s t <x, d> = t <e, d> + <f, q - u>.
+
+A uniform variable within (-1/2, 1/2) has E exp(l e) <= exp(l^2 / 24), as a normal one of variance 1/12. Given u, the
+second term hence has E exp(l <f, q - u>) <= exp(l^2 |q - u|^2 / 24), and |q - u| <= s |x| + |e| <= L whatever u is; the
+first has E exp(l t <e, d>) <= exp(l^2 t^2 / 24), as |d| = 1. Together E exp(l error) <= exp(l^2 sigma^2 / 2), and by
+Chernoff's bound the error is below -k sigma with a probability of at most exp(-k^2 / 2). An active score is missed only
+if it is: on one side, which depends on the score's sign. (Floats add their own rounding: `score.SLACK`.)
+
+What that means for an epoch of ImageNet, 1.28 million rows and 4,523 concepts: of 5.8e9 comparisons only those of
+active scores can miss, 47 per row or 6.0e7, so that 3.7e-5 misses are expected at most, one in 27,000 epochs; even if
+all 5.8e9 scores stood at the threshold, it would be 0.0035. A score above the threshold by m must be missed by
+SPREAD sigma + m: what can be lost at all is a concept that is nearly inactive, from the code of one row. Misses are not
+independent, because all rows share the noise, but their expected number does not care.
+
+The claim is about rows that do not depend on the noise. Who knows it can build a row whose roundings all point one way,
+and lose an active concept (`test_rows_built_against_a_known_noise`). So the noise of a training is drawn from its seed,
+and that of a prediction from the operating system, for each encoder anew. Answers do not depend on it, a miss apart:
+scores are computed in floats, to the bit the same whichever others are (`vectors.dot_rows`). (A training also counts
+the scores that it looks at and stops screening if they are many; so its steps do depend on it there, by the seed.)
+
+Without noise only the worst case would be safe, sqrt(w) / 2 (|q| + |p|): seven times as wide for 512 numbers and rows
+of the same scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from ccr.kernels.plain.rows import copy_into
+from ccr.kernels.x86.tiles import SHIFT, TILE
+from ccr.kernels.x86.variants import compiled
+from ccr.kernels.x86.vectors import (
+    BYTE,
+    FLOAT,
+    INT,
+    LANES,
+    LONG,
+    address,
+    called,
+    constant,
+    counted,
+    load,
+    shuffled,
+    splat,
+    store,
+    totals,
+    vector,
+)
+
+#: Standard deviations (sigma above) within which the error of a product is taken to be.
+SPREAD = 7.5
+#: What the noise of a fit adds to its seed: other numbers are drawn from that too.
+NOISE = 20250206
+#: Numbers that are rounded at once: rows of bytes are a multiple as wide.
+STEP = 4 * LANES
+#: Largest bytes of rows and of concepts, the first so that `SHIFT` makes them positive.
+ROW_MOST, CONCEPT_MOST = np.float32(SHIFT - 1), np.float32(127.0)
+DOTS = TILE.dots
+#: Numbers of a block that is summed up in 16 bits.
+BLOCK = 128 if TILE.dots else 4 * TILE.block_quads
+#: Bytes whose products are summed up together, half a block (two of each quad) in 16 bits or a row in 32, have at most
+#: this length: then the sum fits, by Cauchy and Schwarz.
+LONGEST_BYTES = np.float32(46_340.0 if TILE.dots else 181.0)
+
+
+def noise(d: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The noise of rows and of concepts: as many numbers as bytes, zeros beyond d. It is that of a seed, or, for None,
+    drawn afresh from the operating system."""
+    numbers = np.zeros((2, padded(d)), np.float32)
+    rng = np.random.default_rng(None if seed is None else [seed, NOISE])
+    numbers[:, :d] = rng.uniform(-0.5, 0.5, (2, d))
+    return numbers[0], numbers[1]
+
+
+def padded(d: int) -> int:
+    """Bytes of a row of d numbers."""
+    return -(-d // STEP) * STEP
+
+
+def _larger(builder: Any, one: Any, two: Any) -> Any:
+    """The larger numbers of each lane; where one is NaN, those of `two`."""
+    return builder.select(builder.fcmp_ordered(">", one, two), one, two)
+
+
+def _halves(builder: Any, sums: Any) -> Any:
+    """Each lane's half of the sums of a block: lanes 0 and 1 of each four are one half, 2 and 3 the other."""
+    for run in (1, 4, 8):
+        if run < LANES:
+            sums = builder.fadd(sums, shuffled(builder, sums, sums, [lane ^ run for lane in range(LANES)]))
+    return sums
+
+
+def _largest(builder: Any, values: Any) -> Any:
+    """The largest of a vector's numbers, among which no NaN is (see `_larger`)."""
+    return called(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, [values], fastmath=("nnan",))
+
+
+@intrinsic
+def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
+    """Of `count` numbers, a multiple of STEP, at out: the largest |number|, the largest square sum of half a block,
+    the sum of all squares."""
+    signature = types.void(types.voidptr, types.int64, types.voidptr)
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        values, count, out = arguments
+        zero, kind = constant(FLOAT, 0.0), vector(FLOAT)
+        per_block = BLOCK // LANES
+        vectors = builder.sdiv(count, LONG(LANES))
+
+        def block(number: Any, held: list[Any]) -> list[Any]:
+            begin = builder.mul(number, LONG(per_block))
+            end = builder.add(begin, LONG(per_block))
+            end = builder.select(builder.icmp_signed("<", end, vectors), end, vectors)
+
+            def add(turn: Any, sums: list[Any]) -> list[Any]:
+                most, *squares = sums
+                for part in range(4):
+                    place = builder.add(builder.mul(turn, LONG(4)), LONG(part))
+                    own = load(builder, values, kind, place)
+                    most = _larger(builder, called(builder, f"llvm.fabs.v{LANES}f32", kind, [own]), most)
+                    squares[part] = builder.fadd(squares[part], builder.fmul(own, own, ("contract",)), ("contract",))
+                return [most, *squares]
+
+            quarter = LONG(4)
+            most, *squares = counted(
+                builder, builder.sdiv(begin, quarter), builder.sdiv(end, quarter), [held[0], *[zero] * 4], add
+            )
+            square = builder.fadd(builder.fadd(squares[0], squares[1]), builder.fadd(squares[2], squares[3]))
+            return [most, _larger(builder, _halves(builder, square), held[1]), builder.fadd(held[2], square)]
+
+        blocks = builder.sdiv(builder.add(vectors, LONG(per_block - 1)), LONG(per_block))
+        most, half, square = counted(builder, LONG(0), blocks, [zero] * 3, block)
+        for place, largest in enumerate((most, half)):
+            store(builder, _largest(builder, largest), out, LONG(place))
+        store(builder, totals(builder, [square])[0], out, LONG(2))
+        return context.get_dummy_value()
+
+    return signature, emit
+
+
+def _within_bytes(builder: Any, values: Any) -> Any:
+    """Values of bytes as they are; of NaN and others too, because an integer of those is anything that LLVM likes."""
+    low, high = constant(FLOAT, -128.0), constant(FLOAT, 127.0)
+    values = builder.select(builder.fcmp_ordered(">", values, low), values, low)
+    return builder.select(builder.fcmp_ordered("<", values, high), values, high)
+
+
+@intrinsic
+def _rounded(context, values, factor, noise, weights, shift, count, out):  # type: ignore[no-untyped-def]
+    """q = round(factor * values + noise), of `count` numbers, a multiple of STEP; q + shift as bytes at out. Returns
+    <q, weights>, NaN if a number is."""
+    pointer, number = types.voidptr, types.int64
+    signature = types.float32(pointer, types.float32, pointer, pointer, number, number, pointer)
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        values, factor, noise, weights, shift, count, out = arguments
+        kind, factors = vector(FLOAT), splat(builder, factor)
+        shifts = splat(builder, builder.trunc(shift, INT))
+
+        def body(step: Any, sums: list[Any]) -> list[Any]:
+            quarters, new = [], []
+            for part in range(4):
+                place = builder.add(builder.mul(step, LONG(4)), LONG(part))
+                moved = builder.fadd(
+                    builder.fmul(load(builder, values, kind, place), factors, ("contract",)),
+                    load(builder, noise, kind, place), ("contract",),
+                )  # fmt: skip
+                whole = called(builder, f"llvm.rint.v{LANES}f32", kind, [moved])
+                weighted = builder.fmul(whole, load(builder, weights, kind, place), ("contract",))
+                new.append(builder.fadd(sums[part], weighted, ("contract",)))
+                quarters.append(builder.add(builder.fptosi(_within_bytes(builder, whole), vector(INT)), shifts))
+            low, high = (
+                shuffled(builder, one, two, list(range(2 * LANES))) for one, two in (quarters[:2], quarters[2:])
+            )
+            ints = shuffled(builder, low, high, list(range(STEP)))
+            store(builder, builder.trunc(ints, vector(BYTE, STEP)), out, step, align=1)
+            return new
+
+        steps = builder.sdiv(count, LONG(STEP))
+        sums = counted(builder, LONG(0), steps, [constant(FLOAT, 0.0)] * 4, body)
+        together = builder.fadd(builder.fadd(sums[0], sums[1]), builder.fadd(sums[2], sums[3]))
+        return totals(builder, [together])[0]
+
+    return signature, emit
+
+
+@compiled
+def padded_row(row, width, room):  # type: ignore[no-untyped-def]
+    """Where the row begins, if it is so wide; otherwise where its copy in `room` does, with zeros beyond it."""
+    if len(row) == width:
+        return address(row)
+    copy_into(room, row)
+    return address(room)
+
+
+@compiled
+def largest_scale(start, width, most, out):  # type: ignore[no-untyped-def]
+    """The largest scale with which no byte of the row exceeds `most`, nor bytes summed up together LONGEST_BYTES;
+    infinite for zeros. `out` (3,) is written over, its last number with the row's square sum."""
+    _extents(start, width, address(out))
+    together, square = (np.float32(width), out[2]) if DOTS else (np.float32(BLOCK // 2), out[1])
+    # Rounding and noise make each number larger by at most 1.
+    return min((most - np.float32(1.0)) / out[0], (LONGEST_BYTES - np.sqrt(together)) / np.sqrt(square))
+
+
+@compiled
+def round_row(start, width, scale, noise, weights, shift, out):  # type: ignore[no-untyped-def]
+    """Bytes of a row, four in each element of `out`, with `shift` added; their product with the weights, without
+    it."""
+    return _rounded(start, scale, address(noise), address(weights), shift, width, address(out))

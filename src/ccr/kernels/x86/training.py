@@ -1,0 +1,177 @@
+"""Many steps of Algorithm 2 by any number of threads, without a word between them and Python.
+
+Each thread calls `train` with its number. A step has `phases`, each cut into items. Every thread has a share of a
+phase's items, the same ones in every step, so that the concepts that it moves, and where threads share concepts
+(`division`) also codes over, stay in its own cache. When it is through, it helps the others. It takes an item with a
+ticket, (phase, items taken) in one word of the share; whoever finishes a phase's last item does what must be done once
+and opens the next phase. Which thread does what changes no number.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from ccr.kernels.plain.arguments import BatchPlan, Parameters, StepSettings, line_zeros
+from ccr.kernels.x86 import phases
+from ccr.kernels.x86.arguments import (
+    SCALE,
+    RoundedRows,
+    Workspace,
+    let_others_run,
+    shared_add,
+    shared_read,
+    shared_write,
+)
+from ccr.kernels.x86.division import Division, first_concepts
+from ccr.kernels.x86.packing import PackedConcepts, unrounded
+from ccr.kernels.x86.score import round_rows
+from ccr.kernels.x86.tiles import PANEL
+from ccr.kernels.x86.variants import compiled
+from ccr.kernels.x86.workspace import Allowed, allowed_weights, new_workspace
+from ccr.utils.threads import Workers
+
+#: Shared words, each in a cache line of its own: how many items of the phase are done, and from TICKETS on one for each
+#: share, (phase << 32) + how many of its items are taken.
+APART = 8
+DONE, TICKETS = 0, APART
+#: Looks at a word before a waiting thread lets others run.
+PATIENCE = 2000
+CODE, HEAD, SORT, LOGITS, SLOPES, MOVE = range(6)
+#: The phases of a step in their order, with a head of many classes and without.
+WIDE, NARROW = np.array([CODE, SORT, LOGITS, SLOPES, MOVE]), np.array([CODE, HEAD, SORT, MOVE])
+#: Rows that a thread rounds at once.
+AT_ONCE = 1024
+
+
+@compiled
+def _wait(words, share, phase):  # type: ignore[no-untyped-def]
+    """Wait until the share's tickets are no longer of this phase."""
+    place, looks = TICKETS + APART * share, 0
+    while shared_read(words, place) >> 32 == phase:
+        looks += 1
+        if looks > PATIENCE:
+            let_others_run()
+
+
+@compiled
+def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+    """Take all steps of the plan, as the thread of share `own`; `words` (APART * (shares + 1),) begins as zeros.
+    Returns when the last step is taken."""
+    panels, shares = (len(parameters.dictionary) + PANEL - 1) // PANEL, len(words) // APART - 1
+    order = WIDE if len(workspace.logits) > 0 else NARROW
+    share, asked, own_phase, last_phase = own, 0, 0, 0
+    while True:
+        ticket = shared_add(words, TICKETS + APART * share, 1)
+        phase, taken = ticket >> 32, ticket & 0xFFFFFFFF
+        step, kind = phase // len(order), order[phase % len(order)]
+        if step >= len(plan.rates):
+            return
+        begin, end = step * plan.size, min((step + 1) * plan.size, len(plan.rows))
+        chunks = phases.chunks_of(begin, end, workspace)
+        items = chunks
+        if kind == CODE:
+            items = chunks * (len(workspace.owners) - 1)
+        elif kind == SORT:
+            items = shares
+        elif kind == LOGITS:
+            items = len(workspace.logits)
+        elif kind == MOVE:
+            items = panels
+        item = share * items // shares + taken
+        if share == own:
+            own_phase = phase
+        if item >= (share + 1) * items // shares:
+            share, asked = (share + 1) % shares, asked + 1
+            if asked == shares:  # nothing is left to take
+                _wait(words, own, own_phase)
+                share, asked = own, 0
+            continue
+        if kind == CODE:
+            phases.code(item // chunks, item % chunks, begin, end, parameters, settings, plan, workspace)
+        elif kind == HEAD:
+            phases.slopes_by_row(item, begin, end, parameters, settings, plan, workspace)
+        elif kind == SORT:
+            phases.sort(item, shares, begin, end, plan, workspace)
+        elif kind == LOGITS:
+            phases.tile_logits(item, end - begin, parameters, workspace)
+        elif kind == SLOPES:
+            phases.slopes(item, begin, end, parameters, plan, workspace)
+        else:
+            phases.move(item, step, chunks, parameters, settings, plan, workspace)
+        if shared_add(words, DONE, 1) + 1 == items:
+            if kind == CODE:
+                phases.find_starts(chunks, workspace)
+            elif kind in (HEAD, SLOPES):
+                phases.sum_up(chunks, end - begin, step, parameters, settings, plan, workspace)
+            shared_write(words, DONE, 0)
+            for other in range(shares):
+                shared_write(words, TICKETS + APART * other, (phase + 1) << 32)
+            share = own
+        elif phase != last_phase:
+            share = own
+        asked, last_phase = 0, phase
+
+
+class Training:
+    """Takes the steps of plans and moves the parameters; its memory stays from one plan to the next."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.rounded: tuple[np.ndarray, RoundedRows] | None = None
+        self.workspace: Workspace | None = None
+        self.allowed: Allowed | None = None
+        self.division = Division()
+
+    def restricted(self, classes: int) -> None:
+        """Take note that other weights, of so many classes, may move now."""
+        self.allowed, self.workspace = allowed_weights(self.parameters, classes), None
+
+    def take(
+        self, plan: BatchPlan, settings: StepSettings, packed: PackedConcepts, workers: Workers, *, lasting: bool
+    ) -> np.ndarray:
+        """Take all steps of the plan; `lasting` says that the same x comes again. Returns, for each step, its loss and
+        the means per row of active scores and of scores computed in floats."""
+        # Scores in floats are coded over all concepts: the largest of a row may be sought.
+        most = max(1, min(workers.threads, len(packed.panels.screen.quads)))
+        if self.workspace is None or not self._fits(plan.size, most):
+            self.workspace = new_workspace(plan.size, most, self.parameters, packed.panels, self.allowed)
+        owners, reports = self.division.owners(most), np.zeros((len(plan.rates), 3))
+        workspace = self.workspace._replace(
+            panels=packed.panels, rounded=self._rounded_rows(plan, packed, workers, lasting), reports=reports,
+            owners=first_concepts(owners, len(self.parameters.dictionary)),
+        )  # fmt: skip
+        words, sparse, now = line_zeros(APART * (workers.threads + 1), kind=np.int64), workspace.sparse, self.parameters
+        pairs = ((sparse.values, now.weights), (sparse.moments, now.weight_moment))
+        if self.allowed is not None:
+            for few, every in pairs:
+                few[:] = every[self.allowed]
+        begin = time.perf_counter()
+        workers.map(lambda own: train(words, own, now, settings, plan, workspace), range(workers.threads))
+        self.division.took(most, owners, (time.perf_counter() - begin) / len(plan.rows))
+        if self.allowed is not None:
+            for few, every in pairs:
+                every[self.allowed] = few
+        return reports
+
+    def _fits(self, size: int, owners: int) -> bool:
+        """Whether the workspace has space for batches of `size` rows."""
+        assert self.workspace is not None
+        enough = len(self.workspace.entries.rows) >= size * len(self.parameters.dictionary)
+        return enough and len(self.workspace.pointers) >= owners * len(self.workspace.bias_slopes)
+
+    def _rounded_rows(self, plan: BatchPlan, packed: PackedConcepts, workers: Workers, lasting: bool) -> RoundedRows:
+        """Rows that come again in every epoch keep their bytes, a quarter of what they take themselves."""
+        x, screen = plan.x, packed.panels.screen
+        if not lasting or len(screen.quads) == 0:
+            self.rounded = None
+            return unrounded(0, x.shape[1])
+        # x itself is kept too: as long as it is, no other array can be at its address.
+        if self.rounded is None or self.rounded[0].ctypes.data != x.ctypes.data or self.rounded[0].shape != x.shape:
+            self.rounded = x, unrounded(*x.shape)
+        rounded = self.rounded[1]
+        fresh = plan.rows[rounded.about[plan.rows, SCALE] == 0.0]
+        pieces = [fresh[start : start + AT_ONCE] for start in range(0, len(fresh), AT_ONCE)]
+        workers.map(lambda rows: round_rows(x, rows, screen, rounded), pieces)
+        return rounded

@@ -1,0 +1,389 @@
+"""ConceptModel: a fitted model as one frozen object, and an image's whole path through it.
+
+embeddings = model.images(X)                        # unit rows in the model's space
+codes = model.encode(X)                             # scores of the active concepts
+logits = model.logits(X)                            # intercept + codes x weights
+model.explain(X[0])                                 # the same sum, term by term
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ccr import metrics
+from ccr import metrics as quality
+from ccr.calibration import Calibration
+from ccr.coding import (
+    ActiveEntries,
+    Decide,
+    Rule,
+    active_rows,
+    apply_rule,
+    code_chunks,
+    decider,
+    map_codes,
+    rule_at_length,
+)
+from ccr.concepts import Concepts
+from ccr.errors import CCRError
+from ccr.explain import (
+    Audit,
+    Coactivation,
+    CoactivationOrder,
+    Explanation,
+    ImageActivation,
+    InterventionCurve,
+    ModelView,
+    Order,
+    PatchTerms,
+    audit,
+    coactivation,
+    intervention_curve,
+    located,
+    top_images,
+    view_codes,
+)
+from ccr.explain.claims import Claim, claims_of, measure_claims
+from ccr.explain.counterfactual import CorrectedBatch
+from ccr.export.exports import Exports
+from ccr.heads import LinearHead, entry_logits
+from ccr.inputs import Embeddings
+from ccr.io.folder import read_folder, save_folder
+from ccr.io.format import pack, unpack
+from ccr.io.hub import OnHub
+from ccr.io.provenance import Provenance, Signature, model_digest
+from ccr.labels import known_labels, labels_of
+from ccr.linear_model import Certain
+from ccr.photos.on_photos import OnPhotos
+from ccr.shown import Shown
+from ccr.space import Readouts, Space
+
+#: Training images on which claims are measured, and claims that are measured, at most.
+CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptModel(Certain, OnPhotos, Exports, OnHub):
+    """A classifier whose every prediction is a short, exact sum of named concepts.
+
+    Parameters
+    ----------
+    space : where images and texts are put before they meet.
+    concepts : names and unit embeddings (n, d) in that space, as refined.
+    initial : the same concepts where refinement started.
+    rule : from embeddings to codes.
+    head : weights (classes, n) and intercept (classes,).
+    classes : labels (classes,), sorted.
+    provenance : where the model comes from.
+    calibration : how sure it is, on images held out; None where that was not asked for.
+    shown : from scores to the probability that an image shows a concept; None without knowledge.
+    signature : who confirmed all its claims; None: nobody. `is_signed` says whether it still holds.
+    """
+
+    space: Space
+    concepts: Concepts
+    initial: Concepts
+    rule: Rule
+    head: LinearHead
+    classes: np.ndarray
+    provenance: Provenance
+    calibration: Calibration | None = None
+    shown: Shown | None = None
+    signature: Signature | None = None
+
+    def __post_init__(self) -> None:
+        self._freeze()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.concepts.names
+
+    @property
+    def dimension(self) -> int:
+        return self.concepts.dimension
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of everything that decides what the model says."""
+        return model_digest(self)
+
+    @cached_property
+    def is_signed(self) -> bool:
+        """Whether a person signed the model after every claim was confirmed, and nothing was changed since."""
+        return self.signature is not None and self.signature.fits(self)
+
+    def row(self, concept: str) -> int:
+        """Where the concept stands among `concepts`."""
+        if concept not in self.names and concept in self.provenance.left_out:
+            raise CCRError(
+                f"{concept!r} was left out when the model was fitted, because no class has a weight for it: fit with "
+                "more weights_per_class, or add it with edit().add"
+            )
+        return self.concepts.index(concept)
+
+    def encode(self, X: Any) -> sparse.csr_matrix:
+        """Codes of X (m, n), CSR: the scores of the active concepts."""
+        return apply_rule(self.rule, self.images(X), self.concepts.embeddings, self._decide)
+
+    def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+        (weights, bias), embeddings, dictionary = self._weights, self.images(X), self.concepts.embeddings
+
+        def predicted(_: slice, codes: ActiveEntries) -> np.ndarray:
+            return use(entry_logits(codes, weights, bias))
+
+        return map_codes(self.rule, embeddings, dictionary, predicted, decide=self._decide)
+
+    def explain_patches(self, patches: PatchTerms) -> Explanation:
+        """Why an image, whose embedding comes as a sum over its patches, is predicted as it is, and where: the
+        explanation's `where` splits every code over the patches."""
+        explanation = self.explain(patches.embedding)
+        rows, constants = active_rows(self.rule, self.concepts.embeddings[explanation.columns])
+        directions, means = self.space.readouts(patches.embedding, rows)
+        return located(explanation, Readouts(directions, means + constants), patches)
+
+    def evaluate(self, X: Any, y: Any = None) -> metrics.Evaluation:
+        """Accuracy with its interval, macro F1, top-5, calibration error, length, concepts in play, weights per class,
+        fidelity, sparsity, deviation, retention, and images and accuracy by class, on labelled images X (m, d), y (m,);
+        a store brings its own labels."""
+        embeddings = self.images(X)
+        truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
+        numbers = np.searchsorted(self.classes, truth)
+        winners, first, sure, active, silent, playing, done = [], [], [], 0, 0, 0.0, 0
+        told = np.zeros(3, np.int64)
+        for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings, self._decide):
+            logits = self.head.logits(codes)
+            winners.append(logits.argmax(axis=1))
+            first.append(quality.among_first(logits, numbers[done : done + len(logits)], 5))
+            sure.append(quality.confidences(logits))
+            active += codes.nnz
+            silent += codes.shape[0] - metrics.explained(codes, self.head)
+            playing += metrics.in_play(codes, self.head) * codes.shape[0]
+            if self.provenance.knowledge is not None:
+                told += metrics.true_shown(codes, self.head, numbers[done : done + len(logits)], self.answers)
+            done += len(logits)
+        predicted = self.classes[np.concatenate(winners)]
+        present, counts = np.unique(truth, return_counts=True)
+        right, m = int((predicted == truth).sum()), len(truth)
+        return metrics.Evaluation(
+            n=m,
+            accuracy=right / m,
+            interval=metrics.wilson_interval(right, m),
+            length=active / m,
+            sparsity=active / m / (len(self.concepts) + len(self.provenance.left_out)),
+            in_play=playing / m,
+            without_reason=silent / m,
+            weights_per_class=metrics.weights_per_class(self.head),
+            fidelity=metrics.Fidelity.of(self.fidelity(X)),
+            deviation=metrics.deviation(self.concepts, self.initial),
+            retention=metrics.retention(self.concepts, self.initial),
+            per_class=metrics.per_class_accuracy(truth, predicted),
+            class_images=dict(zip(present.tolist(), counts.tolist(), strict=True)),
+            macro_f1=quality.macro_f1(truth, predicted),
+            top5=float(np.concatenate(first).mean()),
+            calibration_error=quality.calibration_error(np.concatenate(sure), predicted == truth),
+            truth=int(told[0]) / int(told[1]) if told[1] else None,
+            unanswered=1.0 - int(told[1]) / int(told[2]) if told[2] else None,
+            **self._known_facts(X),
+        )
+
+    def _known_facts(self, X: Any) -> dict[str, Any]:
+        """What knowledge adds to an evaluation on X, but for truth; nothing without knowledge."""
+        if self.provenance.knowledge is None:
+            return {}
+        transfer = np.array(list((self.transfer or {}).values()), np.float64)
+        known = transfer[np.isfinite(transfer)]
+        return {
+            "transfer": float(known.mean()) if len(known) else None,
+            "text_fidelity": None if self.provenance.texts is None else metrics.Fidelity.of(self.text_fidelity(X)),
+            "claims": self.claim_counts,
+        }
+
+    def fidelity(self, X: Any) -> np.ndarray:
+        """Of each concept (n,), the correlation over images X (m, d) of its scores with those of where it started: of
+        its own text, or, with knowledge, of where it was grounded."""
+        return metrics.fidelity(self.images(X), self.concepts, self._origins())
+
+    def text_fidelity(self, X: Any) -> np.ndarray:
+        """Of each concept (n,), the correlation over images X (m, d) of its scores with those of its bare text."""
+        return metrics.fidelity(self.images(X), self.concepts, self._own_texts())
+
+    @cached_property
+    def answers(self) -> np.ndarray:
+        """What is known of each class and concept (classes, n): 1 yes, -1 no, 0 unknown."""
+        known = self.provenance.knowledge
+        if known is None:
+            return np.zeros(self.head.coef.shape, np.int8)
+        return known.aligned(self.classes.tolist(), self.names)
+
+    @property
+    def claim_counts(self) -> dict[str, int]:
+        """How many claims, positive weights, are confirmed, unknown and contradicted."""
+        said = self.answers[self.head.coef > 0]
+        counts = {"confirmed": said > 0, "unknown": said == 0, "contradicted": said < 0}
+        return {name: int(found.sum()) for name, found in counts.items()}
+
+    @property
+    def transfer(self) -> dict[str, float] | None:
+        """By concept, the AUC of its scores on classes that its grounding left out; 0.5 is chance, NaN where it could
+        not be measured. None without knowledge."""
+        measured = self.provenance.transfer
+        return None if measured is None else {name: measured.get(name, math.nan) for name in self.names}
+
+    def claims(self, X: Any = None, y: Any = None) -> tuple[Claim, ...]:
+        """Every claim, a positive weight read as "the class shows the concept": by class, the largest weight first,
+        with what is known of it and what images say: those of X (m, d) and y (m,), or a store; without, the training
+        images, if the model knows."""
+        seen = self.provenance.seen
+        if X is not None:
+            numbers = self._numbers(X, y)
+            if numbers is None:
+                raise CCRError("claims are measured on images with labels, got none: give y")
+            seen = measure_claims(self._codes(X), self.head, numbers)
+        known = self.provenance.knowledge
+        return claims_of(self.head, self.classes.tolist(), self.names, knowledge=known, seen=seen)
+
+    def view(self, X: Any, y: Any = None) -> ModelView:
+        """What carries each class, which classes are confused and which concepts are unused, on (X, y).
+
+        A store brings its own labels; without any, images count for the class predicted.
+        """
+        numbers = self._numbers(X, y)
+        return view_codes(self._codes(X), self.head, concepts=self.names, classes=self.classes.tolist(), y=numbers)
+
+    def coactivation(self, X: Any, *, top: int = 20, by: CoactivationOrder = "jaccard") -> tuple[Coactivation, ...]:
+        """The pairs of concepts most often active in the same images of X."""
+        return coactivation(self._codes(X), concepts=self.names, top=top, by=by)
+
+    def images_of(
+        self, X: Any, concepts: str | Sequence[str] | None = None, *, top: int = 9, borderline: bool = False
+    ) -> dict[str, tuple[ImageActivation, ...]]:
+        """For each of these concepts (None: all), the rows of X that show it most; or, `borderline`, only just."""
+        names = [concepts] if isinstance(concepts, str) else self.names if concepts is None else concepts
+        columns = np.array([self.row(name) for name in names], dtype=np.int64)
+        shown = top_images(self._codes(X), columns=columns, top=top, least=borderline)
+        return {self.names[column]: rows for column, rows in zip(columns, shown, strict=True)}
+
+    def audit(self, X: Any = None, *, neighbours: int = 5, images: int = 5) -> Audit:
+        """Do concepts still see what their texts see? On X (m, d), with the images that each gained and lost; without,
+        on the training images, if the model knows.
+
+        Codes of the texts are made with the threshold that gives them the same length on X, if a length was asked for.
+        """
+        options: dict[str, Any] = {"neighbours": neighbours, "images": images, "fidelity": self.provenance.fidelity}
+        options["transfer"] = self.transfer
+        if X is not None:
+            own, embeddings = self._origins(), self.images(X)
+            length = sum(codes.nnz for codes in self._codes(X)) / len(embeddings)
+            options["before"] = code_chunks(rule_at_length(self.rule, length, embeddings, own), embeddings, own)
+            options |= {"after": self._codes(X), "fidelity": self.fidelity(X)}
+        return audit(self.initial, self.concepts, **options)
+
+    def intervention_curve(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        correct: ModelView | Any,
+        steps: Sequence[int] = (0, 1, 2, 3, 5, 8, 13, 20),
+        order: Order = "effect",
+        random_state: int = 0,
+    ) -> InterventionCurve:
+        """Accuracy on (X, y) against the number of code entries that are set to what they should be.
+
+        `correct` are the codes of each class (classes, concepts), or a `view` of other data, whose classes' mean
+        codes are taken: as if somebody who knows the true class corrected the concepts.
+        """
+        numbers = self._numbers(X, y)
+        if numbers is None:
+            raise CCRError("an intervention curve needs the true labels, got None: give y")
+        codes = np.asarray(correct.mean_codes if isinstance(correct, ModelView) else correct, dtype=np.float64)
+        if codes.shape != self.head.coef.shape:
+            raise CCRError(f"correct must be (classes, concepts) = {self.head.coef.shape}, got {codes.shape}")
+        if not np.isfinite(codes).all():
+            raise CCRError("correct must be finite, got NaN or infinity: a class without images has no mean codes")
+        return intervention_curve(
+            self._corrected(X, numbers, codes), self.head, steps=steps, order=order, seed=random_state
+        )
+
+    def history_table(self) -> dict[str, list[float]]:
+        """The training's history by column, for a data frame or JSON."""
+        records = [asdict(epoch) for epoch in self.provenance.history]
+        return {key: [record[key] for record in records] for key in (records[0] if records else {})}
+
+    def with_metrics(self, name: str, values: Any) -> ConceptModel:
+        """The same model with measurements (JSON types) noted in its provenance under a name, such as "test"."""
+        noted = {**self.provenance.metrics, name: values}
+        return replace(self, provenance=replace(self.provenance, metrics=noted))
+
+    def with_claims_seen(self, placed: Embeddings, y: np.ndarray) -> ConceptModel:
+        """The same model that knows what training images, already in its space, say of its claims: at most
+        `CLAIM_ROWS` of them, evenly spaced, with class numbers y (m,). A head with nearly all weights keeps nothing:
+        its claims are too many to read."""
+        if np.count_nonzero(self.head.coef > 0) > MOST_CLAIMS:
+            return self
+        rows = np.linspace(0, len(placed) - 1, min(CLAIM_ROWS, len(placed))).astype(np.int64)
+        images = Embeddings.ready(placed.take(rows))
+        codes = code_chunks(self.rule, images, self.concepts.embeddings, self._decide)
+        return replace(self, provenance=replace(self.provenance, seen=measure_claims(codes, self.head, y[rows])))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a folder; an older model there is replaced whole."""
+        save_folder(path, pack(self), unpack)
+
+    def shared_model(self) -> ConceptModel:
+        """What a card is about: the model itself."""
+        return self
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ConceptModel:
+        """Read a model written by `save`."""
+        return cls(**read_folder(path, unpack))
+
+    @cached_property
+    def _decide(self) -> Decide:
+        """From embeddings to codes. Packing the concepts for it takes longer than coding a few images: it is kept."""
+        return decider(self.rule, self.concepts.embeddings)
+
+    @cached_property
+    def _weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """The head as predictions use it: weights (n, classes) and intercept, float32."""
+        return self.head.astype(np.float32).transposed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What the model is, without what it keeps to be fast: copies and other processes make that themselves."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def _origins(self) -> np.ndarray:
+        """What refinement is measured from (n, d): grounded concepts where there is knowledge, else the own texts."""
+        return self._own_texts() if self.provenance.knowledge is None else self.initial.embeddings
+
+    def _own_texts(self) -> np.ndarray:
+        """The concepts' own texts (n, d) in the space of the images."""
+        if self.provenance.texts is None:
+            raise CCRError("the model does not know its concepts' text embeddings, so it has no fidelity: fit it again")
+        return self.space.own_texts(self.provenance.texts.embeddings)
+
+    def _codes(self, X: Any) -> Iterator[sparse.csr_matrix]:
+        return code_chunks(self.rule, self.images(X), self.concepts.embeddings, self._decide)
+
+    def _numbers(self, X: Any, y: Any) -> np.ndarray | None:
+        """Class numbers of the labels given, or of those that X brings; None if there are none."""
+        labels = labels_of(X, y)
+        if labels is None:
+            return None
+        return np.asarray(np.searchsorted(self.classes, known_labels(labels, len(self.images(X)), self.classes)))
+
+    def _corrected(self, X: Any, numbers: np.ndarray, correct: np.ndarray) -> Iterator[CorrectedBatch]:
+        done = 0
+        for codes in self._codes(X):
+            y = numbers[done : done + codes.shape[0]]
+            yield CorrectedBatch(codes, correct[y], y)
+            done += codes.shape[0]

@@ -1,1 +1,0 @@
-"""Things with fit and predict."""

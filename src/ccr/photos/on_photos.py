@@ -1,0 +1,231 @@
+"""OnPhotos: what a model says of photos, for whatever answers about their embeddings."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from PIL import Image
+
+from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, decode, load_image, open_photos
+from ccr.data.datasets.decode import to_rgb, upright
+from ccr.data.store.workers import Decoders, Limits
+from ccr.encoders.patches import occluded_terms
+from ccr.encoders.protocol import Encoder, PatchEncoder, batches, checked_batch_size
+from ccr.errors import CCRError
+from ccr.explain import Explanation, Explanations, PatchTerms, Way
+from ccr.photos.prediction import Prediction, Predictions, checked_explain, encoder_of_model
+from ccr.photos.run import predict_samples
+from ccr.utils.arrays import paths_of
+from ccr.utils.progress import Tell, no_progress
+
+if TYPE_CHECKING:
+    from ccr.classifier import ConceptClassifier
+    from ccr.encoders.protocol import Encoder
+    from ccr.explain import Explanation, Explanations
+    from ccr.model import ConceptModel
+    from ccr.photos.prediction import Predictions
+
+# From a picture to its explanation with `where`: the one call that the command line, pages and the studio share.
+#: "auto": exact where the encoder can, else by covering parts.
+Wanted = Literal["auto"] | Way
+#: Neighbouring patches share their terms by a bell curve of this width, in patches: docs/where.md says what it does.
+SMOOTHING = 0.7
+
+
+def explain_image(
+    model: ConceptModel | ConceptClassifier,
+    encoder: Encoder,
+    image: Image.Image,
+    *,
+    way: Wanted = "auto",
+    smoothing: float = SMOOTHING,
+    tell: Tell = no_progress,
+) -> Explanation:
+    """Why a picture is predicted as it is, and where: the explanation's `where` has a map for each contribution.
+
+    Parameters
+    ----------
+    model : ConceptModel or ConceptClassifier
+        A fitted model.
+    encoder : Encoder
+        The encoder that the model was fitted with.
+    image : Image
+        RGB, of any size.
+    way : str
+        "exact" (the encoder's last layer taken apart), "values" (MaskCLIP), "occlusion" (parts covered, 50 times the
+        work), or "auto": exact where the encoder can, else occlusion.
+    smoothing : float
+        How far, in patches, each patch shares its term with its neighbours, at least 0; sums stay what they are.
+    tell : callable
+        Told about progress while parts are covered.
+    """
+    fitted: ConceptModel = getattr(model, "model_", model)
+    expected = fitted.provenance.encoder_fingerprint
+    if expected not in (None, encoder.fingerprint):
+        raise CCRError(
+            f"the model reads embeddings of encoder {expected} ({fitted.provenance.encoder}), but {encoder.name} is "
+            f"{encoder.fingerprint}: give the encoder that the model was fitted with"
+        )
+    if not 0.0 <= smoothing < float("inf"):
+        raise CCRError(f"smoothing must be at least 0, got {smoothing}: it is a width in patches; try {SMOOTHING}")
+    patches = split_image(encoder, image, way=way, tell=tell)
+    return fitted.explain_patches(patches.smoothed(smoothing) if smoothing else patches)
+
+
+def explain_photo(model: Any, photo: Any, encoder: Encoder | str | None) -> Explanation:
+    """As `ConceptModel.explain_image` says, with `where`."""
+    image = pictures([photo])[0][0]
+    explained = explain_image(model, encoder_of_model(model, encoder), image)
+    return replace(explained, thumbnail=thumbnail(image))
+
+
+def split_image(encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: Tell = no_progress) -> PatchTerms:
+    """The embedding of a picture as a sum over its patches and a rest; `way` as in `explain_image`."""
+    if way not in (known := ("auto", *get_args(Way))):
+        raise CCRError(f"way must be one of {', '.join(known)}, got {way!r}: try auto")
+    reason = why_not_exact(encoder)
+    if way == "occlusion" or (way == "auto" and reason is not None):
+        return occluded_terms(encoder, image, tell=tell)
+    if reason is not None or not isinstance(encoder, PatchEncoder):
+        raise CCRError(f"way={way!r} needs an encoder whose last layer can be taken apart; {reason}: use occlusion")
+    return encoder.patch_terms(image, way="values" if way == "values" else "exact")
+
+
+def why_not_exact(encoder: Encoder) -> str | None:
+    """Why the encoder's last layer cannot be taken apart; None: it can."""
+    if not isinstance(encoder, PatchEncoder):
+        return f"{getattr(encoder, 'name', type(encoder).__name__)} does not offer it"
+    return encoder.why_no_patches()
+
+
+# Photos in memory's reach: predicted and explained in one call.
+#: Largest side of the photo beside a sum in a notebook.
+THUMBNAIL = 240
+
+
+def predict_several(
+    model: Any, paths: Any, encoder: Encoder | str | None, *, explain: int, workers: int, batch_size: int, tell: Tell
+) -> Predictions:
+    """As `ConceptModel.predict_images` says."""
+    explain = checked_explain(explain, model)
+    samples, loaded = open_photos(paths_of(paths)), encoder_of_model(model, encoder)
+    found: list[Prediction] = []
+    with Decoders(workers, crop=loaded.crop, limits=Limits(MAX_PIXELS, MAX_BYTES)) as decoders:
+        decoded = decoders.decode(samples)
+        for part in batches(samples, checked_batch_size(batch_size)):
+            found += predict_samples(model, loaded, part, decoded, explain=explain, batch_size=batch_size)
+            tell(len(found), len(samples), "predicting photos")
+    return Predictions(found, explained=explain)
+
+
+def explain_several(model: Any, images: Any, encoder: Encoder | str | None) -> Explanations:
+    """As `ConceptModel.explain_images` says."""
+    given, names = pictures(images)
+    rows = encoder_of_model(model, encoder).embed_images(given)
+    explained = model.explain_many(rows)
+    return Explanations(
+        [replace(item, thumbnail=thumbnail(image)) for item, image in zip(explained, given, strict=True)], names
+    )
+
+
+def thumbnail(image: Image.Image) -> str:
+    """The image, made small, as a `data:` address."""
+    small = image.copy()
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    stream = io.BytesIO()
+    small.save(stream, "JPEG", quality=85)
+    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+def pictures(images: Any) -> tuple[list[Image.Image], list[str]]:
+    """Upright RGB images, and what they are called."""
+    listed = list(_each(images))
+    names = [f"image {number}" if _has_pixels(image) else image for number, image in enumerate(listed)]
+    return [_opened(image) for image in listed], names
+
+
+def _opened(image: Any) -> Image.Image:
+    """A file, an image of Pillow or an array of pixels, as `decode` gives files, and within the same limits."""
+    if isinstance(image, Image.Image):
+        if 0 in image.size:
+            raise BadImage(f"an image must have pixels, got one of {image.width} x {image.height}")
+        image = np.asarray(to_rgb(upright(image)))
+    return decode(image) if isinstance(image, np.ndarray) else load_image(image)
+
+
+def _each(images: Any) -> Iterator[Any]:
+    if _has_pixels(images):
+        yield images
+    elif _is_path(images) or hasattr(images, "columns"):
+        yield from paths_of(images)
+    else:
+        for image in images:
+            if not (_has_pixels(image) or _is_path(image)):
+                raise CCRError(
+                    "an image must be a path, an image of Pillow or an array (height, width, 3) of uint8, got "
+                    f"{type(image).__name__}: convert it first"
+                )
+            yield image if _has_pixels(image) else str(image)
+
+
+def _has_pixels(given: Any) -> bool:
+    return isinstance(given, Image.Image) or (isinstance(given, np.ndarray) and given.dtype.kind not in "OU")
+
+
+def _is_path(given: Any) -> bool:
+    return isinstance(given, str) or hasattr(given, "__fspath__")
+
+
+class OnPhotos:
+    """`predict_images` and `explain_image` of a `ConceptModel`; encoders are imported when they are used."""
+
+    def predict_images(
+        self,
+        paths: Any,
+        *,
+        encoder: Encoder | str | None = None,
+        explain: int = 5,
+        workers: int = 0,
+        batch_size: int = 32,
+        tell: Tell = no_progress,
+    ) -> Predictions:
+        """What each photo shows: class, probability, runner-up, the concepts that contribute most.
+
+        Parameters
+        ----------
+        paths : image files, folders or patterns: one, a list, a series, or a data frame with a column "path".
+        encoder : the model's encoder, by itself or by its spec; None: the one that the model names.
+        explain : concepts per photo, from 0.
+        workers : processes that read and decode ahead of the encoder.
+        batch_size : images that the encoder gets at a time.
+        tell : called as photos pass.
+
+        A photo that cannot be read has an `error` instead of a class.
+        """
+        pass
+
+        options: dict[str, Any] = {"explain": explain, "workers": workers, "batch_size": batch_size, "tell": tell}
+        return predict_several(self, paths, encoder, **options)
+
+    def explain_image(self, image: Any, *, encoder: Encoder | str | None = None, where: bool = False) -> Explanation:
+        """Why the photo is predicted as it is; a notebook shows it beside the sum. It is a path, an image of Pillow, or
+        an array (height, width, 3) of uint8.
+
+        `where` adds which parts of the picture each contribution comes from (docs/where.md).
+        """
+        if not where:
+            return self.explain_images([image], encoder=encoder)[0]
+        pass
+
+        return explain_photo(self, image, encoder)
+
+    def explain_images(self, images: Any, *, encoder: Encoder | str | None = None) -> Explanations:
+        """The same for several; what cannot be read is an error."""
+        pass
+
+        return explain_several(self, images, encoder)

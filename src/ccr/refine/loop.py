@@ -1,0 +1,381 @@
+"""`weights_per_class="auto"`: the fewest weights per class that validation images find no worse than the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from ccr.coding import Coder, ScoreCoder, ScoreRule, is_differentiable
+from ccr.errors import CCRError
+from ccr.geometry import check_radius, project_to_cap
+from ccr.inputs import Embeddings
+from ccr.refine.candidates import Permitted, candidates_for
+from ccr.refine.data import Labelled, split
+from ccr.refine.engines import DenseEngine, Engine, EngineName, SparseEngine, State, StepConfig, choose_engine
+from ccr.refine.head_only import fit_head
+from ccr.refine.measure import (
+    BestEpoch,
+    Checkpoint,
+    Epoch,
+    Progress,
+    Refinement,
+    Stop,
+    fingerprint,
+    length_of,
+    mean_length,
+    moved_by,
+    pack,
+    sample_code_size,
+    settle,
+    strongest_weights,
+    unpack,
+    validate,
+)
+from ccr.refine.options import Training
+from ccr.utils.threads import Workers, resolve_device, threads_for
+
+# One training run of Algorithm 2 (docs/method.md): minibatch steps, the exact projection after each, the length
+# held, weights and concepts taken away, the best epoch kept.
+Callback = Callable[[Epoch, int], None]
+
+#: Of an engine's `state_dict`: a checkpoint of another one is not continued.
+REVISION = 7
+#: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
+SAMPLE_ROWS = 4096
+
+
+class Problem(NamedTuple):
+    """What is minimised: over caps of which radius around which dictionary (n, d), on which data, through which coder;
+    `start` (n, d) is where its rows start inside their caps, None: at their centres; `permitted` weights are the only
+    ones, None: all are."""
+
+    dictionary: np.ndarray
+    train: Labelled
+    held_out: Labelled | None
+    coder: ScoreCoder
+    radius: float
+    classes: int
+    training: Training
+    start: np.ndarray | None = None
+    permitted: Permitted | None = None
+
+
+class Trainer:
+    """One training run: the engine that steps, the data, and what is measured between epochs.
+
+    `make_engine` gives the engine for a start and a configuration; `workers` are the threads that measure, None: each
+    measurement has its own.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        name: Literal["dense", "sparse"],
+        make_engine: Callable[[State, StepConfig], Engine],
+        workers: Workers | None = None,
+    ) -> None:
+        self.problem, self.name, self.make_engine, self.workers = problem, name, make_engine, workers
+        self.rows = np.arange(len(problem.dictionary))  # of the concepts that are left
+        self.center = problem.dictionary  # their rows of it
+        self.training, self.m = problem.training, len(problem.train.y)
+        self.sample = problem.train.sample(SAMPLE_ROWS)
+        first = problem.dictionary if problem.start is None else problem.start
+        rule = problem.coder.rule(self.sample, first)
+        n, classes = len(first), problem.classes
+        bound = 1.0 / math.sqrt(n)
+        weights = np.random.default_rng([self.training.seed, 0]).uniform(-bound, bound, (n, classes))
+        self.start = State(first, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
+        self.config = StepConfig(
+            radius=problem.radius,
+            adaptive=self.training.optimizer == "adaptive",
+            momentum=self.training.momentum,
+            dropout=self.training.dropout,
+            alpha=self.training.penalty(self.m),
+            scale=sample_code_size(rule, self.sample, first, workers),
+            seed=self.training.seed,
+            sparse_head=self.training.weights_per_class is not None or problem.permitted is not None,
+            center=problem.dictionary,
+        )
+        self.engine = make_engine(self.start, self.config)
+        if problem.permitted is not None:  # from the first step on: concepts never adapt to a forbidden weight
+            self.engine.restrict(problem.permitted.allowed)
+        self.candidates = candidates_for(
+            problem.dictionary, problem.train, classes, self.training, workers, problem.permitted
+        )
+
+    def run(self, callback: Callback | None = None, checkpoint: Checkpoint | None = None) -> Refinement:
+        """All epochs, or as many as improve; the state of the best one."""
+        epochs, patience = self.training.epochs(self.m), self.training.patience(self.m)
+        run = "" if checkpoint is None else self._fingerprint()
+        now = self._resumed(checkpoint, run)
+        while now.number < epochs and now.number - now.best.improved < patience:
+            now.number += 1
+            final = self._restrict(now.number, epochs)
+            loss = self._epoch(now.number, epochs)
+            now.history.append(self._measure(now.number, loss))
+            if now.best.offer(now.number, now.history[-1].validation_accuracy, final=final):
+                now.kept = self.engine.state()
+            if checkpoint is not None:
+                checkpoint.save(run, now.number, pack(now, self.rows, self.engine.state_dict(), self.engine.rule))
+            if callback is not None:
+                callback(now.history[-1], epochs)
+        return self._result(now, "max_iter" if now.number >= epochs else "no_change")
+
+    def _restrict(self, number: int, epochs: int) -> bool:
+        """Take weights away from classes that have too many for this epoch; whether they have no more than they may in
+        the end. Then concepts without any leave, if the codes of the others do not depend on them, and the mean length
+        of what is left is held from there on; if few are left, so that images would show none of them, as many as a
+        class has weights, and never more than was asked for."""
+        n, weights = len(self.problem.dictionary), self.training.weights_per_class
+        keep, before = (self.training.kept_weights(n, at, epochs) for at in (number, number - 1))
+        final = weights is None or (keep or math.inf) <= weights
+        if keep is not None and (number == 1 or keep != before):
+            candidates = None if self.candidates is None else self.candidates.of(self.rows)
+            preference = None if self.problem.permitted is None else self.problem.permitted.preference
+            self.engine.restrict(
+                strongest_weights(
+                    self.engine.state(),
+                    self.sample,
+                    keep,
+                    candidates,
+                    self.workers,
+                    preference=None if preference is None else preference[self.rows],
+                )
+            )
+            if final:  # once: what is kept from here on has these rows
+                self._leave(*self._playing(self.engine.state(), least=keep))
+        return final
+
+    def _playing(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
+        """The rows of concepts with a weight, and the rule for them alone, of a mean length of at least `least`, a
+        quarter of them or what was asked for, whichever is least; all rows where that cannot be."""
+        rows = np.flatnonzero(state.weights.any(axis=1))
+        smaller = replace(
+            state, dictionary=state.dictionary[rows], weights=state.weights[rows], rule=state.rule.of(rows)
+        )
+        if 0 < len(rows) < len(state.dictionary):
+            length = mean_length(smaller, self.sample, self.workers)
+            asked = math.inf if state.rule.held is None else state.rule.held
+            rule = smaller.rule.for_fewer(max(length, min(least, len(rows) / 4, asked)))
+            if rule is not None:
+                return rows, rule.recalibrated(self.sample, smaller.dictionary)
+        return np.arange(len(state.dictionary)), state.rule
+
+    def _leave(self, rows: np.ndarray, rule: ScoreRule) -> None:
+        """Go on with these rows of the dictionary alone, under their rule."""
+        if len(rows) == len(self.rows):
+            return
+        arrays = self.engine.state_dict()
+        self.rows = self.rows[rows]
+        self._remake({name: array[rows] if name in self.engine.by_concept else array for name, array in arrays.items()})
+        self.engine.rule = rule
+
+    def _remake(self, arrays: dict[str, np.ndarray]) -> None:
+        """An engine for the rows that are left, in this state."""
+        start = State(
+            self.start.dictionary[self.rows], self.start.weights[self.rows], self.start.bias,
+            self.start.rule.of(self.rows),
+        )  # fmt: skip
+        self.center = self.problem.dictionary[self.rows]
+        self.engine = self.make_engine(start, replace(self.config, center=self.center))
+        self.engine.load_state_dict(arrays)
+
+    def _result(self, now: Progress, stopped: Stop) -> Refinement:
+        state, kept = now.kept, self.rows
+        if self.training.weights_per_class is not None:
+            playing, rule = self._playing(state)
+            state = State(state.dictionary[playing], state.weights[playing], state.bias, rule)
+            kept = kept[playing]
+        return Refinement(
+            state.dictionary, state.weights, state.bias, state.rule, kept, tuple(now.history), now.best.epoch,
+            engine=self.name, stopped=stopped,
+        )  # fmt: skip
+
+    def _resumed(self, checkpoint: Checkpoint | None, run: str) -> Progress:
+        """Where the run stands: at the start, or where its checkpoint left off."""
+        held_out = self.problem.held_out
+        now = Progress(BestEpoch(self.training, 0 if held_out is None else len(held_out.y)), self.start)
+        saved = None if checkpoint is None else checkpoint.load(run)
+        if saved is not None:
+            self.rows, arrays, rule = unpack(saved, now)
+            self._remake(arrays)
+            self.engine.rule = rule
+        return now
+
+    def _fingerprint(self) -> str:
+        problem, train, held_out = self.problem, self.problem.train, self.problem.held_out
+        sampled = [self.sample] + ([] if held_out is None else [held_out.sample(SAMPLE_ROWS)])
+        return fingerprint(
+            REVISION, repr(self.training), repr(problem.coder), problem.radius, problem.classes,
+            type(self.engine).__name__, problem.dictionary, self.start.dictionary,
+            *(rows.take(np.arange(len(rows))).numpy() for rows in sampled), train.rows, train.y, train.weight,
+            *(() if held_out is None else (held_out.rows, held_out.y, held_out.weight)),
+            *(part for part in problem.permitted or () if part is not None),
+        )  # fmt: skip
+
+    def _epoch(self, number: int, epochs: int) -> float:
+        """All batches once, in an order fixed by seed and epoch; the mean training loss."""
+        training, m = self.training, self.m
+        rng = np.random.default_rng([training.seed, number])
+        size = training.batch(m)
+        head_rate, dictionary_rate = training.rates(self.problem.radius)
+        steps, done, total = math.ceil(m / size), 0, 0.0
+        for window in self.problem.train.shuffled(rng, size, self.workers):
+            count = math.ceil(len(window.rows) / size)
+            damping = [training.damping((number - 1 + step / steps) / epochs) for step in range(done, done + count)]
+            report = self.engine.steps(window, size, np.outer(damping, (head_rate, dictionary_rate)))
+            done += count
+            weights = np.full(count, size)
+            weights[-1] = len(window.rows) - size * (count - 1)
+            total += float(report.losses @ weights)
+        if not math.isfinite(total):
+            raise CCRError(f"training diverged in epoch {number}: lower head_rate or dictionary_rate")
+        return total / m
+
+    def _measure(self, number: int, loss: float) -> Epoch:
+        """Where the epoch ended, its threshold set anew; no more is computed than once, and nothing is copied."""
+        engine, panels = self.engine, self.engine.panels()
+        if self.problem.radius > 0:
+            engine.rule, length = settle(engine.rule, panels, self.sample, self.workers)
+        else:
+            length = length_of(engine.rule, panels, self.sample, self.workers)
+        state = engine.view()
+        moved = moved_by(state.dictionary, self.center, self.workers)
+        measured = validate(state, self.problem.held_out, self.workers, panels.encoder(engine.rule.selection()))
+        return Epoch(
+            number, loss, measured.loss, measured.accuracy, length, moved.mean, moved.max, engine.rule.threshold
+        )
+
+
+# Refinement (Algorithm 2, docs/method.md): the problem is checked, an engine chosen, and a `Trainer` run.
+def refine(
+    dictionary: Any,
+    X: Any,
+    y: Any,
+    *,
+    coder: Coder,
+    radius: float,
+    start: Any = None,
+    classes: int | None = None,
+    sample_weight: np.ndarray | None = None,
+    validation: np.ndarray | tuple[Any, Any] | None = None,
+    left_out: np.ndarray | None = None,
+    permitted: Permitted | None = None,
+    training: Training | None = None,
+    engine: EngineName = "auto",
+    callback: Callback | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Refinement:
+    """Minimise the mean cross-entropy of a linear head on the codes of X, over the head and over dictionaries
+    whose unit rows stay within chord distance `radius` of those given.
+
+    Parameters
+    ----------
+    dictionary : (n, d), unit rows.
+    X : (m, d), read as unit rows; behind a file (a memmap, a store) through a window of fixed size.
+    y : class numbers (m,).
+    coder : how codes are made; only through a differentiable one can the dictionary be refined.
+    radius : in [0, 2]; 0 leaves the dictionary as it is and trains the head alone.
+    start : (n, d), where the rows start; they are brought within `radius` first. None: where they are.
+    classes : how many there are; by default one more than the largest number in `y`.
+    sample_weight : how much each row counts (m,), of mean 1.
+    validation : rows of X to hold out, or another (X, y), or None: then the last epoch is kept.
+    left_out : rows of X that are not looked at, for whoever wants to measure on them later.
+    permitted : which weights (n, C) knowledge permits, and which of them it confirms; the others stay zero.
+    engine : "sparse" (CPU, compiled), "dense" (torch, any device), "auto": sparse on a CPU; both take the same steps.
+    callback : called with the epoch and the number of epochs after each.
+    checkpoint : where a run that was interrupted continues, to the bit as if it had not been.
+    """
+    check_radius(radius)
+    rows = np.array(getattr(dictionary, "embeddings", dictionary), dtype=np.float32)
+    X = X if isinstance(X, Embeddings) else Embeddings(X)
+    X.check_dimension(rows.shape[1])
+    train, held_out = split(X, np.asarray(y, np.int64), sample_weight, validation, left_out)
+    classes, training = classes or int(train.y.max()) + 1, training or Training()
+    if is_differentiable(coder):
+        first = None if start is None else project_to_cap(np.asarray(start, np.float32), rows, radius)
+        problem = Problem(rows, train, held_out, coder, radius, classes, training, first, permitted)
+        return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
+    if radius > 0:
+        raise CCRError(
+            f"{type(coder).__name__} has no gradient, so concepts cannot be refined with it: leave them as they are "
+            "(fidelity=1, or radius=0), or use HardThreshold(length=12)"
+        )
+    fitted = fit_head(rows, train, held_out, coder=coder, classes=classes, training=training, permitted=permitted)
+    if callback is not None:
+        callback(fitted.history[0], 1)
+    return fitted
+
+
+def _train(
+    problem: Problem, name: Literal["dense", "sparse"], callback: Callback | None, checkpoint: Checkpoint | None
+) -> Refinement:
+    if name == "sparse":
+        with Workers() as workers:
+            trainer = Trainer(problem, name, lambda start, config: SparseEngine(start, config, workers), workers)
+            return trainer.run(callback, checkpoint)
+    device = resolve_device(problem.training.device)
+    with threads_for(float(problem.training.batch(len(problem.train.y))) * problem.dictionary.size):
+        trainer = Trainer(problem, name, lambda start, config: DenseEngine(start, config, device))
+        return trainer.run(callback, checkpoint)
+
+
+#: Weights per class that are tried; None is all of them.
+TRIED: tuple[int | None, ...] = (1, 2, 3, 5, 8, 12, None)
+
+
+class PartedCheckpoint(Checkpoint, Protocol):
+    """A checkpoint that has others below it."""
+
+    def part(self, name: str) -> PartedCheckpoint:
+        """That of a part of the run."""
+        ...
+
+
+class Run(Protocol):
+    """One refinement, with everything but these settled."""
+
+    def __call__(
+        self, *, training: Training, callback: Callback | None, checkpoint: PartedCheckpoint | None
+    ) -> Refinement: ...
+
+
+def refine_with(
+    run: Run,
+    weights: int | Literal["auto"] | None,
+    held_out: Any,
+    *,
+    training: Training,
+    callback: Callback | None,
+    checkpoint: PartedCheckpoint | None,
+) -> Refinement:
+    """A run with so many weights per class; for "auto", of the runs with each of `TRIED` the one with the fewest whose
+    accuracy on the images held out (see `refine`) is within a standard error of the best."""
+    if weights != "auto":
+        return run(training=replace(training, weights_per_class=weights), callback=callback, checkpoint=checkpoint)
+    images = len(held_out[1] if isinstance(held_out, tuple) else held_out)
+    if not images:
+        raise CCRError(
+            'weights_per_class="auto" is chosen on validation images, and there are none: give validation=(X, y), a '
+            "validation_fraction such as 0.1, or a number of weights"
+        )
+    done: list[Refinement] = []
+    for number, tried in enumerate(TRIED):
+        own = None if checkpoint is None else checkpoint.part(f"weights-{tried or 'all'}")
+        settings = replace(training, weights_per_class=tried)
+        done.append(run(training=settings, callback=_part(callback, number), checkpoint=own))
+    accuracies = [result.history[result.best_epoch - 1].validation_accuracy for result in done]
+    least = max(accuracies) - replace(training, tol=None).tolerance(max(accuracies), images)
+    return next(result for result, accuracy in zip(done, accuracies, strict=True) if accuracy >= least)
+
+
+def _part(callback: Callback | None, number: int) -> Callback | None:
+    """Tells the epochs of all runs as those of one."""
+    if callback is None:
+        return None
+    tell: Callable[[Epoch, int], None] = callback
+    return lambda epoch, epochs: tell(replace(epoch, epoch=number * epochs + epoch.epoch), len(TRIED) * epochs)

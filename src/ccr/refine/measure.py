@@ -1,0 +1,294 @@
+"""Where a training run stands: its history, the epoch to keep, and how both lie in a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from ccr.coding import (
+    ActiveEntries,
+    Encode,
+    Panels,
+    Rule,
+    ScoreRule,
+    Selection,
+    as_it_falls,
+    map_codes,
+    root_mean_square,
+    rule_to_dict,
+    score_rule,
+)
+from ccr.heads import entry_logits
+from ccr.inputs import Embeddings
+from ccr.metrics import Deviation, distances
+from ccr.refine.candidates import Candidates, largest
+from ccr.refine.data import Labelled
+from ccr.refine.engines import Predictor as Parameters
+from ccr.refine.engines import State
+from ccr.refine.options import Training
+from ccr.utils.threads import Workers
+
+# What is measured between epochs, part by part and by all threads.
+Result = TypeVar("Result")
+#: Rows of the sample that a thread takes at once, a few hundred so that the kernels read a large dictionary seldom.
+SPAN = 384
+
+
+class Validation(NamedTuple):
+    """Mean weighted loss and accuracy; NaN without validation data."""
+
+    loss: float
+    accuracy: float
+
+
+def validate(
+    state: Parameters, held_out: Labelled | None, workers: Workers | None = None, encode: Encode | None = None
+) -> Validation:
+    """Loss and accuracy on the held-out rows; `encode` is the state's encoder, if there is one already."""
+    if held_out is None:
+        return Validation(math.nan, math.nan)
+    data = held_out
+
+    def use(part: slice, codes: ActiveEntries) -> tuple[float, int]:
+        logits, y = entry_logits(codes, state.weights, state.bias), data.y[part]
+        right, top = logits.argmax(axis=1), logits.max(axis=1)
+        true = logits[np.arange(len(y)), y].astype(np.float64)
+        logits -= top[:, None]
+        losses = np.log(np.exp(logits, out=logits).sum(axis=1, dtype=np.float64)) + top - true
+        return float(losses @ data.weight[part]), int((right == y).sum())
+
+    decide = None if encode is None else as_it_falls(encode)
+    measured = map_codes(state.rule, data.X, state.dictionary, use, rows=data.rows, workers=workers, decide=decide)
+    sums = np.array([(loss, right) for loss, right in measured], np.float64).reshape(-1, 2).sum(axis=0)
+    loss, right = (float(value) / len(data.y) for value in sums)
+    return Validation(loss, right)
+
+
+def settle(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None) -> tuple[ScoreRule, float]:
+    """The rule fitted again to a dictionary that moved, if it is held to a length, and its mean number of active
+    concepts: both by one pass over the sample."""
+    if rule.held is not None:
+        found = _with_panels(panels, rule.nearby(), sample, workers, rule.levels)
+        settled = rule.settled(np.concatenate(found), len(sample))
+        if settled is not None:
+            return settled
+        rule = rule.recalibrated(sample, panels.dictionary)
+    return rule, length_of(rule, panels, sample, workers)
+
+
+def length_of(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None) -> float:
+    """Mean number of active concepts, by a dictionary that is packed already."""
+    counts = _with_panels(panels, rule.selection(), sample, workers, lambda codes: len(codes.data))
+    return sum(counts) / len(sample)
+
+
+def _with_panels(
+    panels: Panels,
+    selection: Selection,
+    sample: Embeddings,
+    workers: Workers | None,
+    use: Callable[[ActiveEntries], Result],
+) -> list[Result]:
+    if workers is None:
+        with Workers() as threads:
+            return _with_panels(panels, selection, sample, threads, use)
+    spans = [slice(start, start + SPAN) for start in range(0, len(sample), SPAN)]
+    return workers.map(lambda part: use(panels.encoder(selection)(sample.span(part.start, part.stop))), spans)
+
+
+def moved_by(dictionary: np.ndarray, center: np.ndarray, workers: Workers | None) -> Deviation:
+    """`deviation` of the dictionary from its centres, by all threads."""
+    spans = [slice(start, start + SPAN) for start in range(0, len(center), SPAN)]
+    found = (workers or Workers(1)).map(lambda part: distances(dictionary[part], center[part]), spans)
+    every = np.concatenate(found)
+    return Deviation(float(every.mean()), float(every.max()))
+
+
+def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None = None) -> float:
+    """Mean number of active concepts."""
+    counts = map_codes(state.rule, sample, state.dictionary, lambda _, codes: len(codes.data), workers=workers)
+    return sum(counts) / len(sample)
+
+
+def strongest_weights(
+    state: Parameters,
+    sample: Embeddings,
+    keep: int,
+    candidates: Candidates | None = None,
+    workers: Workers | None = None,
+    *,
+    preference: np.ndarray | None = None,
+) -> np.ndarray:
+    """The `strongest` weights (n, C) by the root mean square of the concepts' codes, times a `preference` (n, C)."""
+    squares, one_sided = np.zeros(len(state.dictionary)), True
+
+    def use(_: slice, codes: ActiveEntries) -> tuple[np.ndarray, bool]:
+        powers = np.bincount(codes.indices, codes.data.astype(np.float64) ** 2, minlength=len(squares))
+        return powers, bool((codes.data >= 0).all())
+
+    for part, positive in map_codes(state.rule, sample, state.dictionary, use, workers=workers):
+        squares, one_sided = squares + part, one_sided and positive
+    weights = state.weights if preference is None else state.weights * preference
+    return strongest(weights, np.sqrt(squares / len(sample)), keep, candidates, one_sided=one_sided)
+
+
+def strongest(
+    weights: np.ndarray, size: np.ndarray, keep: int, candidates: Candidates | None = None, *, one_sided: bool
+) -> np.ndarray:
+    """Which weights (n, C) are, for each class, among its `keep` of largest |weight| x size, for codes of these sizes
+    (n,); weights without effect never are. Of one-sided codes, which say what an image shows, only positive weights
+    are: a class keeps what speaks for it, and no image is left without a word. Where there are `candidates`, only their
+    weights are, unless none of them speaks for the class."""
+    worth = np.abs(weights) * size[:, None]
+    speaking = np.where(weights > 0, worth, 0.0) if one_sided else worth.copy()
+    if candidates is not None:
+        mask = candidates.mask(one_sided=one_sided)
+        others = ~mask & ((speaking > 0) & mask).any(axis=0)
+        worth[others] = speaking[others] = 0.0
+    if keep >= len(worth):
+        return worth > 0
+    return largest(speaking, keep) & (speaking > 0)
+
+
+def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, workers: Workers | None = None) -> float:
+    """`code_size` of the codes of a sample."""
+
+    def use(_: slice, codes: ActiveEntries) -> tuple[float, int]:
+        return float((codes.data.astype(np.float64) ** 2).sum()), len(codes.data)
+
+    measured = map_codes(rule, sample, dictionary, use, workers=workers)
+    squares, count = (sum(column) for column in zip(*measured, strict=True))
+    return root_mean_square(float(squares), int(count))
+
+
+#: Why a run ended: all epochs are done; none improved for `n_iter_no_change` epochs; the head alone was solved.
+Stop = Literal["max_iter", "no_change", "solved"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of the history, taken at the end of an epoch.
+
+    `validation_accuracy` and `validation_loss` are NaN without validation data; `length` is the mean number of
+    active concepts of the training images (at most 4,096 of them), `threshold` NaN where the coder has none.
+    """
+
+    epoch: int
+    train_loss: float
+    validation_loss: float
+    validation_accuracy: float
+    length: float
+    mean_deviation: float
+    max_deviation: float
+    threshold: float
+
+
+@dataclass(frozen=True, eq=False)
+class Refinement:
+    """The result: the parameters of the best epoch, what happened on the way, which engine took the steps, and why it
+    stopped (see `Stop`). `kept` are the rows of the dictionary that are left: concepts that a sparse head gave no
+    weight are not in it, where others' codes do not depend on them."""
+
+    dictionary: np.ndarray
+    weights: np.ndarray
+    bias: np.ndarray
+    rule: Rule
+    kept: np.ndarray
+    history: tuple[Epoch, ...]
+    best_epoch: int
+    engine: Literal["dense", "sparse", "head"]
+    stopped: Stop
+
+
+class BestEpoch:
+    """Which epoch to keep: the latest of those that validation cannot tell from the best (see `Training.tol`)."""
+
+    def __init__(self, training: Training, n: int) -> None:
+        self.training, self.n = training, n
+        self.epoch, self.improved, self.record = 0, 0, -math.inf
+
+    def offer(self, number: int, accuracy: float, *, final: bool = True) -> bool:
+        """Whether this epoch is now the one to keep; without validation data the last one always is, and so it is while
+        the head is not `final`ly sparse."""
+        if not final:
+            self.epoch = self.improved = number
+            return True
+        if self.n == 0 or accuracy > self.record:
+            self.improved = number
+        if self.n:
+            self.record = max(self.record, accuracy)
+            if accuracy < self.record - self.training.tolerance(self.record, self.n):
+                return False
+        self.epoch = number
+        return True
+
+
+@dataclass
+class Progress:
+    """A run after epoch `number`: `kept` is the state of the epoch to keep."""
+
+    best: BestEpoch
+    kept: State
+    number: int = 0
+    history: list[Epoch] = field(default_factory=list)
+
+
+class Saved(NamedTuple):
+    """A run as a checkpoint holds it: arrays by name, and everything else as JSON types."""
+
+    arrays: dict[str, np.ndarray]
+    values: dict[str, Any]
+
+
+class Checkpoint(Protocol):
+    """Where a run is kept after every epoch; `run` tells runs apart (see `fingerprint`)."""
+
+    def load(self, run: str) -> Saved | None:
+        """The last epoch that was saved, None where nothing was; another run's is refused."""
+        ...
+
+    def save(self, run: str, number: int, saved: Saved) -> None:
+        """Keep the state after epoch `number` in place of the one before."""
+        ...
+
+
+def pack(now: Progress, rows: np.ndarray, engine: dict[str, np.ndarray], rule: ScoreRule) -> Saved:
+    """Progress, the rows of the concepts that are left, and an engine's `state_dict` and rule, for a checkpoint."""
+    best, kept = now.best, now.kept
+    arrays = {f"engine.{name}": array for name, array in engine.items()}
+    arrays |= {"kept.dictionary": kept.dictionary, "kept.weights": kept.weights, "kept.bias": kept.bias}
+    # As an array: JSON has no NaN.
+    arrays["history"] = np.array([astuple(epoch) for epoch in now.history], np.float64)
+    arrays["rows"] = rows
+    arrays["best"] = np.array([best.epoch, best.improved, best.record], np.float64)
+    return Saved(arrays, {"number": now.number, "rule": rule_to_dict(rule), "kept_rule": rule_to_dict(kept.rule)})
+
+
+def unpack(saved: Saved, now: Progress) -> tuple[np.ndarray, dict[str, np.ndarray], ScoreRule]:
+    """Bring `now` to where the checkpoint is; the rows that are left, the engine's `state_dict` and its rule."""
+    arrays, values = saved
+    now.number = int(values["number"])
+    now.history = [Epoch(int(line[0]), *(float(value) for value in line[1:])) for line in arrays["history"]]
+    now.best.epoch, now.best.improved = (int(value) for value in arrays["best"][:2])
+    now.best.record = float(arrays["best"][2])
+    dictionary, weights, bias = (arrays[f"kept.{name}"] for name in ("dictionary", "weights", "bias"))
+    now.kept = State(dictionary, weights, bias, score_rule(values["kept_rule"]))
+    engine = {name.removeprefix("engine."): array for name, array in arrays.items() if name.startswith("engine.")}
+    return arrays["rows"], engine, score_rule(values["rule"])
+
+
+def fingerprint(*parts: Any) -> str:
+    """A number that differs whenever an array or a setting differs."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.dtype.str}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+        else:
+            digest.update(repr(part).encode())
+    return digest.hexdigest()

@@ -1,0 +1,241 @@
+"""The demo's page: what was measured, one prediction that is right, one that is wrong, and a gallery."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from ccr.controls import Gain
+from ccr.explain import Explanation
+from ccr.explain.claims import Claim
+from ccr.knowledge import Knowledge
+from ccr.show import page
+from ccr.show.pictures import Pictures
+from ccr.utils.texts import visible
+
+# A model's claims as a page: by class, every sentence that a positive weight says, with what speaks for it.
+#: With more classes than this, sections are folded.
+MOST_OPEN = 30
+CLAIMS_HEADER = (
+    "claim",
+    "status",
+    "weight",
+    "its images that show it",
+    "images showing it that are its",
+    "accuracy without",
+    "source",
+    "by",
+    "at",
+)
+
+
+def claims_in_words(counts: Mapping[str, int]) -> str:
+    """Such as "70 claims: 52 confirmed, 15 unknown, 3 contradicted"."""
+    total = sum(counts.values())
+    parts = ", ".join(f"{number:,} {status}" for status, number in counts.items())
+    return f"{total:,} claim{'' if total == 1 else 's'}: {parts}"
+
+
+def count_claims(claims: Sequence[Claim]) -> dict[str, int]:
+    """How many of the claims are confirmed, unknown and contradicted."""
+    found = [claim.status for claim in claims]
+    return {status: found.count(status) for status in ("confirmed", "unknown", "contradicted")}
+
+
+def claims_page(
+    title: str, claims: Sequence[Claim], *, measured: str, knowledge: Knowledge | None, signed: str | None = None
+) -> str:
+    """The page of these claims, by class. `measured` says in a sentence on which images they were, `signed` who signed
+    the model."""
+    known = "The model was fitted without knowledge." if knowledge is None else f"Knowledge {knowledge.digest}."
+    body = [
+        f"<h1>{page.name(visible(title))}</h1>",
+        f'<p class="verdict">{claims_in_words(count_claims(claims))}</p>',
+        f"<p>A positive weight claims that the class shows the concept. {escape(visible(measured))} "
+        f'<span class="muted">{known}</span></p>',
+    ]
+    if signed is not None:
+        body.insert(2, f"<p><strong>{page.name(visible(signed))}</strong></p>")
+    groups = [(label, list(found)) for label, found in groupby(claims, key=lambda claim: str(claim.label))]
+    for label, found in groups:
+        counts = ", ".join(f"{number} {status}" for status, number in count_claims(found).items() if number)
+        summary = f'{page.name(visible(label))} <span class="muted">{counts}</span>'
+        body.append(page.details(summary, claims_table(found), opened=len(groups) <= MOST_OPEN, kind="class"))
+    return page.page(title, body)
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Claims of one class as a table; columns that are empty for all of them are left out."""
+    rows = [_claims_cells(claim) for claim in claims]
+    kept = [column for column in range(len(CLAIMS_HEADER)) if column < 3 or any(row[column] for row in rows)]
+    texts = [at for at, column in enumerate(kept) if CLAIMS_HEADER[column] in ("status", "source", "by", "at")]
+    return page.table_of_html(
+        [CLAIMS_HEADER[column] for column in kept], [[row[column] for column in kept] for row in rows], texts=texts
+    )
+
+
+def _claims_cells(claim: Claim) -> list[str]:
+    return [
+        f"{page.mark(claim.status)} {page.name(visible(claim.sentence))}",
+        f'<span class="claim {claim.status}">{claim.status}</span>',
+        f"{claim.weight:.2f}",
+        percent(claim.share),
+        percent(claim.purity),
+        "" if claim.accuracy_without is None else f"{claim.accuracy_without:.1%}",
+        *(escape(visible(text)) for text in (claim.source, claim.by, claim.at)),
+    ]
+
+
+def percent(share: float | None) -> str:
+    """A share without digits behind the point; nothing for None."""
+    return "" if share is None else f"{share:.0%}"
+
+
+# A list of concepts as a page: what is wrong with each, in how many images it is seen, and the images that show it.
+@dataclass(frozen=True)
+class Row:
+    """A concept on the page: its verdict (good, doubtful, implausible, bad), why, the share of images in which it is
+    active, and the rows of the store that show it most; the last two None and empty where no photos were looked at."""
+
+    concept: str
+    verdict: str
+    reasons: Sequence[str]
+    share: float | None = None
+    top: Sequence[int] = ()
+
+
+def concepts_page(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[Row], store: Any | None) -> str:
+    """The page, bad ones first. `facts` are pairs of what and how much; `store` has the images of the rows' `top`."""
+    pictures = None if store is None else Pictures(store)
+    order = sorted(rows, key=lambda row: ("bad", "implausible", "doubtful", "good").index(row.verdict))
+    body = [f"<h1>{escape(title)}</h1>", page.table(("", ""), facts, texts=(1,)), "<h2>Concepts, the worst first</h2>"]
+    body += ['<div class="cards">', *(_card(row, pictures) for row in order), "</div>"]
+    if pictures is not None and pictures.missing:
+        count = "1 image" if pictures.missing == 1 else f"{pictures.missing:,} images"
+        body.append(f'<p class="muted">{count} could not be read: {escape(pictures.reason)}</p>')
+    return page.page(title, body)
+
+
+def _card(row: Row, pictures: Pictures | None) -> str:
+    kind = "right" if row.verdict == "good" else "wrong"
+    parts = [f'<p class="verdict">{page.name(row.concept)} <span class="{kind}">{row.verdict}</span></p>']
+    parts += [f'<div class="muted">{escape(reason)}</div>' for reason in row.reasons]
+    if row.share is not None:
+        parts.append(f'<div class="muted">active in {row.share:.1%} of the images</div>')
+    if pictures is not None:
+        parts.append(pictures.strip([(number, "") for number in row.top]))
+    return f'<section class="card">{"".join(parts)}</section>'
+
+
+# What a model may say and may never say as a page to read and print: by class, by whom, when, and why.
+_PRINT = "@media print { details { break-inside: avoid; } nav { display: none; } }"
+REVIEW_HEADER = ("concept", "state", "source", "by", "at", "reason")
+
+
+def review_page(title: str, rows: Sequence[Mapping[str, Any]], *, signed: str, without: str = "") -> str:
+    """The page of the rows of a review (`ccr.review.review_rows`). `signed` says in a sentence who signed, or what is
+    missing; `without` is the class that is predicted where no concept is shown."""
+    may = [row for row in rows if row["answer"] != "no"]
+    never = [row for row in rows if row["answer"] == "no"]
+    body = [f"<h1>{page.name(visible(title))}</h1>", f'<p class="verdict">{page.name(visible(signed))}</p>']
+    if without:
+        body.append(f"<p>An image that shows no concept is called {page.name(visible(without))}.</p>")
+    for heading, chosen in (("It may say", may), ("It may never say", never)):
+        body.append(f"<h2>{heading} <span class='muted'>({len(chosen):,})</span></h2>")
+        labels = dict.fromkeys(str(row["class"]) for row in chosen)
+        for label in labels:
+            own = [_review_cells(row) for row in chosen if str(row["class"]) == label]
+            table = page.table_of_html(REVIEW_HEADER, own, texts=range(len(REVIEW_HEADER)))
+            body.append(page.details(page.name(visible(label)), table, opened=True, kind="class"))
+    return page.page(title, body, style=_PRINT)
+
+
+def _review_cells(row: Mapping[str, Any]) -> list[str]:
+    concept = page.name(visible(str(row["concept"])))
+    return [concept, *(escape(visible(str(row[name]))) for name in REVIEW_HEADER[1:])]
+
+
+class Shown(NamedTuple):
+    """An image to show with its explanation and its true class."""
+
+    image: Image.Image
+    explanation: Explanation
+    truth: Any
+
+
+def demo_page(
+    gain: Gain,
+    known: Gain,
+    shuffled: Gain,
+    *,
+    truth: Sequence[Sequence[float]],
+    probe: float,
+    right: Shown,
+    untold: Shown,
+    wrong: Shown,
+    gallery: Sequence[Shown],
+    facts: Sequence[tuple[str, str]],
+) -> str:
+    """The page as HTML: fits without (`gain`), with knowledge (`known`) and with it `shuffled`, the `truth` of what
+    each shows, one for each seed, the linear probe's accuracy, all in [0, 1]; `untold` is the photo of `right`,
+    explained without knowledge; `facts` are (name, value)."""
+    rows = [
+        ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
+        ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
+        ("CCR: concepts refined", *_spread(gain.refined), f"{np.mean(truth[0]):.0%}"),
+        (
+            "CCR with knowledge: says only what is confirmed of the class",
+            *_spread(known.refined),
+            f"{np.mean(truth[1]):.0%}",
+        ),
+        (
+            "control: that knowledge shuffled, so that it is nonsense",
+            *_spread(shuffled.refined),
+            f"{np.mean(truth[2]):.0%}",
+        ),
+        ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
+    ]
+    cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in gallery]
+    body = [
+        "<h1>Fruit by concepts</h1>",
+        "<p>Every prediction on this page is an exact sum: a bias and one contribution for each active concept. "
+        "Blue bars speak for the predicted class, orange ones against it. Hold the pointer over a bar to see code and "
+        "weight.</p>",
+        "<h2>A prediction that is right</h2>",
+        _featured(right),
+        "<h2>The same photo, without knowledge</h2>",
+        "<p>This model says whatever tells its classes apart, true or not; nobody was asked.</p>",
+        _featured(untold),
+        f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
+        page.table(("model", "mean", "min to max", "true"), rows),
+        '<p class="muted">true: share of the five concepts shown first that a table, written by hand, says are true '
+        "of the photo's kind of fruit. The model of this page was fitted with the same table, so that what it shows is "
+        "untrue by it only where a prediction is wrong. \u2713: the table confirms the concept for the predicted kind "
+        "of fruit, which is not yet a check of this photo. Nonsense raises accuracy, too, because any code of the "
+        "classes helps; it does not make explanations true.</p>",
+        "<h2>A prediction that is wrong</h2>",
+        "<p>The second sum says why the predicted class won over the true one.</p>",
+        _featured(wrong),
+        "<h2>More test images, mistakes first</h2>",
+        f'<div class="cards">{"".join(cards)}</div>',
+        "<h2>How this was made</h2>",
+        page.table(("what", ""), facts),
+        '<p class="muted">' + escape("Photos: supermarket fruit, MIT licence, from a registry package.") + "</p>",
+    ]
+    return page.page("Fruit by concepts", body)
+
+
+def _featured(item: Shown) -> str:
+    mistaken = str(item.truth) != str(item.explanation.prediction)
+    against = item.explanation.contrast(item.truth) if mistaken else None
+    return page.explanation_card(item.explanation, item.image, truth=item.truth, against=against, top=12, big=True)
+
+
+def _spread(accuracies: Sequence[float]) -> tuple[str, str]:
+    return f"{np.mean(accuracies):.1%}", f"{min(accuracies):.1%} to {max(accuracies):.1%}"

@@ -1,0 +1,89 @@
+"""Tables out: columns as a data frame of pandas or polars, whichever is installed."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ccr.errors import CCRError, MissingExtraError
+
+
+# Whatever people hold numbers in, as NumPy arrays; without importing torch, which the light runtime and stores do
+# without.
+def as_array(X: Any) -> np.ndarray:
+    """Numbers of a tensor, wherever and of whatever kind it is, of a table, or of what NumPy takes."""
+    if hasattr(X, "detach"):
+        there = X.detach().cpu()
+        return np.asarray(there.float() if str(there.dtype) == "torch.bfloat16" else there)  # NumPy has no bfloat16
+    if hasattr(X, "to_numpy"):
+        found = np.asarray(X.to_numpy())
+        if found.dtype == object and hasattr(X, "convert_dtypes"):  # numbers of pandas that may be missing
+            with suppress(TypeError, ValueError):
+                return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
+        return found
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise CCRError(f"X must be a matrix of numbers, got {type(X).__name__}: {error}") from None
+
+
+def release(source: Any) -> None:
+    """Let go of the pages that were read of a mapped file: they count as this process's memory. Nothing is lost;
+    they are read again when needed."""
+    if hasattr(source, "release"):
+        source.release()
+    while isinstance(source, np.ndarray):
+        if isinstance(source, np.memmap):
+            mapping: Any = getattr(source, "_mmap", None)
+            # Not of copy-on-write maps, whose changes live in those pages alone.
+            if source.mode in ("r", "r+") and hasattr(mapping, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
+                mapping.madvise(mmap.MADV_DONTNEED)
+            return
+        source = source.base
+
+
+KINDS = ("pandas", "polars")
+
+
+def to_frame(columns: Mapping[str, Sequence[Any]], kind: str | None = None) -> Any:
+    """A data frame of these columns; `kind` is "pandas" or "polars", None: the first of the two that is installed."""
+    if kind not in (None, *KINDS):
+        raise CCRError(f"a data frame is one of {' or '.join(KINDS)}, got {kind!r}")
+    for name in KINDS if kind is None else (kind,):
+        try:
+            library = import_module(name)
+        except ImportError:
+            continue
+        return library.DataFrame(dict(columns))
+    raise MissingExtraError(f"a data frame needs {kind or 'pandas or polars'}: pip install {kind or 'pandas'}")
+
+
+def coded_frame(codes: Any, names: Any, kind: str, X: Any) -> Any:
+    """Codes (m, n), CSR or dense, as a data frame with a column for each name, and the index of X if it has one.
+
+    One of pandas has sparse columns; polars knows none, so that its frame is dense.
+    """
+    if kind == "pandas":
+        pandas = import_module(kind)
+        index = X.index if isinstance(X, pandas.DataFrame) else None
+        if hasattr(codes, "tocsc"):
+            return pandas.DataFrame.sparse.from_spmatrix(codes.tocsc(), index=index, columns=list(names))
+        return pandas.DataFrame(codes, index=index, columns=list(names))
+    dense = codes.toarray() if hasattr(codes, "toarray") else codes
+    return to_frame({str(name): dense[:, column] for column, name in enumerate(names)}, kind)
+
+
+def paths_of(given: Any) -> list[str]:
+    """Paths in a list, a series, or a data frame's column "path"; one path alone is a list of one."""
+    if isinstance(given, str) or hasattr(given, "__fspath__"):
+        return [str(given)]
+    if hasattr(given, "columns"):
+        if "path" not in list(given.columns):
+            raise CCRError(f'a data frame of photos needs a column "path", got {", ".join(map(str, given.columns))}')
+        given = given["path"]
+    return [str(path) for path in given]

@@ -1,0 +1,94 @@
+"""Other Python processes that import nothing from the current folder: photos may lie there with a `pickle.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+# Ctrl-C ends the command line within two seconds, whatever is computed at the moment, and says what is kept. Files
+# are written whole or not at all (`ccr/files.py`), so a process may end anywhere.
+#: Seconds that an interrupted computation has to end by itself.
+PATIENCE = 1.5
+CODE = 130
+_SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
+
+_state = {"kept": "nothing half-written is left", "interrupted": False, "said": False}
+_saying = threading.Lock()
+
+
+def watch() -> None:
+    """From now on, an interrupted process ends: by KeyboardInterrupt, or where that comes too late, at once.
+
+    The byte that the system's handler writes reaches the thread also while the main thread is inside compiled code or
+    an import, where Python's own handler has to wait.
+    """
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, _interrupt)
+    threading.Thread(target=_end_soon_after, args=(readable,), daemon=True).start()
+
+
+def keep(words: str) -> None:
+    """Note what is left, and how to go on, should the command be stopped."""
+    _state["kept"] = words
+
+
+@contextmanager
+def left_to_others() -> Iterator[None]:
+    """Inside, Ctrl-C is the business of somebody else, such as a server that answers first what it was asked."""
+    waking = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+
+
+def interrupted() -> bool:
+    """Did Ctrl-C come?"""
+    return bool(_state["interrupted"])
+
+
+def tell_stopped() -> None:
+    """Say once, as JSON if that was asked for, that the command was stopped and what is kept."""
+    with _saying:
+        if _state["said"]:
+            return
+        _state["said"] = True
+        message = f"stopped: {_state['kept']}"
+        if "--json" in sys.argv:
+            os.write(1, (json.dumps({"error": message}) + "\n").encode())
+        else:  # os.write: a stream may be locked by whoever was interrupted
+            cursor = _SHOW_CURSOR if os.isatty(2) else ""
+            os.write(2, f"{cursor}\n{message}\n".encode(errors="backslashreplace"))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _state["interrupted"] = True
+    raise KeyboardInterrupt
+
+
+def _end_soon_after(readable: int) -> None:
+    while os.read(readable, 1) != bytes([signal.SIGINT]):
+        pass
+    time.sleep(PATIENCE)
+    tell_stopped()
+    os._exit(CODE)
+
+
+def isolated_python(program: str) -> list[str]:
+    """The command line of a Python that runs `program` and may import what this process can, the current folder not.
+
+    -I leaves the current folder and PYTHONPATH out, so this process's own path is handed on, with this ccr first.
+    """
+    ours = str(Path(__file__).parents[1])
+    path = [ours, *(entry for entry in sys.path if entry)]  # "" is the current folder
+    return [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {path!r}; {program}"]

