@@ -10,7 +10,7 @@ The words are kept: `ccr.encoders.bundled_texts` has the formula, by which the k
 is predicted for it. No image is trained on. No text is trained on that has a class name of CIFAR-10, or a plural of
 one, among its words. Choices are made on held-out anchors only.
 
-    python -m tools.train_text_adapter --embeddings EMBEDDINGS --out src/ccr/data/text_adapter.safetensors
+    python -m tools.train_text_adapter --embeddings EMBEDDINGS --out src/ccr/encoders/text_adapter.safetensors
 
 takes about ten minutes on one core and prints every figure of docs/bundled-encoder.md; `--quick` leaves out the tables
 of held-out anchors. EMBEDDINGS is a folder of CLIP vectors that may not be redistributed. Needs the bundled extra and

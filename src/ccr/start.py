@@ -14,7 +14,7 @@ def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse, 130 stopped."""
     try:
         interrupt.watch()
-        from ccr.cli import main as run
+        from ccr.cli.commands import main as run
 
         run()
     except (Exception, KeyboardInterrupt):

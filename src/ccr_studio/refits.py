@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -199,7 +200,8 @@ class Refits:
     def _write_inputs(self, state: State, knowledge: Knowledge | None) -> None:
         for left in ("model", "honest"):
             shutil.rmtree(self.folder / left, ignore_errors=True)
-        (self.folder / "knowledge.csv").unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):  # no folder to write to is said by the writers below
+            (self.folder / "knowledge.csv").unlink()
         if knowledge is not None and len(knowledge):
             knowledge.write(self.folder / "knowledge.csv")
         for name, rows in (("train", self.photos.training), ("validation", self.photos.validation)):

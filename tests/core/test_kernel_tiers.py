@@ -46,7 +46,7 @@ def run(program: str, *, path: Path = PACKAGE.parent, cwd: Path | None = None, *
 
 
 def test_plain_kernels_are_numba_alone() -> None:
-    for path in (PACKAGE / "core" / "kernels" / "plain").glob("*.py"):
+    for path in (PACKAGE / "kernels" / "plain").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert "llvmlite" not in text
         assert "intrinsic" not in text
@@ -68,7 +68,7 @@ def test_only_the_choice_knows_the_folder_of_x86_kernels() -> None:
 def test_without_the_folder_everything_works(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("x86", "__pycache__")
     shutil.copytree(PACKAGE, tmp_path / "ccr", ignore=ignored)
-    (tmp_path / "ccr" / "core" / "kernels" / "x86" / "__pycache__").mkdir(parents=True)  # as `git rm` leaves it
+    (tmp_path / "ccr" / "kernels" / "x86" / "__pycache__").mkdir(parents=True)  # as `git rm` leaves it
     tier, accurate, file = run(FIT, path=tmp_path, cwd=tmp_path, CCR_KERNELS="")
     assert (tier, accurate) == ("plain", "True")
     assert Path(file).is_relative_to(tmp_path)

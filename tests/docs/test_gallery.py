@@ -9,9 +9,6 @@ import numpy as np
 from PIL import Image
 from tools.gallery import choice
 from tools.gallery.__main__ import make_gallery
-from tools.pictures.rooms import rooms
-
-from tests.test_imports import ROOMS, SOURCE
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -47,8 +44,3 @@ def test_the_page_in_the_repository_has_every_section_and_small_pictures() -> No
         assert f"## {title}\n" in page
     for picture in re.findall(r"\]\((gallery/[\w-]+\.png)\)", page):
         assert (DOCS / picture).stat().st_size < 80_000
-
-
-def test_the_drawing_of_the_map_knows_every_room() -> None:
-    folders = {f"ccr/{name}" for name in ROOMS["ccr"].split() if (SOURCE / name).is_dir()}
-    assert set(rooms()) == folders | {"ccr_studio", "ccr_lab"}

@@ -16,7 +16,6 @@ from tools.gallery import choice
 from tools.gallery.__main__ import few_colours
 from tools.pictures.photo_path import photo_path
 from tools.pictures.refinement import cap, seen_before_and_after
-from tools.pictures.rooms import map_drawing
 
 
 def pictures(demo: Path) -> dict[str, Callable[[], Figure]]:
@@ -34,7 +33,6 @@ def pictures(demo: Path) -> dict[str, Callable[[], Figure]]:
         "cap": cap,
         "seen": lambda: seen_before_and_after(model, test, named),
         "class": lambda: model_plots.class_view(view.of_class("Pink-Lady"), top=6),
-        "rooms": map_drawing,
     }
 
 

@@ -1,0 +1,142 @@
+"""The commands of `ccr`, and `main`, which runs them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Annotated
+
+import typer
+
+from ccr.cli import (
+    audit,
+    claims,
+    concepts_check,
+    concepts_choose,
+    concepts_learn,
+    concepts_propose,
+    demo,
+    edit,
+    embed,
+    evaluate,
+    explain,
+    export,
+    fit,
+    hub,
+    judge,
+    knowledge_ask,
+    knowledge_files,
+    knowledge_photos,
+    predict,
+    report,
+    review,
+)
+from ccr.cli.common import (
+    RayCommand,
+    Stopped,
+    check_arguments,
+    fail,
+    in_words,
+    ready,
+    replace_unprintable,
+    show_log,
+    show_warnings,
+)
+from ccr.errors import CCRError
+from ccr.utils import processes as interrupt
+
+app = typer.Typer(
+    name="ccr",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="Image classifiers whose every prediction is a short, exact sum of named concepts.\n\n"
+    "Start with `ccr demo`. Then, with a folder of photos and a text file of concepts: `ccr embed`, `ccr fit`, "
+    "`ccr explain`.",
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        import ccr
+
+        typer.echo(f"ccr {ccr.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None: ...
+
+
+def _added() -> list[Callable[..., None]]:
+    """The commands of other packages, such as the studio's and the laboratory's: each names a tuple of functions as an
+    entry point of the group `ccr.commands`. Reverse order: the studio stands before the laboratory in `ccr --help`."""
+    return [command for point in sorted(entry_points(group="ccr.commands"), reverse=True) for command in point.load()]
+
+
+# Modules, not functions, are imported here: a function called like its module would hide it.
+commands: tuple[Callable[..., None], ...] = (
+    demo.demo,
+    embed.embed,
+    fit.fit,
+    evaluate.evaluate,
+    explain.explain,
+    predict.predict,
+    export.export,
+    audit.audit,
+    claims.claims,
+    review.review,
+    judge.judge,
+    edit.edit,
+    report.report,
+    hub.push,
+    hub.pull,
+    *_added(),
+)
+for command in commands:
+    app.command(cls=RayCommand)(ready(command))
+concepts = typer.Typer(
+    no_args_is_help=True,
+    help="From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
+)
+for part in (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn):
+    concepts.command()(ready(part))
+app.add_typer(concepts, name="concepts")
+knowledge = typer.Typer(
+    no_args_is_help=True,
+    help="Which concept is true of which class or photo: make a first table, answer questions about photos, look at, "
+    "merge and check tables.",
+)
+for tool in (
+    knowledge_ask.ask,
+    knowledge_photos.ask_photos,
+    knowledge_files.show,
+    knowledge_files.merge,
+    knowledge_files.check,
+):
+    knowledge.command()(ready(tool))
+app.add_typer(knowledge, name="knowledge")
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 success, 1 refused input, 2 misuse, 130 stopped."""
+    as_json = "--json" in sys.argv
+    replace_unprintable()
+    show_log(silent=as_json)
+    show_warnings()
+    try:
+        check_arguments()
+        app()
+    except CCRError as error:
+        sys.exit(fail(str(error), as_json=as_json))
+    except OSError as error:
+        sys.exit(fail(in_words(error), as_json=as_json))
+    except (Stopped, KeyboardInterrupt):
+        interrupt.tell_stopped()
+        sys.exit(interrupt.CODE)
