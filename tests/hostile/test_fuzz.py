@@ -21,6 +21,7 @@ CASES = {
     "concept lists": 300,
     "options": 25,
     "knowledge": 300,
+    "decisions": 200,
     "parquet": 150,
     "service": 400,
     "studio": 300,

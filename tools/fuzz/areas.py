@@ -24,7 +24,9 @@ from ccr.classifier import ConceptClassifier
 from ccr.data.datasets import open_dataset
 from ccr.data.datasets.decode import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
+from ccr.errors import CCRError
 from ccr.knowledge import Knowledge
+from ccr.review.decisions import Decisions
 from ccr.utils.texts import visible
 from ccr.vocab import read_concepts
 from tools.fuzz import seeds
@@ -59,6 +61,7 @@ class Areas:
             "concept lists": self.one_concept_list,
             "options": self.one_command,
             "knowledge": self.one_knowledge,
+            "decisions": self.one_decision_log,
             "parquet": self.one_parquet,
             "service": lambda rng: self.servers.service.ask(rng),
             "studio": lambda rng: self.servers.studio.ask(rng),
@@ -172,6 +175,32 @@ class Areas:
         known = Knowledge.read(path)
         known.write(folder / "again.csv")
         assert Knowledge.read(folder / "again.csv") == known, "another table"
+
+    def one_decision_log(self, rng: random.Random) -> None:
+        """A log with damaged lines or bytes; what can be read takes another decision, and reads the same again."""
+        path = self.fresh() / "decisions.jsonl"
+        log = Decisions(path)
+        with suppress(CCRError):  # names that nobody may write
+            for _ in range(rng.randrange(1, 6)):
+                by, concept = rng.choice(("me", "you", *LINES)), rng.choice(("red", "round", *LINES))
+                log.decide(rng.choice(("apple", "pear", *LINES)), concept, rng.choice(("yes", "no", "unclear")), by=by)
+                if rng.random() < 0.3:
+                    log.strike(concept, by=by)
+                if rng.random() < 0.3:
+                    log.undo(by=by)
+        if path.exists() and rng.random() < 0.7:
+            lines = path.read_bytes().splitlines(keepends=True)
+            place = rng.randrange(len(lines))
+            lines[place] = json_text(json.loads(lines[place]), rng).encode() + b"\n"
+            data = b"".join(lines)
+            path.write_bytes(damaged_bytes(data, rng) if rng.random() < 0.5 else data)
+        damaged = Decisions(path)
+        made = damaged.decide("apple", "red", "yes", by="me")
+        again = Decisions(path)
+        assert tuple(again) == tuple(damaged), "another log"
+        assert made in tuple(again), "the decision is lost"
+        again.disputes()
+        again.agreements()
 
     def one_parquet(self, rng: random.Random) -> None:
         """Images in Parquet, of types that are none, nested or repeated, their bytes damaged or not."""
