@@ -22,7 +22,7 @@ ROOMS = {
     "concepts kernels sources inputs space coding heads metrics quality conformal frames refine explain",
     "ccr/data": "assets encoders datasets store shipped vocab",
     "ccr_studio": "service studio commands",
-    "ccr_lab": "elastic_net theory rivals experiments plots commands",
+    "ccr_lab": "published theory rivals experiments plots commands",
 }
 #: What each package may import of the others.
 PACKAGES = {"ccr": {"ccr"}, "ccr_studio": {"ccr", "ccr_studio"}, "ccr_lab": {"ccr", "ccr_lab"}}
