@@ -33,7 +33,7 @@ from ccr_lab.experiments.attributes import (
     model_truth,
     truth_difference,
 )
-from ccr_lab.experiments.compare import Task, methods_named
+from ccr_lab.experiments.compare import ComparisonTask, methods_named
 
 #: Settings by name; codes are one-sided unless a `coder` says otherwise. The first row is what the others' truth is
 #: compared with.
@@ -96,7 +96,9 @@ def main() -> None:
 
 def _rivals(names: list[str], birds: Birds, length: float) -> None:
     """A row for each of the other methods."""
-    task = Task(embed_concepts(names, load_encoder("bundled")), train=birds.train, test=birds.test, length=length)
+    task = ComparisonTask(
+        embed_concepts(names, load_encoder("bundled")), train=birds.train, test=birds.test, length=length
+    )
     train, validation = task.split(0)
     print("| method | accuracy, % | truth | concepts named per image | in play |\n|---|--:|--:|--:|--:|")
     for method in methods_named(RIVALS):

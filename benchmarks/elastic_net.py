@@ -28,8 +28,8 @@ from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 from torch.utils.data import DataLoader, TensorDataset
 
-from ccr.kernels import warm_up_before_timing
-from ccr_lab.elastic_net import elastic_net_path
+from ccr_lab.rivals import curvature
+from ccr_lab.rivals.elastic_net import elastic_net_path
 
 #: Images, concepts, classes, active concepts.
 SHAPES = ((4000, 128, 10, 11), (4000, 208, 100, 20))
@@ -44,7 +44,7 @@ def main() -> None:
     sys.path.insert(0, str(given.glm_saga.resolve()))
     rival = importlib.import_module("glm_saga.elasticnet")
     torch.set_num_threads(1)
-    warm_up_before_timing("elastic")
+    curvature.warm_up()
     print("| images, concepts, classes | ours, s | GLM-SAGA, s | ratio | ours worse by | GLM-SAGA worse by |")
     print("|---|--:|--:|--:|--:|--:|")
     with threadpool_limits(1):

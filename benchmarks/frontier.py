@@ -21,9 +21,9 @@ from ccr.encoders import load_encoder
 from ccr.labels import Part
 from ccr.vocab import embed_concepts, random_words, read_concepts
 from ccr_lab.experiments.cache import RunCache
-from ccr_lab.experiments.compare import Task
-from ccr_lab.experiments.frontier import Grid, measure_frontier
-from ccr_lab.plots.frontier_plots import frontier_files
+from ccr_lab.experiments.compare import ComparisonTask
+from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
+from ccr_lab.plots.experiment_plots import frontier_files
 
 #: Concepts per image of the other methods: pursuit and lasso are slow on this many images.
 RIVAL_LENGTHS = (3, 5, 12)
@@ -35,19 +35,19 @@ def main() -> None:
     parser.add_argument("--length", type=float, default=11)
     add_shared_option(parser)
     given = parser.parse_args()
-    grid = Grid({"coder": chosen_coder(given.length, None)}, rival_lengths=RIVAL_LENGTHS)
+    grid = FrontierGrid({"coder": chosen_coder(given.length, None)}, rival_lengths=RIVAL_LENGTHS)
     with fitting(silent=False) as tell:
         found = measure_frontier(cifar10(given.shared), grid, cache=RunCache(given.out / "runs"), tell=tell)
     print(f"In {given.out}: {', '.join(write_files(given.out, frontier_files(found)))}")
 
 
-def cifar10(shared: Path) -> Task:
+def cifar10(shared: Path) -> ComparisonTask:
     """Embedded CIFAR-10 with the published concepts and as many random words."""
     data = np.load(require(shared / "embeddings" / "cifar10.npz"))
     X, y, train = data["X"].astype(np.float32), data["names"][data["y"]], data["is_train"].astype(bool)
     names, encoder = read_concepts(require(shared / "concepts" / "cifar10.txt")), load_encoder("bundled")
     words = random_words(len(names), seed=0, exclude=[*names, *map(str, data["names"])])
-    return Task(
+    return ComparisonTask(
         embed_concepts(names, encoder),
         train=Part(X[train], y[train]),
         test=Part(X[~train], y[~train]),

@@ -14,7 +14,7 @@ from pathlib import Path
 from ccr.data.store import EmbeddingStore
 from ccr.encoders import load_encoder
 from ccr_lab.experiments.cache import RunCache
-from ccr_lab.experiments.compare import Comparison, methods_named, run_comparison, store_task
+from ccr_lab.experiments.compare import MethodComparison, methods_named, run_comparison, store_task
 
 METHODS = ("ccr", "baseline", "random-words", "random-vectors")
 
@@ -38,7 +38,7 @@ def main() -> None:
         print(f"| {length} | {_line(comparison)} |", flush=True)
 
 
-def _line(comparison: Comparison) -> str:
+def _line(comparison: MethodComparison) -> str:
     cells = [f"{100 * row.accuracy:.1f}" for row in comparison.rows]
     last = comparison.rows[-1]
     # Differences are to the first method, CCR.

@@ -17,7 +17,7 @@ from benchmarks.defaults import SETS, both_kinds, read_images
 from benchmarks.private_data import add_shared_option
 from ccr.encoders import load_encoder
 from ccr.labels import Part
-from ccr_lab.experiments.compare import Task, methods_named, run_comparison
+from ccr_lab.experiments.compare import ComparisonTask, methods_named, run_comparison
 
 RIVALS = ("ip-omp", "omp", "splice", "label-free")
 
@@ -36,12 +36,12 @@ def main() -> None:
         listing = given.demo / "concepts.txt" if listed == "fruit" else given.shared / "concepts" / f"{listed}.txt"
         concepts, words = both_kinds(listing, encoder)
         parts = {"train": Part(X[train], y[train]), "test": Part(X[~train], y[~train])}
-        task = Task(concepts, **parts, length=length, random_words=words)
+        task = ComparisonTask(concepts, **parts, length=length, random_words=words)
         playing = _measured(name, task, ("ccr",))
         _measured(name, replace(task, length=max(1.0, round(playing))), RIVALS)
 
 
-def _measured(data: str, task: Task, methods: tuple[str, ...]) -> float:
+def _measured(data: str, task: ComparisonTask, methods: tuple[str, ...]) -> float:
     """Print a row for each method; the concepts in play of the first."""
     runs = run_comparison(task, methods_named(methods), seeds=range(1)).runs
     for run in runs:

@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
         return
     program = "import sys; from ccr.kernels import warm_up; [warm_up(group=group) for group in sys.argv[1:]]"
-    groups = (["training"], ["pursuit", "lasso", "elastic"])
+    groups = (["training"], ["pursuit", "lasso"])
     for process in [subprocess.Popen([sys.executable, "-c", program, *names]) for names in groups]:
         process.wait()
 

@@ -21,7 +21,7 @@ ROOMS = {
     "shown knowledge grounding concepts explain refine io left_out encoders export linear_model data photos model edit "
     "estimator classifier scale vocab review controls judgement show cli runtime start",
     "ccr_studio": "service studio commands",
-    "ccr_lab": "elastic_net theory rivals experiments plots commands",
+    "ccr_lab": "published theory rivals experiments plots commands",
 }
 #: What each package may import of the others.
 PACKAGES = {"ccr": {"ccr"}, "ccr_studio": {"ccr", "ccr_studio"}, "ccr_lab": {"ccr", "ccr_lab"}}

@@ -267,14 +267,6 @@ def store_parts(store: Any, purpose: str) -> dict[str, Part]:
     return {name: Part.of(part if name == "train" else part.with_labels() or part) for name, part in rows.items()}
 
 
-def with_validation(store: Any, purpose: str) -> dict[str, Part]:
-    """The splits train, val and test of a store, in memory if small; without a val, a part of train is held out."""
-    parts = {name: part.resident() for name, part in store_parts(store, purpose).items()}
-    if "val" not in parts:
-        parts["train"], parts["val"] = hold_out(parts["train"])
-    return parts
-
-
 def hold_out(train: Part, *, seed: int = 0) -> tuple[Part, Part]:
     """Training and validation images out of one part: a tenth of every class, always the same for one seed."""
     labels = number_labels(train.y, len(train.y))

@@ -167,8 +167,8 @@ def test_figures(workspace: Path, tmp_path: Path) -> None:
 
 
 def test_figures_of_the_frontiers(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = partial(frontier.Grid, fidelities=(0.9,), weights=(1, None), rival_lengths=(2.0,))
-    monkeypatch.setattr(frontier, "Grid", small)
+    small = partial(frontier.FrontierGrid, fidelities=(0.9,), weights=(1, None), rival_lengths=(2.0,))
+    monkeypatch.setattr(frontier, "FrontierGrid", small)
     options = ["--concepts", workspace / "concepts.txt", "--length", 4, "--no-paper", "--out", tmp_path]
     found = as_json("figures", workspace / "store", *options)
     assert {path.name for path in tmp_path.iterdir()} == {"fidelity.png", "in_play.png", "frontier.json", "runs"}

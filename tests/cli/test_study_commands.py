@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.data.datasets.files import CIFAR10_CLASSES
-from ccr_lab.commands import compare as compare_module
 from ccr_lab.experiments import frontier
 from ccr_lab.experiments.compare import METHODS
+from ccr_lab.published.cifar import CIFAR10_CLASSES
 from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
-from tests.data.published_files import BATCHES, write_cifar10, write_lines, write_records
+from tests.study.published_files import BATCHES, write_cifar10, write_lines, write_records
 
 
 def test_the_names_in_the_help_are_the_methods() -> None:
-    assert tuple(method.name for method in METHODS) == compare_module.NAMES
+    from ccr_lab.commands.compare import NAMES  # `ccr.cli` imports it, and has to come first
+
+    assert tuple(method.name for method in METHODS) == NAMES
 
 
 def test_compare_writes_tables_and_figures_and_does_nothing_twice(workspace: Path, tmp_path: Path) -> None:
@@ -67,6 +68,8 @@ def test_compare_refuses(
     assert "no method 'lasso'" in capsys.readouterr().err
     assert exit_code([*common, "--fidelity", 0.9, "--radius", 0.1], monkeypatch) == 2
     assert "give a fidelity or a radius" in " ".join(capsys.readouterr().err.split())
+    assert exit_code([*common, "--min-probability", 0.4], monkeypatch) == 2
+    assert "give --knowledge FILE" in " ".join(capsys.readouterr().err.split())
     assert exit_code([*common, "--length", 99], monkeypatch) == 1
     assert "number of concepts" in capsys.readouterr().err
     assert not (tmp_path / "out" / "results.json").exists()
@@ -102,7 +105,9 @@ def test_reproduce_on_a_folder_as_published(
     assert found["reported"]["length"] == 11.09
     for name in found["files"]:
         assert (tmp_path / name).is_file()
-    monkeypatch.setattr(frontier, "Grid", partial(frontier.Grid, fidelities=(1.0,), weights=(1,), rival_lengths=()))
+    monkeypatch.setattr(
+        frontier, "FrontierGrid", partial(frontier.FrontierGrid, fidelities=(1.0,), weights=(1,), rival_lengths=())
+    )
     again: Any = run("reproduce", "cifar10", "--data", tmp_path / "store", *options[2:], "--concepts",
                      workspace / "concepts.txt", "--out", tmp_path, "--frontier")  # fmt: skip
     assert again.exit_code == 0, again.output

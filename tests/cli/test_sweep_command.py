@@ -16,8 +16,8 @@ from ccr.classifier import ConceptClassifier
 from ccr.coding.coders import check_length, usual_length
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
-from ccr.labels import with_validation
 from ccr.vocab import read_concepts
+from ccr_lab.experiments.sweep import with_validation
 from tests.cli.test_commands import as_json, exit_code, run, workspace
 
 __all__ = ["workspace"]

@@ -12,11 +12,9 @@ from sklearn.linear_model import LogisticRegression
 
 from ccr.errors import CCRError
 from ccr.heads import LinearHead, softmax_objective
-from ccr.kernels import descend
-from ccr_lab.elastic_net import curvature, elastic_net_path, largest_alpha, optimality_violation
-from ccr_lab.elastic_net import design as design_module
-from ccr_lab.elastic_net.curvature import Penalty
-from ccr_lab.elastic_net.proximal import best_shift
+from ccr_lab.rivals import curvature
+from ccr_lab.rivals.curvature import Penalty, descend
+from ccr_lab.rivals.elastic_net import best_shift, elastic_net_path, largest_alpha, optimality_violation
 
 
 def problem(
@@ -180,8 +178,8 @@ def test_float32_codes_are_solved_as_exactly(monkeypatch: pytest.MonkeyPatch) ->
     """Large dense codes are worked on in float32, in pieces; here small ones are."""
     codes, y = problem(5, m=3000, n=20, shift=1.0)
     exact = elastic_net_path(codes, y, classes=5, n_alphas=10, tol=1e-5)
-    monkeypatch.setattr(design_module, "SMALL", 0)
-    monkeypatch.setattr(design_module, "PIECE", 1 << 13)
+    monkeypatch.setattr(curvature, "SMALL", 0)
+    monkeypatch.setattr(curvature, "PIECE", 1 << 13)
     single = elastic_net_path(codes.astype(np.float32), y, classes=5, n_alphas=10, tol=1e-3)
     monkeypatch.undo()
     assert single.converged.all()
@@ -310,3 +308,30 @@ def test_bad_codes() -> None:
         elastic_net_path(codes, y, classes=4)
     with pytest.raises(CCRError, match="at least one row and one column"):
         elastic_net_path(np.zeros((300, 0)), y, classes=4)
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
+def test_weights_that_are_not_permitted_stay_zero_and_the_others_are_optimal(layout: type) -> None:
+    codes, y = problem(classes=4, n=12, seed=3)
+    permitted = np.random.default_rng(1).random((4, 12)) < 0.6
+    path = elastic_net_path(layout(codes), y, classes=4, l1_ratio=0.9, n_alphas=8, permitted=permitted, tol=1e-6)
+    assert path.converged.all()
+    assert not any((head.coef != 0)[~permitted].any() for head in path.heads)
+    head, alpha = path.heads[-1], path.alphas[-1]
+    assert (head.coef != 0)[permitted].mean() > 0.9
+    gradient = softmax_objective(head, codes, y, alpha=0.1 * alpha, weight=np.ones(len(y)))[1].coef
+    used = head.coef != 0
+    assert np.allclose(gradient[used], -0.9 * alpha * np.sign(head.coef[used]), atol=1e-5 * alpha)
+    assert (np.abs(gradient[permitted & ~used]) <= 0.9 * alpha * (1 + 1e-5)).all()
+    with pytest.raises(CCRError, match="permitted must be"):
+        elastic_net_path(layout(codes), y, classes=4, permitted=permitted[:, :3])
+
+
+def test_concepts_that_no_class_may_use_could_as_well_not_be_there() -> None:
+    codes, y = problem(classes=3, n=12, seed=4)
+    some = np.arange(12) % 3 != 0
+    masked = elastic_net_path(codes, y, classes=3, n_alphas=6, permitted=np.tile(some, (3, 1)), tol=1e-8)
+    fewer = elastic_net_path(codes[:, some], y, classes=3, n_alphas=6, tol=1e-8)
+    assert np.allclose(masked.alphas, fewer.alphas)
+    for one, other in zip(masked.heads, fewer.heads, strict=True):
+        assert np.allclose(one.coef[:, some], other.coef, atol=1e-6)

@@ -17,7 +17,7 @@ import ccr
 from ccr import kernels
 from ccr.errors import CCRError
 from ccr.kernels import choice, compiling, warm
-from ccr.kernels.plain import elastic
+from ccr.kernels.plain import lasso
 
 PACKAGE = Path(ccr.__file__).parent
 pytestmark = pytest.mark.tiers
@@ -128,10 +128,10 @@ def test_for_another_cpu_the_plain_kernels_are_used() -> None:
 def test_kernels_are_kept_under_the_key_of_their_sources(tmp_path: Path) -> None:
     assert compiling.CACHE is not None
     assert compiling.CACHE.name == f"ccr-kernels-{compiling.cache_key()}"
-    assert Path(elastic.descend.stats.cache_path).parent == compiling.CACHE
-    program = "from ccr import kernels; kernels.warm_up(group='elastic')"
+    assert Path(lasso.nonnegative_lasso.stats.cache_path).parent == compiling.CACHE
+    program = "from ccr import kernels; kernels.warm_up(group='lasso')"
     run(program, NUMBA_CACHE_DIR=str(tmp_path))
-    assert list(tmp_path.glob(f"{compiling.CACHE.name}/*/elastic.descend-*.nbi"))
+    assert list(tmp_path.glob(f"{compiling.CACHE.name}/*/lasso.nonnegative_lasso-*.nbi"))
 
 
 def test_the_key_changes_with_every_source_and_nothing_is_deleted(tmp_path: Path) -> None:
@@ -183,27 +183,27 @@ from ccr.kernels import warm
 os.chdir({str(lying)!r})
 started, original = [], subprocess.run
 subprocess.run = lambda *a, **k: (started.append(1), original(*a, **k))[1]
-for group in ("elastic", "lasso"):
+for group in ("pursuit", "lasso"):
     warm.GROUPS[group] = warm.GROUPS[group]._replace(call=lambda: None)  # nothing is compiled here
-warm.warm_up(group="lasso")
+warm.warm_up(group="pursuit")
 assert not started
-warm.warm_up(group="elastic", elsewhere=True)
+warm.warm_up(group="lasso", elsewhere=True)
 print(len(started))
 """
     cache = tmp_path / "cache"
     cache.mkdir()
     assert run(program, NUMBA_CACHE_DIR=str(cache), cwd=tmp_path) == ["1"]
     assert not (lying / "imported").exists()
-    assert list(cache.glob("*/*/elastic.descend-*.nbi"))
+    assert list(cache.glob("*/*/lasso.nonnegative_lasso-*.nbi"))
 
 
 def test_a_wait_is_called_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels.warm_up(group="elastic")
+    kernels.warm_up(group="lasso")
     said: list[str] = []
     monkeypatch.setattr(warm, "PATIENCE", 0.0)
-    monkeypatch.setitem(warm.GROUPS, "elastic", warm.GROUPS["elastic"]._replace(call=lambda: time.sleep(0.2)))
+    monkeypatch.setitem(warm.GROUPS, "lasso", warm.GROUPS["lasso"]._replace(call=lambda: time.sleep(0.2)))
     for cache in (warm.CACHE, None):
         monkeypatch.setattr(warm, "CACHE", cache)
         monkeypatch.setattr(warm, "_ready", set())
-        warm.warm_up(said.append, group="elastic")
+        warm.warm_up(said.append, group="lasso")
     assert [line.split()[0] for line in said] == ["loading", "compiling"]

@@ -46,7 +46,7 @@ embed_dataset(open_dataset("."), PixelEncoder(), "../store", workers=1)
 """
 COMPILE = """
 from ccr.kernels import warm
-warm.warm_up(group="elastic", elsewhere=True)
+warm.warm_up(group="lasso", elsewhere=True)
 """
 FETCH = """
 from ccr.encoders.assets import fetch

@@ -13,7 +13,7 @@ from ccr.explain.terms import Contribution
 from ccr.photos.prediction import Prediction
 from ccr.photos.run import write_table
 from ccr.utils.texts import from_cell, to_cell
-from ccr_lab.experiments.records import csv_text
+from ccr_lab.experiments.cache import csv_text
 
 FORMULAS = ['=HYPERLINK("http:x")', "+cmd/-rf.jpg", "-2+3", "@at", "\t=1", "\r=1", "'=1", "a\x1b[2Jb", "\u202e=1"]
 

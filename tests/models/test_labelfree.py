@@ -14,9 +14,15 @@ from ccr.errors import CCRError
 from ccr.estimator import NotFittedError
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
-from ccr_lab.elastic_net import optimality_violation
-from ccr_lab.rivals.concept_layer import Pairs, cubed_similarity, fit_concept_layer, validation_judge
-from ccr_lab.rivals.labelfree import LabelFreeCBM, head_length
+from ccr_lab.rivals.elastic_net import optimality_violation
+from ccr_lab.rivals.labelfree import (
+    FeaturePairs,
+    LabelFreeCBM,
+    cubed_similarity,
+    fit_concept_layer,
+    head_length,
+    validation_judge,
+)
 
 
 def direct_similarity(q: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -84,7 +90,7 @@ def test_embeddings_as_features_reach_every_concept(center: Any) -> None:
 def test_training_raises_the_similarity_of_the_ridge_start() -> None:
     X, _, concepts = sample(m=1500)
     F = nonlinear_view(X)
-    pairs = Pairs(Embeddings(F, normalize=False), Embeddings(X), torch.tensor(concepts.embeddings))
+    pairs = FeaturePairs(Embeddings(F, normalize=False), Embeddings(X), torch.tensor(concepts.embeddings))
     rows, held = np.arange(1200), np.arange(1200, 1500)
     judge = validation_judge(pairs, held)
     options = {"batch_size": 400, "seed": 0}
@@ -99,7 +105,7 @@ def test_training_raises_the_similarity_of_the_ridge_start() -> None:
 
 def test_given_embeddings_as_features_ridge_finds_the_concepts() -> None:
     X, _, concepts = sample(m=500)
-    pairs = Pairs(Embeddings(X, normalize=False), Embeddings(X), torch.tensor(concepts.embeddings))
+    pairs = FeaturePairs(Embeddings(X, normalize=False), Embeddings(X), torch.tensor(concepts.embeddings))
     layer = fit_concept_layer(
         pairs, np.arange(400), validation_judge(pairs, np.arange(400, 500)), max_iter=0, batch_size=100, seed=0
     )

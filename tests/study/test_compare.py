@@ -15,45 +15,58 @@ from sklearn.linear_model import LogisticRegression
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.errors import CCRError
 from ccr.heads import LinearHead
+from ccr.knowledge import Knowledge
 from ccr.labels import Part
 from ccr.metrics import Interval
 from ccr.refine.region import PAPER_RADIUS
 from ccr_lab.experiments.cache import RunCache
 from ccr_lab.experiments.compare import (
     METHODS,
+    ComparisonTask,
     Method,
-    Run,
-    Task,
+    MethodRun,
     all_methods,
     methods_named,
+    resource_usage,
     run_comparison,
     run_method,
+    summarise,
     with_controls,
 )
-from ccr_lab.experiments.compare.by_epoch import curves_by_epoch
-from ccr_lab.experiments.compare.comparison import summarise
-from ccr_lab.experiments.compare.converged import PENALTIES, converged_head
-from ccr_lab.experiments.compare.table import as_csv, markdown
-from ccr_lab.experiments.compare.usage import resource_usage
+from ccr_lab.experiments.curves import curves_by_epoch
+from ccr_lab.experiments.methods import INFORMED, PENALTIES, converged_head
+from ccr_lab.experiments.table import as_csv, markdown
 from tests.conftest import Data
 
 QUICK = ("ccr", "baseline", "ip-omp", "probe")
 
 
-def test_candidates_are_passed_on_and_said(task: Task) -> None:
+def test_candidates_are_passed_on_and_said(task: ComparisonTask) -> None:
     asked = replace(task, weights=3, candidates=2.0)
     assert asked.settings["candidates"] == 2.0
     assert "3 weights per class, chosen among 2 times as many" in asked.described
     assert "candidates" not in task.settings
 
 
+def test_least_probabilities_are_for_those_that_know_something(task: ComparisonTask, table: Knowledge) -> None:
+    asked = replace(task, knowledge=table, min_probability=0.4)
+    assert asked.informed == {"knowledge": table, "claims": "open", "min_probability": 0.4}
+    assert replace(asked, knowledge=None).informed == {}
+    names = ["ccr", "ccr-without", "ccr-ball", "ip-omp"]  # the ball has codes of both signs, which have no probability
+    found = run_comparison(replace(asked, max_iter=2), methods_named(names), seeds=(0,))
+    assert not found.failures
+    plain = run_comparison(replace(asked, max_iter=2, min_probability=None), methods_named(names), seeds=(0,))
+    assert found.row("ccr").length != plain.row("ccr").length
+    assert found.row("ccr-without").accuracy == plain.row("ccr-without").accuracy
+
+
 @pytest.fixture(scope="module")
-def task(digits: Data) -> Task:
+def task(digits: Data) -> ComparisonTask:
     rng = np.random.default_rng(0)
     classes = sorted(set(digits.y.tolist()))
     means = np.array([digits.X[digits.y == name].mean(axis=0) for name in classes])
     words = Concepts([f"word {row}" for row in range(40)], rng.normal(size=(40, 64)))
-    return Task(
+    return ComparisonTask(
         digits.concepts,
         train=Part(digits.X, digits.y),
         test=Part(digits.X_test, digits.y_test),
@@ -65,11 +78,11 @@ def task(digits: Data) -> Task:
 
 
 @pytest.fixture(scope="module")
-def whole(task: Task) -> Any:
+def whole(task: ComparisonTask) -> Any:
     return run_comparison(task, METHODS, seeds=(0, 1))
 
 
-def test_every_method_runs_at_the_asked_length(whole: Any, task: Task) -> None:
+def test_every_method_runs_at_the_asked_length(whole: Any, task: ComparisonTask) -> None:
     assert not whole.failures
     assert [row.method for row in whole.rows] == [method.name for method in METHODS]
     for row in whole.rows:
@@ -104,7 +117,7 @@ def test_what_each_row_says_about_fidelity_and_weights(whole: Any) -> None:
     assert whole.row("ccr-none").fidelity > whole.row("ccr-unbound").fidelity
 
 
-def test_the_meaning_gap_is_paired_and_against_each_control(whole: Any, task: Task) -> None:
+def test_the_meaning_gap_is_paired_and_against_each_control(whole: Any, task: ComparisonTask) -> None:
     gaps = {gap.control: gap for gap in whole.meaning_gaps}
     assert list(gaps) == ["random-words", "random-vectors"]
     for name, gap in gaps.items():
@@ -124,7 +137,7 @@ def test_the_meaning_gap_is_paired_and_against_each_control(whole: Any, task: Ta
     assert alone.meaning_gaps == ()
 
 
-def test_fidelity_and_weights_hold_for_ccr_its_baseline_and_its_controls(task: Task) -> None:
+def test_fidelity_and_weights_hold_for_ccr_its_baseline_and_its_controls(task: ComparisonTask) -> None:
     asked = replace(task, fidelity=0.9, weights=3)
     names = ("ccr", "baseline", "ccr-ball", "random-words", "random-vectors")
     found = run_comparison(asked, methods_named(names), seeds=(0,))
@@ -138,8 +151,8 @@ def test_fidelity_and_weights_hold_for_ccr_its_baseline_and_its_controls(task: T
     assert len(curves_by_epoch(replace(asked, max_iter=3), seeds=(0,))) == 2
 
 
-def test_a_ball_is_not_compared_with_itself(task: Task) -> None:
-    def names(of: Task) -> list[str]:
+def test_a_ball_is_not_compared_with_itself(task: ComparisonTask) -> None:
+    def names(of: ComparisonTask) -> list[str]:
         return [method.name for method in all_methods(of)]
 
     assert "ccr-ball" not in names(replace(task, radius=0.2))
@@ -158,7 +171,7 @@ def test_what_each_row_says_about_moving(whole: Any) -> None:
     assert whole.row("label-free").deviation is None
 
 
-def test_a_run_is_what_predict_says(task: Task) -> None:
+def test_a_run_is_what_predict_says(task: ComparisonTask) -> None:
     """The bits of a run against scikit-learn's head on the same codes with the penalty that was chosen."""
     method = methods_named(["ip-omp"])[0]
     run = run_method(method, task, 0)
@@ -174,9 +187,9 @@ def test_a_run_is_what_predict_says(task: Task) -> None:
     assert len(run.correct()) == len(task.test.y)
 
 
-def test_runs_survive_json(task: Task) -> None:
+def test_runs_survive_json(task: ComparisonTask) -> None:
     run = run_method(methods_named(["baseline"])[0], task, 0)
-    again = Run.from_dict(json.loads(json.dumps(run.to_dict())))
+    again = MethodRun.from_dict(json.loads(json.dumps(run.to_dict())))
     assert again == run
 
 
@@ -187,7 +200,7 @@ def test_the_last_cut_is_no_cut(whole: Any) -> None:
             assert row.accuracy_at[-1] == pytest.approx(row.accuracy, abs=0.02), row.method
 
 
-def test_one_failure_does_not_lose_the_others(task: Task) -> None:
+def test_one_failure_does_not_lose_the_others(task: ComparisonTask) -> None:
     def broken(*_: object) -> Any:
         raise ValueError("on purpose")
 
@@ -205,7 +218,7 @@ def test_one_failure_does_not_lose_the_others(task: Task) -> None:
         run_comparison(task, [Method("broken", "broken", "others", broken)], seeds=(0,))
 
 
-def test_finished_runs_are_not_run_again(task: Task, tmp_path: Any) -> None:
+def test_finished_runs_are_not_run_again(task: ComparisonTask, tmp_path: Any) -> None:
     methods = methods_named(QUICK)
     first = run_comparison(task, methods, seeds=(0,), cache=RunCache(tmp_path))
 
@@ -221,14 +234,14 @@ def test_finished_runs_are_not_run_again(task: Task, tmp_path: Any) -> None:
     assert [failure.method for failure in other.failures] == ["ccr"]  # another length is another run
 
 
-def test_curves_are_followed_and_kept(task: Task, tmp_path: Any) -> None:
+def test_curves_are_followed_and_kept(task: ComparisonTask, tmp_path: Any) -> None:
     curves = curves_by_epoch(task, seeds=(0, 1), cache=RunCache(tmp_path))
     assert [(curve.name, curve.seed) for curve in curves] == [("CCR", 0), ("CCR", 1), ("baseline", 0), ("baseline", 1)]
     assert all(len(curve.history) == 8 for curve in curves)
     assert curves_by_epoch(task, seeds=(0, 1), cache=RunCache(tmp_path)) == curves
 
 
-def test_weights_of_curves_are_chosen_by_validation_images(task: Task) -> None:
+def test_weights_of_curves_are_chosen_by_validation_images(task: ComparisonTask) -> None:
     quick = replace(task, weights="auto", max_iter=3)
     train, validation = quick.split(0)
     chosen = ConceptClassifier(
@@ -239,7 +252,7 @@ def test_weights_of_curves_are_chosen_by_validation_images(task: Task) -> None:
     assert curves_by_epoch(quick, seeds=(0,)) == curves_by_epoch(replace(quick, weights=count), seeds=(0,))
 
 
-def test_a_converged_head_is_the_best_on_validation(task: Task) -> None:
+def test_a_converged_head_is_the_best_on_validation(task: ComparisonTask) -> None:
     rng = np.random.default_rng(3)
     codes, y = rng.normal(size=(300, 8)), rng.integers(0, 3, 300)
     y[codes[:, 0] > 0.5] = 2
@@ -262,25 +275,32 @@ def test_tables_say_what_was_found(whole: Any) -> None:
     assert float(lines[0]["accuracy"]) == whole.rows[0].accuracy
     assert lines[[row.method for row in whole.rows].index("probe")]["length"] == ""
     text = markdown(whole)
-    assert text.count("| CCR |") == 4
+    assert text.count("| CCR |") == 5
+    first = text.split("\n\n")[0].splitlines()
+    assert first[0] == "| method | accuracy, % (95 % interval) | concepts in play | seconds |"  # no table of knowledge
     assert f"{100 * whole.rows[0].accuracy:.1f}" in text
 
 
-def test_a_method_that_predicts_the_same_is_no_reference_and_zero_has_no_minus(whole: Any, task: Task) -> None:
+def test_a_method_that_predicts_the_same_is_no_reference_and_zero_has_no_minus(
+    whole: Any, task: ComparisonTask
+) -> None:
     ccr = [run for run in whole.runs if run.method == "ccr"]
     twins = [replace(run, method="random-words") for run in ccr]
     found = summarise([*ccr, *twins], (), methods_named(["ccr", "random-words"]), task)
-    table = markdown(found).split("\n\n")[0].splitlines()
-    first, second = ([cell.strip() for cell in line.split("|")] for line in table[2:])
-    assert first[5:7] == ["-", "-"]
-    assert second[5:7] == ["+0.0", "0.0 to 0.0"]
+    table, _, seeds, *_ = (part.splitlines() for part in markdown(found).split("\n\n"))
+    (same,) = table[2:]
+    assert same.startswith("| CCR = CCR, random words |")  # one row for both, in the first table
+    first, second = ([cell.strip() for cell in line.split("|")] for line in seeds[2:])
+    assert first[3:5] == ["-", "-"]
+    assert second[3:5] == ["+0.0", "0.0 to 0.0"]
+    assert [row["same_as"] for row in found.to_dict()["methods"]] == [None, "ccr"]
     assert "+0.0 points (0.0 to 0.0)" in markdown(found)
     assert "-0.0" not in json.dumps(found.to_dict()["meaning_gaps"])
     tiny = replace(found.rows[1], difference=-1e-6, apart=Interval(-1e-6, 0.2))
     assert "| +0.0 | 0.0 to 20.0 |" in markdown(replace(found, rows=(found.rows[0], tiny)))
 
 
-def test_seeds_hold_out_other_images_but_never_all_of_a_class(task: Task) -> None:
+def test_seeds_hold_out_other_images_but_never_all_of_a_class(task: ComparisonTask) -> None:
     first, second = task.split(0)[1], task.split(1)[1]
     assert not np.array_equal(first.X, second.X)
     for seed in range(3):
@@ -301,7 +321,7 @@ def test_memory_and_time_of_a_block() -> None:
     assert usage.memory is None or usage.memory > 200_000_000
 
 
-def test_bad_tasks_are_refused(task: Task) -> None:
+def test_bad_tasks_are_refused(task: ComparisonTask) -> None:
     with pytest.raises(CCRError, match="length from 1 to the number of concepts, 40, got 50"):
         replace(task, length=50)
     with pytest.raises(CCRError, match="give a fidelity or a radius"):
@@ -320,7 +340,9 @@ def test_bad_tasks_are_refused(task: Task) -> None:
 def test_two_classes_and_more_concepts_than_dimensions(digits: Data) -> None:
     rows, test = np.isin(digits.y, ("digit 0", "digit 1")), np.isin(digits.y_test, ("digit 0", "digit 1"))
     many = Concepts([f"stroke {row}" for row in range(80)], digits.X[:80] + 0.01)
-    task = Task(many, Part(digits.X[rows], digits.y[rows]), Part(digits.X_test[test], digits.y_test[test]), length=4)
+    task = ComparisonTask(
+        many, Part(digits.X[rows], digits.y[rows]), Part(digits.X_test[test], digits.y_test[test]), length=4
+    )
     task = replace(task, weights="all")  # a few concepts of two classes leave many images without a code
     names = ("ccr", "baseline", "ip-omp", "omp", "label-free", "splice", "probe", "random-vectors")
     found = run_comparison(replace(task, max_iter=5), methods_named(names), seeds=(0,))
@@ -337,15 +359,87 @@ def test_constant_images_give_the_largest_class_and_one_concept_a_clear_word(cen
     few = Concepts([f"concept {row}" for row in range(5)], rng.normal(size=(5, 8)))
     methods = methods_named(("ccr", "baseline", "ip-omp", "omp", "label-free", "splice", "probe"))
     options = {"center": center, "max_iter": 3, "radius": 0.1 if center is None else None}
-    same = Task(few, Part(np.ones((80, 8)), y[:80]), Part(np.ones((40, 8)), y[80:]), length=2, **options)
+    same = ComparisonTask(few, Part(np.ones((80, 8)), y[:80]), Part(np.ones((40, 8)), y[80:]), length=2, **options)
     found = run_comparison(same, methods, seeds=(0,))
     assert {row.accuracy for row in found.rows} == {float(np.mean(y[80:] == "b"))}
     assert [(failure.method, "cutoff" in failure.reason) for failure in found.failures] == [("label-free", True)]
     one = Concepts(["the only one"], np.eye(8)[:1])
-    alone = Task(one, Part(X[:80], y_seen[:80]), Part(X[80:], y_seen[80:]), length=1, **options)
+    alone = ComparisonTask(one, Part(X[:80], y_seen[:80]), Part(X[80:], y_seen[80:]), length=1, **options)
     found = run_comparison(alone, methods, seeds=(0,))
     # Measured from their mean, a single concept has no direction; SpLiCE always measures so.
     lost = {"splice"} if center is None else {"ccr", "baseline", "ip-omp", "omp", "label-free", "splice"}
     assert {failure.method for failure in found.failures} == lost
     assert all("mean itself" in failure.reason for failure in found.failures)
     assert all(row.accuracy > 0.9 for row in found.rows if row.method != "probe")
+
+
+@pytest.fixture(scope="module")
+def table(digits: Data) -> Knowledge:
+    """Which class shows which stroke: yes where its images have the highest scores, no where they have the lowest."""
+    classes = sorted(set(digits.y.tolist()))
+    scores = digits.X @ digits.concepts.embeddings.T
+    means = np.array([scores[digits.y == name].mean(axis=0) for name in classes])
+    ranks = means.argsort(axis=0).argsort(axis=0)
+    return Knowledge(classes, digits.concepts.names, np.where(ranks >= 6, 1, np.where(ranks < 4, -1, 0)))
+
+
+@pytest.mark.parametrize(("claims", "weights"), [("open", None), ("confirmed", "all")])
+@pytest.mark.parametrize("name", INFORMED)
+def test_no_method_has_a_weight_that_the_table_forbids(
+    name: str, claims: Any, weights: Any, task: ComparisonTask, table: Knowledge
+) -> None:
+    told = replace(task, knowledge=table, claims=claims, weights=weights, max_iter=3)
+    allowed = table.table == 1 if claims == "confirmed" else table.table != -1
+    mixed = table.shuffled(0).table
+    mixed_up = mixed == 1 if claims == "confirmed" else mixed != -1
+    for asked, permitted in ((name, allowed), (f"{name}-shuffled", mixed_up)):
+        found = methods_named([asked])[0].fit(told, *told.split(0), 0)
+        columns = [table.concepts.index(concept) for concept in found.model.model_.names]
+        used = found.head.coef != 0
+        assert used.any()
+        assert not (used & ~permitted[:, columns]).any(), asked
+        # With another table it uses what this one forbids.
+        assert permitted is not mixed_up or (used & ~allowed[:, columns]).any()
+
+
+def test_knowledge_stands_beside_its_controls(task: ComparisonTask, table: Knowledge) -> None:
+    told = replace(task, knowledge=table, claims="confirmed", max_iter=3)
+    names = with_controls(["baseline", "ip-omp", "probe"], knowledge=True)
+    assert names == [
+        "baseline", "ip-omp", "probe", "baseline-without", "baseline-shuffled", "ip-omp-without", "ip-omp-shuffled"
+    ]  # fmt: skip
+    found = run_comparison(told, methods_named(names), seeds=(0,))
+    assert not found.failures
+    # Each control behind its method.
+    assert [row.method for row in found.rows][:3] == ["baseline", "baseline-without", "baseline-shuffled"]
+    for gain in found.knowledge_gains:
+        with_, without, mixed = (found.row(gain.method + ending) for ending in ("", "-without", "-shuffled"))
+        assert gain.gain == pytest.approx(with_.accuracy - without.accuracy)
+        assert gain.shuffled == pytest.approx(mixed.accuracy - without.accuracy)
+        assert gain.interval.low <= gain.gain <= gain.interval.high
+        assert with_.truth > 0.95  # a confirmed claim is false only where the prediction is wrong
+        assert 0 < mixed.truth < with_.truth
+    assert [gain.method for gain in found.knowledge_gains] == ["baseline", "ip-omp"]
+    assert found.row("probe").truth is None
+    text = markdown(found)
+    assert "shown true, %" in text.splitlines()[0]
+    assert "points" in next(line for line in text.splitlines() if line.startswith("Knowledge is worth"))
+    facts = json.loads(json.dumps(found.to_dict()))
+    assert [gain["method"] for gain in facts["knowledge_gains"]] == ["baseline", "ip-omp"]
+    refused = run_comparison(task, methods_named(["probe", "ccr-shuffled"]), seeds=(0,))
+    assert "give --knowledge" in refused.failures[0].reason
+
+
+def test_a_cut_that_loses_nothing_says_so(task: ComparisonTask) -> None:
+    """Of five weights per class, the five largest are all: only fewer are worth a number."""
+    found = run_comparison(replace(task, weights=5, max_iter=3), methods_named(["ccr", "probe"]), seeds=(0,))
+    headings, _, ccr, probe = next(
+        part.splitlines() for part in markdown(found).split("\n\n") if part.startswith("| method") and "NEC 1" in part
+    )
+    assert "NEC 5" not in headings
+    assert set(probe.split("|")[2:-1]) == {" - "}
+    shown = dict(zip(headings.split("|")[1:-1], ccr.split("|")[1:-1], strict=True))
+    row = found.row("ccr")
+    for heading, curve in ((" NEC 1 ", row.nec), (" top 1 ", row.accuracy_at)):
+        if heading in shown and shown[heading] != " = ":
+            assert shown[heading].strip() == f"{100 * curve[0]:.1f}" != f"{100 * row.accuracy:.1f}"

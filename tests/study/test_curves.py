@@ -11,7 +11,7 @@ from ccr.labels import Part
 from ccr.metrics import explanation_length
 from ccr.show import plots
 from ccr_lab.experiments.curves import (
-    Workbench,
+    CurveFits,
     ablation_curves,
     radius_sweep,
     threshold_sweep,
@@ -22,12 +22,12 @@ from tests.conftest import Data
 
 
 @pytest.fixture(scope="module")
-def bench(digits: Data) -> Workbench:
+def bench(digits: Data) -> CurveFits:
     train, test = Part(digits.X[:400], digits.y[:400]), Part(digits.X_test, digits.y_test)
-    return Workbench(digits.concepts, train, test, {"max_iter": 4, "random_state": 0})
+    return CurveFits(digits.concepts, train, test, {"max_iter": 4, "random_state": 0})
 
 
-def test_training_curves_follow_the_test_split_to_the_last_epoch(bench: Workbench, digits: Data) -> None:
+def test_training_curves_follow_the_test_split_to_the_last_epoch(bench: CurveFits, digits: Data) -> None:
     curves = training_curves(bench, length=6, settings={"radius": 0.2}, seeds=(0, 1))
     assert [(curve.name, curve.seed) for curve in curves] == [("baseline", 0), ("baseline", 1), ("CCR", 0), ("CCR", 1)]
     assert all(len(curve.history) == 4 for curve in curves)
@@ -38,7 +38,7 @@ def test_training_curves_follow_the_test_split_to_the_last_epoch(bench: Workbenc
     assert plots.png(experiment_plots.training_figure(curves)).startswith(b"\x89PNG")
 
 
-def test_ablations_do_what_their_names_say(bench: Workbench) -> None:
+def test_ablations_do_what_their_names_say(bench: CurveFits) -> None:
     threshold = bench.threshold(6)
     whole, _, free = ablation_curves(bench, threshold=threshold, radius=0.01)
     assert whole.column("max_deviation").max() <= 0.01 + 1e-5
@@ -47,7 +47,7 @@ def test_ablations_do_what_their_names_say(bench: Workbench) -> None:
     assert plots.png(experiment_plots.ablation_figure([whole, free])).startswith(b"\x89PNG")
 
 
-def test_sweeps_hold_lambda_and_shorten_codes_as_it_grows(bench: Workbench) -> None:
+def test_sweeps_hold_lambda_and_shorten_codes_as_it_grows(bench: CurveFits) -> None:
     threshold = bench.threshold(6)
     points = threshold_sweep(bench, [threshold, 1.5 * threshold, 2 * threshold], radius=0.1)
     baseline = [point.length for point in points if point.name == "baseline"]
@@ -71,7 +71,7 @@ def test_heat_maps_are_thinned_and_share_a_scale() -> None:
 @pytest.mark.parametrize("sign", ["positive", "both"])
 @pytest.mark.parametrize("weights", [None, 2])
 def test_lambda_is_that_of_all_concepts_with_the_signs_of_the_bench(
-    bench: Workbench, sign: str, weights: int | None
+    bench: CurveFits, sign: str, weights: int | None
 ) -> None:
     options = {**bench.options, "coder": HardThreshold(length=3, sign=sign), "weights_per_class": weights}
     own = replace(bench, options=options)

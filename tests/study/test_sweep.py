@@ -19,19 +19,18 @@ from ccr.labels import Part, hold_out
 from ccr.show import plots
 from ccr.space import parse_dispersion
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr_lab.experiments.curves import RADII
-from ccr_lab.experiments.fixed_lambda import fixed_lambda
+from ccr_lab.experiments.curves import RADII, fixed_lambda
 from ccr_lab.experiments.settings import Axis, Setting, grid, parse_axis
-from ccr_lab.experiments.sweep import Outcome, Run, Sweep, run_sweep
+from ccr_lab.experiments.sweep import Outcome, SettingRun, Sweep, run_sweep
 from ccr_lab.plots import experiment_plots
 from tests.conftest import Data
 
 IMAGES = {"train": 200, "validation": 50, "test": 70}
 
 
-def run(accuracy: float, length: float, *, seed: int = 0, fidelity: float | None = 0.9) -> Run:
+def run(accuracy: float, length: float, *, seed: int = 0, fidelity: float | None = 0.9) -> SettingRun:
     measured = (accuracy, length, length, fidelity, fidelity), (1 - accuracy, length, length, fidelity, fidelity)
-    return Run(seed, *measured[0], *measured[1], 5.0, 0.0, 0.0, 1.0, 0.1, 3)
+    return SettingRun(seed, *measured[0], *measured[1], 5.0, 0.0, 0.0, 1.0, 0.1, 3)
 
 
 @st.composite

@@ -8,19 +8,19 @@ import pytest
 from ccr.errors import CCRError
 from ccr_lab.theory import (
     GROUPS,
-    Claim,
+    ClaimGroup,
     ClaimResult,
-    Group,
     Testbed,
+    TheoryClaim,
     check_group,
     event_frequency,
     necessity_curve,
     paper_runs,
     phase_diagram,
+    refinement,
     run_claims,
 )
-from ccr_lab.theory import observe_refinement as refinement
-from ccr_lab.theory.sampling import any_size, square_size, sweep
+from ccr_lab.theory.judging import any_size, square_size, sweep
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,9 @@ def test_same_seed_same_answer_whatever_the_workers_and_progress_is_told() -> No
     assert seen == [(done, len(GROUPS)) for done in range(1, len(GROUPS) + 1)]
 
 
-def _group(values: np.ndarray, **claim) -> Group:
-    full = Claim("key", "claim", "2", "measure", 1.0, **claim)
-    return Group(lambda bed, count, rng: np.resize(values, (1, count)), any_size(), (full,))
+def _group(values: np.ndarray, **claim) -> ClaimGroup:
+    full = TheoryClaim("key", "claim", "2", "measure", 1.0, **claim)
+    return ClaimGroup(lambda bed, count, rng: np.resize(values, (1, count)), any_size(), (full,))
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from ccr_lab.theory import (
     check_embeddings,
     check_group,
     isotropy_table,
+    metric,
     refine_worlds,
 )
-from ccr_lab.theory import observe_metric as metric
-from ccr_lab.theory.isotropy import isotropy
+from ccr_lab.theory.metric import isotropy
 from tests.conftest import Data
 
 

@@ -45,6 +45,15 @@ ClaimsOption = Annotated[
         "are `yes`.",
     ),
 ]
+MinProbability = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=0.99,
+        help="With answers about photos in --knowledge: neither show nor add a concept that a photo shows with a "
+        "smaller probability; 0 does without. Default: 0.3.",
+    ),
+]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")]
 
 

@@ -17,6 +17,7 @@ from ccr.cli.common_data import (
     Candidates,
     ClaimsOption,
     KnowledgeFile,
+    MinProbability,
     check_list_target,
     chosen_bound,
     chosen_candidates,
@@ -56,15 +57,7 @@ def fit(
     ] = None,
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
-    min_probability: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=0.99,
-            help="With answers about photos in --knowledge: neither show nor add a concept that a photo shows with a "
-            "smaller probability; 0 does without. Default: 0.3.",
-        ),
-    ] = None,
+    min_probability: MinProbability = None,
     min_transfer: Annotated[
         float | None,
         typer.Option(

@@ -17,7 +17,6 @@ from ccr.kernels.plain.arguments import (
     StepSettings,
     line_zeros,
 )
-from ccr.kernels.plain.elastic import descend
 from ccr.kernels.plain.lasso import nonnegative_lasso
 from ccr.kernels.plain.pursuit import pursue, pursue_fast
 from ccr.kernels.plain.rows import NOT_FINITE, prepare_rows
@@ -55,7 +54,6 @@ __all__ = [
     "StepSettings",
     "Training",
     "code_rows",
-    "descend",
     "line_zeros",
     "logits",
     "nonnegative_lasso",

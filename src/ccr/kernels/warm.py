@@ -14,7 +14,7 @@ import numpy as np
 
 from ccr.kernels.choice import tier
 from ccr.kernels.compiling import CACHE
-from ccr.kernels.plain import elastic, lasso, pursuit, rows
+from ccr.kernels.plain import lasso, pursuit, rows
 from ccr.kernels.plain.arguments import PADDING, BatchPlan, Criterion, Entries, Parameters, StepSettings
 from ccr.kernels.plain.select import TWO_SIDED
 from ccr.utils.processes import isolated_python
@@ -114,10 +114,6 @@ def _call_pursuit() -> None:
     pursuit.pursue(np.ones((1, 1)), np.ones((1, 1)), np.ones(1), True, 1, ints, one.copy(), counts)
 
 
-def _call_elastic() -> None:
-    elastic.descend(np.ones((1, 1)), 1.0, 0.5, 0.1, 1e-6, 10, np.ones(1), np.ones(1))
-
-
 def _call_lasso() -> None:
     lasso.nonnegative_lasso(np.ones((1, 1)), np.ones((1, 1)), 0.5, 1e-6, 10)
 
@@ -133,6 +129,5 @@ GROUPS = {
     "training": Group(_call_training, tier.LAST["training"]),
     "coding": Group(_call_coding, tier.LAST["coding"]),
     "pursuit": Group(_call_pursuit, pursuit.pursue),
-    "elastic": Group(_call_elastic, elastic.descend),
     "lasso": Group(_call_lasso, lasso.nonnegative_lasso),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from ccr.cli.common_data import (
     Candidates,
     ClaimsOption,
     KnowledgeFile,
+    MinProbability,
     chosen_bound,
     chosen_candidates,
     chosen_knowledge,
@@ -24,8 +26,11 @@ from ccr.cli.common_data import (
 from ccr.cli.common_photo import add_whole_column
 
 if TYPE_CHECKING:
-    from ccr_lab.experiments.compare import Comparison
+    from collections.abc import Sequence
+
+    from ccr_lab.experiments.compare import Method, MethodComparison
     from ccr_lab.experiments.curves import Curve
+    from ccr_lab.experiments.table import Column
 
 #: As in `ccr_lab.experiments.compare.METHODS`, which is not imported for a help text.
 NAMES = (
@@ -56,6 +61,7 @@ def compare(
     candidates: Candidates = None,
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
+    min_probability: MinProbability = None,
     center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes of CCR and baseline. Default: as many as help.")
@@ -63,6 +69,7 @@ def compare(
     curves: Annotated[bool, typer.Option(help="Also follow CCR and baseline by epoch, for the figure.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and finished runs.")] = Path("comparison"),
     encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    details: Annotated[bool, typer.Option("--details", help="Print every table, not only the first.")] = False,
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
@@ -76,6 +83,10 @@ def compare(
     the meaning gap is its accuracy minus theirs. The rows "ball" are CCR as in the paper, whatever --fidelity is. With
     --weights a head is kept as trained, since a solved one would have all weights.
 
+    With --knowledge, the other methods with concepts get the table, too, as a mask of their heads, and every method
+    that gets it is also run without it and with a shuffled table: only what the true table gains beyond a shuffled one
+    is meaning.
+
     Example: `ccr compare photos-store --concepts concepts.txt --length 10 --out comparison`
 
     What names are worth in short explanations: `--methods ccr,probe --fidelity 0.95 --weights 3`
@@ -83,67 +94,85 @@ def compare(
     from ccr.data.store import EmbeddingStore
     from ccr_lab.experiments import compare as study
     from ccr_lab.experiments.cache import RunCache
+    from ccr_lab.experiments.curves import curves_by_epoch
 
     names = [name.strip() for name in methods.split(",")] if methods else None
-    named = None if names is None else study.methods_named(study.with_controls(names))
+    if names is not None:
+        study.methods_named(names)  # a wrong name is refused before anything is read
     bound, sparse = chosen_bound(fidelity, radius), chosen_weights(weights)
     opened = EmbeddingStore.open(store)
     asked = (sparse["weights_per_class"] or "all") if sparse else None
-    told = chosen_knowledge(knowledge, claims)
-    told = {name: value for name, value in told.items() if name in ("knowledge", "claims")}
+    told = chosen_knowledge(knowledge, claims, min_probability=min_probability)
+    told.pop("min_transfer", None)
     told["candidates"] = chosen_candidates(candidates, weights)
     options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
     embedder = store_encoder(opened, encoder, silent=as_json)
     with bar(silent=as_json) as tell:
         task = study.store_task(opened, concepts, embedder, tell=tell, **options, **bound)
-    chosen = study.all_methods(task) if named is None else named
+    asked_for = [method.name for method in study.all_methods(task)] if names is None else names
+    chosen = study.methods_named(study.with_controls(asked_for, knowledge=knowledge is not None))
     cache = RunCache(out / "runs")
     with fitting(silent=as_json) as tell:
         with pool_at(ray) as pool:
             comparison = study.run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell, pool=pool)
-        drawn = study.curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
+        drawn = curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
     files = write_files(out, _files(comparison, drawn))
     if as_json:
         print_json({"out": str(out), "files": files, **comparison.to_dict()})
         return
-    _show(comparison, f"{task.train.X.shape[0]} training images, {len(task.concepts)} concepts; CCR: {task.described}")
-    console.print(f"Tables and figures are in {escape(str(out))}: {', '.join(files)}")
+    what = f"{task.train.X.shape[0]} training images, {len(task.concepts)} concepts; CCR: {task.described}"
+    _show(comparison, chosen, what, details=details)
+    console.print(f"All tables (results.md, results.csv) and figures are in {escape(str(out))}: {', '.join(files)}")
 
 
-def _files(comparison: Comparison, curves: list[Curve]) -> dict[str, bytes]:
+def _files(comparison: MethodComparison, curves: list[Curve]) -> dict[str, bytes]:
     from ccr.show import plots
-    from ccr_lab.experiments.compare.table import as_csv, markdown
-    from ccr_lab.plots import compare_plots
+    from ccr_lab.experiments.table import as_csv, markdown
+    from ccr_lab.plots import experiment_plots
 
     facts = {**comparison.to_dict(), "curves": [curve.to_dict() for curve in curves]}
     files = {
         "results.json": json.dumps(facts, indent=1).encode(),
         "results.csv": as_csv(comparison).encode(),
         "results.md": markdown(comparison).encode(),
-        "accuracies.png": plots.png(compare_plots.accuracies(comparison), dpi=100),
-        "cut.png": plots.png(compare_plots.cut_explanations(comparison), dpi=100),
+        "accuracies.png": plots.png(experiment_plots.accuracies(comparison), dpi=100),
+        "cut.png": plots.png(experiment_plots.cut_explanations(comparison), dpi=100),
     }
     if curves:
-        files["by_epoch.png"] = plots.png(compare_plots.by_epoch(curves, comparison), dpi=100)
+        files["by_epoch.png"] = plots.png(experiment_plots.by_epoch(curves, comparison), dpi=100)
     return files
 
 
-def _show(comparison: Comparison, what: str) -> None:
-    """The tables, and what could not be run."""
-    from ccr_lab.experiments.compare.table import LEGEND, TABLES, cells, meaning
+def _show(comparison: MethodComparison, methods: Sequence[Method], what: str, *, details: bool) -> None:
+    """The first table and what it means; with `details`, the others; what could not be run."""
+    from ccr_lab.experiments.table import DETAILS, DETAILS_LEGEND, LEGEND, SUMMARY, knowledge_worth, meaning
 
-    for title, columns in TABLES.items():
-        where = f", {comparison.images} test images, {what}" if columns is next(iter(TABLES.values())) else ""
-        table = Table(title=escape(title + where), title_justify="left", box=None, padding=(0, 1, 0, 0))
-        rows = [[method.title, *cells(comparison, method, columns)] for method in comparison.rows]
-        headings = ["method", *(column.heading for column in columns)]
-        for number, (heading, texts) in enumerate(zip(headings, zip(*rows, strict=True), strict=True)):
-            add_whole_column(table, heading, texts, justify="right" if number else "left")
-        for row in rows:
-            table.add_row(*map(escape, row))
-        console.print(table, crop=False)
-    if comparison.meaning_gaps:
-        console.print(escape(meaning(comparison)), highlight=False)
-    note(LEGEND)
+    _print_table(comparison, f"{comparison.images} test images, {what}", SUMMARY)
+    for title, columns in DETAILS.items() if details else ():
+        _print_table(comparison, title, columns)
+    for line in [meaning(comparison), *knowledge_worth(comparison)]:
+        if line:
+            console.print(escape(line), highlight=False)
+    note(f"{LEGEND} {DETAILS_LEGEND}" if details else LEGEND)
+    run = {row.method for row in comparison.rows}
+    for method in methods:
+        if method.name in run and method.about:
+            note(f"{method.title}: {method.about}")
     for failure in comparison.failures:
         note(f"{failure.method}, seed {failure.seed} could not be run: {failure.reason}")
+
+
+def _print_table(comparison: MethodComparison, title: str, columns: Sequence[Column]) -> None:
+    from ccr_lab.experiments.table import columns_of, lines_of
+
+    table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    told = columns_of(comparison, columns)
+    lines = lines_of(comparison, told)
+    for number, column in enumerate(zip(*lines, strict=True)):
+        heading = told[number - 1].heading if number else "method"
+        add_whole_column(table, heading, column, justify="right" if number else "left")
+    for name, *texts in lines:
+        # A control stands below its method.
+        below = re.sub(r"^[^=]*, (without|shuffled) knowledge$", r"  \1 knowledge", name)
+        table.add_row(*map(escape, (below, *texts)))
+    console.print(table, crop=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ccr.utils.progress import Tell
-    from ccr_lab.experiments.compare import Task
+    from ccr_lab.experiments.compare import ComparisonTask
     from ccr_lab.experiments.curves import PaperCurves
     from ccr_lab.experiments.frontier import Frontier
 
@@ -47,7 +47,7 @@ def figures(
     """
     from ccr.data.store import EmbeddingStore
     from ccr_lab.experiments.compare import store_task
-    from ccr_lab.plots.frontier_plots import frontier_files
+    from ccr_lab.plots.experiment_plots import frontier_files
 
     if not paper and not frontier:
         raise typer.BadParameter("--no-paper and --no-frontier leave nothing to draw: drop one of them")
@@ -80,19 +80,19 @@ def figures(
 
 
 def _paper_curves(
-    task: Task, options: dict[str, Any], *, length: float, radius: float, seeds: int, tell: Tell
+    task: ComparisonTask, options: dict[str, Any], *, length: float, radius: float, seeds: int, tell: Tell
 ) -> PaperCurves:
-    from ccr_lab.experiments.curves import Workbench, paper_curves, paper_fits
+    from ccr_lab.experiments.curves import CurveFits, paper_curves, paper_fits
 
-    bench = Workbench(task.concepts, task.train, task.test, options, tell, paper_fits(seeds))
+    bench = CurveFits(task.concepts, task.train, task.test, options, tell, paper_fits(seeds))
     return paper_curves(bench, length=length, radius=radius, seeds=range(seeds))
 
 
-def _frontier(task: Task, length: float, runs: Path, tell: Tell) -> Frontier:
+def _frontier(task: ComparisonTask, length: float, runs: Path, tell: Tell) -> Frontier:
     from ccr_lab.experiments.cache import RunCache
-    from ccr_lab.experiments.frontier import Grid, measure_frontier
+    from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
 
-    return measure_frontier(task, Grid({"coder": chosen_coder(length, None)}), cache=RunCache(runs), tell=tell)
+    return measure_frontier(task, FrontierGrid({"coder": chosen_coder(length, None)}), cache=RunCache(runs), tell=tell)
 
 
 def _pictures(texts: np.ndarray, curves: PaperCurves) -> dict[str, bytes]:

@@ -85,9 +85,9 @@ def reproduce(
 
 
 def _store(dataset: str, data: Path, encoder: str | None, out: Path, *, workers: int, silent: bool) -> EmbeddingStore:
-    from ccr.data.datasets import open_published
     from ccr.data.store import EmbeddingStore, embed_dataset
     from ccr.encoders import load_encoder
+    from ccr_lab.published import open_published
 
     if (data / "store.json").is_file():
         return EmbeddingStore.open(data)
@@ -119,11 +119,11 @@ def _frontier(
 ) -> dict[str, bytes]:
     """Files of the frontiers, at the length that the paper reports."""
     from ccr_lab.experiments.compare import store_task
-    from ccr_lab.experiments.frontier import Grid, measure_frontier
-    from ccr_lab.plots.frontier_plots import frontier_files
+    from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
+    from ccr_lab.plots.experiment_plots import frontier_files
 
     length = min(protocol.reported.length, float(protocol.concepts))
-    grid = Grid({"coder": chosen_coder(length, None)})
+    grid = FrontierGrid({"coder": chosen_coder(length, None)})
     return frontier_files(
         measure_frontier(store_task(store, concepts, encoder, length=length), grid, cache=cache, tell=tell)
     )
@@ -131,8 +131,8 @@ def _frontier(
 
 def _files(protocol: Protocol) -> dict[str, bytes]:
     from ccr.show import plots
-    from ccr_lab.experiments.records import csv_text
-    from ccr_lab.plots import compare_plots, experiment_plots
+    from ccr_lab.experiments.cache import csv_text
+    from ccr_lab.plots import experiment_plots
 
     rows = protocol.table()
     files = {
@@ -141,7 +141,7 @@ def _files(protocol: Protocol) -> dict[str, bytes]:
         "by_epoch.png": plots.png(experiment_plots.training_figure(protocol.curves), dpi=100),
     }
     if protocol.pursued:
-        files["ip_omp.png"] = plots.png(compare_plots.by_length(protocol), dpi=100)
+        files["ip_omp.png"] = plots.png(experiment_plots.by_length(protocol), dpi=100)
     return files
 
 

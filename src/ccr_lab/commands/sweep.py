@@ -29,6 +29,7 @@ from ccr.cli.common_data import (
     Candidates,
     ClaimsOption,
     KnowledgeFile,
+    MinProbability,
     chosen_candidates,
     chosen_knowledge,
     load_concepts,
@@ -37,7 +38,7 @@ from ccr.cli.common_photo import add_whole_column, fidelity_text
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
-    from ccr_lab.experiments.fixed_lambda import FixedLambda
+    from ccr_lab.experiments.curves import FixedLambda
     from ccr_lab.experiments.settings import Setting
     from ccr_lab.experiments.sweep import Outcome, Sweep
 
@@ -78,6 +79,7 @@ def sweep(
     candidates: Candidates = None,
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
+    min_probability: MinProbability = None,
     figures: Annotated[bool, typer.Option(help="Also draw accuracy over lambda and over radius: more fits.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     ray: Ray = None,
@@ -102,10 +104,9 @@ def sweep(
     Short and true to the texts: `--over fidelity=0.875,0.955 --over weights=1,3,5,all`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.labels import with_validation
     from ccr.vocab import read_concepts
     from ccr_lab.experiments.cache import RunCache
-    from ccr_lab.experiments.sweep import run_sweep
+    from ccr_lab.experiments.sweep import run_sweep, with_validation
 
     settings = _grid(over, center, len(read_concepts(concepts)))
     for setting in settings:
@@ -114,7 +115,11 @@ def sweep(
     check_folder(out)
     task: dict[str, Any] = {**with_validation(opened, "a sweep"), "cache": RunCache(out / "runs")}
     task["concepts"] = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
-    task["options"] = {"max_iter": epochs, "device": device, **chosen_knowledge(knowledge, claims)}
+    task["options"] = {
+        "max_iter": epochs,
+        "device": device,
+        **chosen_knowledge(knowledge, claims, min_probability=min_probability),
+    }
     if candidates is not None:
         task["options"]["candidates"] = candidates
     with fitting(silent=as_json) as tell, pool_at(ray) as pool:
@@ -123,7 +128,7 @@ def sweep(
         raise CCRError(f"none of the {len(settings)} settings could be fitted; the first: {results.failures[0].reason}")
     chosen = results.recommended(at_most)
     told: dict[str, Any] = {"--knowledge": knowledge, "--claims": None if claims == "open" else claims}
-    told |= {"--candidates": candidates}
+    told |= {"--candidates": candidates, "--min-probability": min_probability}
     extra = {**told, "--encoder": encoder, "--template": template, "--epochs": epochs, "--device": device}
     command = None if chosen is None else _fit_command(chosen.setting, store, concepts, out / "model", extra)
     curves = _curves(results, chosen, task, silent=as_json) if figures else None
@@ -159,7 +164,7 @@ def _fit_command(setting: Setting, store: Path, concepts: Path, out: Path, extra
 
 
 def _curves(results: Sweep, chosen: Outcome | None, task: dict[str, Any], *, silent: bool) -> FixedLambda | None:
-    from ccr_lab.experiments.fixed_lambda import fixed_lambda
+    from ccr_lab.experiments.curves import fixed_lambda
 
     same = {name: task[name] for name in ("concepts", "train", "test", "cache")}
     own = {name: value for name, value in task["options"].items() if name != "candidates"}  # it keeps all weights
@@ -188,7 +193,7 @@ def _files(
     results: Sweep, chosen: Outcome | None, curves: FixedLambda | None, facts: dict[str, Any]
 ) -> dict[str, bytes]:
     from ccr.show import plots
-    from ccr_lab.experiments.records import csv_text
+    from ccr_lab.experiments.cache import csv_text
     from ccr_lab.plots import experiment_plots
 
     figures = {"pareto": experiment_plots.sweep_pareto(results, chosen=chosen)}

@@ -182,7 +182,7 @@ def _events_table(events: Sequence[EventFrequency]) -> Table:
 
 
 def _isotropy_table(spreads: Sequence[Isotropy]) -> Table:
-    from ccr_lab.theory.isotropy import BOUND
+    from ccr_lab.theory.metric import BOUND
 
     title = "Isotropy of held-out images: all dimensions and ratios of 1 are what the theorems assume"
     table = Table(title=title, title_justify="left")

@@ -25,7 +25,7 @@ ROUNDS = 4000
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ConceptAgreement:
     """Mean over concepts of the AUC with which a class's mean code tells classes that have the attribute from those
     that have not, in [0, 1], with its interval over concepts; 0.5 is chance. `by_concept` (n,) has each concept's."""
 
@@ -36,7 +36,7 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """Of the concepts that explanations name first, the share that people saw, with its interval over classes.
+    """Share of the concepts that explanations name first which people saw, with its interval over classes.
 
     `base_rate` is the share among all concepts, which naming at random would reach. `named` (C,) counts by class the
     concepts that explanations name, `seen` (C,) those of them that people saw.
@@ -65,7 +65,7 @@ def auc_by_column(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.asarray(above / (positive * (len(truth) - positive)))
 
 
-def agreement(codes: Any, y: np.ndarray, truth: np.ndarray) -> Agreement:
+def agreement(codes: Any, y: np.ndarray, truth: np.ndarray) -> ConceptAgreement:
     """Agreement of codes with what people saw in the images of each class.
 
     Parameters
@@ -84,7 +84,7 @@ def agreement(codes: Any, y: np.ndarray, truth: np.ndarray) -> Agreement:
     member = sparse.csr_matrix((1 / counts[y], (y, np.arange(len(y)))), shape=(len(truth), len(y)))
     means = member @ codes
     by_concept = auc_by_column(means.toarray() if sparse.issparse(means) else means, truth)
-    return Agreement(float(by_concept.mean()), paired_bootstrap(by_concept[None, :])[0][0], by_concept)
+    return ConceptAgreement(float(by_concept.mean()), paired_bootstrap(by_concept[None, :])[0][0], by_concept)
 
 
 def explanation_truth(codes: Any, head: LinearHead, y: np.ndarray, truth: np.ndarray, *, top: int = TOP) -> Truth:
@@ -135,7 +135,7 @@ def model_truth(model: ConceptClassifier, X: Any, y: np.ndarray, truth: np.ndarr
 
 def agreement_before_and_after(
     model: ConceptClassifier, X: Any, y: np.ndarray, truth: np.ndarray
-) -> tuple[Agreement, Agreement]:
+) -> tuple[ConceptAgreement, ConceptAgreement]:
     """Agreement of the model's codes where its refinement started (at the same length) and where it ended.
 
     X (m, d) are embeddings; the columns of `truth` (C, n) are the concepts that the model was given, in order (those it

@@ -1,10 +1,12 @@
-"""Results of finished fits on disk, found again by what they were made of."""
+"""Results of finished fits on disk, found again by what they were made of; and records as CSV."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from ccr.inputs import Embeddings
 from ccr.io.files import write_bytes
 from ccr.knowledge import Knowledge
 from ccr.labels import as_labels, labels_of
+from ccr.utils.texts import to_cell
 
 
 class RunCache:
@@ -26,7 +29,7 @@ class RunCache:
         self.folder = None if folder is None else Path(folder)
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What was put under this key; None if nothing was, or if its file is damaged."""
+        """The value under this key; None if there is none, or if its file is damaged."""
         path = self.path(key)
         if path is None:
             return None
@@ -47,7 +50,7 @@ class RunCache:
         write_bytes(path, _text({"key": _full_key(key), "value": plain, "sha256": _digest(plain)}).encode())
 
     def remember(self, key: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """What was put under this key, or else what `make` returns, which is then kept."""
+        """The value under this key, or else the one that `make` returns, which is then kept."""
         value: Mapping[str, Any] | None = self.get(key)
         if value is None:
             value = make()
@@ -95,3 +98,13 @@ def _digest(value: Any) -> str:
 
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """Records, at least one, as CSV: the first one's names are the header; a field that a later one lacks is empty."""
+    buffer = io.StringIO()
+    names = list(records[0])
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([to_cell(name) for name in names])
+    writer.writerows([to_cell(record.get(name)) for name in names] for record in records)
+    return buffer.getvalue()

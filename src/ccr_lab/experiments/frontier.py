@@ -17,7 +17,7 @@ from ccr.metrics import finite
 from ccr.refine.region import DEFAULT_FIDELITY
 from ccr.utils.progress import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr_lab.experiments.compare import Task, methods_named, run_comparison
+from ccr_lab.experiments.compare import ComparisonTask, methods_named, run_comparison
 
 REVISION = 2
 #: Bounds of the grid; 1 is the baseline.
@@ -30,7 +30,7 @@ NAMED, WORDS, VECTORS = "named concepts", "random words", "random vectors"
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontierPoint:
     """One fit, measured on the test images; `fidelity` was asked for, `mean_fidelity` and `least_fidelity` were
     seen, None where all images score alike."""
 
@@ -57,23 +57,23 @@ class RivalPoint:
 
 @dataclass(frozen=True)
 class Frontier:
-    """What was measured. `shown` is the fidelity at which CCR stands beside the rivals, `probe` the accuracy of a
+    """Points of all methods. `shown` is the fidelity at which CCR stands beside the rivals, `probe` the accuracy of a
     linear probe, `failures` are kinds of concepts and rivals that could not be fitted, with the reason."""
 
     images: tuple[int, int]
     concepts: int
     shown: float
-    points: tuple[Point, ...]
+    points: tuple[FrontierPoint, ...]
     rivals: tuple[RivalPoint, ...]
     probe: float
     failures: Mapping[str, str]
 
-    def line(self, kind: str, weights: int | None) -> list[Point]:
+    def line(self, kind: str, weights: int | None) -> list[FrontierPoint]:
         """Points of one kind and number of weights, by fidelity."""
         chosen = [point for point in self.points if (point.kind, point.weights) == (kind, weights)]
         return sorted(chosen, key=lambda point: point.fidelity)
 
-    def by_weights(self, fidelity: float) -> list[Point]:
+    def by_weights(self, fidelity: float) -> list[FrontierPoint]:
         """Points of named concepts at one fidelity, by concepts in play."""
         chosen = [point for point in self.points if (point.kind, point.fidelity) == (NAMED, fidelity)]
         return sorted(chosen, key=lambda point: point.in_play)
@@ -83,8 +83,8 @@ class Frontier:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
-    """What is measured.
+class FrontierGrid:
+    """The grid of settings to measure.
 
     Parameters
     ----------
@@ -112,14 +112,14 @@ class Grid:
 
 
 def measure_frontier(
-    task: Task, grid: Grid | None = None, *, cache: RunCache | None = None, tell: Tell = no_progress
+    task: ComparisonTask, grid: FrontierGrid | None = None, *, cache: RunCache | None = None, tell: Tell = no_progress
 ) -> Frontier:
     """Fit all points of the grid, and the rivals; finished ones are taken from the cache.
 
     Nothing is chosen on test images. The `length` of the task is not used; without its `random_words` there is no line
     of them.
     """
-    grid, cache = grid or Grid(), cache or RunCache(None)
+    grid, cache = grid or FrontierGrid(), cache or RunCache(None)
     failures: dict[str, str] = {}
     made_of = {"frontier": REVISION, "data": [fingerprint_data(*part) for part in _parts(task)]}
     points = _points(task, grid, made_of, cache, tell, failures)
@@ -132,21 +132,26 @@ def measure_frontier(
     )
 
 
-def _parts(task: Task) -> list[Part]:
+def _parts(task: ComparisonTask) -> list[Part]:
     return [part for part in (task.train, task.test, task.validation) if part is not None]
 
 
-def _kinds(task: Task) -> dict[str, Concepts]:
+def _kinds(task: ComparisonTask) -> dict[str, Concepts]:
     """Concepts of every kind, those with meaning first."""
     words = {} if task.random_words is None else {WORDS: task.random_words}
     return {NAMED: task.concepts, **words, VECTORS: random_unit_concepts(task.concepts, seed=0)}
 
 
 def _points(
-    task: Task, grid: Grid, made_of: Mapping[str, Any], cache: RunCache, tell: Tell, failures: dict[str, str]
-) -> list[Point]:
+    task: ComparisonTask,
+    grid: FrontierGrid,
+    made_of: Mapping[str, Any],
+    cache: RunCache,
+    tell: Tell,
+    failures: dict[str, str],
+) -> list[FrontierPoint]:
     kinds, settings = _kinds(task), grid.settings()
-    points: list[Point] = []
+    points: list[FrontierPoint] = []
     for number, (kind, setting) in enumerate((kind, setting) for kind in kinds for setting in settings):
         fidelity, weights = setting["fidelity"], setting["weights_per_class"]
         tell(number, len(kinds) * len(settings), f"{kind}, fidelity {fidelity:g}, {weights or 'all'} weights")
@@ -160,11 +165,11 @@ def _points(
         except CCRError as error:  # such as words that are all one to the encoder
             failures[kind] = str(error)
             continue
-        points.append(Point(kind, fidelity, weights, **measured))
+        points.append(FrontierPoint(kind, fidelity, weights, **measured))
     return points
 
 
-def _measure(model: ConceptClassifier, task: Task) -> dict[str, float | None]:
+def _measure(model: ConceptClassifier, task: ComparisonTask) -> dict[str, float | None]:
     held_out = None if task.validation is None else (task.validation.X, task.validation.y)
     model.fit(task.train.X, task.train.y, validation=held_out)
     found = model.evaluate(task.test.X, task.test.y)
@@ -177,7 +182,9 @@ def _measure(model: ConceptClassifier, task: Task) -> dict[str, float | None]:
     }
 
 
-def _rivals(task: Task, grid: Grid, cache: RunCache, tell: Tell, failures: dict[str, str]) -> list[RivalPoint]:
+def _rivals(
+    task: ComparisonTask, grid: FrontierGrid, cache: RunCache, tell: Tell, failures: dict[str, str]
+) -> list[RivalPoint]:
     """Methods of `ccr compare` at every length, their variants and penalties chosen on validation images."""
     points: list[RivalPoint] = []
     for length in (length for length in grid.rival_lengths if length <= len(task.concepts)):

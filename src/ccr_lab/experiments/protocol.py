@@ -80,7 +80,7 @@ class Pursued:
 
 @dataclass(frozen=True, eq=False)
 class Protocol:
-    """What was measured, and what the paper reported; `images` counts those of train and test."""
+    """Results of the paper's protocol beside those that the paper reported; `images` counts those of train and test."""
 
     dataset: str
     images: tuple[int, int]
@@ -127,7 +127,7 @@ class Protocol:
         }
 
 
-class Job(NamedTuple):
+class PlannedFit(NamedTuple):
     """One fit of the protocol: what tells its result from others, what it is called, and how it is made."""
 
     key: dict[str, Any]
@@ -177,15 +177,10 @@ def run_protocol(
 
 
 def _trainings(
-    dataset: str,
-    concepts: Concepts,
-    train: Part,
-    test: Part,
-    seeds: Sequence[int],
-    overrides: Mapping[str, Any],
-) -> list[Job]:
+    dataset: str, concepts: Concepts, train: Part, test: Part, seeds: Sequence[int], overrides: Mapping[str, Any]
+) -> list[PlannedFit]:
     return [
-        Job(
+        PlannedFit(
             {"setting": name, "seed": int(seed)},
             f"{name}, seed {seed}",
             partial(_train, model, name, int(seed), train, test, overrides),
@@ -195,9 +190,9 @@ def _trainings(
     ]
 
 
-def _pursuits(concepts: Concepts, train: Part, test: Part, lengths: Sequence[int]) -> list[Job]:
+def _pursuits(concepts: Concepts, train: Part, test: Part, lengths: Sequence[int]) -> list[PlannedFit]:
     return [
-        Job({"pursuit": k}, f"CLIP-IP-OMP, k = {k}", partial(_pursue, concepts, k, train, test))
+        PlannedFit({"pursuit": k}, f"CLIP-IP-OMP, k = {k}", partial(_pursue, concepts, k, train, test))
         for k in lengths
         if k <= min(len(concepts), concepts.dimension)
     ]

@@ -15,7 +15,7 @@ from ccr import kernels
 from ccr.classifier import ConceptClassifier
 from ccr.concepts import Concepts
 from ccr.errors import CCRError, WriteError
-from ccr.labels import Part
+from ccr.labels import Part, hold_out, store_parts
 from ccr.metrics import Evaluation, finite
 from ccr.utils.progress import Pool, Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
@@ -30,7 +30,7 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Run:
+class SettingRun:
     """One fit of a setting, measured on the validation and on the test images; accuracies and retention in [0, 1].
 
     `fidelity` and `min_fidelity` are the mean and the least of the concepts, None where all images score alike.
@@ -55,7 +55,7 @@ class Run:
     epochs: int
 
 
-MEASURES = tuple(item.name for item in fields(Run) if item.name not in ("seed", "epochs"))
+MEASURES = tuple(item.name for item in fields(SettingRun) if item.name not in ("seed", "epochs"))
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Outcome:
     """A finished setting: one run per seed."""
 
     setting: Setting
-    runs: tuple[Run, ...]
+    runs: tuple[SettingRun, ...]
 
     def known(self, measure: str) -> list[float]:
         """A measure in the runs that have it."""
@@ -88,7 +88,7 @@ class Outcome:
         return {"setting": asdict(self.setting), **self.summary(), "runs": [asdict(run) for run in self.runs]}
 
 
-class Failure(NamedTuple):
+class SettingFailure(NamedTuple):
     """A setting that could not be fitted, and why."""
 
     setting: Setting
@@ -97,10 +97,10 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a grid gave: its outcomes in the grid's order, what failed, and how many images each part has."""
+    """Results of a grid: its outcomes in the grid's order, what failed, and how many images each part has."""
 
     outcomes: tuple[Outcome, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[SettingFailure, ...]
     images: Mapping[str, int]
 
     def ranked(self) -> list[Outcome]:
@@ -151,6 +151,14 @@ class Sweep:
         }
 
 
+def with_validation(store: Any, purpose: str) -> dict[str, Part]:
+    """The splits train, val and test of a store, in memory if small; without a val, a part of train is held out."""
+    parts = {name: part.resident() for name, part in store_parts(store, purpose).items()}
+    if "val" not in parts:
+        parts["train"], parts["val"] = hold_out(parts["train"])
+    return parts
+
+
 def run_sweep(
     concepts: Concepts,
     *,
@@ -185,7 +193,7 @@ def run_sweep(
         except WriteError:
             raise  # the cache's fault, not the setting's
         except CCRError as error:
-            failures.append(Failure(setting, str(error)))
+            failures.append(SettingFailure(setting, str(error)))
         else:
             outcomes.append(Outcome(setting, tuple(runs)))
     tell(total, total, "done")
@@ -193,7 +201,7 @@ def run_sweep(
 
 
 class _Same(NamedTuple):
-    """What all fits of a sweep have in common."""
+    """Data and options that all fits of a sweep share."""
 
     concepts: Concepts
     parts: Mapping[str, Part]
@@ -201,16 +209,20 @@ class _Same(NamedTuple):
     cache: RunCache
     made_of: Mapping[str, str]
 
-    def stored(self, setting: Setting, seed: int) -> Run | None:
+    def stored(self, setting: Setting, seed: int) -> SettingRun | None:
         """The run of a setting and a seed, if the cache has it."""
         found = self.cache.get(self.key(setting, seed))
-        return Run(**found) if found is not None and set(found) == {item.name for item in fields(Run)} else None
+        return (
+            SettingRun(**found)
+            if found is not None and set(found) == {item.name for item in fields(SettingRun)}
+            else None
+        )
 
     def key(self, setting: Setting, seed: int) -> dict[str, Any]:
         options = plain_options(self.options)
         return {"kind": "sweep", **self.made_of, "setting": asdict(setting), "options": options, "seed": seed}
 
-    def fresh(self, setting: Setting, seed: int, announce: Callable[[str], None]) -> Run:
+    def fresh(self, setting: Setting, seed: int, announce: Callable[[str], None]) -> SettingRun:
         """The run, fitted here."""
         model = ConceptClassifier(self.concepts, **{**self.options, **setting.parameters(), "random_state": seed})
         return _measured(model, self.parts, seed, announce)
@@ -218,11 +230,11 @@ class _Same(NamedTuple):
 
 def _run(
     same: _Same,
-    ready: Mapping[tuple[Setting, int], Run | str],
+    ready: Mapping[tuple[Setting, int], SettingRun | str],
     setting: Setting,
     seed: int,
     announce: Callable[[str], None],
-) -> Run:
+) -> SettingRun:
     """The run of a setting and a seed: made elsewhere, out of the cache, or fitted now."""
     announce(setting.name)
     known = ready.get((setting, seed)) or same.stored(setting, seed)
@@ -237,11 +249,11 @@ def _run(
 
 def _elsewhere(
     pool: Pool, same: _Same, asked: Sequence[tuple[Setting, int]], tell: Tell
-) -> dict[tuple[Setting, int], Run | str]:
-    """What the cache has not, fitted by a pool: the run, or why it was refused."""
+) -> dict[tuple[Setting, int], SettingRun | str]:
+    """Runs that the cache does not have, fitted by a pool, or why they were refused."""
     missing = [(setting, seed) for setting, seed in asked if same.stored(setting, seed) is None]
     done = len(asked) - len(missing)
-    ready: dict[tuple[Setting, int], Run | str] = {}
+    ready: dict[tuple[Setting, int], SettingRun | str] = {}
     tell(done, len(asked), "fitting on the cluster")
     for answer in pool.map(_fit_there, same._replace(cache=RunCache(None)), missing):
         setting, seed = missing[answer.number]
@@ -255,11 +267,13 @@ def _elsewhere(
     return ready
 
 
-def _fit_there(same: _Same, item: tuple[Setting, int]) -> Run:
+def _fit_there(same: _Same, item: tuple[Setting, int]) -> SettingRun:
     return same.fresh(*item, lambda what: None)
 
 
-def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, announce: Callable[[str], None]) -> Run:
+def _measured(
+    model: ConceptClassifier, parts: Mapping[str, Part], seed: int, announce: Callable[[str], None]
+) -> SettingRun:
     train, val, test = (parts[name] for name in ("train", "validation", "test"))
     kernels.warm_up_before_timing("training", "coding")
     start = time.perf_counter()
@@ -271,7 +285,7 @@ def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, an
     )
     seconds = time.perf_counter() - start
     validation, tested = model.evaluate(val.X, val.y), model.evaluate(test.X, test.y)
-    return Run(
+    return SettingRun(
         seed=seed,
         **_on("validation", validation),
         **_on("test", tested),
@@ -285,7 +299,7 @@ def _measured(model: ConceptClassifier, parts: Mapping[str, Part], seed: int, an
 
 
 def _on(split: str, found: Evaluation) -> dict[str, Any]:
-    """What depends on the images, as fields of a `Run`."""
+    """Measures that depend on the images, as fields of a `SettingRun`."""
     return {
         f"{split}_accuracy": found.accuracy,
         f"{split}_length": found.length,

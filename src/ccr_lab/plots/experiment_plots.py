@@ -1,7 +1,8 @@
-"""The paper's figures of experiments: curves by epoch, sweeps, ablations, heat maps of correlations."""
+"""Figures of comparisons, sweeps, training curves and frontiers."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,13 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, ScalarFormatter
 
 from ccr.errors import CCRError
-from ccr.explain.picture import AGAINST, INK, NEUTRAL
+from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
 from ccr.geometry import coherence, unit_rows
-from ccr.show.style import COLOURS, annotate_below, label_axes, shortened
+from ccr.show.plots import png
+from ccr.show.style import COLOURS, annotate_below, annotate_right, label_axes, shortened
+from ccr_lab.experiments.compare import KEPT, MethodComparison, MethodRow
 from ccr_lab.experiments.curves import Curve, SweepPoint
+from ccr_lab.experiments.frontier import NAMED, RIVALS, VECTORS, WORDS, Frontier, FrontierPoint
+from ccr_lab.experiments.protocol import Protocol
 from ccr_lab.experiments.settings import EITHER
 from ccr_lab.experiments.sweep import Outcome, Sweep
 
@@ -160,7 +165,7 @@ def _dots(axes: Axes, outcomes: Sequence[Outcome], split: str, number: int, leas
 
 
 def _kind(outcome: Outcome) -> tuple[str, ...]:
-    """What the shape of a point says: which bound concepts have, how they are spread and centred."""
+    """The facts that a point's shape stands for: the bound of the concepts, how they are spread and centred."""
     setting = outcome.setting
     bound = next((name for name in EITHER if getattr(setting, name) is not None), "default bound")
     spread = f"dispersion {setting.dispersion or 'by default'}"
@@ -176,3 +181,188 @@ def _keys(kinds: Sequence[tuple[str, ...]], *, chosen: bool) -> list[Line2D]:
         shape, label = SHAPES[number % len(SHAPES)], ", ".join(kind[column] for column in varied)
         keys.append(Line2D([], [], ls="", marker=shape, mfc="white", mec=INK, label=label))
     return keys
+
+
+#: Colour and dash of a method, the same in every figure.
+LOOKS = {
+    "ccr": (FOR, "-"),
+    "baseline": (AGAINST, "-"),
+    "ip-omp": ("#009E73", "-"),
+    "omp": ("#009E73", ":"),
+    "label-free": ("#CC79A7", "-"),
+    "splice": ("#E69F00", "-"),
+    "random-vectors": (NEUTRAL, "-"),
+    "random-words": (NEUTRAL, "--"),
+    "probe": (INK, "--"),
+    "zero-shot": (INK, ":"),
+}
+GROUPS = {"ours": FOR, "others": "#009E73", "controls": NEUTRAL}
+#: Lines of the paper's figure.
+LINES = ("ip-omp", "label-free", "splice", "probe", "random-vectors")
+#: Methods whose cut explanations are drawn.
+CUT = ("ccr", "baseline", "ip-omp", "label-free", "splice", "random-vectors", "random-words")
+
+
+def by_epoch(curves: Sequence[Curve], comparison: MethodComparison) -> Figure:
+    """Accuracy by epoch of CCR and its baseline, mean and band over seeds; the other methods' final one as lines."""
+    figure = training_figure(curves)
+    axes = figure.axes[0]
+    for row in (comparison.row(name) for name in LINES):
+        if row is not None:
+            colour, dash = LOOKS[row.method]
+            axes.axhline(100 * row.accuracy, color=colour, linestyle=dash, linewidth=1.2, label=row.title)
+    figure.set_size_inches(8, 4.6)
+    figure.legends.clear()
+    axes.set_title(f"Test accuracy at {comparison.length:g} concepts per image", loc="left", fontsize=11)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def accuracies(comparison: MethodComparison) -> Figure:
+    """Accuracy of every method with its interval, in the order of the table, coloured by group; at CCR's controls, the
+    meaning gap."""
+    figure = Figure(figsize=(8, 1.2 + 0.34 * len(comparison.rows)), layout="constrained")
+    axes = figure.subplots()
+    gaps = {gap.control: f"   meaning gap {100 * gap.gap:+.1f}" for gap in comparison.meaning_gaps}
+    for number, row in enumerate(comparison.rows):
+        low, high = 100 * row.interval.low, 100 * row.interval.high
+        axes.plot([low, high], [number, number], color=GROUPS[row.group], linewidth=2.2, solid_capstyle="round")
+        axes.plot(100 * row.accuracy, number, "o", color=GROUPS[row.group], markersize=6)
+        annotate_right(axes, high, number, f"{100 * row.accuracy:.1f}{gaps.get(row.method, '')}")
+    axes.set_yticks(range(len(comparison.rows)))
+    axes.set_yticklabels([row.title for row in comparison.rows], parse_math=False)
+    axes.set_ylim(len(comparison.rows) - 0.4, -0.6)
+    axes.margins(x=0.22 if gaps else 0.12)
+    label_axes(axes, f"test accuracy, % (95 % intervals, {comparison.images} images)", "")
+    axes.tick_params(axis="y", length=0)
+    axes.set_title(f"At {comparison.length:g} concepts per image; CCR: {comparison.settings}", loc="left", fontsize=11)
+    return figure
+
+
+def cut_explanations(comparison: MethodComparison) -> Figure:
+    """Accuracy with an image's k largest contributions alone (left), and with a class's k largest weights (right)."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    rows = [row for row in (comparison.row(name) for name in CUT) if row is not None]
+    for axes, field, label in zip(
+        panels, ("accuracy_at", "nec"), ("concepts kept per image", "weights kept per class (NEC)"), strict=True
+    ):
+        for row in rows:
+            _curve(axes, row, getattr(row, field))
+        label_axes(axes, label, "")
+        axes.set_xscale("log")
+        axes.set_xticks([1, 2, 3, 5, 10, 20, 30])
+        axes.set_xticklabels(["1", "2", "3", "5", "10", "20", "30"])
+        axes.minorticks_off()
+    panels[0].set_ylabel("test accuracy, %")
+    panels[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def by_length(protocol: Protocol) -> Figure:
+    """CLIP-IP-OMP by the number of concepts: accuracy (left) beside the settings' own, and time (right)."""
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    ks = [run.k for run in protocol.pursued]
+    left.plot(ks, [100 * run.accuracy for run in protocol.pursued], "o-", color=INK, label="CLIP-IP-OMP")
+    right.plot(ks, [run.seconds for run in protocol.pursued], "o-", color=INK, label="CLIP-IP-OMP")
+    for (name, runs), look in zip(protocol.runs().items(), COLOURS, strict=False):
+        length = float(np.mean([run.length for run in runs]))
+        left.plot(length, 100 * np.mean([run.accuracy for run in runs]), "s", color=look, label=name)
+        right.plot(length, np.mean([run.seconds for run in runs]), "s", color=look, label=name)
+    label_axes(left, "concepts per image", "test accuracy, %")
+    label_axes(right, "concepts per image", "seconds to fit")
+    right.set_ylim(bottom=0)
+    right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _curve(axes: Axes, row: MethodRow, values: Sequence[float] | None) -> None:
+    if values is not None:
+        colour, dash = LOOKS[row.method]
+        axes.plot(KEPT, 100 * np.asarray(values), color=colour, linestyle=dash, label=row.title)
+
+
+#: Colour, dash and marker of a kind of concepts.
+KINDS = {NAMED: (FOR, "-", "o"), WORDS: (AGAINST, "--", "s"), VECTORS: (NEUTRAL, ":", "^")}
+#: Concepts in play that are written on the axis.
+TICKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
+
+
+def frontier_files(found: Frontier) -> dict[str, bytes]:
+    """Both figures (PNG) and the numbers behind them (frontier.json), by the names of their files."""
+    drawn = {"fidelity": fidelity_figure(found), "in_play": in_play_figure(found)}
+    pictures = {f"{name}.png": png(figure, dpi=100) for name, figure in drawn.items()}
+    return {**pictures, "frontier.json": json.dumps(found.to_dict(), indent=1, allow_nan=False).encode()}
+
+
+def fidelity_figure(found: Frontier) -> Figure:
+    """Accuracy against the mean fidelity seen on test images, a panel for each number of weights per class."""
+    weights = list(dict.fromkeys(point.weights for point in found.points))
+    figure = Figure(figsize=(3.1 * len(weights) + 0.6, 3.9), layout="constrained")
+    panels = figure.subplots(1, len(weights), squeeze=False, sharex=True, sharey=True)[0]
+    for axes, count in zip(panels, weights, strict=True):
+        for kind, (colour, dash, marker) in KINDS.items():
+            line = found.line(kind, count)
+            seen = [np.nan if point.mean_fidelity is None else point.mean_fidelity for point in line]
+            axes.plot(seen, _percent(line), dash, marker=marker, ms=5, color=colour, label=kind)
+        _draw_probe(axes, found)
+        label_axes(axes, "mean fidelity on test images", "")
+        axes.set_title("all weights" if count is None else f"weights per class: {count}", fontsize=10)
+    panels[0].set_ylabel("test accuracy, %")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.suptitle(_title("Accuracy against fidelity, by weights per class", found), fontsize=11)
+    return figure
+
+
+def in_play_figure(found: Frontier) -> Figure:
+    """Accuracy against concepts in play per image: CCR and its baseline by weights per class, rivals by length."""
+    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for name, title, bound in (
+        ("ccr", f"CCR, fidelity {found.shown:g}", found.shown),
+        ("baseline", "baseline (fidelity 1)", 1.0),
+    ):
+        line = found.by_weights(bound)
+        colour, dash = LOOKS[name]
+        axes.plot([p.in_play for p in line], _percent(line), dash, marker="o", ms=5, color=colour, label=title)
+    for name in RIVALS:
+        rivals = sorted((point for point in found.rivals if point.method == name), key=lambda point: point.in_play)
+        if rivals:
+            colour, dash = LOOKS[name]
+            accuracies = [100 * point.accuracy for point in rivals]
+            title = rivals[0].title
+            axes.plot([p.in_play for p in rivals], accuracies, dash, marker="s", ms=4, color=colour, label=title)
+    _draw_probe(axes, found)
+    _log_axis(axes, [*(p.in_play for p in found.points), *(p.in_play for p in found.rivals)])
+    label_axes(axes, "concepts in play per image", "test accuracy, %")
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    axes.set_title(_title("Accuracy against concepts in play", found), fontsize=11, loc="left")
+    return figure
+
+
+def _log_axis(axes: Axes, counts: Sequence[float]) -> None:
+    """A logarithmic axis that begins at 0 where a count is 0."""
+    if min(counts, default=1.0) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(TICKS))
+    else:
+        axes.set_xscale("symlog", linthresh=min([1.0, *(count for count in counts if count > 0)]))
+        axes.xaxis.set_major_locator(FixedLocator((0, *TICKS)))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.minorticks_off()
+
+
+def _percent(points: list[FrontierPoint]) -> list[float]:
+    return [100 * point.accuracy for point in points]
+
+
+def _draw_probe(axes: Axes, found: Frontier) -> None:
+    colour, dash = LOOKS["probe"]
+    axes.axhline(100 * found.probe, color=colour, linestyle=dash, linewidth=1.2, label="linear probe")
+
+
+def _title(what: str, found: Frontier) -> str:
+    train, test = found.images
+    return f"{what}\n{train:,} training and {test:,} test images, {found.concepts} concepts"

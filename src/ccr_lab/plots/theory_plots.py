@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ccr.show.style import COLOURS
-from ccr_lab.theory import AnisotropyDiagram, EventFrequency, NecessityCurve, PhaseDiagram, Run
+from ccr_lab.theory import AnisotropyDiagram, EventFrequency, NecessityCurve, PhaseDiagram, SyntheticRun
 
 BLUE, ORANGE, GREEN, PURPLE = COLOURS[:4]
 BLACK = "#000000"
 
 
-def paper_figure(runs: Sequence[Run]) -> Figure:
+def paper_figure(runs: Sequence[SyntheticRun]) -> Figure:
     """The paper's 2 x 3 figure: loss above, |D - D*|_{1,2} below; median and range over worlds."""
     figure = Figure(figsize=(11, 6), layout="constrained")
     axes = figure.subplots(2, len(runs), squeeze=False, sharex="col", sharey="row")
@@ -141,7 +141,7 @@ def _band(axis: Any, values: np.ndarray, colour: str, label: str, *, dashed: boo
     axis.plot(steps, np.median(values, axis=1), color=colour, ls="--" if dashed else "-", label=label)
 
 
-def _outside(run: Run) -> str:
+def _outside(run: SyntheticRun) -> str:
     allowed = run.testbed.theorem_radius
     return (
         f"Outside the theorems' conditions: start errors up to ρ = {run.radius:g}, the theorems allow {allowed:.3f}\n"

@@ -4,9 +4,8 @@ SpLiCE and CLIP-IP-OMP need none of their own: they are `ConceptClassifier` with
 `NonNegativeLasso(length=...)` and `IPOMP(...)`.
 """
 
-from ccr_lab.rivals.base import Rival
 from ccr_lab.rivals.controls import LinearProbe, ZeroShot
-from ccr_lab.rivals.dense_model import DenseModel
 from ccr_lab.rivals.labelfree import LabelFreeCBM
+from ccr_lab.rivals.model import DenseModel, Rival
 
 __all__ = ["DenseModel", "LabelFreeCBM", "LinearProbe", "Rival", "ZeroShot"]

@@ -1,5 +1,4 @@
-"""Controls: what embeddings allow without concepts, what class names give without training, and concepts that mean
-nothing."""
+"""Controls: a linear probe on the embeddings, and zero-shot by the names of the classes."""
 
 from __future__ import annotations
 
@@ -7,25 +6,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
+from sklearn.linear_model import LogisticRegression
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.estimator import FromModel
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
-from ccr.labels import Labels, labels_of, number_labels, validation_numbers, validation_pair
+from ccr.labels import FOLDS, Labels, labels_of, number_labels, stratified_folds, validation_numbers, validation_pair
 from ccr.space import Center, Space
 from ccr.utils.parameters import is_number
-from ccr_lab.rivals.base import Rival
-from ccr_lab.rivals.dense_softmax import DenseSoftmax
-
-#: Folds of the cross-validation that chooses a probe's penalty where there is no validation data.
-FOLDS = 3
+from ccr_lab.rivals.model import Rival
 
 
 class LinearProbe(Rival):
-    """Multinomial logistic regression on the embeddings themselves: what they allow without any concepts.
+    """scikit-learn's logistic regression on the embeddings themselves: what they allow without any concepts.
 
     Its "codes" are the embeddings' coordinates, measured from the training images' mean (`center="data"`) and made
     unit rows. For coordinates scaled to size 1, the head minimises mean cross-entropy + alpha / (2 m) |coef|^2 over
@@ -65,7 +60,7 @@ class LinearProbe(Rival):
         labels = number_labels(labels_of(X, y), m)
         dimension = Embeddings(X).shape[1]
         space = Space.of_images(X, center=self.center)
-        rows = space.images(X).make_resident()
+        rows = np.concatenate([chunk.numpy() for chunk in space.images(X).chunks()])
         if validation is None:
             accuracies = self._cross_validated(rows, labels, alphas)
             heads = None
@@ -74,26 +69,30 @@ class LinearProbe(Rival):
             seen = space.images(others)
             seen.check_dimension(dimension)
             truth = validation_numbers(labels_of(others, their_labels), len(seen), labels.classes)
-            heads = self._heads(rows, labels, alphas, np.ones(m))
+            heads = self._heads(rows, labels.y, alphas)
             accuracies = {alpha: _right(head, seen, truth) / len(truth) for alpha, head in heads.items()}
         best = max(alphas, key=lambda alpha: accuracies[alpha])  # from strong to weak: the stronger of equals
-        head = (heads or self._heads(rows, labels, [best], np.ones(m)))[best]
+        head = (heads or self._heads(rows, labels.y, [best]))[best]
         names = tuple(f"dimension {column}" for column in range(dimension))
         self.model_ = self._model(space, names, head, labels.classes, alpha=best, validation_accuracy=accuracies)
         self.note_columns(X)
         return self
 
-    def _heads(
-        self, rows: Embeddings, labels: Labels, alphas: Sequence[float], weight: np.ndarray
-    ) -> dict[float, LinearHead]:
-        """A head for each alpha, from strong to weak, so that each start is near."""
-        problem, start, heads = DenseSoftmax(rows, labels.y, len(labels.classes), weight), None, {}
+    def _heads(self, rows: np.ndarray, y: np.ndarray, alphas: Sequence[float]) -> dict[float, LinearHead]:
+        """A head for each alpha, from strong to weak, so that each start is near; `y` (m,) are class numbers."""
+        scale, heads = np.float32(np.sqrt(rows.shape[1])), {}
+        # Two classes share one row of weights in scikit-learn: half the squares of two rows, so half the penalty.
+        two = int(y.max()) == 1
+        solver = LogisticRegression(tol=self.tol, max_iter=self.max_iter, warm_start=True)
         for alpha in alphas:
-            start = problem.solve(alpha / weight.sum(), start=start, tol=self.tol, max_iter=self.max_iter)
-            heads[alpha] = problem.head(start)
+            solver.set_params(C=(2 if two else 1) / alpha).fit(rows * scale, y)
+            coef, intercept = solver.coef_ * scale, solver.intercept_
+            if two:
+                coef, intercept = np.vstack([-coef, coef]) / 2, np.concatenate([-intercept, intercept]) / 2
+            heads[alpha] = LinearHead(np.ascontiguousarray(coef, np.float32), intercept.astype(np.float32))
         return heads
 
-    def _cross_validated(self, rows: Embeddings, labels: Labels, alphas: Sequence[float]) -> dict[float, float]:
+    def _cross_validated(self, rows: np.ndarray, labels: Labels, alphas: Sequence[float]) -> dict[float, float]:
         """Accuracy of each alpha on the images that the other folds are fitted without."""
         if np.bincount(labels.y).min() < FOLDS:
             raise CCRError(
@@ -101,12 +100,9 @@ class LinearProbe(Rival):
                 "validation=(X, y)"
             )
         right = dict.fromkeys(alphas, 0)
-        for kept, left_out in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels.y, labels.y):
-            weight = np.zeros(len(labels.y))
-            weight[kept] = 1.0
-            seen = Embeddings.ready(rows.take(left_out))
-            for alpha, head in self._heads(rows, labels, alphas, weight).items():
-                right[alpha] += _right(head, seen, labels.y[left_out])
+        for kept, left_out in stratified_folds().split(labels.y, labels.y):
+            for alpha, head in self._heads(rows[kept], labels.y[kept], alphas).items():
+                right[alpha] += int((head.logits(rows[left_out]).argmax(axis=1) == labels.y[left_out]).sum())
         return {alpha: count / len(labels.y) for alpha, count in right.items()}
 
     def _checked_alphas(self) -> list[float]:

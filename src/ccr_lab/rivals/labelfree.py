@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +14,13 @@ from ccr.errors import CCRError
 from ccr.estimator import FromModel
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
+from ccr.knowledge import Knowledge
 from ccr.labels import Labels, as_labels, labels_of, number_labels, seed_of, validation_rows
+from ccr.refine.region import Claims
 from ccr.space import Center, Space
 from ccr.utils.parameters import is_number
-from ccr_lab.elastic_net import elastic_net_path
-from ccr_lab.rivals.base import Rival
-from ccr_lab.rivals.concept_layer import ConceptLayer, Judge, Pairs, fit_concept_layer, validation_judge
+from ccr_lab.rivals.elastic_net import elastic_net_path
+from ccr_lab.rivals.model import Rival, head_mask
 
 #: Share of the training images that is held out where no validation data is given, and the most that are looked at.
 HELD_OUT, MOST_VALIDATION = 0.1, 5000
@@ -89,12 +92,20 @@ class LabelFreeCBM(Rival):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any = None, *, features: Any = None, validation: tuple[Any, ...] | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        features: Any = None,
+        validation: tuple[Any, ...] | None = None,
+        knowledge: Knowledge | None = None,
+        claims: Claims = "open",
     ) -> LabelFreeCBM:
         """Learn from embeddings X (m, d), labels y (m,) and backbone features (m, f) of the same images.
 
         `validation` is (X, y) or (X, y, features): the concept layer stops, and concepts are dropped, by the similarity
-        there; None holds out a tenth of the training images for that.
+        there; None holds out a tenth of the training images for that. `knowledge` forbids weights as it does in a
+        `ConceptClassifier` with these `claims`, and does nothing else.
         """
         concepts = self._checked()
         rows = Embeddings(X)
@@ -114,9 +125,11 @@ class LabelFreeCBM(Rival):
         kept = self._kept(layer.similarities)
         weights = layer.weights[kept]
         codes = _standardised(training.features, weights)
-        choice = self._choose_head(codes.values, labels.y, len(labels.classes))
+        names = tuple(concepts.names[row] for row in kept)
+        permitted = None if knowledge is None else head_mask(knowledge, labels.classes, names, claims)
+        choice = self._choose_head(codes.values, labels.y, len(labels.classes), permitted)
         self.model_ = self._model(
-            space, tuple(concepts.names[row] for row in kept), choice.head, labels.classes,
+            space, names, choice.head, labels.classes,
             layer=weights, mean=codes.mean, scale=codes.scale, raw=features is not None,
             kept=kept, similarities=layer.similarities, n_iter=layer.n_iter, alpha=choice.alpha, length=choice.length,
         )  # fmt: skip
@@ -148,9 +161,9 @@ class LabelFreeCBM(Rival):
             )
         return kept
 
-    def _choose_head(self, codes: np.ndarray, y: np.ndarray, classes: int) -> _Choice:
-        """The head of the path with the largest length that is not above `length`."""
-        options: dict[str, Any] = {"classes": classes, "l1_ratio": self.l1_ratio}
+    def _choose_head(self, codes: np.ndarray, y: np.ndarray, classes: int, permitted: np.ndarray | None) -> _Choice:
+        """The head of the path with the largest length that is not above `length`, of `permitted` weights alone."""
+        options: dict[str, Any] = {"classes": classes, "l1_ratio": self.l1_ratio, "permitted": permitted}
 
         def solved(alpha: float, start: LinearHead) -> _Choice:
             head = elastic_net_path(codes, y, alphas=[alpha], start=start, **options).heads[0]
@@ -208,14 +221,14 @@ def _standardised(features: Embeddings, layer: np.ndarray) -> _Standardised:
     return _Standardised(codes, mean, scale)
 
 
-def _pairs(space: Space, X: Any, features: Any, dictionary: torch.Tensor) -> Pairs:
+def _pairs(space: Space, X: Any, features: Any, dictionary: torch.Tensor) -> FeaturePairs:
     embeddings = space.images(X).make_resident()
     own = embeddings if features is None else Embeddings(features, normalize=False).make_resident()
-    return Pairs(own, embeddings, dictionary)
+    return FeaturePairs(own, embeddings, dictionary)
 
 
 def _held_out(
-    space: Space, training: Pairs, labels: Labels, validation: tuple[Any, ...] | None, seed: int
+    space: Space, training: FeaturePairs, labels: Labels, validation: tuple[Any, ...] | None, seed: int
 ) -> tuple[np.ndarray, Judge]:
     """Rows to train the concept layer on, and the similarities on others."""
     every = np.arange(len(labels.y))
@@ -228,7 +241,7 @@ def _held_out(
     return np.setdiff1d(every, held), validation_judge(training, held)
 
 
-def _validation_pairs(space: Space, validation: tuple[Any, ...], training: Pairs) -> Pairs:
+def _validation_pairs(space: Space, validation: tuple[Any, ...], training: FeaturePairs) -> FeaturePairs:
     own_features = training.features is training.embeddings
     if len(validation) not in (2, 3) or (len(validation) == 3 and validation[2] is not None) == own_features:
         wanted = "(X, y)" if own_features else "(X, y, features)"
@@ -251,3 +264,148 @@ def head_length(head: LinearHead, codes: np.ndarray) -> float:
     """Mean number of nonzero weights of each code's predicted class (dense codes in Measures, docs/method.md)."""
     predicted = (codes @ head.coef.T.astype(codes.dtype) + head.intercept).argmax(axis=1)
     return float(np.count_nonzero(head.coef, axis=1)[predicted].mean())
+
+
+#: Strengths of the ridge regression that are tried, as shares of the features' mean variance.
+RIDGES = (1e-4, 1e-2, 1.0)
+#: Steps between two looks at the validation similarity, and looks without a gain after which training ends.
+EVERY, PATIENCE = 25, 4
+#: A gain of the mean similarity that counts.
+GAIN = 1e-4
+RATE = 1e-3
+#: From weights (n, f) to the similarity (n,) of every concept on validation data.
+Judge = Callable[[torch.Tensor], torch.Tensor]
+
+
+def cubed_similarity(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Cosine of the cubed columns of outputs and targets (m, n), centred over the rows; 0 where one is constant."""
+    return (_cubes(outputs) * _cubes(targets)).sum(dim=0)
+
+
+def _cubes(columns: torch.Tensor) -> torch.Tensor:
+    centered = columns - columns.mean(dim=0)
+    spread = centered.square().mean(dim=0).sqrt()
+    flat = spread <= FLAT * columns.abs().amax(dim=0)
+    # Divided before cubing: cubes of small numbers lose their digits.
+    cubes = torch.where(flat, 0.0, centered / torch.where(flat, 1.0, spread)) ** 3
+    return cubes / cubes.norm(dim=0).clamp_min(1e-12)
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePairs:
+    """Features (m, f) and embeddings (m, d) of the same images; targets are the embeddings' scores on the concepts."""
+
+    features: Embeddings
+    embeddings: Embeddings
+    dictionary: torch.Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.features) != len(self.embeddings):
+            raise CCRError(
+                f"there must be features for each row of X, got {len(self.features)} for {len(self.embeddings)} rows"
+            )
+
+    def take(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features and targets of these rows."""
+        return self.features.take(rows), self.embeddings.take(rows) @ self.dictionary.T
+
+    def parts(self, rows: np.ndarray, size: int = 4096) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Features and embeddings of these rows, some at a time."""
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            yield self.features.take(part), self.embeddings.take(part)
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptLayer:
+    """Weights (n, f), and the similarity (n,) that each concept reached on validation data."""
+
+    weights: np.ndarray
+    similarities: np.ndarray
+    n_iter: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    mean: torch.Tensor
+    scale: torch.Tensor
+    covariance: torch.Tensor
+    cross: torch.Tensor
+
+
+def fit_concept_layer(
+    training: FeaturePairs, rows: np.ndarray, judge: Judge, *, max_iter: int, batch_size: int, seed: int
+) -> ConceptLayer:
+    """Weights that maximise the mean similarity on the training `rows`, by Adam on random batches.
+
+    `judge(weights)` gives the validation similarities; training ends when their mean no longer rises, and the best
+    weights are kept. It starts from the ridge regression of the targets on the features, which is near: a linear map
+    that predicts the scores well has outputs that agree with them.
+    """
+    moments = _moments(training, rows)
+    best = max((_ridge(moments, strength) for strength in RIDGES), key=lambda start: float(judge(start).mean()))
+    reached = float(judge(best).mean())
+    # In units of each feature's spread and of each concept's size, which the similarity does not see.
+    scaled = best * moments.scale
+    weights = (scaled / scaled.norm(dim=1, keepdim=True).clamp_min(1e-12)).requires_grad_()
+    optimizer = torch.optim.Adam([weights], lr=RATE)
+    rng, waited, step = np.random.default_rng([seed, 0xCB]), 0, 0
+    while step < max_iter and waited < PATIENCE:
+        chosen = rows if len(rows) <= batch_size else np.sort(rng.choice(rows, batch_size, replace=False))
+        features, targets = training.take(chosen)
+        loss = -cubed_similarity(((features - moments.mean) / moments.scale) @ weights.T, targets).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        step += 1
+        if step % EVERY == 0 or step == max_iter:
+            now = (weights / moments.scale).detach()
+            similarity = float(judge(now).mean())
+            waited = 0 if similarity > reached + GAIN else waited + 1
+            if similarity > reached:
+                best, reached = now.clone(), similarity
+    return ConceptLayer(best.numpy(), judge(best).numpy(), step)
+
+
+def _moments(training: FeaturePairs, rows: np.ndarray) -> _Moments:
+    """Mean and spread of the features, their covariance, and that with the targets, in units of the spread."""
+    width, dimension = training.features.shape[1], training.embeddings.shape[1]
+    total, square = torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64)
+    cross, other = torch.zeros(width, dimension, dtype=torch.float64), torch.zeros(dimension, dtype=torch.float64)
+    first = training.features.take(rows[:1])[0]  # measured from one row: no digits lost to a large mean
+    for features, embeddings in training.parts(rows):
+        moved = features - first
+        total, other = total + moved.sum(dim=0), other + embeddings.sum(dim=0)
+        square, cross = square + moved.T @ moved, cross + moved.T @ embeddings
+    m = len(rows)
+    mean, other = total / m, other / m
+    covariance = square / m - torch.outer(mean, mean)
+    spread = covariance.diagonal().clamp_min(0).sqrt()
+    flat = spread <= FLAT * (first.double() + mean).abs()
+    scale = torch.where(flat | (spread == 0), 1.0, spread)
+    unit = torch.where(flat, 0.0, 1 / scale)
+    targets = (cross / m - torch.outer(mean, other)) @ training.dictionary.T.double()
+    return _Moments(
+        mean=(first + mean).float(),
+        scale=scale.float(),
+        covariance=covariance * torch.outer(unit, unit),
+        cross=targets * unit[:, None],
+    )
+
+
+def _ridge(moments: _Moments, strength: float) -> torch.Tensor:
+    """Weights (n, f) of the ridge regression of the targets on the features."""
+    matrix = moments.covariance.clone()
+    matrix.diagonal().add_(strength)
+    return (torch.linalg.solve(matrix, moments.cross).T / moments.scale).float()
+
+
+def validation_judge(pairs: FeaturePairs, rows: np.ndarray) -> Judge:
+    """A function from weights to the similarity of every concept on these rows."""
+    features, targets = pairs.take(rows)
+    targets = _cubes(targets)
+
+    def judge(weights: torch.Tensor) -> torch.Tensor:
+        return (_cubes(features @ weights.T) * targets).sum(dim=0)
+
+    return judge

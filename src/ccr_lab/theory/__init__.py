@@ -1,21 +1,24 @@
 """The generative testbed of Algorithm 1 (docs/method.md), and the theorems as checks that can fail."""
 
-from ccr_lab.theory.anisotropy import AnisotropyDiagram, anisotropy_diagrams
 from ccr_lab.theory.claims import GROUPS, run_claims
-from ccr_lab.theory.isotropy import Isotropy, isotropy_table
-from ccr_lab.theory.judging import Claim, ClaimResult, Group, check_group
-from ccr_lab.theory.losses import (
+from ccr_lab.theory.judging import ClaimGroup, ClaimResult, TheoryClaim, check_group
+from ccr_lab.theory.metric import Isotropy, check_embeddings, isotropy_table
+from ccr_lab.theory.pursuit import (
+    Pursuit,
     Surrogate,
     believed_codes,
     drawn_loss,
+    eps_limit,
     estimator_loss,
     expected_loss,
+    information_gain,
+    ip_omp,
+    loss_bound,
+    rotated,
     surrogate,
     surrogate_codes,
+    top_k,
 )
-from ccr_lab.theory.metric_claims import check_embeddings
-from ccr_lab.theory.necessity import eps_limit, loss_bound, rotated
-from ccr_lab.theory.pursuit import Pursuit, information_gain, ip_omp, top_k
 from ccr_lab.theory.refinement import (
     Spectrum,
     Trajectory,
@@ -27,10 +30,12 @@ from ccr_lab.theory.refinement import (
     spectrum,
 )
 from ccr_lab.theory.scenes import (
+    AnisotropyDiagram,
     EventFrequency,
     NecessityCurve,
     PhaseDiagram,
-    Run,
+    SyntheticRun,
+    anisotropy_diagrams,
     event_frequency,
     necessity_curve,
     paper_runs,
@@ -41,19 +46,19 @@ from ccr_lab.theory.testbed import MappedWorlds, Testbed, Worlds, orthonormal_ro
 __all__ = [
     "GROUPS",
     "AnisotropyDiagram",
-    "Claim",
+    "ClaimGroup",
     "ClaimResult",
     "EventFrequency",
-    "Group",
     "Isotropy",
     "MappedWorlds",
     "NecessityCurve",
     "PhaseDiagram",
     "Pursuit",
-    "Run",
     "Spectrum",
     "Surrogate",
+    "SyntheticRun",
     "Testbed",
+    "TheoryClaim",
     "Trajectory",
     "Worlds",
     "anisotropy_diagrams",

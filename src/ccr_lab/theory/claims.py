@@ -1,4 +1,4 @@
-"""The claims of Information pursuit and Algorithm 1 (docs/method.md) and those of `metric_claims`, checked over random
+"""The claims of Information pursuit and Algorithm 1 (docs/method.md) and those of `metric`, checked over random
 instances, and what must fail when an assumption is broken."""
 
 # ruff: noqa: RUF001 - the theorems' own Greek letters
@@ -10,11 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from ccr.errors import CCRError
 from ccr.utils.progress import Tell, no_progress
-from ccr_lab.theory import observe_pursuit as pursuit
-from ccr_lab.theory import observe_refinement as refinement
-from ccr_lab.theory.judging import Claim, ClaimResult, Group, check_group
-from ccr_lab.theory.metric_claims import METRIC_GROUPS
-from ccr_lab.theory.sampling import any_size, square_size
+from ccr_lab.theory import pursuit, refinement
+from ccr_lab.theory.judging import ClaimGroup, ClaimResult, TheoryClaim, any_size, check_group, square_size
+from ccr_lab.theory.metric import METRIC_GROUPS
 
 
 def run_claims(
@@ -39,12 +37,12 @@ _NECESSITY = "an orthonormal D at distance eps loses at least 81 {} eps² γ²/2
 _TAU = "many samples: |D(t+1) - D*| ≤ τ |D(t) - D*|"
 _RATIO = "observed / allowed"
 
-GROUPS: tuple[Group, ...] = (
-    Group(
+GROUPS: tuple[ClaimGroup, ...] = (
+    ClaimGroup(
         pursuit.information,
         any_size(),
         (
-            Claim(
+            TheoryClaim(
                 "information",
                 "IP-OMP asks the most informative query",
                 "Information pursuit",
@@ -53,52 +51,56 @@ GROUPS: tuple[Group, ...] = (
             ),
         ),
     ),
-    Group(
+    ClaimGroup(
         pursuit.monte_carlo,
         any_size(),
         (
-            Claim(
+            TheoryClaim(
                 "loss",
                 "closed-form loss of f_D = Monte Carlo over z",
                 "Information pursuit",
                 "standard errors apart",
                 7.0,
             ),
-            Claim(
+            TheoryClaim(
                 "surrogate", "closed-form loss of the surrogate = Monte Carlo", "Testbed", "standard errors apart", 7.0
             ),
         ),
     ),
-    Group(
+    ClaimGroup(
         pursuit.gradient,
         any_size(),
-        (Claim("gradient", "gradient of the surrogate = finite differences", "Testbed", "relative difference", 1e-6),),
+        (
+            TheoryClaim(
+                "gradient", "gradient of the surrogate = finite differences", "Testbed", "relative difference", 1e-6
+            ),
+        ),
     ),
-    Group(
+    ClaimGroup(
         pursuit.orthonormal_selection,
         any_size(),
-        (Claim("top-k", "orthonormal D: IP-OMP = top-k", "Lemmas", "queries that differ", 0.0),),
+        (TheoryClaim("top-k", "orthonormal D: IP-OMP = top-k", "Lemmas", "queries that differ", 0.0),),
     ),
-    Group(
+    ClaimGroup(
         pursuit.truth_is_perfect,
         any_size(),
-        (Claim("truth", "D = D*: the support is found, the loss is 0", "Lemmas", "loss / E y²", 1e-20),),
+        (TheoryClaim("truth", "D = D*: the support is found, the loss is 0", "Lemmas", "loss / E y²", 1e-20),),
     ),
-    Group(
+    ClaimGroup(
         pursuit.rotation,
         any_size(least_k=2),
         (
-            Claim("rotated", "rotated D is orthonormal", "Lemmas", "departure", 1e-12),
-            Claim("distance", "rotated D is at distance 2 sin(θ/2)", "Lemmas", "departure", 1e-12),
+            TheoryClaim("rotated", "rotated D is orthonormal", "Lemmas", "departure", 1e-12),
+            TheoryClaim("distance", "rotated D is at distance 2 sin(θ/2)", "Lemmas", "departure", 1e-12),
         ),
     ),
-    Group(
+    ClaimGroup(
         pursuit.necessity,
         any_size(least_k=2, parity=0),
         (
-            Claim("even", _NECESSITY.format("k") + " (k even)", "Necessity", "bound / loss", 1.0),
-            Claim("even exact", "that loss is eps² Σβ² exactly (k even)", "Ours", "relative difference", 1e-8),
-            Claim(
+            TheoryClaim("even", _NECESSITY.format("k") + " (k even)", "Necessity", "bound / loss", 1.0),
+            TheoryClaim("even exact", "that loss is eps² Σβ² exactly (k even)", "Ours", "relative difference", 1e-8),
+            TheoryClaim(
                 "fooled",
                 _NECESSITY.format("k"),
                 "Information pursuit",
@@ -108,13 +110,13 @@ GROUPS: tuple[Group, ...] = (
             ),
         ),
     ),
-    Group(
+    ClaimGroup(
         pursuit.necessity,
         any_size(least_k=3, parity=1),
         (
-            Claim("odd", _NECESSITY.format("(k-1)") + " (k odd)", "Necessity", "bound / loss", 1.0),
-            Claim("odd exact", "that loss is eps² Σβ² exactly (k odd)", "Ours", "relative difference", 1e-8),
-            Claim(
+            TheoryClaim("odd", _NECESSITY.format("(k-1)") + " (k odd)", "Necessity", "bound / loss", 1.0),
+            TheoryClaim("odd exact", "that loss is eps² Σβ² exactly (k odd)", "Ours", "relative difference", 1e-8),
+            TheoryClaim(
                 "fooled odd",
                 _NECESSITY.format("(k-1)"),
                 "Information pursuit",
@@ -124,15 +126,15 @@ GROUPS: tuple[Group, ...] = (
             ),
         ),
     ),
-    Group(
+    ClaimGroup(
         pursuit.support_recovery,
         any_size(spare=1),
         (
-            Claim(
+            TheoryClaim(
                 "support", "errors < γ/(4√k Γ): the support is found", "Support recovery", "score outside / inside", 1.0
             ),
-            Claim("support half", "already below γ/(2√k Γ)", "Support recovery", "score outside / inside", 1.0),
-            Claim(
+            TheoryClaim("support half", "already below γ/(2√k Γ)", "Support recovery", "score outside / inside", 1.0),
+            TheoryClaim(
                 "no support",
                 "the support is found",
                 "Support recovery",
@@ -142,34 +144,40 @@ GROUPS: tuple[Group, ...] = (
             ),
         ),
     ),
-    Group(
+    ClaimGroup(
         pursuit.position,
         any_size(),
         (
-            Claim("position", "position lemma, with |a| ≤ |b|", "Lemmas", "|b - a| / |c - a|", 1.0),
-            Claim("printed", "position lemma, as printed", "Lemmas", "|b - a| / |c - a|", 1.0, breaks="a ≤ |b| only"),
+            TheoryClaim("position", "position lemma, with |a| ≤ |b|", "Lemmas", "|b - a| / |c - a|", 1.0),
+            TheoryClaim(
+                "printed", "position lemma, as printed", "Lemmas", "|b - a| / |c - a|", 1.0, breaks="a ≤ |b| only"
+            ),
         ),
     ),
-    Group(
+    ClaimGroup(
         refinement.one_sample,
         any_size(),
         (
-            Claim("one sample", "one sample: loss(t+1) ≤ (1 - 2η|x|²)² loss(t)", "One sample", _RATIO, 1.0),
-            Claim("equality", "it is an equality: the ball never binds", "One sample", "difference / loss(0)", 1e-9),
-            Claim("unmoved", "rows outside the support never move", "One sample", "movement", 0.0),
-            Claim("limit", "row i tends to d_i + (β_i - <x,d_i>) x/|x|²", "One sample", "distance / radius", 1e-9),
+            TheoryClaim("one sample", "one sample: loss(t+1) ≤ (1 - 2η|x|²)² loss(t)", "One sample", _RATIO, 1.0),
+            TheoryClaim(
+                "equality", "it is an equality: the ball never binds", "One sample", "difference / loss(0)", 1e-9
+            ),
+            TheoryClaim("unmoved", "rows outside the support never move", "One sample", "movement", 0.0),
+            TheoryClaim(
+                "limit", "row i tends to d_i + (β_i - <x,d_i>) x/|x|²", "One sample", "distance / radius", 1e-9
+            ),
         ),
     ),
-    Group(
+    ClaimGroup(
         refinement.overshooting,
         any_size(),
-        (Claim("overshoot", "the same for η in (1/2, 1)/|x|², ball binding", "Ours", _RATIO, 1.0),),
+        (TheoryClaim("overshoot", "the same for η in (1/2, 1)/|x|², ball binding", "Ours", _RATIO, 1.0),),
     ),
-    Group(
+    ClaimGroup(
         refinement.too_long_a_step,
         any_size(),
         (
-            Claim(
+            TheoryClaim(
                 "step",
                 "one sample: the loss falls",
                 "One sample",
@@ -179,37 +187,43 @@ GROUPS: tuple[Group, ...] = (
             ),
         ),
     ),
-    Group(
+    ClaimGroup(
         refinement.any_start,
         any_size(),
-        (Claim("any start", "|D - D*| never grows, however far D starts", "Ours", "growth / first distance", 1e-12),),
+        (
+            TheoryClaim(
+                "any start", "|D - D*| never grows, however far D starts", "Ours", "growth / first distance", 1e-12
+            ),
+        ),
     ),
-    Group(
+    ClaimGroup(
         refinement.too_few_samples,
         square_size(widest=64, spare=1),
-        (Claim("few", _TAU, "Many samples", _RATIO, 1.0, breaks="too few samples"),),
+        (TheoryClaim("few", _TAU, "Many samples", _RATIO, 1.0, breaks="too few samples"),),
     ),
-    Group(
+    ClaimGroup(
         refinement.span_recovery,
         square_size(widest=20, share=0.3, extra=6),
         (
-            Claim(
+            TheoryClaim(
                 "no recovery", "refinement recovers D*", "Many samples", "last / first distance", 1e-3, breaks="n < d"
             ),
-            Claim("outside", "n < d: D moves only inside the span of D*", "Many samples", "movement outside", 1e-12),
+            TheoryClaim(
+                "outside", "n < d: D moves only inside the span of D*", "Many samples", "movement outside", 1e-12
+            ),
         ),
     ),
-    Group(
+    ClaimGroup(
         refinement.recovery,
         square_size(widest=20, share=0.3),
-        (Claim("recovery", "n = d: refinement recovers D*", "Many samples", "last / first distance", 1e-3),),
+        (TheoryClaim("recovery", "n = d: refinement recovers D*", "Many samples", "last / first distance", 1e-3),),
     ),
-    Group(
+    ClaimGroup(
         refinement.many_samples,
         square_size(widest=64, share=0.15),
         (
-            Claim("tau", _TAU + " where the event holds", "Many samples", _RATIO, 1.0),
-            Claim("accuracy", "many samples: loss ≤ (k/m) Σ|x|² |D(t) - D*|²", "Many samples", _RATIO, 1.0),
+            TheoryClaim("tau", _TAU + " where the event holds", "Many samples", _RATIO, 1.0),
+            TheoryClaim("accuracy", "many samples: loss ≤ (k/m) Σ|x|² |D(t) - D*|²", "Many samples", _RATIO, 1.0),
         ),
     ),
     *METRIC_GROUPS,

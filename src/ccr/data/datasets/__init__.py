@@ -3,14 +3,11 @@
 from ccr.data.datasets.base import Dataset, Sample, split_dataset
 from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, content_hash, decode
 from ccr.data.datasets.open import load_image, locate, open_dataset, open_photos, open_samples
-from ccr.data.datasets.published import PUBLISHED, PUBLISHED_SIZES, open_published
 from ccr.data.datasets.tables import open_demo
 
 __all__ = [
     "MAX_BYTES",
     "MAX_PIXELS",
-    "PUBLISHED",
-    "PUBLISHED_SIZES",
     "BadImage",
     "Dataset",
     "Sample",
@@ -21,7 +18,6 @@ __all__ = [
     "open_dataset",
     "open_demo",
     "open_photos",
-    "open_published",
     "open_samples",
     "split_dataset",
 ]

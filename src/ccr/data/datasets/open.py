@@ -5,8 +5,10 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from PIL import Image
 
@@ -17,20 +19,16 @@ from ccr.data.datasets.files import (
     Shards,
     below,
     has_images,
-    is_cifar10,
     is_pattern,
     locate_in_array,
-    locate_in_cifar10,
     locate_in_folder,
     locate_in_manifest,
     open_arrays,
-    open_cifar10,
     open_folder,
     open_manifest,
     open_remote_folder,
     open_remote_manifest,
 )
-from ccr.data.datasets.published import PUBLISHED_KINDS, locate_published, recognise
 from ccr.data.datasets.sources import FileImage, ObjectImage, Source
 from ccr.data.datasets.tables import (
     image_column,
@@ -123,7 +121,6 @@ DEMO = "demo"
 _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
     "folder": locate_in_folder,
     "arrays": locate_in_array,
-    "cifar10": locate_in_cifar10,
     "hf": locate_in_hf,
 }
 #: Where the labels of a kind of data set are, and what to do about an option that says otherwise.
@@ -249,9 +246,29 @@ def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
         return locate_in_manifest(path, key, allow_outside)
     if kind == DEMO:
         return locate_in_demo(key)
-    if kind in PUBLISHED_KINDS:
-        return locate_published(kind, path, key)
-    raise FormatError(f"a data set of kind {kind!r} is not known here: it was made by a newer version")
+    for reader in _readers():
+        if kind in reader.KINDS:
+            return reader.locate(kind, path, key)
+    raise FormatError(
+        f"a data set of kind {kind!r} is not known here: it was made by a newer version, or its reader is not installed"
+    )
+
+
+class DatasetReader(Protocol):
+    """A module that reads further kinds of data sets: an entry point of the group `ccr.datasets`."""
+
+    KINDS: tuple[str, ...]
+
+    def recognise(self, folder: Path) -> Dataset | None:
+        """The data set that is `folder`; None if it is none of these kinds."""
+
+    def locate(self, kind: str, folder: Path, key: str) -> Source:
+        """Where the image `key` of such a data set lies."""
+
+
+@cache
+def _readers() -> tuple[DatasetReader, ...]:
+    return tuple(point.load() for point in entry_points(group="ccr.datasets"))
 
 
 def open_samples(
@@ -326,14 +343,11 @@ def _absolute(pattern: str) -> str:
 
 
 def _open_folder(path: Path, labels: str | Path | None, label_column: str | None, labelled: bool) -> Dataset:
-    for folder in (path, path / "package"):  # npm unpacks into `package`
-        if is_cifar10(folder):
+    for reader in _readers():
+        dataset = reader.recognise(path)
+        if dataset is not None:
             _refuse_options(_OWN_LABELS, path, labels=labels, label_column=label_column)
-            return open_cifar10(folder)
-    published = recognise(path)
-    if published is not None:
-        _refuse_options(_OWN_LABELS, path, labels=labels, label_column=label_column)
-        return published
+            return dataset
     if is_hf_folder(path):
         _refuse_options(_COLUMN, path, labels=labels)
         return open_hf_folder(path, label_column=label_column)

@@ -15,14 +15,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
 from ccr.data.datasets.decode import MAX_BYTES, BadImage, Content, check_bytes
 from ccr.errors import CCRError, MissingPlaceError
 from ccr.io.files import check_regular, check_rows, map_array, open_regular
 from ccr.io.remote import AnyPath, Place, Ranges
 
-CIFAR_SIDE = 32
 #: Bytes of a shard that are read at once.
 BLOCK = 4 << 20
 #: Cells of a Parquet file that are read at once, each of which may be as large as an image may be, and bytes of them
@@ -138,17 +136,6 @@ class ArrayImage:
         row = _open_array(self.path)[self.row]
         check_bytes(row.nbytes, max_bytes)
         return np.array(row)
-
-
-@dataclass(frozen=True)
-class PixelRowImage:
-    """Row `row` of a picture in which every row of pixels is one image of 32 x 32."""
-
-    path: Path
-    row: int
-
-    def read(self, max_bytes: int = MAX_BYTES) -> np.ndarray:
-        return _open_pixel_rows(self.path)[self.row]
 
 
 @dataclass(frozen=True)
@@ -278,13 +265,6 @@ def open_arrow(path: Path) -> pa.Table:
 @lru_cache(maxsize=4)
 def _open_array(path: Path) -> np.ndarray:
     return map_array(path, "be a .npy array", "save it again")
-
-
-@lru_cache(maxsize=1)
-def _open_pixel_rows(path: Path) -> np.ndarray:
-    with Image.open(path, formats=["PNG"]) as picture:
-        pixels = np.asarray(picture.convert("RGB"))
-    return pixels.reshape(len(pixels), CIFAR_SIDE, CIFAR_SIDE, 3)
 
 
 @lru_cache(maxsize=1)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from ccr.data.datasets import locate, open_published
+from ccr.data.datasets import locate
 from ccr.errors import FormatError
-from tests.data.published_files import change_line, check_files, write, write_lines
+from ccr_lab.published import open_published
+from tests.study.published_files import change_line, check_files, write, write_lines
 
 WORDS = {
     "n01440764": "tench, Tinca tinca",

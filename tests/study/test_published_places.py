@@ -2,10 +2,11 @@ import shutil
 
 import pytest
 
-from ccr.data.datasets import locate, open_published
-from ccr.data.datasets.published.places import place_name
+from ccr.data.datasets import locate
 from ccr.errors import FormatError
-from tests.data.published_files import change_line, check_files, write, write_lines
+from ccr_lab.published import open_published
+from ccr_lab.published.listing import place_name
+from tests.study.published_files import change_line, check_files, write, write_lines
 
 PLACES = ["/a/airfield", "/a/apartment_building/outdoor", "/z/zen_garden"]
 PLACE_NAMES = ("airfield", "apartment building outdoor", "zen garden")

@@ -1,9 +1,9 @@
-"""DenseModel: what the other methods fit. Codes are all scores of a linear layer, on which a linear head predicts."""
+"""A rival's model (codes are all scores of a linear layer, on which a linear head predicts) and its estimator."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,16 @@ import torch
 from scipy import sparse
 
 from ccr.errors import CCRError, FormatError
+from ccr.estimator import FromModel, ModelEstimator
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.io.checks import optional, tensor
 from ccr.io.folder import ModelFolder, read_folder, save_folder
 from ccr.io.format import pack_common, pack_space, stored_concepts, unpack_common, unpack_head, unpack_space
 from ccr.io.provenance import Provenance
+from ccr.knowledge import Knowledge
 from ccr.linear_model import LinearModel
+from ccr.refine.region import Claims, permitted_weights
 from ccr.space import Space
 
 
@@ -150,3 +153,53 @@ def _unpack(folder: ModelFolder) -> dict[str, Any]:
         "raw": bool(config["raw"]),
         "facts": facts,
     }
+
+
+def head_mask(knowledge: Knowledge, classes: Iterable[Any], names: Sequence[str], claims: Claims) -> np.ndarray:
+    """Which weights (classes, concepts) of a head knowledge permits: the part of it that any method with a linear head
+    can use."""
+    return permitted_weights(knowledge.aligned(classes, names), claims).allowed.T
+
+
+class Rival(ModelEstimator):
+    """Another method as an estimator. Fitted attributes are read-only views of `model_`, a `DenseModel`."""
+
+    model_kind = DenseModel
+    names_ = FromModel("names")
+    space_ = FromModel("space")
+
+    @classmethod
+    def of(cls, model: LinearModel) -> Any:
+        kind = getattr(model, "kind", type(model).__name__)
+        if kind != cls.__name__:
+            raise FormatError(f"this folder holds a {kind}, not a {cls.__name__}: load it with the class of that name")
+        return super().of(model)
+
+    def _model(
+        self,
+        space: Space,
+        names: tuple[str, ...],
+        head: LinearHead,
+        classes: np.ndarray,
+        *,
+        layer: np.ndarray | None = None,
+        mean: np.ndarray | None = None,
+        scale: np.ndarray | None = None,
+        raw: bool = False,
+        **facts: Any,
+    ) -> DenseModel:
+        n = len(names)
+        texts = None if self.texts_parameter is None else getattr(self, self.texts_parameter)
+        return DenseModel(
+            kind=type(self).__name__,
+            space=space,
+            columns=names,
+            layer=layer,
+            mean=np.zeros(n, np.float32) if mean is None else mean,
+            scale=np.ones(n, np.float32) if scale is None else scale,
+            head=head,
+            classes=classes,
+            provenance=Provenance(settings=self.settings(), texts=texts),
+            raw=raw,
+            facts=facts,
+        )

@@ -3,12 +3,13 @@ import shutil
 import numpy as np
 import pytest
 
-from ccr.data.datasets import PUBLISHED, PUBLISHED_SIZES, locate, open_dataset, open_published
-from ccr.data.datasets.published.listing import unique_names
+from ccr.data.datasets import locate, open_dataset
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError, FormatError
+from ccr_lab.published import PUBLISHED, PUBLISHED_SIZES, open_published
+from ccr_lab.published.listing import unique_names
 from tests.data.helpers import PixelEncoder
-from tests.data.published_files import (
+from tests.study.published_files import (
     change_line,
     check_files,
     facts,
@@ -136,3 +137,15 @@ def test_a_list_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "classes.txt").write_bytes(b"1 \xff\xfe\n")
     with pytest.raises(FormatError, match=r"classes\.txt must be a text file in UTF-8"):
         open_published("cub", tmp_path)
+
+
+def test_they_are_opened_by_the_readers_that_entry_points_name_and_by_nothing_else(tmp_path, monkeypatch):
+    write_cub(tmp_path)
+    dataset = open_dataset(tmp_path)
+    key = dataset.samples[0].key
+    assert dataset.origin["kind"] == "cub"
+    assert locate(dataset.origin, key).read() == dataset.samples[0].source.read()
+    monkeypatch.setattr("ccr.data.datasets.open._readers", lambda: ())
+    with pytest.raises(FormatError, match=r"kind 'cub' is not known here: .* its reader is not installed"):
+        locate(dataset.origin, key)
+    assert open_dataset(tmp_path).origin["kind"] == "folder"

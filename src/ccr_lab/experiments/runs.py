@@ -1,26 +1,34 @@
-"""Run: one method fitted once and measured on the test images."""
+"""One method fitted once and measured on the test images, with the time and memory that it took."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from ccr import metrics
+from ccr import kernels, metrics
 from ccr.labels import Part
-from ccr_lab.experiments.compare.methods import Contender, Method
-from ccr_lab.experiments.compare.task import Task
-from ccr_lab.experiments.compare.usage import Usage, resource_usage
+from ccr_lab.experiments.methods import (
+    Contender,
+    Method,
+)
+from ccr_lab.experiments.task import ComparisonTask
+from ccr_lab.rivals import curvature
 
 #: Numbers of concepts kept, per image or per class, for the curves of accuracy.
 KEPT = tuple(range(1, 31))
 
 
 @dataclass(frozen=True)
-class Run:
-    """What was measured, None where it does not apply: shares in [0, 1], `fit_memory` in bytes.
+class MethodRun:
+    """Measurements of one fit, None where they do not apply: shares in [0, 1], `fit_memory` in bytes.
 
     `right` holds one bit per test image, as hexadecimal text; `accuracy_at` and `nec` have an entry for each of `KEPT`.
     """
@@ -47,6 +55,7 @@ class Run:
     accuracy_at: tuple[float, ...] | None
     nec: tuple[float, ...] | None
     anec: float | None
+    truth: float | None = None
 
     def correct(self) -> np.ndarray:
         """Which test images were right (m,), as booleans."""
@@ -56,14 +65,14 @@ class Run:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Run:
+    def from_dict(cls, stored: Mapping[str, Any]) -> MethodRun:
         values = dict(stored)
         for name in ("accuracy_at", "nec"):
             values[name] = None if values[name] is None else tuple(values[name])
         return cls(**values)
 
 
-def run_method(method: Method, task: Task, seed: int) -> Run:
+def run_method(method: Method, task: ComparisonTask, seed: int) -> MethodRun:
     """Fit a method to the task's training images with this seed, and measure it on the test images."""
     train, validation = task.split(seed)
     with resource_usage() as fitting:
@@ -72,7 +81,7 @@ def run_method(method: Method, task: Task, seed: int) -> Run:
         codes = contender.model.transform(task.test.X)
     numbers = np.searchsorted(contender.model.classes_, task.test.y)
     right = contender.head.logits(codes).argmax(axis=1) == numbers
-    return Run(
+    return MethodRun(
         method=method.name,
         seed=seed,
         right=np.packbits(right).tobytes().hex(),
@@ -83,15 +92,23 @@ def run_method(method: Method, task: Task, seed: int) -> Run:
         **_cost(fitting, encoding, len(right)),
         **_drift(contender, task.test.X),
         **_explanations(contender, Part(codes, numbers)),
+        truth=_truth(contender, Part(codes, numbers), task),
     )
 
 
+def _truth(contender: Contender, test: Part, task: ComparisonTask) -> float | None:
+    """Share of true concepts among those shown first that the task's table answers for the image's class; None where
+    there is no table, or nothing that it answers."""
+    if contender.concepts is None or task.knowledge is None:
+        return None
+    model = contender.model.model_
+    answers = task.knowledge.aligned(model.classes.tolist(), model.names)
+    true, answered, _ = metrics.true_shown(sparse.csr_matrix(test.X), contender.head, test.y, answers)
+    return float(true / answered) if answered else None
+
+
 def _cost(fitting: Usage, encoding: Usage, m: int) -> dict[str, Any]:
-    return {
-        "fit_seconds": fitting.seconds,
-        "fit_memory": fitting.memory,
-        "encode_seconds": encoding.seconds / m,
-    }
+    return {"fit_seconds": fitting.seconds, "fit_memory": fitting.memory, "encode_seconds": encoding.seconds / m}
 
 
 def _drift(contender: Contender, X: Any) -> dict[str, Any]:
@@ -127,3 +144,45 @@ def _explanations(contender: Contender, test: Part) -> dict[str, Any]:
         "nec": nec,
         "anec": float(np.mean([nec[k - 1] for k in metrics.ANEC])),
     }
+
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass
+class Usage:
+    """Seconds, and bytes of memory at the peak beyond those at the start; None where the system cannot say."""
+
+    seconds: float = 0.0
+    memory: int | None = None
+
+
+@contextmanager
+def resource_usage() -> Iterator[Usage]:
+    """Measure what happens inside the block, never the compiling of kernels; the `Usage` is filled in when it ends."""
+    kernels.warm_up_before_timing()
+    curvature.warm_up()
+    usage = Usage()
+    before = _reset_peak()
+    start = time.perf_counter()
+    try:
+        yield usage
+    finally:
+        usage.seconds = time.perf_counter() - start
+        peak = _resident("VmHWM")
+        usage.memory = None if before is None or peak is None else max(0, peak - before)
+
+
+def _reset_peak() -> int | None:
+    """Let the peak begin at what is resident now, and say how much that is; None where Linux does not do this."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # memory that was freed but kept would hide what is taken next
+        RESET.write_text("5")
+        return _resident("VmRSS")
+    return None
+
+
+def _resident(field: str) -> int | None:
+    with suppress(OSError), STATUS.open() as lines:
+        return next((1024 * int(line.split()[1]) for line in lines if line.startswith(field)), None)
+    return None

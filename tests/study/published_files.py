@@ -3,7 +3,7 @@
 import numpy as np
 
 from ccr.data.datasets import locate
-from ccr.data.datasets.files import CIFAR10_CLASSES
+from ccr_lab.published.cifar import CIFAR10_CLASSES
 from tests.data.helpers import encoded, picture
 
 BATCHES = [f"data_batch_{number}.bin" for number in range(1, 6)]

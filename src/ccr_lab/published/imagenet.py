@@ -12,7 +12,8 @@ import numpy as np
 import scipy  # its parts are imported when they are first used
 
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
-from ccr.data.datasets.published.listing import (
+from ccr.errors import FormatError
+from ccr_lab.published.listing import (
     ClassFolder,
     ListedImages,
     bad_line,
@@ -23,7 +24,6 @@ from ccr.data.datasets.published.listing import (
     pairs,
     unique_names,
 )
-from ccr.errors import FormatError
 
 KIND = "imagenet"
 _KAGGLE = "ILSVRC/Data/CLS-LOC"

@@ -1,4 +1,7 @@
-"""Every method on the same task, several seeds, and what can be said about them together."""
+"""Honest comparison: every method on the same data, concepts and length, choices made on validation data.
+
+A `MethodRun` is one method fitted once and measured on the test images; a `MethodComparison` has all runs and
+what can be said about them together."""
 
 from __future__ import annotations
 
@@ -12,16 +15,47 @@ from ccr.errors import CCRError
 from ccr.metrics import Interval, paired_bootstrap
 from ccr.utils.progress import Pool, Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr_lab.experiments.compare.methods import NAMED, STAND_INS, Method, methods_named
-from ccr_lab.experiments.compare.run import KEPT, Run, run_method
-from ccr_lab.experiments.compare.task import Task
+from ccr_lab.experiments.methods import (
+    METHODS,
+    NAMED,
+    SHUFFLED,
+    STAND_INS,
+    WITHOUT,
+    Method,
+    all_methods,
+    methods_named,
+    with_controls,
+)
+from ccr_lab.experiments.runs import KEPT, MethodRun, resource_usage, run_method
+from ccr_lab.experiments.task import ComparisonTask, store_task
+
+__all__ = [
+    "KEPT",
+    "METHODS",
+    "ComparisonTask",
+    "KnowledgeGain",
+    "MeaningGap",
+    "Method",
+    "MethodComparison",
+    "MethodFailure",
+    "MethodRow",
+    "MethodRun",
+    "all_methods",
+    "methods_named",
+    "resource_usage",
+    "run_comparison",
+    "run_method",
+    "store_task",
+    "summarise",
+    "with_controls",
+]
 
 #: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
-REVISION = 4
+REVISION = 5
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """One method over all seeds. `apart` is the interval of its accuracy minus the reference's, on the same images.
 
     Other fields are means over seeds, None where they do not apply.
@@ -53,6 +87,7 @@ class Row:
     accuracy_at: tuple[float, ...] | None
     nec: tuple[float, ...] | None
     anec: float | None
+    truth: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -61,7 +96,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MeaningGap:
-    """What names are worth: accuracy of CCR minus that of a control whose concepts mean nothing, with its paired
+    """The worth of names: accuracy of CCR minus that of a control whose concepts mean nothing, with its paired
     interval."""
 
     control: str
@@ -74,7 +109,24 @@ class MeaningGap:
 
 
 @dataclass(frozen=True)
-class Failure:
+class KnowledgeGain:
+    """The worth of a table of knowledge to a method: its accuracy minus that without the table, and that with a
+    shuffled table minus that without; each with its paired interval. None: that control was not run."""
+
+    method: str
+    title: str
+    gain: float
+    interval: Interval
+    shuffled: float | None
+    shuffled_interval: Interval | None
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {**plain, "control": "shuffled table"}
+
+
+@dataclass(frozen=True)
+class MethodFailure:
     """A method that could not be run, and why."""
 
     method: str
@@ -83,7 +135,7 @@ class Failure:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class MethodComparison:
     """All runs of all methods, on one task; `reference` names the method that differences are taken from, `settings`
     are those of CCR in words."""
 
@@ -91,20 +143,50 @@ class Comparison:
     settings: str
     images: int
     reference: str
-    rows: tuple[Row, ...]
-    runs: tuple[Run, ...]
-    failures: tuple[Failure, ...]
+    rows: tuple[MethodRow, ...]
+    runs: tuple[MethodRun, ...]
+    failures: tuple[MethodFailure, ...]
 
-    def row(self, method: str) -> Row | None:
+    def row(self, method: str) -> MethodRow | None:
         return next((row for row in self.rows if row.method == method), None)
 
     @property
     def meaning_gaps(self) -> tuple[MeaningGap, ...]:
-        """Of CCR over each of its controls that was run; none without CCR."""
+        """Gaps of CCR over each of its controls that was run; none without CCR."""
         if self.reference != NAMED:
             return ()
         controls = [row for row in self.rows if row.method in STAND_INS]
         return tuple(MeaningGap(row.method, row.title, 0.0 - row.difference, row.apart.turned()) for row in controls)
+
+    @property
+    def knowledge_gains(self) -> tuple[KnowledgeGain, ...]:
+        """Gains of each method that was run with the table and without it."""
+        return tuple(self._knowledge_gain(row) for row in self.rows if self.row(row.method + WITHOUT) is not None)
+
+    def _knowledge_gain(self, row: MethodRow) -> KnowledgeGain:
+        names = [row.method + WITHOUT, row.method]
+        names += [row.method + SHUFFLED] if self.row(row.method + SHUFFLED) is not None else []
+        scores = np.array([self.right(name) for name in names])
+        apart, means = paired_bootstrap(scores)[1], scores.mean(axis=1)
+        shuffled = (float(means[2] - means[0]), apart[2]) if len(names) > 2 else (None, None)
+        return KnowledgeGain(row.method, row.title, float(means[1] - means[0]), apart[1], *shuffled)
+
+    def right(self, method: str) -> np.ndarray:
+        """In which share of a method's runs each test image was right (m,)."""
+        return np.asarray(np.mean([run.correct() for run in self.runs if run.method == method], axis=0))
+
+    @property
+    def twins(self) -> dict[str, str]:
+        """Methods whose runs are those of a method before them, by name: every seed answers every image alike, with as
+        many concepts in play and as true ones."""
+        first: dict[Any, str] = {}
+        same = {}
+        for row in self.rows:
+            runs = [run for run in self.runs if run.method == row.method]
+            seen = tuple(sorted((run.seed, run.right, run.in_play, run.truth) for run in runs))
+            if first.setdefault(seen, row.method) != row.method:
+                same[row.method] = first[seen]
+        return same
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
@@ -114,22 +196,23 @@ class Comparison:
             "test_images": self.images,
             "reference": self.reference,
             "kept": list(KEPT),
-            "methods": [row.to_dict() for row in self.rows],
+            "methods": [{**row.to_dict(), "same_as": self.twins.get(row.method)} for row in self.rows],
             "meaning_gaps": [gap.to_dict() for gap in self.meaning_gaps],
+            "knowledge_gains": [gain.to_dict() for gain in self.knowledge_gains],
             "runs": [run.to_dict() for run in self.runs],
             "failures": [vars(failure).copy() for failure in self.failures],
         }
 
 
 def run_comparison(
-    task: Task,
+    task: ComparisonTask,
     methods: Sequence[Method],
     *,
     seeds: Sequence[int] = range(5),
     cache: RunCache | None = None,
     tell: Tell = no_progress,
     pool: Pool | None = None,
-) -> Comparison:
+) -> MethodComparison:
     """Run every method with every seed, and say how far each is from the first.
 
     Parameters
@@ -147,8 +230,8 @@ def run_comparison(
         raise CCRError(f"a comparison needs a method and a seed, got {len(methods)} methods and {len(seeds)} seeds")
     cache = cache or RunCache(None)
     shared, total = shared_key(task), len(methods) * len(seeds)
-    runs: list[Run] = []
-    failures: list[Failure] = []
+    runs: list[MethodRun] = []
+    failures: list[MethodFailure] = []
     asked = [(method, int(seed)) for method in methods for seed in seeds]
     ready = {} if pool is None else _elsewhere(pool, task, cache, shared, asked, tell)
     for number, (method, seed) in enumerate(asked):
@@ -156,16 +239,16 @@ def run_comparison(
         key = {**shared, "method": method.name, "seed": seed}
         stored = cache.get(key)
         made = ready.get((method.name, seed))
-        if isinstance(made, Failure):
+        if isinstance(made, MethodFailure):
             failures.append(made)
             continue
         if made is not None or stored is not None:
-            runs.append(made if made is not None else Run.from_dict(stored or {}))
+            runs.append(made if made is not None else MethodRun.from_dict(stored or {}))
             continue
         try:
             run = run_method(method, task, seed)
         except Exception as error:  # one method must not lose the others' results
-            failures.append(Failure(method.name, seed, _reason(error)))
+            failures.append(MethodFailure(method.name, seed, _reason(error)))
             continue
         runs.append(run)
         cache.put(key, run.to_dict())
@@ -174,22 +257,22 @@ def run_comparison(
 
 def _elsewhere(
     pool: Pool,
-    task: Task,
+    task: ComparisonTask,
     cache: RunCache,
     shared: Mapping[str, Any],
     asked: Sequence[tuple[Method, int]],
     tell: Tell,
-) -> dict[tuple[str, int], Run | Failure]:
-    """What the cache has not, run by a pool."""
+) -> dict[tuple[str, int], MethodRun | MethodFailure]:
+    """Runs that the cache does not have, made by a pool."""
     keys = [{**shared, "method": method.name, "seed": seed} for method, seed in asked]
     missing = [number for number, key in enumerate(keys) if cache.get(key) is None]
-    ready: dict[tuple[str, int], Run | Failure] = {}
+    ready: dict[tuple[str, int], MethodRun | MethodFailure] = {}
     tell(len(asked) - len(missing), len(asked), "fitting on the cluster")
     items = [(asked[number][0].name, asked[number][1]) for number in missing]
     for count, answer in enumerate(pool.map(_run_there, task, items), start=1):
         name, seed = items[answer.number]
         if answer.reason is not None:
-            ready[name, seed] = Failure(name, seed, answer.reason)
+            ready[name, seed] = MethodFailure(name, seed, answer.reason)
         else:
             ready[name, seed] = answer.result
             cache.put(keys[missing[answer.number]], answer.result.to_dict())
@@ -197,13 +280,15 @@ def _elsewhere(
     return ready
 
 
-def _run_there(task: Task, item: tuple[str, int]) -> Run:
+def _run_there(task: ComparisonTask, item: tuple[str, int]) -> MethodRun:
     """A method by its name, which a task of a cluster can be sent."""
     name, seed = item
     return run_method(methods_named([name])[0], task, seed)
 
 
-def summarise(runs: Sequence[Run], failures: Sequence[Failure], methods: Sequence[Method], task: Task) -> Comparison:
+def summarise(
+    runs: Sequence[MethodRun], failures: Sequence[MethodFailure], methods: Sequence[Method], task: ComparisonTask
+) -> MethodComparison:
     """Rows of the methods that finished a run, differences to the first of them (CCR, if it is there)."""
     finished = [method for method in methods if any(run.method == method.name for run in runs)]
     if not finished:
@@ -218,16 +303,18 @@ def summarise(runs: Sequence[Run], failures: Sequence[Failure], methods: Sequenc
         for number, method in enumerate(finished)
     )
     images, reference = scores.shape[1], finished[0].name
-    return Comparison(task.length, task.described, images, reference, rows, tuple(runs), tuple(failures))
+    return MethodComparison(task.length, task.described, images, reference, rows, tuple(runs), tuple(failures))
 
 
-def _row(method: Method, runs: Sequence[Run], interval: Interval, difference: float, apart: Interval) -> Row:
+def _row(
+    method: Method, runs: Sequence[MethodRun], interval: Interval, difference: float, apart: Interval
+) -> MethodRow:
     accuracies = [run.accuracy for run in runs]
     averaged = (
         "validation_accuracy", "length", "in_play", "weights_per_class", "fidelity", "min_fidelity", "sparsity",
-        "deviation", "max_deviation", "retention", "fit_seconds", "fit_memory", "encode_seconds", "anec",
+        "deviation", "max_deviation", "retention", "fit_seconds", "fit_memory", "encode_seconds", "anec", "truth",
     )  # fmt: skip
-    return Row(
+    return MethodRow(
         method=method.name,
         title=method.title,
         group=method.group,
@@ -254,8 +341,8 @@ def _mean_curve(curves: Sequence[tuple[float, ...] | None]) -> tuple[float, ...]
     return tuple(np.mean(known, axis=0).tolist()) if known else None
 
 
-def shared_key(task: Task) -> Mapping[str, Any]:
-    """What decides every run apart from method and seed."""
+def shared_key(task: ComparisonTask) -> Mapping[str, Any]:
+    """The part of a cache key that all runs of a task share: data, concepts and options."""
     texts = {name: getattr(task, name) for name in ("class_texts", "random_words")}
     return {
         "revision": REVISION,
@@ -265,7 +352,7 @@ def shared_key(task: Task) -> Mapping[str, Any]:
         "validation": None if task.validation is None else fingerprint_data(task.validation.X, task.validation.y),
         "texts": {name: None if listed is None else fingerprint_concepts(listed) for name, listed in texts.items()},
         "options": [task.length, task.settings, task.center, task.max_iter],
-        **({} if task.knowledge is None else {"knowledge": [task.knowledge.digest, task.claims]}),
+        **({} if task.knowledge is None else {"knowledge": [task.knowledge.digest, task.claims, task.min_probability]}),
     }
 
 

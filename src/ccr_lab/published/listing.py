@@ -1,4 +1,9 @@
-"""What the published layouts share: finding their folder, reading their lists, naming their classes."""
+"""CUB-200-2011 and Places365, and what all published layouts share: finding their folder, reading their lists, naming
+their classes.
+
+CUB has lists of ids, paths, classes and splits beside the folder of images; Places365 the folders of classes of the
+"easy" archive, or the official lists beside `data_256` and `val_256`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ccr.data.datasets.base import Sample
+from ccr.data.datasets.base import Dataset, Sample, make_dataset
 from ccr.data.datasets.files import IMAGE_SUFFIXES, inside
 from ccr.data.datasets.sources import FileImage
 from ccr.errors import FormatError
@@ -179,3 +184,154 @@ def _entries(path: str) -> tuple[list[str], list[str]]:
     except OSError as error:
         raise FormatError(f"{path} must be a folder that can be read: {error}") from error
     return sorted(folders), sorted(files)
+
+
+CUB = "cub"
+CUB_FOLDER = "CUB_200_2011"
+_CUB_IMAGES, _CUB_LABELS, _CUB_SPLITS, _CUB_CLASSES = (
+    "images.txt",
+    "image_class_labels.txt",
+    "train_test_split.txt",
+    "classes.txt",
+)
+_CUB_REQUIRED = (_CUB_IMAGES, _CUB_LABELS, _CUB_SPLITS, _CUB_CLASSES, "images")
+_CUB_SPLIT_NAMES = {"1": "train", "0": "test"}
+
+
+def find_cub(folder: Path) -> Path | None:
+    """Where the lists are: `folder`, or CUB_200_2011 in it."""
+    return find_root(folder, (CUB_FOLDER,), _CUB_REQUIRED)
+
+
+def open_cub(folder: Path) -> Dataset:
+    """CUB-200-2011 with its official splits. `001.Black_footed_Albatross` is called `Black footed Albatross`."""
+    root = find_cub(folder)
+    if root is None:
+        raise not_found("CUB-200-2011", folder, (CUB_FOLDER,), _CUB_REQUIRED)
+    root = root.resolve()
+    names = _cub_class_names(root / _CUB_CLASSES)
+    labels, splits, images = (table(root / name) for name in (_CUB_LABELS, _CUB_SPLITS, _CUB_IMAGES))
+    listed = ListedImages(root, "images")
+    samples = []
+    for key, (number, name) in images.items():
+        label = _cub_value(labels, key, root / _CUB_LABELS, names, "class")
+        split = _cub_value(splits, key, root / _CUB_SPLITS, _CUB_SPLIT_NAMES, "split")
+        samples.append(listed.sample(name, label, split, path=root / _CUB_IMAGES, number=number))
+    for listed_ids, path in ((labels, root / _CUB_LABELS), (splits, root / _CUB_SPLITS)):
+        for key in sorted(listed_ids.keys() - images.keys()):
+            raise bad_line(path, listed_ids[key][0], f"is about an image {key!r} that {_CUB_IMAGES} does not have")
+    return make_dataset({"kind": CUB, "path": str(root)}, samples, names.values())
+
+
+def _cub_value(entries: dict[str, tuple[int, str]], key: str, path: Path, words: dict[str, str], what: str) -> str:
+    """The value for image `key` in the list `path`, in words."""
+    if key not in entries:
+        raise FormatError(f"{path} must have a line for every image, and has none for the id {key!r}")
+    number, value = entries[key]
+    if value not in words:
+        raise bad_line(path, number, f"has the {what} {value!r}, which is none of the {len(words)} known")
+    return words[value]
+
+
+def _cub_class_names(path: Path) -> dict[str, str]:
+    """Name of every class id, in the list's order."""
+    folders = {key: name for key, (_, name) in table(path).items()}
+    names = unique_names({folder: [_cub_words(folder)] for folder in folders.values()})
+    if len(names) != len(folders):
+        raise FormatError(f"{path} must name every class once, got {len(folders)} classes of {len(names)} names")
+    return {key: names[folder] for key, folder in folders.items()}
+
+
+def _cub_words(folder: str) -> str:
+    number, _, name = folder.partition(".")
+    return (name if number.isdecimal() and name else folder).replace("_", " ")
+
+
+PLACES = "places365"
+_EASY = "places365_standard"
+_EASY_REQUIRED = ("train", "val")
+_CATEGORIES = "categories_places365.txt"
+_LISTS = {"train": "places365_train_standard.txt", "test": "places365_val.txt"}
+_PLACES_REQUIRED = (_CATEGORIES, *_LISTS.values())
+_LISTS_FOLDER = "filelist_places365-standard"  # the archive of the lists, unpacked apart
+_PLACES_IMAGES = {
+    "train": ("data_256", "data_256_standard", "data_large", "data_large_standard"),
+    "test": ("val_256", "val_large"),
+}
+
+
+def find_places(folder: Path) -> Path:
+    """Where the images are: `folder`, or places365_standard in it."""
+    return folder if _has_images(folder) else find_root(folder, (_EASY,), _EASY_REQUIRED) or folder
+
+
+def open_places(folder: Path) -> Dataset:
+    """Places365-Standard; the official validation images are `test`. The lists are used where they and their
+    images are there, the small images (256 x 256) before the large ones; else the folders of classes.
+    """
+    lists = find_root(folder, (_LISTS_FOLDER,), _PLACES_REQUIRED)
+    if lists is not None and _has_images(folder):
+        return _open_lists(folder.resolve(), lists.resolve())
+    root = find_root(folder, (_EASY,), _EASY_REQUIRED)
+    if root is not None:
+        return _open_folders(root.resolve())
+    if lists is not None or _has_images(folder):
+        wanted = ", ".join(" or ".join(names) for names in _PLACES_IMAGES.values())
+        raise FormatError(
+            f"{folder} holds a part of Places365: looked for {', '.join(_PLACES_REQUIRED)} in it and in "
+            f"{_LISTS_FOLDER}, and for the folders {wanted} in it"
+        )
+    raise not_found(f"Places365 (nor {_CATEGORIES} with its lists)", folder, (_EASY,), _EASY_REQUIRED)
+
+
+def place_name(category: str) -> str:
+    """`/a/apartment_building/outdoor` and `apartment_building-outdoor` are both called `apartment building outdoor`."""
+    parts = [part for part in category.split("/") if part]
+    if len(parts) > 1 and len(parts[0]) == 1:
+        del parts[0]
+    return " ".join(" ".join(parts).replace("_", " ").replace("-", " ").split())
+
+
+def _has_images(folder: Path) -> bool:
+    return all(any((folder / name).is_dir() for name in names) for names in _PLACES_IMAGES.values())
+
+
+def _open_folders(root: Path) -> Dataset:
+    folders = {"train": class_folders(root, "train"), "test": class_folders(root, "val")}
+    if unknown := sorted(folders["test"].keys() - folders["train"].keys()):
+        raise FormatError(f"{root / 'val'} has the class {unknown[0]!r}, which {root / 'train'} does not have")
+    names = unique_names({category: [place_name(category) or category] for category in folders["train"]})
+    samples = (
+        sample
+        for split, categories in folders.items()
+        for category, images in categories.items()
+        for sample in images.samples(names[category], split)
+    )
+    return make_dataset({"kind": PLACES, "path": str(root)}, samples, names.values())
+
+
+def _open_lists(root: Path, lists: Path) -> Dataset:
+    classes = _categories(lists / _CATEGORIES)
+    samples: list[Sample] = []
+    for split, list_name in _LISTS.items():
+        path = lists / list_name
+        listed = ListedImages(root, next(name for name in _PLACES_IMAGES[split] if (root / name).is_dir()))
+        for number, image, label in pairs(path, last=True):
+            if label not in classes:
+                raise bad_line(path, number, f"has the label {label!r}; labels are 0 to {len(classes) - 1}")
+            # The training list writes /a/airfield/1.jpg for what lies below the folder of images.
+            samples.append(listed.sample(image.removeprefix("/"), classes[label], split, path=path, number=number))
+    return make_dataset({"kind": PLACES, "path": str(root)}, samples, classes.values())
+
+
+def _categories(path: Path) -> dict[str, str]:
+    """Name of every label, in the order of the labels."""
+    categories: dict[str, str] = {}
+    for number, category, label in pairs(path, last=True):
+        if label != str(len(categories)):
+            raise bad_line(path, number, f"must have the label {len(categories)}, got {label!r}")
+        if category in categories.values():
+            raise bad_line(path, number, f"names {category!r} for the second time")
+        categories[label] = category
+    names = unique_names({category: [place_name(category) or category] for category in categories.values()})
+    return {label: names[category] for label, category in categories.items()}

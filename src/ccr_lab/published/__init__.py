@@ -1,4 +1,6 @@
-"""The paper's five data sets as they are published, with their official splits."""
+"""The paper's five data sets as they are published, with their official splits.
+
+`ccr.data.datasets.open` finds `KINDS`, `recognise` and `locate` through the entry point group `ccr.datasets`."""
 
 from __future__ import annotations
 
@@ -8,24 +10,29 @@ from typing import NamedTuple
 
 from ccr.data.datasets.base import Dataset
 from ccr.data.datasets.files import locate_in_folder
-from ccr.data.datasets.published import cub, imagenet, places
-from ccr.data.datasets.published.cifar import (
+from ccr.data.datasets.sources import Source
+from ccr.errors import CCRError
+from ccr_lab.published import imagenet
+from ccr_lab.published.cifar import (
     CIFAR10,
     CIFAR100,
+    NPM,
+    is_npm,
+    locate_in_npm,
     locate_record,
     open_binary,
     open_cifar10_any,
+    open_npm,
     refuse_pickles,
 )
-from ccr.data.datasets.published.listing import find_root
-from ccr.data.datasets.sources import Source
-from ccr.errors import CCRError
+from ccr_lab.published.listing import CUB, CUB_FOLDER, PLACES, find_cub, find_places, find_root, open_cub, open_places
 
 PUBLISHED = ("cifar10", "cifar100", "cub", "imagenet", "places365")
-PUBLISHED_KINDS = (CIFAR10.kind, CIFAR100.kind, cub.KIND, imagenet.KIND, places.KIND)
+#: What the origin of such a data set is called in a store.
+KINDS = (NPM, CIFAR10.kind, CIFAR100.kind, CUB, imagenet.KIND, PLACES)
 
 
-class Size(NamedTuple):
+class PublishedSize(NamedTuple):
     """How many images and classes a complete data set has."""
 
     train: int
@@ -34,11 +41,11 @@ class Size(NamedTuple):
 
 
 PUBLISHED_SIZES = {
-    "cifar10": Size(50_000, 10_000, 10),
-    "cifar100": Size(50_000, 10_000, 100),
-    "cub": Size(5_994, 5_794, 200),
-    "imagenet": Size(1_281_167, 50_000, 1_000),
-    "places365": Size(1_803_460, 36_500, 365),
+    "cifar10": PublishedSize(50_000, 10_000, 10),
+    "cifar100": PublishedSize(50_000, 10_000, 100),
+    "cub": PublishedSize(5_994, 5_794, 200),
+    "imagenet": PublishedSize(1_281_167, 50_000, 1_000),
+    "places365": PublishedSize(1_803_460, 36_500, 365),
 }
 
 
@@ -66,20 +73,23 @@ def open_published(name: str, folder: str | Path) -> Dataset:
     if name == "cifar100":
         return open_binary(path, CIFAR100)
     if name == "cub":
-        return cub.open_cub(path)
-    return imagenet.open_imagenet(path) if name == "imagenet" else places.open_places(path)
+        return open_cub(path)
+    return imagenet.open_imagenet(path) if name == "imagenet" else open_places(path)
 
 
 def recognise(folder: Path) -> Dataset | None:
-    """The binary CIFAR or CUB data set that is `folder`, or the only folder in it; None for other folders."""
+    """The CIFAR or CUB data set that is `folder`, or the only folder in it; None for other folders."""
+    for unpacked in (folder, folder / "package"):  # npm unpacks into `package`
+        if is_npm(unpacked):
+            return open_npm(unpacked)
     for layout in (CIFAR10, CIFAR100):
         if find_root(folder, (), layout.required):
             return open_binary(folder, layout)
         if folder.name == layout.pickled_folder:
             refuse_pickles(folder, layout)
-    if cub.find_cub(folder) == folder:
-        return cub.open_cub(folder)
-    names = {CIFAR10.folder, CIFAR100.folder, cub.FOLDER, CIFAR10.pickled_folder, CIFAR100.pickled_folder}
+    if find_cub(folder) == folder:
+        return open_cub(folder)
+    names = {CIFAR10.folder, CIFAR100.folder, CUB_FOLDER, CIFAR10.pickled_folder, CIFAR100.pickled_folder}
     try:
         with os.scandir(folder) as entries:
             inner = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
@@ -88,24 +98,18 @@ def recognise(folder: Path) -> Dataset | None:
     return recognise(folder / inner[0]) if len(inner) == 1 and inner[0] in names else None
 
 
-def locate_published(kind: str, folder: Path, key: str) -> Source:
+def locate(kind: str, folder: Path, key: str) -> Source:
     """Where the image `key` lies. `folder` may be given as for `open_published`."""
+    if kind == NPM:
+        return locate_in_npm(folder, key)
     for layout in (CIFAR10, CIFAR100):
         if kind == layout.kind:
             return locate_record(folder, key, layout)
-    if kind == cub.KIND:
-        return locate_in_folder(cub.find_cub(folder) or folder, key)
+    if kind == CUB:
+        return locate_in_folder(find_cub(folder) or folder, key)
     if kind == imagenet.KIND:
         return locate_in_folder(imagenet.find_imagenet(folder) or folder, key)
-    return locate_in_folder(places.find_places(folder), key)
+    return locate_in_folder(find_places(folder), key)
 
 
-__all__ = [
-    "PUBLISHED",
-    "PUBLISHED_KINDS",
-    "PUBLISHED_SIZES",
-    "Size",
-    "locate_published",
-    "open_published",
-    "recognise",
-]
+__all__ = ["KINDS", "PUBLISHED", "PUBLISHED_SIZES", "PublishedSize", "locate", "open_published", "recognise"]

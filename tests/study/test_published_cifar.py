@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr.data.datasets import BadImage, locate, open_dataset, open_published
-from ccr.data.datasets.files import CIFAR10_CLASSES
+from ccr.data.datasets import BadImage, locate, open_dataset
 from ccr.errors import CCRError, FormatError
-from tests.data.published_files import (
+from ccr_lab.published import open_published
+from ccr_lab.published.cifar import CIFAR10_CLASSES
+from tests.study.published_files import (
     BATCHES,
     facts,
     pixels_of,

@@ -1,4 +1,4 @@
-"""Task: what every method of a comparison gets."""
+"""Task: concepts, data and settings that every method of a comparison gets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ccr.vocab import embed_concepts, random_words, read_concepts
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class ComparisonTask:
     """Concepts, data and the length that all methods are matched at.
 
     Parameters
@@ -41,9 +41,12 @@ class Task:
     max_iter : int or None
         Passes of CCR and its baseline over the data; None: as many as help.
     knowledge : Knowledge or None
-        What CCR and its baseline, in the ball too, know of the classes; other methods and the controls know nothing.
+        What is known of the classes: CCR and its baseline, in the ball too, use all of it, the other methods with
+        concepts as a mask of their heads; stand-ins for the concepts use nothing.
     claims : "open" or "confirmed"
         What they may use of it.
+    min_probability : float or None
+        With answers about photos: CCR does not show what an image shows with a smaller probability.
     class_texts : Concepts or None
         The names of the classes, embedded: zero-shot needs them.
     random_words : Concepts or None
@@ -63,6 +66,7 @@ class Task:
     max_iter: int | None = None
     knowledge: Knowledge | None = None
     claims: Claims = "open"
+    min_probability: float | None = None
     class_texts: Concepts | None = None
     random_words: Concepts | None = None
 
@@ -79,7 +83,7 @@ class Task:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Of CCR, its baseline and its controls: what was asked for; the rest is theirs to choose."""
+        """Parameters that were asked for, of CCR, its baseline and its controls; the rest is theirs to choose."""
         bound = {"fidelity": self.fidelity, "radius": self.radius}
         asked: dict[str, Any] = {name: value for name, value in bound.items() if value is not None}
         if self.weights is not None:
@@ -90,12 +94,15 @@ class Task:
 
     @property
     def informed(self) -> dict[str, Any]:
-        """What CCR and its baseline are told."""
-        return {} if self.knowledge is None else {"knowledge": self.knowledge, "claims": self.claims}
+        """Parameters of CCR and its baseline about knowledge."""
+        if self.knowledge is None:
+            return {}
+        least = {} if self.min_probability is None else {"min_probability": self.min_probability}
+        return {"knowledge": self.knowledge, "claims": self.claims, **least}
 
     @property
     def described(self) -> str:
-        """What CCR, its baseline and its controls were asked for, in words."""
+        """The settings of CCR, its baseline and its controls, in words."""
         weights = [] if self.weights is None else [f"{counted(self.weights, 'weight')} per class"]
         weights += [] if self.candidates is None else [f"chosen among {self.candidates:g} times as many"]
         known = [] if self.knowledge is None else [f"knowledge {self.knowledge.digest}, {self.claims} claims"]
@@ -110,15 +117,16 @@ class Task:
 
 def store_task(
     store: EmbeddingStore, concepts: Path, encoder: Encoder, *, tell: Tell = no_progress, **options: Any
-) -> Task:
+) -> ComparisonTask:
     """The task of a store: its splits, the concepts of a file, and the texts that the controls need.
 
-    `encoder` is the store's; `tell` hears how far the embedding is; `options` are further parameters of the `Task`.
+    `encoder` is the store's; `tell` hears how far the embedding is; `options` are further parameters of the
+    `ComparisonTask`.
     """
     parts = store_parts(store, "a comparison")
     names, classes = read_concepts(concepts), [str(name) for name in store.classes]
     words = random_words(len(names), seed=0, exclude=[*names, *classes])
-    return Task(
+    return ComparisonTask(
         embed_concepts(names, encoder, tell=tell),
         train=parts["train"],
         test=parts["test"],
