@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 DEMO := .venv/.installed-demo
+BIOME := npx --yes @biomejs/biome@2.6.7
 # Bytecode is kept, whatever the machine is told: many tests start processes, which would all compile the same modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-plain test-scale test-pages test-browser lint bench docs wheel-check test-open-clip clean
+.PHONY: demo test test-plain test-scale test-pages test-browser lint lint-js format-js bench docs wheel-check test-open-clip clean
 
 demo: $(DEMO)
 	$(BIN)/ccr demo
@@ -34,10 +35,18 @@ test-browser: $(INSTALLED)
 test-scale: $(INSTALLED)
 	$(BIN)/python -m pytest -m scale tests/scale
 
-lint: $(INSTALLED)
+lint: $(INSTALLED) lint-js
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/mypy
+
+# The studio's scripts and styles: format and lint (biome.json), by a program that npx fetches; `make format-js` writes.
+lint-js:
+	@if command -v npx > /dev/null; then $(BIOME) check; \
+	else echo "npm is not installed: the studio's scripts are not checked"; fi
+
+format-js:
+	$(BIOME) check --write
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks

@@ -21,7 +21,9 @@ def __getattr__(name: str) -> Any:
     # Imported when first used: the commands are loaded by every `ccr --help`, also where the extra is not installed.
     if name not in (*__all__, "serving"):
         raise AttributeError(f"module 'ccr_studio' has no attribute {name!r}")
-    missing = [package for package in ("fastapi", "uvicorn", "jinja2") if find_spec(package) is None]
+    missing = [
+        package for package in ("fastapi", "uvicorn", "jinja2", "prometheus_client") if find_spec(package) is None
+    ]
     if missing:
         raise MissingExtraError(f'the studio needs {", ".join(missing)}: pip install "ccr-xai[studio]"')
     serving = import_module("ccr_studio.serving")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +55,8 @@ def add_words(state: State, name: str, text: str | None, embed: Embed) -> Edited
     return Edited(replace(state, model=with_entry(model, state.model, entry), texts=texts, removed=kept), entry)
 
 
-class Lesson(NamedTuple):
+@dataclass(frozen=True)
+class Lesson:
     """The photos that taught a concept, and the leave-one-out error: the share of them on the wrong side."""
 
     shows: tuple[int, ...]

@@ -1,14 +1,19 @@
-"""Which photos, in which order, and how many there would be: filters that combine."""
+"""Filters that combine, their counts and orders; and selections of photos that a link can name."""
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
-from ccr.errors import CCRError
-from ccr.utils.texts import did_you_mean
+from ccr.errors import CCRError, FormatError, WriteError
+from ccr.io.files import map_array, write_bytes
+from ccr_studio.cache import Recent, npy
+from ccr_studio.photos import Photos
 from ccr_studio.seen import Seen
 
 #: Bars of a histogram of confidence, and of a concept's values.
@@ -117,11 +122,7 @@ class Filtered:
     def _named(self, numbers: np.ndarray, names: tuple[str, ...]) -> np.ndarray | None:
         if not names:
             return None
-        wanted = [self.seen.number(name) for name in names]
-        if -1 in wanted:
-            name = names[wanted.index(-1)]
-            raise CCRError(f"no class is called {name!r}{did_you_mean(name, self.seen.classes)}")
-        return np.isin(numbers, wanted)
+        return np.isin(numbers, [self.seen.number(name) for name in names])
 
     def _split(self) -> np.ndarray:
         photos = self.seen.photos
@@ -189,3 +190,54 @@ def _count(numbers: np.ndarray, mask: np.ndarray, names: tuple[str, ...] | list[
     found = numbers[mask]
     counts = np.bincount(found[found >= 0], minlength=len(names)).tolist()
     return dict(zip(names, counts, strict=True))
+
+
+#: Selections held in memory.
+KEPT = 32
+
+
+class Selections:
+    """Sets of rows, each known by a hash of what is in it, so that a link to one stays good."""
+
+    def __init__(self, photos: Photos, folder: Path | None) -> None:
+        self.photos, self._folder = photos, folder
+        self._kept: Recent[str, np.ndarray] = Recent(KEPT)
+
+    def add(self, rows: Any) -> str:
+        """Keep a set of rows; its id."""
+        chosen = np.unique(np.asarray(rows, np.int64))
+        if not len(chosen):
+            raise CCRError("a selection needs at least one photo, got none: draw around some")
+        self.photos.check_row(int(chosen[0]))
+        self.photos.check_row(int(chosen[-1]))
+        key = hashlib.sha256(chosen.tobytes()).hexdigest()[:16]
+        self._kept.put(key, chosen)
+        if self._folder is not None:
+            with suppress(WriteError):
+                write_bytes(self._folder / f"{key}.npy", npy(chosen))
+        return key
+
+    def get(self, key: str) -> np.ndarray:
+        """The rows of a selection."""
+        known = self._kept.get(key)
+        if known is not None:
+            return known
+        if self._folder is None or len(key) != 16 or not all(letter in "0123456789abcdef" for letter in key):
+            raise _unknown()
+        try:
+            rows = np.array(map_array(self._folder / f"{key}.npy", "be a selection", "select again"))
+        except FormatError:
+            raise _unknown() from None
+        if (
+            rows.ndim != 1
+            or rows.dtype != np.int64
+            or not len(rows)
+            or rows.min() < 0
+            or rows.max() >= len(self.photos)
+        ):
+            raise _unknown()
+        return self._kept.put(key, rows)
+
+
+def _unknown() -> CCRError:
+    return CCRError("that selection is not known here: select the photos again")

@@ -1,23 +1,28 @@
-"""Layout: the photos in two dimensions, computed once and kept."""
+"""Layout: the photos in two dimensions, computed once and kept; by UMAP in a process of its own."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
+import sys
 import threading
+import warnings
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.inputs import Embeddings
 from ccr.io.files import map_array, write_bytes
 from ccr.utils.processes import isolated_python
-from ccr_studio.arrays import in_square, npy
+from ccr_studio.cache import npy
 from ccr_studio.photos import Photos
 
 #: UMAP takes minutes on more photos than this; then PCA it is.
@@ -26,7 +31,7 @@ MOST_FOR_UMAP = 30_000
 MOST_CORNERS = 2_000
 #: Fewer photos than this have no neighbourhoods to lay out.
 FEWEST_FOR_UMAP = 10
-PROGRAM = "from ccr_studio.umap_worker import main; main()"
+PROGRAM = "from ccr_studio.layout import main; main()"
 
 Method = Literal["umap", "pca"]
 
@@ -157,3 +162,36 @@ def _digest(photos: Photos) -> str:
     digest = hashlib.sha256(f"{photos.store.shape}".encode())
     digest.update(np.ascontiguousarray(photos.store[rows]).tobytes())
     return digest.hexdigest()[:16]
+
+
+def main() -> None:
+    """Read one order, write the places (m, 2) that it asks for, and say on stderr why not."""
+    order = json.loads(sys.stdin.readline())
+    threading.Thread(target=_leave_with_the_studio, daemon=True).start()
+    try:
+        places = umap_places(np.asarray(EmbeddingStore.open(order["store"]), np.float32))
+        write_bytes(Path(order["file"]), npy(in_square(places)))
+    except Exception as error:  # whatever UMAP raises: the page says it
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+def umap_places(rows: np.ndarray) -> np.ndarray:
+    """Places (m, 2) of embeddings (m, d), the same every time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        umap = import_module("umap")
+        neighbours = min(15, len(rows) - 1)
+        model = umap.UMAP(metric="cosine", n_neighbors=neighbours, random_state=0, n_jobs=1)
+        return np.asarray(model.fit_transform(rows), np.float32)
+
+
+def _leave_with_the_studio() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+def in_square(places: np.ndarray) -> np.ndarray:
+    """Places (m, 2) moved and stretched into [0, 1]; the few farthest out stand at the edge."""
+    low, high = np.percentile(places, [0.5, 99.5], axis=0)
+    scaled = (places - low) / np.maximum(high - low, 1e-12)
+    return np.clip(0.02 + 0.96 * scaled, 0.0, 1.0).astype(np.float32)

@@ -1,16 +1,25 @@
-"""Photos: the rows of a store as columns, whatever model looks at them."""
+"""Photos: the rows of a store as columns, whatever model looks at them, and their thumbnails."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from functools import cached_property
-from pathlib import PureWindowsPath
+from io import BytesIO
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
+from PIL import Image
 
 from ccr.data.store import EmbeddingStore
-from ccr.errors import CCRError
+from ccr.encoders.assets import cache_folder
+from ccr.errors import CCRError, MissingExtraError, WriteError
 from ccr.inputs import Embeddings, Moments
+from ccr.io.files import write_bytes
 from ccr.labels import Labels, validation_rows
+from ccr_studio.service.limits import DECODING
 
 #: Share of the photos that measures edits where the store has no split val.
 HELD_OUT = 0.2
@@ -29,6 +38,23 @@ class Photos:
 
     def __len__(self) -> int:
         return len(self.store)
+
+    def corrected(self, labels: Mapping[int, str], left_out: Sequence[int]) -> Photos:
+        """The same photos with other labels; nothing is trained or measured on those left out, which have none."""
+        made = copy(self)
+        for name in ("test", "validation", "training", "open", "_held_out"):
+            made.__dict__.pop(name, None)
+        changes = {row: label for row, label in [*labels.items(), *((row, "") for row in left_out)] if row < len(self)}
+        vocabulary = list(dict.fromkeys([*self.vocabulary, *changes.values()]))
+        made.vocabulary, made.label, made.labelled = tuple(vocabulary), self.label.copy(), self.labelled.copy()
+        for row, label in changes.items():
+            made.label[row], made.labelled[row] = vocabulary.index(label), label != ""
+        return made
+
+    def labels_equal(self, other: Photos) -> bool:
+        """Whether every photo has the same label there."""
+        same = np.array([self.vocabulary.index(name) if name in self.vocabulary else -1 for name in other.vocabulary])
+        return bool(np.array_equal(self.label, same[other.label]))
 
     def name(self, row: int) -> str:
         """What a photo is called: its file and the folder that it is in, which is often its class."""
@@ -100,3 +126,59 @@ def _numbered(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
     known = sorted(set(values.tolist()))
     numbers = {value: number for number, value in enumerate(known)}
     return tuple(known), np.fromiter((numbers[value] for value in values.tolist()), np.int32, len(values))
+
+
+#: Edges in pixels: a tile of the wall, a tile on a sharp screen, a photo's own page.
+SIZES = (160, 320, 1024)
+
+
+def small_jpeg(image: Image.Image, size: int) -> bytes:
+    """The image within a square of `size` pixels, as JPEG."""
+    small = image.convert("RGB")
+    small.thumbnail((size, size))
+    stream = BytesIO()
+    small.save(stream, "JPEG", quality=82, optimize=True)
+    return stream.getvalue()
+
+
+class Thumbnails:
+    """JPEGs of a store's photos, each kept under the hash of the photo's content, unless `keep` is False."""
+
+    def __init__(self, store: EmbeddingStore, fallback: Path, *, keep: bool = True) -> None:
+        self.store = store
+        self._contents = store.contents
+        self._folder, self._keep = _folder(fallback), keep
+
+    @cached_property
+    def digest(self) -> str:
+        """What the row numbers stand for: it changes when any row has another photo."""
+        contents = "\0".join("" if content is None else str(content) for content in self._contents.tolist())
+        return hashlib.sha256(contents.encode(errors="surrogatepass")).hexdigest()[:16]
+
+    def key(self, row: int) -> str | None:
+        """What the photo's content is known by; None where the store does not say."""
+        content = self._contents[row]
+        return str(content) if content and str(content).isalnum() else None
+
+    def of(self, row: int, size: int) -> bytes:
+        """The JPEG of a row; a CCRError with the reason where its photo cannot be read."""
+        if size not in SIZES:
+            raise CCRError(f"thumbnails have {', '.join(map(str, SIZES))} pixels, got {size}")
+        key = self.key(row)
+        kept = None if key is None else self._folder / key[:2] / f"{key}-{size}.jpg"
+        if kept is not None:
+            with suppress(OSError):
+                return kept.read_bytes()
+        with DECODING.decoded(lambda: self.store.content(row)) as image:
+            jpeg = small_jpeg(image, size)
+        if kept is not None and self._keep:
+            with suppress(WriteError):  # a full or read-only disk: made again next time
+                write_bytes(kept, jpeg)
+        return jpeg
+
+
+def _folder(fallback: Path) -> Path:
+    try:
+        return cache_folder() / "thumbnails"
+    except MissingExtraError:
+        return fallback / "thumbnails"

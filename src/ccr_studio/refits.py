@@ -1,32 +1,49 @@
-"""Refits in the background: one job at a time, its curve as it grows, stopped at once when asked to."""
+"""Refits in the background: one job at a time, stopped at once when asked to, and the process that works on it.
+
+The process reads jobs as lines of JSON and answers with lines of JSON. It keeps pages quick while it works, and ends
+with the studio.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import queue
 import shutil
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from ccr.errors import CCRError
-from ccr.io.files import write_bytes, write_json
-from ccr.knowledge import Knowledge
+from ccr import kernels
+from ccr.coding import Coder, HardThreshold, ThresholdRule
+from ccr.data.store import EmbeddingStore
+from ccr.edit import EditSession
+from ccr.errors import CCRError, CCRWarning
+from ccr.io.files import map_array, read_object, write_bytes, write_json
+from ccr.io.format import stored_concepts
+from ccr.knowledge import Answer, Knowledge
+from ccr.metrics import finite
 from ccr.model import ConceptModel
+from ccr.refine import Epoch
 from ccr.utils.processes import isolated_python
-from ccr_studio.arrays import npy
+from ccr_studio.cache import npy
+from ccr_studio.corrections import Corrections
 from ccr_studio.photos import Photos
 from ccr_studio.session import State
 
-Kind = Literal["full", "head"]
+RefitKind = Literal["full", "head"]
 JobState = Literal["running", "done", "failed", "cancelled"]
-PROGRAM = "from ccr_studio.worker import main; main()"
+PROGRAM = "from ccr_studio.refits import main; main()"
 
 
 @dataclass
@@ -37,7 +54,7 @@ class Job:
     """
 
     id: int
-    kind: Kind
+    kind: RefitKind
     settings: dict[str, Any]
     state: JobState = "running"
     curve: list[dict[str, Any]] = field(default_factory=list)
@@ -46,11 +63,16 @@ class Job:
     version: str | None = None
     adopting: bool = False
     started: float = field(default_factory=time.monotonic)
-    seconds: float | None = None
+    ended: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or takes already."""
+        return (time.monotonic() if self.ended is None else self.ended) - self.started
 
     def end(self, state: JobState, message: str = "") -> None:
-        self.state, self.message = state, message
-        self.seconds = time.monotonic() - self.started
+        """Note how it ended."""
+        self.state, self.message, self.ended = state, message, time.monotonic()
 
 
 class Refits:
@@ -88,7 +110,7 @@ class Refits:
 
     def submit(
         self,
-        kind: Kind,
+        kind: RefitKind,
         state: State,
         model: Path,
         settings: dict[str, Any],
@@ -96,10 +118,12 @@ class Refits:
         *,
         opened: Path | None = None,
         knowledge: Knowledge | None = None,
+        said: Corrections | None = None,
     ) -> Job:
         """Begin a refit of what a step left; `done` makes a step of its model and gives that step's version.
 
-        `opened` is the folder of a step that is fitted again as it is, too, into `folder / "honest"`.
+        `opened` is the folder of a step that is fitted again as it is, too, into `folder / "honest"`; `said` has what
+        people say of single photos.
         """
         if len(self.photos.training) < 2:
             raise CCRError("a refit needs labelled photos to train on: embed a data set with labels")
@@ -109,7 +133,7 @@ class Refits:
             self.start()
             self._count += 1
             job = Job(self._count, kind, settings)
-            self._write_inputs(state, knowledge)
+            self._write_inputs(state, knowledge, said)
             order: dict[str, Any] = {"id": job.id, "kind": kind, "model": str(model), "folder": str(self.folder)}
             order |= {"store": str(self.photos.store.path.resolve()), "settings": settings}
             order["opened"] = None if opened is None else str(opened)
@@ -197,11 +221,16 @@ class Refits:
         if job.state == "running":
             job.end("done", note)
 
-    def _write_inputs(self, state: State, knowledge: Knowledge | None) -> None:
+    def _write_inputs(self, state: State, knowledge: Knowledge | None, said: Corrections | None) -> None:
         for left in ("model", "honest"):
             shutil.rmtree(self.folder / left, ignore_errors=True)
-        with suppress(FileNotFoundError, NotADirectoryError):  # no folder to write to is said by the writers below
-            (self.folder / "knowledge.csv").unlink()
+        for left in ("knowledge.csv", "photos.csv"):
+            (self.folder / left).unlink(missing_ok=True)
+        about = None if said is None else said.knowledge()
+        if about is not None:
+            about.write(self.folder / "photos.csv")
+        labels = {} if said is None else {str(row): label for row, label in said.labels.items()}
+        write_json(self.folder / "labels.json", labels)
         if knowledge is not None and len(knowledge):
             knowledge.write(self.folder / "knowledge.csv")
         for name, rows in (("train", self.photos.training), ("validation", self.photos.validation)):
@@ -209,3 +238,161 @@ class Refits:
         write_bytes(self.folder / "list.npy", npy(np.asarray(state.texts.embeddings, np.float32)))
         notes = {"names": list(state.texts.names), "pinned": list(state.pinned)}
         write_json(self.folder / "list.json", {**notes, "claims": [list(claim) for claim in state.claims]})
+
+
+#: Up to this many bytes of training images are held in memory.
+IN_MEMORY = 2 << 30
+#: Said of a model whose prediction sets did not survive its refit.
+UNCALIBRATED = "the model is not calibrated any more, so it says nothing of when not to answer: use calibrated(X, y)"
+
+
+def main() -> None:
+    """Work until whoever asks is gone."""
+    warnings.simplefilter("ignore", CCRWarning)
+    out, sys.stdout = sys.stdout, sys.stderr  # nothing but answers goes to the one who asked
+    jobs: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(jobs,), daemon=True).start()
+    kernels.warm_up(lambda line: None, elsewhere=True)
+    _say(out, {"ready": True})
+    while True:
+        job = json.loads(jobs.get())
+        try:
+            _say(out, {"job": job["id"], "done": True, "note": _work(job, out)})
+        except CCRError as error:
+            _say(out, {"job": job["id"], "error": str(error)})
+        except Exception as error:
+            _say(out, {"job": job["id"], "error": f"the refit failed ({type(error).__name__}: {error})"})
+
+
+def _read(jobs: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        jobs.put(line)
+    os._exit(0)  # the studio is gone: nobody wants the result
+
+
+def _say(out: TextIO, message: dict[str, Any]) -> None:
+    out.write(json.dumps(message) + "\n")
+    out.flush()
+
+
+def _work(job: dict[str, Any], out: TextIO) -> str:
+    """Refit, and leave the model in the job's folder; what people should know of it."""
+    model, folder = ConceptModel.load(job["model"]), Path(job["folder"])
+    parts = {name: _part(job["store"], folder, name, model.classes) for name in ("train", "validation")}
+
+    def tell(epoch: Epoch, epochs: int) -> None:
+        values = {key: finite(value) for key, value in asdict(epoch).items()}
+        _say(out, {"job": job["id"], "epoch": values, "of": epochs})
+
+    fitted = (
+        _fit(model, job["settings"], folder, parts, tell) if job["kind"] == "full" else _head(model, parts["train"])
+    )
+    fitted.save(folder / "model")
+    if job.get("opened"):  # what the model as it was opened is worth on photos that it was not trained on
+        opened = Path(job["opened"])
+        base = _fit(ConceptModel.load(opened / "model"), {}, opened, parts, lambda epoch, epochs: None)
+        base.save(folder / "honest")
+    wanted = model.calibration is not None or model.provenance.settings.get("coverage") is not None
+    return UNCALIBRATED if wanted and fitted.calibration is None else ""
+
+
+def _part(store: str, folder: Path, name: str, classes: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Embeddings and labels of the rows that a file names; `classes` are the model's."""
+    numbers = np.array(map_array(folder / f"{name}.npy", "be numbers of rows", "refit again"))
+    chosen = EmbeddingStore.open(store).select(rows=numbers)
+    labels, corrected = chosen.y, read_object(folder / "labels.json", "be corrected labels", "refit again")
+    if corrected:
+        labels = np.array(
+            [corrected.get(str(row), label) for row, label in zip(numbers.tolist(), labels.tolist(), strict=True)]
+        )
+    # Answers about photos know them by the store's paths.
+    small = chosen.shape[0] * chosen.shape[1] * 4 <= IN_MEMORY and not (folder / "photos.csv").is_file()
+    return (np.asarray(chosen, np.float32) if small else chosen), _own(labels, classes)
+
+
+def _own(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The labels of a store, which are texts, as the model's classes, which may be numbers; texts where one is new."""
+    known = {str(name): number for number, name in enumerate(classes.tolist())}
+    numbers = np.array([known.get(label, -1) for label in labels.tolist()], np.int64)
+    return labels if (numbers < 0).any() else classes[numbers]
+
+
+def _head(model: ConceptModel, train: tuple[Any, np.ndarray]) -> ConceptModel:
+    return EditSession(model).refit(*train).model()
+
+
+def _fit(
+    model: ConceptModel, wishes: dict[str, Any], folder: Path, parts: dict[str, tuple[Any, np.ndarray]], tell: Any
+) -> ConceptModel:
+    """Fit everything anew, from the list in `folder` on; claims that were answered "no" get no weight."""
+    from ccr.classifier import ConceptClassifier  # brings scikit-learn, which only this process waits for
+
+    notes = read_object(folder / "list.json", "be a list of concepts", "refit again")
+    texts = stored_concepts(notes["names"], np.array(map_array(folder / "list.npy", "be embeddings", "refit again")))
+    settings = {**model.provenance.settings, **_asked(model, wishes)}
+    table = folder / "knowledge.csv"
+    known = Knowledge.read(table) if table.is_file() else model.provenance.knowledge
+    knowledge = _with_claims(known, notes.get("claims", []), texts.names)
+    about = folder / "photos.csv"
+    if about.is_file():
+        answers = Knowledge.read(about)
+        knowledge = answers if knowledge is None else knowledge.merge(answers)
+    estimator = ConceptClassifier(texts, knowledge=knowledge, **settings)
+    validation = parts["validation"] if len(parts["validation"][1]) else None
+    fitted = estimator.fit(*parts["train"], validation=validation, callback=tell).model_
+    made, pinned = model.provenance, [name for name in notes["pinned"] if name in fitted.names]
+    origin = replace(fitted.provenance, encoder=made.encoder, encoder_fingerprint=made.encoder_fingerprint)
+    # Probabilities rest on answers; those that only forbid weights would make every concept improbable.
+    said = knowledge is not None and any(one.answer == "yes" for one in knowledge)
+    shown = fitted.shown if said else None
+    fitted = replace(fitted, provenance=origin, shown=shown)
+    if not pinned:
+        return fitted
+    session = EditSession(fitted)
+    for name in pinned:
+        session.pin(name)
+    refitted = session.refit(*parts["train"]).model()
+    if fitted.calibration is not None and validation is not None:
+        # By the head that answers now, on photos that neither fit was trained on.
+        with suppress(CCRError):  # too few of them, which the job then says
+            refitted = refitted.calibrated(*validation, coverage=fitted.calibration.coverage)
+    return replace(refitted, provenance=replace(refitted.provenance, edits=()))
+
+
+def _with_claims(knowledge: Knowledge | None, claims: list[list[str]], names: Sequence[str]) -> Knowledge | None:
+    """What is known, and what was answered in the studio about concepts of the list, which counts most."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    given = [
+        Answer(label, concept, "no" if said == "no" else "unknown", "person", at=now)
+        for concept, label, said in claims
+        if concept in names
+    ]
+    if not given:
+        return knowledge
+    return Knowledge.of(given) if knowledge is None else knowledge.merge(Knowledge.of(given))
+
+
+def _asked(model: ConceptModel, wishes: dict[str, Any]) -> dict[str, Any]:
+    """Settings that were asked for, as the classifier takes them."""
+    settings: dict[str, Any] = {
+        name: wishes[name] for name in ("weights_per_class", "random_state", "claims") if name in wishes
+    }
+    if wishes.get("weights_per_class") == "all":
+        settings["weights_per_class"] = None
+    if "fidelity" in wishes:
+        settings |= {"fidelity": wishes["fidelity"], "radius": None, "center": "data"}
+    if "length" in wishes:
+        settings["coder"] = _coder_of(model, wishes["length"])
+    return settings
+
+
+def _coder_of(model: ConceptModel, length: float) -> Coder:
+    """The model's own coder at another length."""
+    from sklearn.base import clone
+
+    rule, coder = model.rule, model.provenance.settings.get("coder")
+    if coder is not None and not isinstance(coder, HardThreshold):
+        own: Coder = clone(coder).set_params(length=round(length))
+        return own
+    sign: Any = "both" if isinstance(rule, ThresholdRule) and not rule.positive else "positive"
+    return HardThreshold(length=length, sign=sign)

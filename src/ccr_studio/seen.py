@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections import OrderedDict
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -13,18 +13,22 @@ from scipy import sparse
 
 from ccr.coding import ThresholdRule, TopRule, apply_rule
 from ccr.edit.changes import texts_of
+from ccr.errors import CCRError
 from ccr.explain import Audit, Explanation, ModelView, explain, view_codes
 from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.left_out import whole_list
 from ccr.metrics import fidelity
 from ccr.model import ConceptModel
 from ccr.shown import of_photos
 from ccr.space import Space
+from ccr.utils.texts import did_you_mean
+from ccr_studio.cache import Recent
 from ccr_studio.photos import Photos
 
 #: Up to this many bytes the photos are kept in the model's space; beyond, they are read again for every question.
 RESIDENT = 4 << 30
-#: Columns of scores that are kept for sorting.
-KEPT_SCORES = 48
+#: Spaces whose photos are kept, and columns of scores for sorting.
+KEPT_SPACES, KEPT_SCORES = 2, 48
 #: Photos on which the fidelity of edited concepts is measured.
 FIDELITY_ROWS = 16_384
 #: Photos whose gained and lost pictures an audit names.
@@ -37,20 +41,16 @@ class PlacedPhotos:
     def __init__(self, photos: Photos) -> None:
         self.photos = photos
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Embeddings] = OrderedDict()
+        self._kept: Recent[str, Embeddings] = Recent(KEPT_SPACES)
 
     def in_space(self, model: ConceptModel) -> Embeddings:
         """All photos as unit rows of the model's space; another encoder's are refused."""
         lazy, key = model.images(self.photos.store), _space_key(model.space)
         if lazy.shape[0] * lazy.shape[1] * 4 > RESIDENT:
             return lazy
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = Embeddings.ready(_together(lazy))
-                while len(self._kept) > 2:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        with self._lock:  # of two models that need the same, one prepares it
+            known = self._kept.get(key)
+            return self._kept.put(key, Embeddings.ready(_together(lazy))) if known is None else known
 
 
 class Seen:
@@ -71,14 +71,35 @@ class Seen:
         )
         self.predicted, self.confidence = self._predictions()
         self.right = self.predicted == self.truth
-        self._scores: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._lock = threading.Lock()
+        self._scores: Recent[int, np.ndarray] = Recent(KEPT_SCORES)
         self._slow = threading.Lock()
 
     @cached_property
     def by_concept(self) -> sparse.csc_matrix:
         """The codes by column."""
         return self.codes.tocsc()
+
+    @cached_property
+    def fit_digest(self) -> str:
+        """A digest of what a refit on these photos depends on: settings, knowledge, the list, photos and labels."""
+        origin, rows = self.model.provenance, self.rows("shown")
+        digest = hashlib.sha256(repr(sorted(origin.settings.items(), key=str)).encode())
+        digest.update(("" if origin.knowledge is None else origin.knowledge.digest).encode())
+        texts = whole_list(origin)
+        if texts is not None:
+            digest.update("\0".join(texts.names).encode(errors="surrogatepass"))
+            digest.update(np.ascontiguousarray(texts.embeddings).tobytes())
+        for numbers in (rows, self.truth[rows]):
+            digest.update(np.ascontiguousarray(numbers).tobytes())
+        return digest.hexdigest()[:24]
+
+    def predicting(self, rows: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> Seen:
+        """The same with other predictions of these rows, such as those of refits that have not seen the photos."""
+        other = copy(self)
+        other.predicted, other.confidence = self.predicted.copy(), self.confidence.copy()
+        other.predicted[rows], other.confidence[rows] = predicted, confidence
+        other.right = other.predicted == other.truth
+        return other
 
     def threshold(self, concept: str | None = None) -> float | None:
         """The score from which on a photo shows a concept, where the coder has one: that of this concept, or, without a
@@ -91,16 +112,8 @@ class Seen:
     def values(self, concept: str) -> np.ndarray:
         """How strongly each photo (m,) shows the concept: its score, or where codes are no scores, its code."""
         column = self.model.row(concept)
-        with self._lock:
-            if column in self._scores:
-                self._scores.move_to_end(column)
-                return self._scores[column]
-        found = self._values(column)
-        with self._lock:
-            self._scores[column] = found
-            while len(self._scores) > KEPT_SCORES:
-                self._scores.popitem(last=False)
-        return found
+        known = self._scores.get(column)
+        return self._scores.put(column, self._values(column)) if known is None else known
 
     def scores(self, direction: np.ndarray) -> np.ndarray:
         """Products (m,) of all photos with a unit direction (d,) of the model's space."""
@@ -121,8 +134,20 @@ class Seen:
         )
 
     def number(self, name: str) -> int:
-        """The number of a class, -1 if the model does not know it."""
-        return self.classes.index(name) if name in self.classes else -1
+        """The number of a class; one that the model does not know is refused."""
+        if name not in self.classes:
+            raise CCRError(f"no class is called {name!r}{did_you_mean(name, self.classes)}")
+        return self.classes.index(name)
+
+    def rows(self, scope: str) -> np.ndarray:
+        """Labelled rows of a scope: validation, train, test, or shown (all but test)."""
+        photos = self.photos
+        rows = {"validation": photos.validation, "train": photos.training, "test": photos.test}.get(scope)
+        if scope == "shown":
+            rows = np.flatnonzero(photos.open)
+        if rows is None:
+            raise CCRError(f"mistakes are counted on validation, train, test or shown photos, got {scope!r}")
+        return rows[self.truth[rows] >= 0]
 
     def view(self) -> ModelView:
         """What carries each class, on the photos that are shown unasked."""

@@ -24,6 +24,7 @@ from ccr.errors import CCRError, MissingExtraError, WriteError
 from ccr.io.files import check_writable
 from ccr.io.remote import AnyPath, Place
 from ccr.model import ConceptModel
+from ccr.review.decisions import Policy
 from ccr.utils.progress import Tell, no_progress
 from ccr_studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
 from ccr_studio.photos import Photos
@@ -133,6 +134,7 @@ def open_workbench(
     read_only: bool = False,
     fitted_here: bool = False,
     decides: bool = False,
+    policy: Policy = "one",
 ) -> Workbench:
     """A workbench on a session's folder, which no other studio may have open unless it only shows."""
     lock = None if read_only else _locked(folder)
@@ -146,6 +148,7 @@ def open_workbench(
         read_only=read_only,
         fitted_here=fitted_here,
         decides=decides,
+        policy=policy,
     )
     bench.lock = lock
     return bench

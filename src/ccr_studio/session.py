@@ -19,7 +19,7 @@ from ccr.io.files import check_writable, map_array, read_object, remove_leftover
 from ccr.io.format import stored_concepts
 from ccr.left_out import whole_list
 from ccr.model import ConceptModel
-from ccr_studio.arrays import npy
+from ccr_studio.cache import npy
 
 FORMAT, FORMAT_VERSION = "ccr-studio-session", 1
 SESSION = "session.json"

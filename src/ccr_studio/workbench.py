@@ -7,10 +7,10 @@ import re
 import secrets
 import shutil
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -25,16 +25,17 @@ from ccr.model import ConceptModel
 from ccr.review import Decisions, sign
 from ccr.review.decisions import Policy
 from ccr_studio import edits
+from ccr_studio.cache import Recent
+from ccr_studio.corrections import LOG as CORRECTIONS
+from ccr_studio.corrections import Corrections, Kind
+from ccr_studio.encoder import Places, Uploads, Words
+from ccr_studio.filters import Selections
+from ccr_studio.folds import Folds
 from ccr_studio.layout import Layout
-from ccr_studio.photos import Photos
-from ccr_studio.refits import Job, Kind, Refits
+from ccr_studio.photos import Photos, Thumbnails
+from ccr_studio.refits import Job, RefitKind, Refits
 from ccr_studio.seen import PlacedPhotos, Seen
-from ccr_studio.selections import Selections
 from ccr_studio.session import HONEST, SESSION, Session, State, Step, with_entry
-from ccr_studio.thumbnails import Thumbnails
-from ccr_studio.uploads import Uploads
-from ccr_studio.where import Places
-from ccr_studio.words import Words
 
 #: Models whose columns are kept: the current one, those around it, and what it is compared with.
 KEPT_SEEN = 4
@@ -73,6 +74,7 @@ class Workbench:
     load_encoder : gives the store's encoder.
     read_only : refuse every change.
     decides : answers of reviewers are taken all the same: they belong to no step.
+    policy : how many reviewers must agree on a claim.
     fitted_here : the base was fitted by `serving.first_model`.
     """
 
@@ -88,13 +90,17 @@ class Workbench:
         read_only: bool = False,
         fitted_here: bool = False,
         decides: bool = False,
+        policy: Policy = "one",
     ) -> None:
-        self.decides = decides or not read_only
+        self.decides, self.policy = decides or not read_only, policy
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
         self.session, self.state = Session.open(folder, base, fitted_here=fitted_here, read_only=read_only)
+        self.corrections = Corrections(folder / CORRECTIONS)
+        self._uncorrected, self.revision = self.photos, 0
+        self.photos = self.photos.corrected(self.corrections.labels, self.corrections.left_out)
         self._placed = PlacedPhotos(self.photos)
-        self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._seen: Recent[str, Seen] = Recent(KEPT_SEEN)
         self._written: dict[str, int] = {}  # when saved models that were seen were written
         self._followed = _written_at(folder / SESSION)
         self._changing, self._looking = threading.RLock(), threading.Lock()
@@ -108,6 +114,8 @@ class Workbench:
         self.layout = Layout(self.photos, folder.parent, keep=not read_only)
         self.selections = Selections(self.photos, None if read_only else folder / "selections")
         self.refits = Refits(self.photos, folder / "refit")
+        self.folds = Folds(folder / "folds", compute=not read_only)
+        self._held: tuple[Seen, Seen] | None = None
         self.lock: IO[bytes] | None = None  # held while this studio may write the session
 
     def start(self) -> None:
@@ -119,6 +127,7 @@ class Workbench:
     def close(self) -> None:
         """End what was started."""
         self.refits.close()
+        self.folds.close()
         self.layout.close()
         if self.lock is not None:
             self.lock.close()
@@ -126,8 +135,52 @@ class Workbench:
     def now(self) -> Seen:
         """The model as it is now, on all photos. The first one is made in the background, while the pages are."""
         self._follow()
+        if self.corrections.refresh():
+            self._correct()
         current = self._now
         return self._opening.result() if current is None else current
+
+    def shown(self, *, held: bool, begin: bool = True) -> Seen:
+        """The model as it is now; `held`: with the predictions, where they are there, of refits that have not seen the
+        photo instead of its own, for photos that refits train or are measured on. Asking begins them."""
+        seen = self.now()
+        found = self.folds.of(seen, begin=begin) if held else None
+        if found is None:
+            return seen
+        known = self._held
+        if known is None or known[0] is not seen:
+            known = self._held = (seen, seen.predicting(found.rows, found.predicted, found.confidence))
+        return known[1]
+
+    def correct(self, row: int, kind: Kind, answer: str, *, concept: str = "", by: str = "") -> Seen:
+        """Note what somebody says of a photo; labels and photos left out count at once, answers from a refit on."""
+        self.check_may_decide()
+        if kind != "concept":
+            self.check_writable()
+        row, seen = self.photos.check_row(row), self.now()
+        if row in self._uncorrected.test and answer:
+            raise CCRError("this is a test photo: a model that learned from it could not be tested on it any more")
+        if kind == "label" and answer:
+            seen.number(answer)
+        if kind == "concept":
+            concept = seen.model.names[seen.model.row(concept)]
+        path = self.photos.store.paths[row]
+        self.corrections.add(row, str(row if path is None else path), kind, answer, concept=concept, by=by)
+        self._correct()
+        return self.now()
+
+    def _correct(self) -> None:
+        """Take up labels and photos left out that are others now."""
+        with self._changing:
+            self.revision += 1
+            labels, left_out = self.corrections.labels, self.corrections.left_out
+            made = self._uncorrected.corrected(labels, left_out)
+            if np.array_equal(made.labelled, self.photos.labelled) and made.labels_equal(self.photos):
+                return
+            now = self._opening.result() if self._now is None else self._now
+            self.photos = self._placed.photos = self.refits.photos = made
+            self._seen.clear()
+            self._now = self._see(now.model, now.version, like=now)
 
     def snapshot(self) -> tuple[Seen, State, Session]:
         """What belongs together at one moment."""
@@ -170,7 +223,7 @@ class Workbench:
         written = model.stat().st_mtime_ns if model.is_file() else 0
         if self._written.get(version) != written:
             with self._looking:
-                self._seen.pop(version, None)
+                self._seen.forget(version)
                 self._written[version] = written
         known = self._seen.get(version)
         return known if known is not None else self._see(ConceptModel.load(path), version)
@@ -219,7 +272,7 @@ class Workbench:
             self.state, self._now = state, seen
             return seen
 
-    def refit(self, kind: Kind, settings: dict[str, Any], *, knowledge: Knowledge | None = None) -> Job:
+    def refit(self, kind: RefitKind, settings: dict[str, Any], *, knowledge: Knowledge | None = None) -> Job:
         """Begin a refit in the background: of the head alone, or from the concepts' texts on, with this `knowledge` in
         place of the model's own."""
         self._check_free()
@@ -232,9 +285,8 @@ class Workbench:
             model, first = self.session.place(self.session.current) / "model", self.session.steps[0]
             wanted = kind == "full" and self.session.flattered(str(first.id)) and not self._honest.is_dir()
             opened = self.session.place(first) if wanted else None
-            return self.refits.submit(
-                kind, self.state, model, settings, self._adopt, opened=opened, knowledge=knowledge
-            )
+            submit = partial(self.refits.submit, opened=opened, knowledge=knowledge, said=self.corrections)
+            return submit(kind, self.state, model, settings, self._adopt)
 
     def save(self, name: str) -> SavedModel:
         """Save the model as it is now under a new name: of several who take one name at once, one gets it."""
@@ -312,7 +364,7 @@ class Workbench:
         try:
             self.session.add(state, edits.plain_entry(entry))
         except BaseException:
-            self._seen.pop(version, None)  # the number will be another step's
+            self._seen.forget(version)  # the number will be another step's
             raise
         self.state, self._now = state, seen
         return seen
@@ -346,12 +398,7 @@ class Workbench:
         known = self._seen.get(version)
         if known is not None:
             return known
-        seen = Seen(model, version, self._placed, like=like)
-        with self._looking:
-            self._seen[version] = seen
-            while len(self._seen) > KEPT_SEEN:
-                self._seen.popitem(last=False)
-        return seen
+        return self._seen.put(version, Seen(model, version, self._placed, like=like))
 
     def _version(self) -> str:
         return str(self.session.current.id)

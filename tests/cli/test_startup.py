@@ -57,7 +57,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 import ccr_studio.service.app, ccr_studio.serving
 from ccr.cli import app
-from ccr_studio.commands.serve import _ready
+from ccr_studio.commands import _ready
 
 model, store, out = sys.argv[1:]
 for words in (["evaluate", model, store], ["audit", model, store], ["edit", model, "--log"],

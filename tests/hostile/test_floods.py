@@ -117,7 +117,7 @@ def test_json_is_refused_before_it_is_parsed(
 ) -> None:
     """15.5 million rows of [0] in 59 MB took 3.6 GB and stopped the event loop for half a minute."""
     parsed: list[object] = []
-    monkeypatch.setattr("ccr_studio.service.routes._JsonAside.json", parsed.append)
+    monkeypatch.setattr("ccr_studio.service.app._JsonAside.json", parsed.append)
     with asked(served) as client:
         answer = client.post("/v1/predict/embeddings", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 413

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from prometheus_client.parser import text_string_to_metric_families
 
-from ccr_studio.service.batching import Batcher
-from ccr_studio.service.limits import Busy, Limits
-from ccr_studio.service.meters import Meters, labels
+from ccr_studio.service.limits import Busy, Limits, Meters
+from ccr_studio.service.service import Batcher
 from tests.data.helpers import PixelEncoder, picture
 
 
@@ -102,23 +102,24 @@ def test_more_than_may_wait_is_refused_and_what_nobody_waits_for_is_not_embedded
 
 
 def test_meters_are_what_prometheus_reads() -> None:
+    """Read back by the parser of Prometheus' own client."""
     meters = Meters()
-    for value in (0.5, 1.5, 99.0):
-        meters.observe("x_seconds", "Some seconds.", value, ends=(1.0, 2.0), labels=labels(route='a"b\\\n'))
-    meters.count("n_total", "A number.", by=10_000_001)
-    text = meters.text({"now": ("A value.", {(): 2.5})})
-    assert text.splitlines() == [
-        "# HELP n_total A number.",
-        "# TYPE n_total counter",
-        "n_total 10000001",
-        "# HELP x_seconds Some seconds.",
-        "# TYPE x_seconds histogram",
-        r'x_seconds_bucket{route="a\"b\\\n",le="1.0"} 1',
-        r'x_seconds_bucket{route="a\"b\\\n",le="2.0"} 2',
-        r'x_seconds_bucket{route="a\"b\\\n",le="+Inf"} 3',
-        r'x_seconds_sum{route="a\"b\\\n"} 101',
-        r'x_seconds_count{route="a\"b\\\n"} 3',
-        "# HELP now A value.",
-        "# TYPE now gauge",
-        "now 2.5",
-    ]
+    for value in (0.003, 1.5, 99.0):
+        meters.seconds.labels('a"b\\\n').observe(value)
+    meters.photos.inc(10_000_001)
+    samples = {
+        (sample.name, sample.labels.get("le")): sample
+        for family in text_string_to_metric_families(meters.text())
+        for sample in family.samples
+    }
+    assert samples["ccr_photos_total", None].value == 10_000_001
+    assert samples["ccr_request_seconds_bucket", "0.005"].value == 1
+    assert samples["ccr_request_seconds_bucket", "2.5"].value == 2
+    assert samples["ccr_request_seconds_bucket", "+Inf"].value == samples["ccr_request_seconds_count", None].value == 3
+    assert samples["ccr_request_seconds_sum", None].labels == {"route": 'a"b\\\n'}
+
+
+def test_two_services_of_a_process_count_apart() -> None:
+    first, second = Meters(), Meters()
+    first.photos.inc(3)
+    assert (first.total("ccr_photos"), second.total("ccr_photos")) == (3, 0)

@@ -19,12 +19,12 @@ from typing import Any
 import httpx
 import pytest
 
+from ccr.cli import commands
 from ccr.errors import CCRError
-from ccr_studio.commands.serve import farewell, serve
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.service.limits import Limits
-from ccr_studio.service.runner import checked_root, listen, server_of, url_of
+from ccr_studio.service.runner import checked_root, farewell, listen, server_of, url_of
 from ccr_studio.service.service import Served, Service
 from tests.serve.conftest import small_model
 
@@ -189,7 +189,7 @@ def test_beyond_this_machine_a_token_is_demanded(model: Path) -> None:
         child.terminate()
         child.communicate(timeout=30)
     with pytest.raises(CCRError, match="a token is required"):
-        serve(model, host="0.0.0.0")
+        next(one for one in commands if one.__name__ == "serve")(model, host="0.0.0.0")
 
 
 def test_the_body_of_an_answer_does_not_wait_for_its_head() -> None:

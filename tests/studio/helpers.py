@@ -26,6 +26,7 @@ from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.model import ConceptModel
 from ccr_studio import serving
+from ccr_studio.folds import Folds
 from ccr_studio.layout import Layout
 from ccr_studio.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
@@ -75,11 +76,14 @@ def fit_model(store: EmbeddingStore) -> ConceptModel:
     return estimator.fit(train).model_
 
 
-def make_bench(store: EmbeddingStore, model: ConceptModel | None, folder: Path, **options: Any) -> Workbench:
-    """A workbench with the encoder at hand."""
+def make_bench(
+    store: EmbeddingStore, model: ConceptModel | None, folder: Path, *, folds: bool = False, **options: Any
+) -> Workbench:
+    """A workbench with the encoder at hand; out-of-fold predictions, five refits, if they are asked for."""
     bench = serving.open_workbench(store, model, folder / "session", models=folder / "models", **options)
     bench.words._load = PixelEncoder
     bench.layout = Layout(bench.photos, folder, method="pca")  # UMAP compiles for a while: test_layout waits for it
+    bench.folds = Folds(folder, compute=folds)
     bench.words.start()
     assert bench.words.encoder is not None
     return bench

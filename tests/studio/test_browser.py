@@ -103,9 +103,12 @@ def test_a_slider_moves_the_prediction(look: Studio) -> None:
     expect(page.locator(".what-if")).to_contain_text(f"{after.probability:.0%}")
     page.get_by_role("button", name="reset").click()
     expect(page.locator(".what-if")).to_contain_text("the prediction follows")
-    page.get_by_label("Where is it?").select_option(why.contributions[0].concept)
-    expect(page.get_by_text("the more it adds to")).to_be_visible()
-    assert page.evaluate("document.querySelector('.picture canvas').width") > 0
+    for term in why.contributions:  # drawn where the patches carry a fifth of the code, and not below
+        page.get_by_label("Where is it?").select_option(term.concept)
+        expect(page.get_by_text(f"of {term.concept} (")).to_be_visible()
+        place = look.bench.places.of(look.bench.now(), "5", term.concept)
+        drawn = page.evaluate("document.querySelector('.picture canvas').width") > 0
+        assert drawn == (1 - place["rest"] / place["code"] >= 0.2)
     other = next(name for name in look.bench.now().classes if name not in (why.prediction,))
     page.get_by_label("Class to contrast with").select_option(other)
     expect(page.get_by_text(f"{why.contrast(other).difference:.2f}").last).to_be_visible()

@@ -83,3 +83,46 @@ def test_the_end_of_the_studio_ends_a_refit_and_keeps_the_steps(
     finally:
         again.send_signal(signal.SIGINT)
         assert again.wait(60) == 0
+
+
+def test_two_reviewers_at_once_lose_no_answer_when_the_studio_is_killed(command: tuple[str, ...]) -> None:
+    process, said = start(*command)
+    claims = [one for group in json.loads(ask(said["url"], "api/claims"))["classes"] for one in group["claims"]]
+    answered: dict[str, list[str]] = {"ann": [], "ben": []}
+    begun = {by: threading.Event() for by in answered}
+
+    def review(by: str) -> None:
+        for number in range(2000):
+            one = claims[number % len(claims)]
+            body = {"by": by, "class": one["class"], "concept": one["concept"], "answer": "yes" if number % 3 else "no"}
+            try:
+                answered[by].append(tell(said["url"], "api/decisions", body)["decision"]["id"])
+            except OSError:
+                return  # the studio is gone
+            if number == 2:
+                begun[by].set()
+
+    threads = [threading.Thread(target=review, args=(by,)) for by in answered]
+    for thread in threads:
+        thread.start()
+    assert all(event.wait(60) for event in begun.values())
+    time.sleep(0.2)  # in the middle of whatever it does
+    process.kill()
+    process.wait(60)
+    for thread in threads:
+        thread.join(60)
+    again, said = start(*command)
+    try:
+        kept = json.loads(ask(said["url"], "api/exports/claims.json"))["decisions"]
+        for by, ids in answered.items():
+            found = [one["id"] for one in kept if one["by"] == by]
+            assert len(ids) >= 3
+            assert found[: len(ids)] == ids  # in the order in which they were answered
+            assert len(found) <= len(ids) + 1  # the one that was under way may be there, whole
+        agreement = json.loads(ask(said["url"], "api/claims?by=ann"))["agreements"][0]
+        assert agreement["questions"] >= 3
+        about = {name: claims[0][name] for name in ("class", "concept")}
+        tell(said["url"], "api/decisions", {"by": "ann", "answer": "yes", **about})
+    finally:
+        again.send_signal(signal.SIGINT)
+        assert again.wait(60) == 0

@@ -9,8 +9,9 @@ from starlette.testclient import TestClient
 
 from ccr.errors import CCRError
 from ccr.photos.on_photos import explain_image
-from ccr_studio import uploads
-from ccr_studio.thumbnails import Thumbnails
+from ccr_studio import encoder
+from ccr_studio.encoder import Uploads
+from ccr_studio.photos import Thumbnails
 from ccr_studio.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
 from tests.studio.helpers import colour_picture
@@ -43,9 +44,10 @@ def test_a_dropped_photo_is_asked_itself_where_a_concept_is(client: TestClient, 
 
 def test_dropped_photos_are_forgotten_by_number_and_by_size(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [encoded(colour_picture("lime", seed)) for seed in range(3)]
-    monkeypatch.setattr(uploads, "KEPT_BYTES", len(files[1]) + len(files[2]))
-    keys = [bench.uploads.add(content, "").id for content in files]
+    monkeypatch.setattr(encoder, "KEPT_BYTES", len(files[1]) + len(files[2]))
+    uploads = Uploads(bench.words)
+    keys = [uploads.add(content, "").id for content in files]
     with pytest.raises(CCRError, match="drop it on the page again"):
-        bench.uploads.get(keys[0])
-    assert bench.uploads.get(keys[1])
-    assert bench.uploads.get(keys[2])
+        uploads.get(keys[0])
+    assert uploads.get(keys[1])
+    assert uploads.get(keys[2])

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
+from ccr.model import ConceptModel
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.workbench import Workbench
@@ -115,3 +116,41 @@ def test_a_class_has_a_page(client: TestClient, bench: Workbench, name: str) -> 
     assert (page["photos"], page["right"]) == (int(own.sum()), int((own & seen.right).sum()))
     assert all(photo["truth"] == name for photo in page["portraits"])
     assert client.get("/api/class?name=nothing").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("policy", "states"), [("one", ["confirmed"] * 3), ("two", ["open", "confirmed", "confirmed"])]
+)
+def test_as_many_must_agree_as_the_policy_says(
+    store: EmbeddingStore, model: ConceptModel, tmp_path: Path, policy: Any, states: list[str]
+) -> None:
+    bench = make_bench(store, model, tmp_path, policy=policy)
+    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
+    client = TestClient(studio_app(bench, access=access), base_url="http://127.0.0.1")
+    one = claims_of(client)[0]
+    for by, state in zip(("ann", "ben", "cal"), states, strict=True):
+        decide(client, one, "yes", by=by)
+        assert claims_of(client, by)[0]["state"] == state
+    decide(client, one, "no", by="cal")
+    assert claims_of(client, "cal")[0]["state"] == "disputed"
+    found = client.get("/api/claims", params={"by": "cal"}).json()
+    assert found["policy"] == policy
+    assert {(pair["first"], pair["second"], pair["share"]) for pair in found["agreements"]} == {
+        ("ann", "ben", 1.0),
+        ("ann", "cal", 0.0),
+        ("ben", "cal", 0.0),
+    }
+    bench.close()
+
+
+def test_all_reviewers_must_agree_by_the_policy_all(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> None:
+    bench = make_bench(store, model, tmp_path, policy="all")
+    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
+    client = TestClient(studio_app(bench, access=access), base_url="http://127.0.0.1")
+    one, other = claims_of(client)[:2]
+    decide(client, other, "yes", by="ben")  # whoever has answered anything is asked about everything
+    decide(client, one, "yes", by="ann")
+    assert claims_of(client, "ann")[0]["state"] == "open"
+    decide(client, one, "yes", by="ben")
+    assert claims_of(client, "ann")[0]["state"] == "confirmed"
+    bench.close()

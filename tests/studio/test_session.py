@@ -23,11 +23,11 @@ from ccr.io.files import ASIDE
 from ccr.model import ConceptModel
 from ccr_studio import edits, serving
 from ccr_studio import session as sessions
+from ccr_studio.api.bench import settings_of
 from ccr_studio.photos import Photos
+from ccr_studio.refits import _asked
 from ccr_studio.session import MOST_STEPS, Session, State
-from ccr_studio.settings import settings_of
 from ccr_studio.workbench import Workbench
-from ccr_studio.worker import _asked
 from tests.data.helpers import PixelEncoder
 from tests.studio.helpers import CONCEPTS, finish, make_bench
 

@@ -110,7 +110,7 @@ def test_fidelity_is_measured_again_after_an_edit(client: TestClient, bench: Wor
 def test_the_report_names_every_class_and_all_its_reasons(
     store: EmbeddingStore, model: ConceptModel, bench: Workbench
 ) -> None:
-    from ccr_studio.exports import report_html
+    from ccr_studio.api.bench import report_html
 
     seen = bench.now()
     rows = bench.photos.validation[seen.truth[bench.photos.validation] != seen.number("plum")]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.model import ConceptModel
-from ccr_studio.filters import ConceptRange, Filtered, Wish
+from ccr_studio.api.views import set_apart
+from ccr_studio.filters import ConceptRange, Filtered, Selections, Wish
 from ccr_studio.photos import Photos
 from ccr_studio.seen import PlacedPhotos, Seen
-from ccr_studio.selections import Selections, set_apart
 from tests.studio.helpers import CLASSES
 
 
@@ -131,13 +131,13 @@ def test_what_sets_a_selection_apart_is_counted_right(seen: Seen, tmp_path: Any)
     key = selections.add(rows[::-1])
     assert key == selections.add(rows)  # known by what is in it
     assert Selections(seen.photos, tmp_path).get(key).tolist() == rows.tolist()
-    apart = set_apart(seen, rows)
+    apart = set_apart(seen, key, rows)
     others = np.setdiff1d(np.flatnonzero(seen.photos.open), rows)
     codes = seen.codes.toarray()
-    for line in apart["concepts"]:
-        column = seen.model.row(line["concept"])
-        assert line["inside"] == pytest.approx((codes[rows, column] != 0).mean())
-        assert line["outside"] == pytest.approx((codes[others, column] != 0).mean())
+    for line in apart.concepts:
+        column = seen.model.row(line.concept)
+        assert line.inside == pytest.approx((codes[rows, column] != 0).mean())
+        assert line.outside == pytest.approx((codes[others, column] != 0).mean())
     for bad in ("x" * 16, "../../etc", "0" * 16):
         with pytest.raises(CCRError, match="selection"):
             selections.get(bad)

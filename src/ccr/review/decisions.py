@@ -114,9 +114,18 @@ def _directions(dimensions: int) -> np.ndarray:
 def concept_digest(embedding: Any) -> str:
     """A sketch of a concept's embedding (d,), its text's or what photos taught, in hexadecimal digits; `same_concept`
     compares two. A hash would take the last digit of a float for another concept."""
-    row = np.asarray(embedding, np.float64).ravel()
-    values = np.round(row @ _directions(len(row)) / STEP).clip(-32_768, 32_767).astype(">i2")
-    return values.tobytes().hex()
+    return _sketches(np.asarray(embedding, np.float64).reshape(1, -1))[0]
+
+
+@lru_cache(maxsize=4)
+def concept_digests(concepts: Concepts) -> dict[str, str]:
+    """The digest of every concept by name; known for the last lists, for every answer asks for them."""
+    return dict(zip(concepts.names, _sketches(np.asarray(concepts.embeddings, np.float64)), strict=True))
+
+
+def _sketches(rows: np.ndarray) -> list[str]:
+    values = np.round(rows @ _directions(rows.shape[1]) / STEP).clip(-32_768, 32_767).astype(">i2")
+    return [row.tobytes().hex() for row in values]
 
 
 def same_concept(first: str, second: str) -> bool:
@@ -236,7 +245,7 @@ class Decisions:
         """
         if concepts is None:
             return self
-        digests = dict(zip(concepts.names, map(concept_digest, concepts.embeddings), strict=True))
+        digests = concept_digests(concepts)
         kept, names = Decisions(), dict[tuple[str, str], str | None]()
         kept._stamps = self._stamps
         for one in self.effective:
@@ -413,10 +422,15 @@ class Decisions:
             for line in lines:
                 self._remember(line)
             return
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-        with _appending(self.path) as handle:
-            _write(handle, text)
+        append_lines(self.path, lines)
         self.refresh()
+
+
+def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Append objects to a log, each as a line of JSON: all of them are on disk when this returns, or none."""
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+    with _appending(path) as handle:
+        _write(handle, text)
 
 
 def check_policy(policy: Any) -> None:

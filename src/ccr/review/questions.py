@@ -13,7 +13,7 @@ import numpy as np
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
-from ccr.explain.terms import plain_fields, position
+from ccr.explain.terms import plain, plain_fields, position
 from ccr.grounding import UNKNOWN_SHARE, evidence, ground
 from ccr.knowledge import Knowledge
 from ccr.labels import as_labels, labels_of
@@ -21,7 +21,7 @@ from ccr.left_out import whole_list
 from ccr.model import ConceptModel
 from ccr.refine.candidates import class_groups
 from ccr.refine.data import split
-from ccr.review.decisions import Decision, Decisions, Policy, Vote, check_policy, concept_digest
+from ccr.review.decisions import Decision, Decisions, Policy, Vote, check_policy, concept_digests
 
 # Questions about photos: which photo to ask about next, so that few answers find where a concept stops being shown.
 # The photos are put in the order of the concept's score. The first questions are spread over the photos on which the
@@ -182,8 +182,13 @@ class ReviewQuestion:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        fields = plain_fields(self)
-        return {"class": fields.pop("label"), **fields, "votes": [vote._asdict() for vote in self.votes]}
+        return {
+            "class": plain(self.label),
+            "concept": self.concept,
+            "weight": plain(self.weight),
+            "state": self.state,
+            "votes": [vote._asdict() for vote in self.votes],
+        }
 
 
 class Review:
@@ -289,7 +294,7 @@ class Review:
 
     @cached_property
     def _digests(self) -> dict[str, str]:
-        return dict(zip(self.concepts.names, map(concept_digest, self.concepts.embeddings), strict=True))
+        return concept_digests(self.concepts)
 
     def _digest(self, concept: str) -> str:
         return self._digests[self.concepts.names[self.concepts.index(concept)]]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ccr.classifier import ConceptClassifier
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
 from ccr.knowledge import Knowledge
@@ -111,6 +110,8 @@ def refit(
     texts = whole_list(model.provenance)
     if texts is None:
         raise CCRError("the model does not know its concepts' text embeddings, so it cannot be refitted: fit it again")
+    from ccr.classifier import ConceptClassifier  # brings scikit-learn, which what only reads need not wait for
+
     settings = dict(model.provenance.settings)
     if claims is not None:
         settings["claims"] = claims

@@ -1,24 +1,150 @@
-"""Routes of concepts and of edits by hand."""
+"""Concepts: in a list, on their pages, found by words; and edits by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field, FiniteFloat
 
 from ccr.errors import CCRError
-from ccr_studio import concepts
-from ccr_studio.api.schemas import concepts as schemas
-from ccr_studio.api.schemas.bench import State
-from ccr_studio.api.state import state_of
-from ccr_studio.search import search
-from ccr_studio.service.routes import REFUSALS, ParsedAside
+from ccr.explain.drift import Neighbour
+from ccr.explain.terms import plain
+from ccr.geometry import unit_rows
+from ccr_studio.api.bench import SessionState, state_of
+from ccr_studio.api.common import Answer, Called, Name, Row, Tile, tiles
+from ccr_studio.corrections import Corrections
+from ccr_studio.edits import Lesson, lesson_of
+from ccr_studio.encoder import Words, checked_text
+from ccr_studio.seen import Seen
+from ccr_studio.service.answers import Strict
+from ccr_studio.service.app import REFUSALS, ParsedAside
+from ccr_studio.session import State
 from ccr_studio.workbench import Workbench
 
-Name = Annotated[str, Query(min_length=1, max_length=200)]
-#: What each action is called with.
-ARGUMENTS: dict[str, Callable[[schemas.Edit], dict[str, Any]]] = {
+#: Photos of a strip, classes in the list of weights, concepts that are named beside words.
+PHOTOS, CLASSES, NEAREST = 12, 40, 5
+
+
+class ConceptLine(BaseModel):
+    """A concept in a list."""
+
+    name: str
+    photos: int
+    share: float
+    fidelity: float | None
+    class_: str = Field(alias="class", serialization_alias="class")
+    weight: float
+    classes: int
+    pinned: bool
+
+
+class ConceptList(Answer):
+    """Every concept of the model in a line."""
+
+    concepts: list[ConceptLine]
+    left_out: list[str] = Field(description="Concepts of the list that the model gave no weight.")
+
+
+class ClassWeight(BaseModel):
+    """A concept in a class: its weight, the share of the class's photos that show it, what it adds on average."""
+
+    class_: str = Field(alias="class", serialization_alias="class")
+    weight: float
+    share: float
+    carries: float
+
+
+class ValueRange(BaseModel):
+    """From the least to the largest value."""
+
+    low: float
+    high: float
+
+
+class PhotoAnswers(BaseModel):
+    """The photos of which people said that they show a concept, or lack it."""
+
+    shows: list[int]
+    lacks: list[int]
+
+
+class ConceptPage(Answer):
+    """A concept: the photos that show it, and its weights."""
+
+    name: str
+    photos: int
+    share: float
+    threshold: float | None
+    values: ValueRange
+    pinned: bool
+    lesson: Lesson = Field(description="The photos by which it was taught.")
+    answers: PhotoAnswers
+    most: list[Tile]
+    borderline: list[Tile]
+    weights: list[ClassWeight]
+
+
+class Moved(BaseModel):
+    """Photos that a concept gained or lost against its own words."""
+
+    count: int
+    photos: list[Tile]
+
+
+class Drift(Answer):
+    """Whether a concept still sees what its words see."""
+
+    name: str
+    fidelity: float | None
+    flags: list[str]
+    deviation: float
+    overlap: float | None
+    gained: Moved
+    lost: Moved
+    neighbours: list[Neighbour]
+
+
+class Found(Answer):
+    """Photos that show what the words say, most first."""
+
+    words: str
+    photos: list[Tile]
+    nearest: list[Neighbour] = Field(description="Concepts of the model that mean nearly the same.")
+    known: bool = Field(description="Whether the model has a concept of this name already.")
+
+
+class NewEdit(Strict):
+    """One edit by hand."""
+
+    action: Literal["suppress", "scale", "rename", "pin", "set_weight", "zero_weight", "merge"]
+    concept: Name
+    to: Name | None = Field(default=None, description="rename: the new name; merge: the other concept.")
+    factor: FiniteFloat | None = Field(default=None, ge=-100, le=100, description="scale")
+    class_: Name | None = Field(default=None, alias="class", description="set_weight, zero_weight")
+    value: FiniteFloat | None = Field(default=None, ge=-1e6, le=1e6, description="set_weight")
+
+
+class NewConcept(Strict):
+    """A concept by words."""
+
+    name: Name
+    text: Name | None = Field(default=None, description="What is put to the encoder; by default the name.")
+
+
+class NewLesson(Strict):
+    """A concept by photos that show it and photos that do not."""
+
+    name: Name
+    shows: list[Row] = Field(min_length=1, max_length=500)
+    lacks: list[Row] = Field(min_length=1, max_length=500)
+    by_name: bool = Field(default=True, description="Draw it toward its name, the more the fewer the photos.")
+
+
+#: The arguments that each action is called with.
+ARGUMENTS: dict[str, Callable[[NewEdit], dict[str, Any]]] = {
     "suppress": lambda edit: {},
     "pin": lambda edit: {},
     "rename": lambda edit: {"to": _given(edit.to, "to")},
@@ -33,34 +159,29 @@ def concepts_router(bench: Workbench) -> APIRouter:
     router = APIRouter(tags=["concepts"], responses=REFUSALS, route_class=ParsedAside)
 
     @router.get("/concepts", operation_id="list_concepts")
-    def concept_list() -> schemas.ConceptList:
+    def concepts() -> ConceptList:
         """Every concept of the model in a line."""
         seen, state, _ = bench.snapshot()
-        lines: Any = concepts.concept_list(seen, state)
-        left = [name for name in state.model.provenance.left_out if name not in state.removed]
-        return schemas.ConceptList(version=seen.version, concepts=lines, left_out=left)
+        return concept_list(seen, state)
 
     @router.get("/concept", operation_id="concept")
-    def concept(name: Name) -> schemas.Concept:
+    def concept(name: Called) -> ConceptPage:
         """A concept: the photos that show it, and its weights."""
         seen, state, _ = bench.snapshot()
-        name = concepts.check_concept(seen, name)
-        return schemas.Concept(version=seen.version, **concepts.concept_page(seen, state, name))
+        return concept_page(seen, state, name, bench.corrections)
 
     @router.get("/concept/drift", operation_id="concept_drift")
-    def drift(name: Name) -> schemas.Drift:
+    def drift(name: Called) -> Drift:
         """Whether a concept still sees what its words see: fidelity, neighbours, photos gained and lost."""
-        seen = bench.now()
-        return schemas.Drift(version=seen.version, **concepts.concept_drift(seen, name))
+        return concept_drift(bench.now(), name)
 
     @router.get("/search", operation_id="search_words")
-    def search_words(words: Name, limit: Annotated[int, Query(ge=1, le=500)] = 60) -> schemas.Search:
+    def search_words(words: Called, limit: Annotated[int, Query(ge=1, le=500)] = 60) -> Found:
         """Photos that show what the words say."""
-        seen = bench.now()
-        return schemas.Search(version=seen.version, **search(seen, bench.words, words, limit))
+        return search(bench.now(), bench.words, words, limit)
 
     @router.post("/edits", operation_id="edit")
-    def edit(body: schemas.Edit) -> State:
+    def edit(body: NewEdit) -> SessionState:
         """Change the model by hand; the step can be undone."""
         if body.action == "merge":
             bench.edit("merge", {"first": body.concept, "second": _given(body.to, "to")})
@@ -69,18 +190,136 @@ def concepts_router(bench: Workbench) -> APIRouter:
         return state_of(bench)
 
     @router.post("/concepts", operation_id="add_concept")
-    def add(body: schemas.NewConcept) -> State:
+    def add(body: NewConcept) -> SessionState:
         """Add a concept by its words; it says nothing until the model is refitted."""
         bench.add(body.name, body.text)
         return state_of(bench)
 
     @router.post("/lessons", operation_id="teach_concept")
-    def teach(body: schemas.Lesson) -> State:
+    def teach(body: NewLesson) -> SessionState:
         """Teach a concept by photos that show it and photos that do not."""
         bench.teach(body.name, body.shows, body.lacks, by_name=body.by_name)
         return state_of(bench)
 
     return router
+
+
+def concept_list(seen: Seen, state: State) -> ConceptList:
+    """Every concept of the model in a line, and those that it left out."""
+    model, shown = seen.model, seen.photos.open
+    counts = np.diff(seen.codes[shown].tocsc().indptr)
+    strongest = np.abs(model.head.coef).argmax(axis=0)
+    fidelity = seen.fidelity()
+    total = max(int(shown.sum()), 1)
+    lines = [
+        ConceptLine(
+            **{"class": seen.classes[int(strongest[column])]},
+            name=name,
+            photos=int(counts[column]),
+            share=int(counts[column]) / total,
+            fidelity=plain(float(fidelity[column])),
+            weight=float(model.head.coef[strongest[column], column]),
+            classes=int(np.count_nonzero(model.head.coef[:, column])),
+            pinned=name in state.pinned,
+        )
+        for column, name in enumerate(model.names)
+    ]
+    left = [name for name in state.model.provenance.left_out if name not in state.removed]
+    return ConceptList(version=seen.version, concepts=lines, left_out=left)
+
+
+def concept_page(seen: Seen, state: State, name: str, said: Corrections) -> ConceptPage:
+    """The photos that show a concept, its weights, and the lesson that taught it."""
+    if not name.strip():
+        raise CCRError("which concept? give its name")
+    model, column = seen.model, seen.model.row(name)
+    values, shown = seen.values(name), seen.photos.open
+    active = seen.by_concept[:, [column]]
+    rows, codes = active.indices, active.data
+    keep = shown[rows] & (codes > 0)
+    rows, codes = rows[keep], codes[keep]
+    answers = said.about(model.names[column])
+    most, least = np.argsort(-codes, kind="stable")[:PHOTOS], np.argsort(codes, kind="stable")[:PHOTOS]
+    return ConceptPage(
+        version=seen.version,
+        name=model.names[column],
+        photos=len(rows),
+        share=len(rows) / max(int(shown.sum()), 1),
+        threshold=seen.threshold(name),
+        values=ValueRange(low=float(values.min()), high=float(values.max())),
+        pinned=model.names[column] in state.pinned,
+        lesson=lesson_of(model, model.names[column]),
+        answers=PhotoAnswers(
+            shows=[row for row, answer in answers.items() if answer == "yes"],
+            lacks=[row for row, answer in answers.items() if answer == "no"],
+        ),
+        most=tiles(seen, rows[most], codes[most]),
+        borderline=tiles(seen, rows[least], codes[least]),
+        weights=_weights(seen, column),
+    )
+
+
+def concept_drift(seen: Seen, name: str) -> Drift:
+    """Fidelity, neighbours, and the photos gained and lost against the concept's own words."""
+    wanted = seen.model.names[seen.model.row(name)]
+    found = next(one for one in seen.audit().concepts if one.concept == wanted)
+    rows = np.flatnonzero(seen.photos.open)
+
+    def moved(count: int | None, images: Any) -> Moved:
+        places, codes = [int(rows[image.row]) for image in images], [image.code for image in images]
+        return Moved(count=count or 0, photos=tiles(seen, places, codes))
+
+    return Drift(
+        version=seen.version,
+        name=wanted,
+        fidelity=plain(found.fidelity),
+        flags=list(found.flags),
+        deviation=found.deviation,
+        overlap=plain(found.overlap),
+        gained=moved(found.gained, found.gained_images),
+        lost=moved(found.lost, found.lost_images),
+        neighbours=list(found.nearest_after),
+    )
+
+
+def search(seen: Seen, words: Words, text: str, limit: int) -> Found:
+    """The photos that show most of what the words say, and the concepts that say nearly the same."""
+    text = checked_text(text)
+    own = seen.model.space.own_texts(words.embed(text)[None])[0]
+    shown = np.flatnonzero(seen.photos.open)
+    scores = seen.scores(own)[shown]
+    count = min(limit, len(shown))
+    best = np.argpartition(-scores, count - 1)[:count]
+    best = best[np.argsort(-scores[best], kind="stable")]
+    return Found(
+        version=seen.version,
+        words=text,
+        photos=tiles(seen, shown[best], scores[best]),
+        nearest=_nearest(seen, own),
+        known=text in seen.model.names,
+    )
+
+
+def _nearest(seen: Seen, own: np.ndarray) -> list[Neighbour]:
+    cosines = unit_rows(np.asarray(seen.model.concepts.embeddings, np.float64)) @ own
+    order = np.argsort(-cosines, kind="stable")[:NEAREST]
+    return [Neighbour(seen.model.names[i], float(cosines[i])) for i in order]
+
+
+def _weights(seen: Seen, column: int) -> list[ClassWeight]:
+    """The classes it speaks for and against: its weight, and what it adds on the class's own photos."""
+    view, coef = seen.view(), seen.model.head.coef[:, column]
+    order = [i for i in np.argsort(-np.abs(coef), kind="stable") if coef[i] != 0][:CLASSES]
+    images = np.maximum(view.images, 1)
+    return [
+        ClassWeight(
+            **{"class": seen.classes[i]},
+            weight=float(coef[i]),
+            share=float(view.active[i, column] / images[i]),
+            carries=float(coef[i] * view.totals[i, column] / images[i]),
+        )
+        for i in order
+    ]
 
 
 def _given(value: Any, name: str) -> Any:

@@ -1,25 +1,107 @@
-"""Routes of the review: claims, evidence, decisions, signature; and of a class."""
+"""The review: claims with their states, the photos of a claim, decisions, the signature; and the page of a class."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import threading
+from collections import Counter
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
+from pydantic import Field
 
+from ccr.errors import CCRError
+from ccr.review import Decision, Decisions, Review, ReviewEvidence
+from ccr.review.decisions import ReviewerAgreement
+from ccr.review.questions import STATES
+from ccr.review.rounds import thin_classes
 from ccr.utils.texts import to_cell
-from ccr_studio.api.photos import attachment
-from ccr_studio.api.schemas import review as schemas
-from ccr_studio.api.schemas.bench import JobInfo, State
-from ccr_studio.api.state import job_info, state_of
-from ccr_studio.reviewing import Reviewing, class_page
-from ccr_studio.service.routes import REFUSALS, ParsedAside
+from ccr_studio.api.bench import JobInfo, SessionState, job_info, state_of
+from ccr_studio.api.common import Answer, Called, ClassCount, Held, Name, Tile, attachment, most_common, tiles
+from ccr_studio.seen import Seen
+from ccr_studio.service.answers import Strict
+from ccr_studio.service.app import REFUSALS, ParsedAside
 from ccr_studio.workbench import Workbench
 
-Name = Annotated[str, Query(min_length=1, max_length=200)]
+
+class Overview(Answer):
+    """Every claim of the model, by class."""
+
+    classes: list[dict[str, Any]]
+    counts: dict[str, int]
+    rejected: int = Field(description="Claims that a refit takes away.")
+    blocking: int = Field(description="Claims that keep the model from being signed.")
+    policy: str
+    reviewers: list[str]
+    agreements: list[ReviewerAgreement]
+    thin: list[dict[str, Any]] = Field(description="Classes with fewer than two reasons.")
+    signed: bool
+    without: str = Field(description="The class of a photo that shows no concept.")
+
+
+class ClaimView(Answer):
+    """What the photos say of one claim."""
+
+    class_: str = Field(alias="class", serialization_alias="class")
+    concept: str
+    mine: list[Tile]
+    others: list[Tile]
+    share: float | None
+    purity: float | None
+    adds: float | None
+    accuracy: float | None
+    accuracy_without: float | None
+    photos: int
+
+
+class NextInLine(Answer):
+    concepts: list[str]
+
+
+class NewDecision(Strict):
+    """An answer to "the class shows the concept"; no class: the concept is never a reason for any."""
+
+    by: Name
+    class_: Name | None = Field(default=None, alias="class")
+    concept: Name
+    answer: Literal["yes", "no", "unclear"]
+    reason: Literal["", "background", "wrong of this class", "true of all classes", "not to be seen", "never"] = ""
+
+
+class Reviewer(Strict):
+    by: Name
+
+
+class Decided(Answer):
+    decision: dict[str, Any]
+
+
+class ClassPage(Answer):
+    """A class."""
+
+    name: str
+    photos: int
+    right: int
+    validation: int
+    validation_right: int
+    portraits: list[Tile]
+    taken_for: list[ClassCount]
+    taken_from: list[ClassCount]
+    bias: float
+    without: str
+    against: list[str]
+
+
+class Signed(Answer):
+    """The signature of the model, None without a valid one."""
+
+    signature: dict[str, Any] | None
+
+
 Viewer = Annotated[str, Query(max_length=200, description="Who looks: others' answers are hidden until they decide.")]
 Label = Annotated[str, Query(min_length=1, max_length=200, alias="class")]
 COLUMNS = ("class", "concept", "state", "weight", "votes")
@@ -31,34 +113,32 @@ def review_router(bench: Workbench) -> APIRouter:
     reviewing = Reviewing(bench)
 
     @router.get("/claims", operation_id="claims")
-    def claims(by: Viewer = "") -> schemas.Overview:
+    def claims(by: Viewer = "") -> Overview:
         """Every claim of the model with its state in the review."""
-        seen = bench.now()
-        return schemas.Overview(version=seen.version, **reviewing.overview(seen, by or None))
+        return reviewing.overview(bench.now(), by or None)
 
     @router.get("/claim", operation_id="claim")
-    def claim(label: Label, concept: Name) -> schemas.ClaimEvidence:
+    def claim(label: Label, concept: Called) -> ClaimView:
         """Photos of the class that show the concept most, photos of others that do, and what the claim is worth."""
-        seen = bench.now()
-        return schemas.ClaimEvidence(version=seen.version, **reviewing.claim(seen, label, concept))
+        return reviewing.claim(bench.now(), label, concept)
 
     @router.get("/claims/next", operation_id="next_claims")
-    def next_in_line(label: Label) -> schemas.NextInLine:
+    def next_in_line(label: Label) -> NextInLine:
         """Concepts that would become reasons of the class if one of its were rejected."""
         seen = bench.now()
-        return schemas.NextInLine(version=seen.version, concepts=reviewing.next_in_line(seen, label))
+        return NextInLine(version=seen.version, concepts=reviewing.next_in_line(seen, label))
 
     @router.post("/decisions", operation_id="decide")
-    def decide(body: schemas.NewDecision) -> schemas.Decided:
+    def decide(body: NewDecision) -> Decided:
         """Answer a claim; it is in the log on the disk when this is answered."""
         seen = bench.now()
         made = reviewing.decide(seen, body.class_, body.concept, body.answer, by=body.by, reason=body.reason)
-        return schemas.Decided(version=seen.version, decision=made.to_dict())
+        return Decided(version=seen.version, decision=made.to_dict())
 
     @router.post("/decisions/undo", operation_id="undo_decision")
-    def undo(body: schemas.Reviewer) -> schemas.Decided:
+    def undo(body: Reviewer) -> Decided:
         """Take back a reviewer's last decision."""
-        return schemas.Decided(version=bench.now().version, decision=reviewing.undo(body.by).to_dict())
+        return Decided(version=bench.now().version, decision=reviewing.undo(body.by).to_dict())
 
     @router.post("/review/refit", operation_id="review_refit")
     def refit(claims: Literal["open", "confirmed"] = "open") -> JobInfo:
@@ -70,17 +150,17 @@ def review_router(bench: Workbench) -> APIRouter:
         return job
 
     @router.post("/sign", operation_id="sign_model")
-    def sign_model(body: schemas.Reviewer) -> State:
+    def sign_model(body: Reviewer) -> SessionState:
         """Sign the model, once every claim is confirmed; the next edit ends the signature."""
         bench.sign(reviewing.decisions, by=body.by, policy=reviewing.policy)
         return state_of(bench)
 
     @router.get("/signature", operation_id="signature")
-    def signature() -> schemas.Signed:
+    def signature() -> Signed:
         """What the model may say and may never say, by whom and when."""
         seen = bench.now()
         found = seen.model.signature if seen.model.is_signed else None
-        return schemas.Signed(version=seen.version, signature=None if found is None else found.to_dict())
+        return Signed(version=seen.version, signature=None if found is None else found.to_dict())
 
     @router.get("/exports/claims.csv", operation_id="export_claims", response_class=PlainTextResponse)
     def claims_csv() -> Response:
@@ -103,9 +183,117 @@ def review_router(bench: Workbench) -> APIRouter:
         return attachment(json.dumps(found, indent=1, default=str), "claims.json", "application/json", seen.version)
 
     @router.get("/class", operation_id="class_page")
-    def one_class(name: Name) -> schemas.ClassPage:
+    def one_class(name: Called, held: Held = False) -> ClassPage:
         """A class: photos, accuracy, confusions, head start."""
-        seen = bench.now()
-        return schemas.ClassPage(version=seen.version, **class_page(seen, name))
+        return class_page(bench.shown(held=held), name)
 
     return router
+
+
+#: The log of decisions in a session's folder: it belongs to no step, so undo leaves it alone.
+LOG = "decisions.jsonl"
+#: Photos of a class that head its claims.
+PORTRAITS = 5
+
+
+class Reviewing:
+    """Reviews of the models of a workbench. What is measured is kept for the last model that was asked about."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench, self.policy = bench, bench.policy
+        self.decisions = Decisions(bench.folder / LOG)
+        self._lock = threading.Lock()
+        self._review: tuple[str, Review] | None = None
+        self._evidence: tuple[Seen, ReviewEvidence, np.ndarray] | None = None
+
+    def review(self, seen: Seen) -> Review:
+        """The review of a model, with what others have decided by now."""
+        with self._lock:
+            self.decisions.refresh()
+            if self._review is None or self._review[0] != seen.version:
+                self._review = (seen.version, Review(seen.model, self.decisions, policy=self.policy))
+            return self._review[1]
+
+    def overview(self, seen: Seen, viewer: str | None) -> Overview:
+        """Every claim with its state, by class; to a viewer who has not decided, others' answers are not shown."""
+        review = self.review(seen)
+        claims, settled = review.claims(viewer=viewer), Counter(one.state for one in review.claims())
+        states = Counter(one.state for one in claims)
+        by_class: dict[str, list[dict[str, Any]]] = {name: [] for name in seen.classes}
+        for one in claims:
+            by_class[str(one.label)].append(one.to_dict())
+        return Overview(
+            version=seen.version,
+            classes=[{"name": name, "claims": found} for name, found in by_class.items()],
+            counts={state: states[state] for state in STATES},
+            rejected=settled["rejected"],
+            blocking=len(claims) - settled["confirmed"],
+            policy=self.policy,
+            reviewers=list(self.decisions.reviewers),
+            agreements=list(self.decisions.agreements()),
+            thin=[{"class": one.label, "reasons": one.reasons} for one in thin_classes(seen.model)],
+            signed=seen.model.is_signed,
+            without=str(seen.model.classes[int(np.argmax(seen.model.head.intercept))]),
+        )
+
+    def claim(self, seen: Seen, label: str, concept: str) -> ClaimView:
+        """The photos and the numbers of one claim."""
+        review, (evidence, rows) = self.review(seen), self._measured(seen)
+        found = evidence.of(self._label(seen, label), concept, review=review)
+        photos = {side: tiles(seen, rows[list(getattr(found, side))]) for side in ("mine", "others")}
+        return ClaimView(**{**found.to_dict(), "class": label, **photos}, version=seen.version, photos=len(rows))
+
+    def next_in_line(self, seen: Seen, label: str) -> list[str]:
+        """The concepts that would move up if a reason of the class were rejected."""
+        review, (evidence, _) = self.review(seen), self._measured(seen)
+        return [one.concept for one in evidence.next_in_line(review, self._label(seen, label))]
+
+    def decide(self, seen: Seen, label: str | None, concept: str, answer: str, *, by: str, reason: str) -> Decision:
+        """Log an answer; a label None strikes the concept for every class."""
+        self.bench.check_may_decide()
+        review = self.review(seen)
+        if label is None:
+            return review.strike(concept, by=by)
+        return review.decide(self._label(seen, label), concept, answer, by=by, reason=reason)
+
+    def undo(self, by: str) -> Decision:
+        """Take back a reviewer's last decision."""
+        self.bench.check_may_decide()
+        return self.decisions.undo(by=by)
+
+    def _measured(self, seen: Seen) -> tuple[ReviewEvidence, np.ndarray]:
+        """What the photos that are shown unasked say of the claims, and their rows in the store."""
+        with self._lock:
+            if self._evidence is None or self._evidence[0] is not seen:
+                rows = seen.rows("shown")
+                if not len(rows):
+                    raise CCRError("a review needs labelled photos, and there are none: embed a data set with labels")
+                store, labels = seen.photos.store.select(rows=rows), seen.model.classes[seen.truth[rows]]
+                self._evidence = (seen, ReviewEvidence(seen.model, store, labels), rows)
+            return self._evidence[1], self._evidence[2]
+
+    def _label(self, seen: Seen, name: str) -> Any:
+        return seen.model.classes.tolist()[seen.number(name)]
+
+
+def class_page(seen: Seen, name: str) -> ClassPage:
+    """A class: its photos, how often it is right, what it is taken for and what is taken for it, its head start."""
+    number, rows, head = seen.number(name), seen.rows("shown"), seen.model.head
+    own = rows[seen.truth[rows] == number]
+    held = np.intersect1d(own, seen.photos.validation)
+    taken = rows[(seen.predicted[rows] == number) & (seen.truth[rows] != number)]
+    surest = own[np.argsort(-np.where(seen.right[own], seen.confidence[own], -1), kind="stable")][:PORTRAITS]
+    return ClassPage(
+        version=seen.version,
+        name=name,
+        photos=len(own),
+        right=int(seen.right[own].sum()),
+        validation=len(held),
+        validation_right=int(seen.right[held].sum()),
+        portraits=tiles(seen, surest),
+        taken_for=most_common(seen, seen.predicted[own[~seen.right[own]]]),
+        taken_from=most_common(seen, seen.truth[taken]),
+        bias=float(head.intercept[number]),
+        without=seen.classes[int(np.argmax(head.intercept))],
+        against=[seen.model.names[column] for column in np.flatnonzero(head.coef[number] < 0).tolist()],
+    )

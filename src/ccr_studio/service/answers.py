@@ -1,29 +1,166 @@
-"""Answers: what a model says about embeddings, in the API's words."""
+"""Answers of the API: their types, and how they are made from the library's own results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 import ccr
 from ccr import metrics
-from ccr.explain import Contribution
+from ccr.explain import Contrast, Contribution, Counterfactual
+from ccr.explain.contrast import Question
 from ccr.explain.terms import plain
 from ccr.io.provenance import signature_in_words
 from ccr.model import ConceptModel
-from ccr_studio.service.schemas import (
-    ClassProbability,
-    Contrast,
-    Counterfactual,
-    Explanation,
-    ModelInfo,
-    Prediction,
-    Question,
-    Term,
-)
+
+Label = str | bool | int | float
+#: At most this many numbers in one embedding, and characters in a name.
+MOST_DIMENSIONS, MOST_CHARACTERS = 65_536, 1_000
+
+Embedding = Annotated[list[FiniteFloat], Field(min_length=1, max_length=MOST_DIMENSIONS)]
+ClassName = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+#: Of every top-n: how many of the largest to show.
+Top = Annotated[int, Field(ge=0, le=1000)]
+
+
+class Strict(BaseModel):
+    """Unknown fields are refused: a misspelt option must not be ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(BaseModel):
+    """What is wrong with a request."""
+
+    error: str = Field(description="The rule, the value and the remedy, in words.")
+
+
+class ClassProbability(BaseModel):
+    """A class and its probability."""
+
+    name: Label
+    probability: float
+
+
+class Prediction(BaseModel):
+    """What an image is predicted to be."""
+
+    prediction: Label
+    probability: float
+    runner_up: Label
+    runner_up_probability: float
+    classes: list[ClassProbability] = Field(description="The most probable classes, as many as were asked for.")
+    contributions: list[Contribution] = Field(
+        description="The largest contributions to the predicted class, as many as were asked for."
+    )
+    may_be: list[Label] | None = Field(
+        description="The classes that it may be, at the coverage that the model was calibrated for; null if it was not."
+    )
+    abstains: bool | None = Field(description="Whether that is not exactly one class: the answer is left to a person.")
+    ask: Question | None = Field(
+        default=None, description="Of an abstention, the one concept whose confirmation by a person would settle it."
+    )
+
+
+class PhotoPrediction(BaseModel):
+    """A photo's prediction, or why there is none."""
+
+    name: str = Field(description="The file's name as it was sent.")
+    prediction: Prediction | None = None
+    error: str | None = Field(default=None, description="Why the photo could not be read.")
+
+
+class PhotoPredictions(BaseModel):
+    """One result for each photo, in the order in which they were sent."""
+
+    model: str
+    results: list[PhotoPrediction]
+
+
+class EmbeddingPredictions(BaseModel):
+    """One result for each embedding, in their order."""
+
+    model: str
+    results: list[Prediction]
+
+
+class PhotoEmbedding(BaseModel):
+    """A photo's embedding, or why there is none."""
+
+    name: str
+    embedding: list[float] | None = None
+    error: str | None = None
+
+
+class PhotoEmbeddings(BaseModel):
+    """One embedding for each photo, in the order in which they were sent."""
+
+    encoder: str
+    fingerprint: str
+    results: list[PhotoEmbedding]
+
+
+class ExplanationAnswer(BaseModel):
+    """A prediction as a sum: bias + all contributions = logit, to rounding."""
+
+    model: str
+    prediction: Label
+    probability: float
+    logit: float
+    bias: float
+    contributions: list[Contribution] = Field(description="Largest effect first, at most as many as were asked for.")
+    other_contributions: float = Field(description="The sum of the contributions that are not listed.")
+    probabilities: list[ClassProbability]
+    contrast: Contrast | None = Field(default=None, description="Against the class that was asked for.")
+    counterfactual: Counterfactual | None = Field(
+        default=None, description="The fewest concepts whose removal changes the prediction; null if no removal does."
+    )
+
+
+class Embeddings(Strict):
+    """Embeddings by the model's own encoder, one row per image."""
+
+    embeddings: list[Embedding] = Field(min_length=1)
+
+
+class EmbeddingToExplain(Strict):
+    """An embedding by the model's own encoder, and what to say about it."""
+
+    embedding: Embedding
+    against: ClassName | None = Field(default=None, description="Also say why not this class.")
+    top: Top = 10
+
+
+class ModelInfo(BaseModel):
+    """What the server answers with."""
+
+    name: str
+    library_version: str
+    classes: list[Label]
+    concepts: list[str]
+    dimension: int
+    encoder: str | None
+    encoder_fingerprint: str | None
+    reads_photos: bool
+    weights_per_class: float
+    coverage: float | None = Field(description="What `may_be` was calibrated for; null if it was not.")
+    knowledge: str | None = Field(default=None, description="Digest of the knowledge that it was fitted with.")
+    claims: dict[str, int] = Field(description="Claims, positive weights, that are confirmed, unknown, contradicted.")
+    signature: str | None = Field(
+        default=None, description="Who confirmed all its claims, and whether that still holds; null: nobody signed it."
+    )
+    edits: int = Field(description="Changes made by hand since the model was fitted.")
+    metrics: dict[str, Any] = Field(description="What was measured when the model was fitted, by data split.")
+
+
+class Health(BaseModel):
+    """Whether the server answers, and with which model."""
+
+    status: str
+    model: str
+    waiting: int = Field(description="Photos that wait for the encoder.")
 
 
 def predictions(model: ConceptModel, rows: np.ndarray, *, classes: int, concepts: int) -> list[Prediction]:
@@ -35,23 +172,22 @@ def predictions(model: ConceptModel, rows: np.ndarray, *, classes: int, concepts
     ]
 
 
-def explanation(name: str, model: ConceptModel, row: np.ndarray, *, against: str | None, top: int) -> Explanation:
+def explanation(name: str, model: ConceptModel, row: np.ndarray, *, against: str | None, top: int) -> ExplanationAnswer:
     """The sum behind the prediction of one row (d,), its contrast with a class, and what would change it."""
     explained = model.explain(row)
     contrast = None if against is None else explained.contrast(against)
-    change = explained.counterfactual()
     shown, rest = explained.contributions[:top], explained.contributions[top:]
-    return Explanation(
+    return ExplanationAnswer(
         model=name,
         prediction=plain(explained.prediction),
         probability=explained.probability,
         logit=explained.logit,
         bias=explained.bias,
-        contributions=_terms(shown),
+        contributions=list(shown),
         other_contributions=sum(term.contribution for term in rest),
         probabilities=_most_probable(model, explained.probabilities, len(model.classes)),
-        contrast=None if contrast is None else Contrast.model_validate(contrast.to_dict()),
-        counterfactual=None if change is None else Counterfactual.model_validate(change.to_dict()),
+        contrast=contrast,
+        counterfactual=explained.counterfactual(),
     )
 
 
@@ -89,10 +225,10 @@ def _prediction(
         runner_up=second.name,
         runner_up_probability=second.probability,
         classes=_most_probable(model, shares, classes),
-        contributions=_terms(model.explain(row).contributions[:concepts]) if concepts else [],
+        contributions=list(model.explain(row).contributions[:concepts]) if concepts else [],
         may_be=may_be,
         abstains=abstains,
-        ask=None if question is None else Question.model_validate(question.to_dict()),
+        ask=question,
     )
 
 
@@ -100,7 +236,3 @@ def _most_probable(model: ConceptModel, shares: np.ndarray, count: int) -> list[
     names: list[Any] = model.classes.tolist()
     order = np.argsort(-shares, kind="stable")[:count]
     return [ClassProbability(name=names[at], probability=float(shares[at])) for at in order]
-
-
-def _terms(contributions: Iterable[Contribution]) -> list[Term]:
-    return [Term(**asdict(term)) for term in contributions]

@@ -25,8 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ccr.errors import CCRError
 from ccr.utils.texts import visible
-from ccr_studio.service.limits import Limits
-from ccr_studio.service.meters import Meters
+from ccr_studio.service.limits import Limits, Meters
 
 #: Names by which a server on this machine alone may be called.
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
@@ -53,8 +52,8 @@ label { display: block; margin-bottom: .3rem } button { margin-top: .7rem }</sty
 <button>Open</button></form>
 <p>This browser keeps it in a cookie. Programs send <code>Authorization: Bearer TOKEN</code>.</p></main></body></html>
 """
-#: What counts the requests that were cut off when the server stopped.
-CUT_OFF = "ccr_requests_cut_off_total"
+#: The counter of the requests that were cut off when the server stopped.
+CUT_OFF = "ccr_requests_cut_off"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 
@@ -162,7 +161,7 @@ class Guard:
             if not body.answered:
                 await body.refusal()(scope, receive, send)
         except asyncio.CancelledError:  # the server was told to stop, and waited for as long as it does
-            self.meters.count(CUT_OFF, "Requests that were cut off because the server stopped.")
+            self.meters.cut_off.inc()
             if not body.answered:
                 await body.cut_off()(scope, receive, send)
         finally:

@@ -1,4 +1,5 @@
-"""Limits: how much one request may ask for, how much may wait, and the memory that decoding may take."""
+"""Limits: how much one request may ask for, how much may wait, and the memory that decoding may take; and meters of
+what was asked."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 from PIL import Image
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
+import ccr
 from ccr.data.datasets.decode import MAX_PIXELS, Content, decode, pixels_of
 from ccr.errors import CCRError
 from ccr.utils.parameters import is_number
@@ -19,6 +22,9 @@ from ccr.utils.parameters import is_number
 BYTES_PER_PIXEL = 20
 #: Bytes of an image after whose decoding freed memory is given back to the system.
 LARGE = 32 << 20
+#: Upper ends of the bins of seconds and of photos.
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+PHOTOS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Busy(CCRError):
@@ -144,3 +150,32 @@ class DecodingGate:
 
 #: The gate of this process: every server in it, and every route that decodes, shares one budget.
 DECODING = DecodingGate()
+
+
+class Meters:
+    """The metrics of one service, in a registry of its own: a process may have several services."""
+
+    def __init__(self) -> None:
+        self.registry = here = CollectorRegistry()
+        self.requests = Counter("ccr_requests", "Requests, by route and status.", ("route", "status"), registry=here)
+        self.seconds = Histogram(
+            "ccr_request_seconds", "Seconds until a request was answered.", ("route",), buckets=SECONDS, registry=here
+        )
+        self.cut_off = Counter(
+            "ccr_requests_cut_off", "Requests that were cut off because the server stopped.", registry=here
+        )
+        self.photos = Counter("ccr_photos", "Photos that were sent.", registry=here)
+        self.unreadable = Counter("ccr_photos_unreadable", "Photos that could not be read.", registry=here)
+        self.batches = Histogram(
+            "ccr_batch_photos", "Photos that the encoder was given at a time.", buckets=PHOTOS, registry=here
+        )
+        self.waiting = Gauge("ccr_waiting_photos", "Photos that wait for the encoder.", registry=here)
+        Info("ccr", "The version.", registry=here).info({"version": ccr.__version__})
+
+    def total(self, name: str) -> int:
+        """The value of a counter without labels."""
+        return int(self.registry.get_sample_value(f"{name}_total") or 0)
+
+    def text(self) -> str:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self.registry).decode()

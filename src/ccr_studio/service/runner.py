@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from ccr.errors import CCRError
 from ccr.utils.processes import left_to_others
+from ccr.utils.texts import counted
 from ccr_studio.service.guards import NOTHING, add_headers, problem
 from ccr_studio.service.limits import Limits
 
@@ -76,6 +77,13 @@ def run(
         asyncio.run(server.serve(sockets=[listening]))
     if not server.began:
         raise CCRError("the server could not start: the reason is in its log")
+
+
+def farewell(cut_off: int) -> str:
+    """What is said of a server that stopped."""
+    if not cut_off:
+        return "stopped: every request that had begun is answered"
+    return f"stopped: {counted(cut_off, 'request')} still under way got 503, every other that had begun is answered"
 
 
 def server_of(

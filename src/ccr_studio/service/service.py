@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,10 +21,90 @@ from ccr.encoders import Encoder
 from ccr.errors import CCRError
 from ccr.model import ConceptModel
 from ccr.utils.texts import visible
-from ccr_studio.service import answers, schemas
-from ccr_studio.service.batching import Batcher
-from ccr_studio.service.limits import BYTES_PER_PIXEL, DECODING, Limits, NotReady
-from ccr_studio.service.meters import Meters
+from ccr_studio.service import answers
+from ccr_studio.service.limits import BYTES_PER_PIXEL, DECODING, Busy, Limits, Meters, NotReady
+
+#: Seconds that the first photo waits for others. While the encoder works, others gather by themselves.
+WINDOW = 0.002
+
+
+@dataclass(eq=False)
+class _Job:
+    encoder: Encoder
+    image: Image.Image
+    row: asyncio.Future[np.ndarray] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Batcher:
+    """Photos in, embeddings out, as many at a time as are waiting. One encoder works at a time, in a thread."""
+
+    def __init__(self, limits: Limits, meters: Meters) -> None:
+        self.limits, self.meters = limits, meters
+        self._waiting: deque[_Job] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ccr-encoder")
+
+    @property
+    def waiting(self) -> int:
+        """Photos that wait for the encoder."""
+        return len(self._waiting)
+
+    async def embed(self, encoder: Encoder, images: Sequence[Image.Image]) -> np.ndarray:
+        """Unit rows (m, d) of the images, embedded beside those of other requests."""
+        if len(self._waiting) + len(images) > self.limits.waiting:
+            raise Busy(f"{len(self._waiting)} photos wait for the encoder already: try again in a moment")
+        jobs = [_Job(encoder, image) for image in images]
+        self._waiting.extend(jobs)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        try:
+            return np.array([await job.row for job in jobs], dtype=np.float32).reshape(len(jobs), encoder.dimension)
+        finally:
+            if not all(job.row.done() for job in jobs):  # nobody waits any more: photos are not held for nobody
+                for job in jobs:
+                    job.row.cancel()
+                self._waiting = deque(job for job in self._waiting if not job.row.done())
+
+    def close(self) -> None:
+        """Let the thread end; photos that still wait are not embedded."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _work(self) -> None:
+        await asyncio.sleep(WINDOW)
+        while batch := self._take():
+            failure = await self._answer(batch)
+            if failure is not None and len(batch) > 1:  # one photo's trouble is not that of its neighbours
+                for job in batch:
+                    failure = await self._answer([job])
+                    if failure is not None and not job.row.done():
+                        job.row.set_exception(failure)
+            elif failure is not None and not batch[0].row.done():
+                batch[0].row.set_exception(failure)
+
+    def _take(self) -> list[_Job]:
+        """The next photos for one encoder; those that nobody waits for any more are passed over."""
+        batch: list[_Job] = []
+        while self._waiting and len(batch) < self.limits.batch:
+            if self._waiting[0].row.done():
+                self._waiting.popleft()
+            elif batch and self._waiting[0].encoder is not batch[0].encoder:
+                break
+            else:
+                batch.append(self._waiting.popleft())
+        return batch
+
+    async def _answer(self, batch: list[_Job]) -> Exception | None:
+        encoder, images = batch[0].encoder, [job.image for job in batch]
+        self.meters.batches.observe(len(batch))
+        try:
+            rows = await asyncio.get_running_loop().run_in_executor(self._thread, encoder.embed_images, images)
+        except Exception as error:  # given to those who wait
+            return error
+        for job, row in zip(batch, rows, strict=True):
+            if not job.row.done():
+                job.row.set_result(row)
+        return None
+
 
 Answer = TypeVar("Answer")
 
@@ -70,6 +151,7 @@ class Service:
         self.current = current
         self.limits, self.meters = limits or Limits(), meters or Meters()
         self.batcher = Batcher(self.limits, self.meters)
+        self.meters.waiting.set_function(lambda: self.batcher.waiting)
         self._decoders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="ccr-decoder")
         self._predictor = ThreadPoolExecutor(1, thread_name_prefix="ccr-predictor")
         self._admitting = ThreadPoolExecutor(1, thread_name_prefix="ccr-admission")  # first come, first served
@@ -82,35 +164,35 @@ class Service:
 
     async def predict_photos(
         self, uploads: Sequence[Upload], *, classes: int, concepts: int
-    ) -> schemas.PhotoPredictions:
+    ) -> answers.PhotoPredictions:
         """A prediction for each photo, or why there is none."""
         served = self.current()
         photos, rows = await self._embedded(served, uploads)
         predicted = await self._think(answers.predictions, served.model, rows, classes=classes, concepts=concepts)
         waiting = iter(predicted)
         results = [
-            schemas.PhotoPrediction(
+            answers.PhotoPrediction(
                 name=photo.name, prediction=None if photo.error is not None else next(waiting), error=photo.error
             )
             for photo in photos
         ]
-        return schemas.PhotoPredictions(model=served.name, results=results)
+        return answers.PhotoPredictions(model=served.name, results=results)
 
-    async def embed_photos(self, uploads: Sequence[Upload]) -> schemas.PhotoEmbeddings:
+    async def embed_photos(self, uploads: Sequence[Upload]) -> answers.PhotoEmbeddings:
         """An embedding for each photo, or why there is none."""
         served = self.current()
         photos, rows = await self._embedded(served, uploads)
         waiting = iter(rows.tolist())
         results = [
-            schemas.PhotoEmbedding(
+            answers.PhotoEmbedding(
                 name=photo.name, embedding=None if photo.error is not None else next(waiting), error=photo.error
             )
             for photo in photos
         ]
         encoder = _encoder(served)
-        return schemas.PhotoEmbeddings(encoder=encoder.name, fingerprint=encoder.fingerprint, results=results)
+        return answers.PhotoEmbeddings(encoder=encoder.name, fingerprint=encoder.fingerprint, results=results)
 
-    async def explain_photo(self, upload: Upload, *, against: str | None, top: int) -> schemas.Explanation:
+    async def explain_photo(self, upload: Upload, *, against: str | None, top: int) -> answers.ExplanationAnswer:
         """The sum behind one photo's prediction."""
         served = self.current()
         _, rows = await self._embedded(served, [upload])
@@ -118,18 +200,18 @@ class Service:
 
     async def predict_embeddings(
         self, embeddings: Sequence[Sequence[float]], *, classes: int, concepts: int
-    ) -> schemas.EmbeddingPredictions:
+    ) -> answers.EmbeddingPredictions:
         """A prediction for each embedding."""
         served = self.current()
         if len(embeddings) > self.limits.rows:
             raise CCRError(f"a request may have {self.limits.rows} embeddings, got {len(embeddings)}: send several")
         rows = await self._think(_as_rows, embeddings, served.model.dimension)
         results = await self._think(answers.predictions, served.model, rows, classes=classes, concepts=concepts)
-        return schemas.EmbeddingPredictions(model=served.name, results=results)
+        return answers.EmbeddingPredictions(model=served.name, results=results)
 
     async def explain_embedding(
         self, embedding: Sequence[float], *, against: str | None, top: int
-    ) -> schemas.Explanation:
+    ) -> answers.ExplanationAnswer:
         """The sum behind the prediction of one embedding."""
         served = self.current()
         (row,) = _as_rows([embedding], served.model.dimension)
@@ -142,9 +224,9 @@ class Service:
         if len(uploads) > most:
             raise CCRError(f"a request may have {most} photos, got {len(uploads)}: send several")
         photos, rows = await (self._whole if encoder.crop is None else self._cropped)(encoder, uploads)
-        self.meters.count("ccr_photos_total", "Photos that were sent.", by=len(photos))
+        self.meters.photos.inc(len(photos))
         unread = sum(photo.error is not None for photo in photos)
-        self.meters.count("ccr_photos_unreadable_total", "Photos that could not be read.", by=unread)
+        self.meters.unreadable.inc(unread)
         if unread == len(photos):
             raise BadImage(f"no photo could be read; {photos[0].name}: {photos[0].error}")
         return photos, rows

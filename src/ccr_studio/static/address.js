@@ -12,7 +12,8 @@ export function parse(hash) {
 export function write(view, values) {
   const search = new URLSearchParams();
   for (const [key, value] of Object.entries(values)) {
-    if (Array.isArray(value)) value.forEach((one) => search.append(key, one)); // also what is empty: its place counts
+    if (Array.isArray(value))
+      value.forEach((one) => search.append(key, one)); // also what is empty: its place counts
     else if (value !== undefined && value !== null && value !== "" && value !== false) search.append(key, value);
   }
   const text = search.toString();

@@ -1,43 +1,94 @@
 // The shell: navigation, the session's state, undo and redo, and which view is shown.
-import { h, fill, icon, percent, spinner, empty, many } from "./dom.js";
-import { get, post, upload, showing, Refused } from "./api.js";
+
 import { read, write } from "./address.js";
-import { toast } from "./dialogs.js";
-import photos from "./photos.js";
-import photo from "./photo.js";
-import mistakes from "./mistakes.js";
-import map from "./map.js";
-import concepts from "./concepts.js";
-import concept from "./concept.js";
+import { get, post, Refused, showing, upload } from "./api.js";
 import bench from "./bench.js";
-import compare from "./compare.js";
-import review from "./review.js";
 import classPage from "./class.js";
+import compare from "./compare.js";
+import concept from "./concept.js";
+import concepts from "./concepts.js";
+import { ask, toast } from "./dialogs.js";
+import { empty, fill, h, icon, many, percent, spinner } from "./dom.js";
+import map from "./map.js";
+import mistakes from "./mistakes.js";
+import photo from "./photo.js";
+import photos from "./photos.js";
+import review from "./review.js";
 import signature from "./signature.js";
 
 const VIEWS = { photos, photo, mistakes, map, concepts, concept, bench, compare, review, class: classPage, signature };
-const TABS = [["photos", "Photos"], ["mistakes", "Mistakes"], ["map", "Map"], ["concepts", "Concepts"], ["review", "Review"], ["bench", "Bench"], ["compare", "Compare"]];
+const TABS = [
+  ["photos", "Photos"],
+  ["mistakes", "Mistakes"],
+  ["map", "Map"],
+  ["concepts", "Concepts"],
+  ["review", "Review"],
+  ["bench", "Bench"],
+  ["compare", "Compare"],
+];
 const PART_OF = { photo: "photos", concept: "concepts", class: "review", signature: "review" };
 
 const app = {
-  state: null, current: null, view: null,
+  state: null,
+  current: null,
+  view: null,
   go(view, values = {}, { replace = false } = {}) {
     const address = write(view, values);
-    if (replace) { history.replaceState(history.state, "", address); show(); } else if (location.hash === address) show(); else location.hash = address;
+    if (replace) {
+      history.replaceState(history.state, "", address);
+      show();
+    } else if (location.hash === address) show();
+    else location.hash = address;
+  },
+  // The name under which answers are kept; asked for once.
+  reviewer() {
+    try {
+      return localStorage.getItem("ccr-reviewer") ?? "";
+    } catch {
+      return app.named ?? "";
+    }
+  },
+  async whoAmI(again = false) {
+    if (app.reviewer() && !again) return app.reviewer();
+    const name = await ask({
+      title: "Who are you?",
+      text: "Your answers are kept under this name.",
+      label: "Name",
+      value: app.reviewer(),
+      confirm: "Go on",
+    });
+    if (name) {
+      app.named = name;
+      try {
+        localStorage.setItem("ccr-reviewer", name);
+      } catch {
+        /* for this page only, then */
+      }
+    }
+    return name;
+  },
+  // What was said of a photo is shown already; numbers in the header may be others now.
+  async noted() {
+    take(await get("state"));
+    draw();
   },
   // Another model answers now: what is shown is asked for again.
   async changed(state) {
     const before = app.state;
     take(state ?? (await get("state")));
     draw();
-    if (before.version !== app.state.version || before.pictures !== app.state.pictures) app.current?.refresh?.();
+    const same = ["version", "pictures", "corrections"].every((name) => before[name] === app.state[name]);
+    if (!same || (before.folds !== app.state.folds && app.state.folds === "ready")) app.current?.refresh?.();
   },
   async change(path, body, words) {
     try {
       await app.changed(await post(path, body));
       if (words) toast(typeof words === "function" ? words() : words, app.undoing());
       return true;
-    } catch (error) { app.fail(error); return false; }
+    } catch (error) {
+      app.fail(error);
+      return false;
+    }
   },
   // Undo takes back this step and no other: somebody else may have taken one meanwhile.
   undoing() {
@@ -51,11 +102,18 @@ const app = {
   },
   async open(file) {
     toast(`Embedding ${file.name} …`, { seconds: 3 });
-    try { app.go("photo", { id: (await upload(file)).id }); } catch (error) { app.fail(error); }
+    try {
+      app.go("photo", { id: (await upload(file)).id });
+    } catch (error) {
+      app.fail(error);
+    }
   },
 };
 
-function take(state) { app.state = state; showing(state.pictures); }
+function take(state) {
+  app.state = state;
+  showing(state.pictures);
+}
 
 const main = h("main", { id: "main", tabindex: "-1" });
 const top = h("header", { class: "top" });
@@ -66,29 +124,125 @@ function draw() {
   const { state } = app;
   const focused = [...top.querySelectorAll("a, button")].indexOf(document.activeElement);
   const here = PART_OF[app.view] ?? app.view;
-  const tool = (name, label, enabled, path, words) => h("button", { type: "button", class: "ghost icon", title: label, "aria-label": label, disabled: !enabled, onclick: () => app.change(path, { version: app.state.version }, words) }, icon(name));
-  fill(top,
-    h("a", { class: "brand", href: "#photos" }, h("img", { src: "static/icon.svg", alt: "" }), h("span", {}, h("b", {}, h("bdi", {}, state.title)), h("small", {}, `${many(state.photos, "photo")}, ${many(state.concepts, "concept")}`))),
-    h("nav", { class: "tabs", "aria-label": "Views" }, TABS.map(([view, label]) => h("a", { href: `#${view}`, "aria-current": view === here ? "page" : null }, icon(view), h("span", {}, label)))),
-    h("div", { class: "tools" },
-      state.accuracy === null ? null : h("a", { class: "score", href: "#bench", title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}` }, h("small", {}, "validation"), h("b", {}, percent(state.accuracy, 1)), state.flattered ? h("small", { class: "wrong" }, "seen in training?") : h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`)),
-      state.read_only ? null : [tool("undo", "Undo", state.can_undo, "undo", "Undone"), tool("redo", "Redo", state.can_redo, "redo", "Done again")],
-      h("button", { type: "button", class: "ghost icon", title: "Light or dark", "aria-label": "Switch between light and dark", onclick: turn }, icon("sun"))));
+  const tool = (name, label, enabled, path, words) =>
+    h(
+      "button",
+      {
+        type: "button",
+        class: "ghost icon",
+        title: label,
+        "aria-label": label,
+        disabled: !enabled,
+        onclick: () => app.change(path, { version: app.state.version }, words),
+      },
+      icon(name),
+    );
+  fill(
+    top,
+    h(
+      "a",
+      { class: "brand", href: "#photos" },
+      h("img", { src: "static/icon.svg", alt: "" }),
+      h(
+        "span",
+        {},
+        h("b", {}, h("bdi", {}, state.title)),
+        h("small", {}, `${many(state.photos, "photo")}, ${many(state.concepts, "concept")}`),
+      ),
+    ),
+    h(
+      "nav",
+      { class: "tabs", "aria-label": "Views" },
+      TABS.map(([view, label]) =>
+        h("a", { href: `#${view}`, "aria-current": view === here ? "page" : null }, icon(view), h("span", {}, label)),
+      ),
+    ),
+    h(
+      "div",
+      { class: "tools" },
+      state.flattered && state.held_accuracy !== null
+        ? h(
+            "a",
+            {
+              class: "score",
+              href: "#mistakes",
+              title: `${percent(state.held_accuracy, 1)} of ${many(state.held_photos, "photo")} right by refits that had not seen them; the model itself may have been trained on all of them`,
+            },
+            h("small", {}, "out of fold"),
+            h("b", {}, percent(state.held_accuracy, 1)),
+          )
+        : state.accuracy === null
+          ? null
+          : h(
+              "a",
+              {
+                class: "score",
+                href: "#bench",
+                title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}`,
+              },
+              h("small", {}, "validation"),
+              h("b", {}, percent(state.accuracy, 1)),
+              state.flattered
+                ? h("small", { class: "wrong" }, "seen in training?")
+                : h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`),
+            ),
+      state.read_only
+        ? null
+        : [
+            tool("undo", "Undo", state.can_undo, "undo", "Undone"),
+            tool("redo", "Redo", state.can_redo, "redo", "Done again"),
+          ],
+      h(
+        "button",
+        {
+          type: "button",
+          class: "ghost icon",
+          title: "Light or dark",
+          "aria-label": "Switch between light and dark",
+          onclick: turn,
+        },
+        icon("sun"),
+      ),
+    ),
+  );
   if (focused >= 0) top.querySelectorAll("a, button")[focused]?.focus();
-  fill(banner, state.read_only ? h("div", { class: "banner" }, state.decides ? "For review: your answers are kept; nothing else changes the model." : "Read-only: look around; nothing you do changes the model.") : null);
+  fill(
+    banner,
+    state.read_only
+      ? h(
+          "div",
+          { class: "banner" },
+          state.decides
+            ? "For review: your answers are kept; nothing else changes the model."
+            : "Read-only: look around; nothing you do changes the model.",
+        )
+      : null,
+  );
 }
 
 function turn() {
   const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
   document.documentElement.dataset.theme = dark ? "light" : "dark";
-  try { localStorage.setItem("ccr-theme", document.documentElement.dataset.theme); } catch { /* it is for this page only, then */ }
+  try {
+    localStorage.setItem("ccr-theme", document.documentElement.dataset.theme);
+  } catch {
+    /* it is for this page only, then */
+  }
   app.current?.themed?.();
 }
 
 function show() {
-  const { view, values } = read(), first = app.view === null;
-  if (!VIEWS[view]) { location.hash = "#photos"; return; }
-  if (app.view === view && app.current?.update?.(values)) { if (history.state?.key) comeBack(); else history.replaceState({ key: `${Date.now()}-${Math.random()}` }, ""); return; }
+  const { view, values } = read(),
+    first = app.view === null;
+  if (!VIEWS[view]) {
+    location.hash = "#photos";
+    return;
+  }
+  if (app.view === view && app.current?.update?.(values)) {
+    if (history.state?.key) comeBack();
+    else history.replaceState({ key: `${Date.now()}-${Math.random()}` }, "");
+    return;
+  }
   app.current?.leave?.();
   app.view = view;
   document.title = `${TABS.find(([name]) => name === (PART_OF[view] ?? view))?.[1] ?? "Studio"} · ${app.state.title} · ccr studio`;
@@ -103,26 +257,60 @@ function show() {
 
 // Every entry of the history has a number, under which the place on its page is kept: Back and a reload find it again.
 history.scrollRestoration = "manual";
-const places = { get: (key) => Number(sessionStorage.getItem(`ccr-scroll-${key}`) ?? 0), set: (key, top) => { try { sessionStorage.setItem(`ccr-scroll-${key}`, top); } catch { /* full: it begins at the top, then */ } } };
+const places = {
+  get: (key) => Number(sessionStorage.getItem(`ccr-scroll-${key}`) ?? 0),
+  set: (key, top) => {
+    try {
+      sessionStorage.setItem(`ccr-scroll-${key}`, top);
+    } catch {
+      /* full: it begins at the top, then */
+    }
+  },
+};
 let restoring = 0;
 function comeBack() {
   cancelAnimationFrame(restoring);
   const known = history.state?.key;
-  if (!known) { history.replaceState({ ...history.state, key: `${Date.now()}-${Math.random()}` }, ""); window.scrollTo(0, 0); return; }
-  const wanted = places.get(known), until = performance.now() + 4000;
+  if (!known) {
+    history.replaceState({ ...history.state, key: `${Date.now()}-${Math.random()}` }, "");
+    window.scrollTo(0, 0);
+    return;
+  }
+  const wanted = places.get(known),
+    until = performance.now() + 4000;
   const step = () => {
     if (history.state?.key !== known) return;
     window.scrollTo(0, wanted); // as far as the page is there already
-    if (Math.abs(window.scrollY - wanted) > 2 && performance.now() < until) restoring = requestAnimationFrame(step); else restoring = 0;
+    if (Math.abs(window.scrollY - wanted) > 2 && performance.now() < until) restoring = requestAnimationFrame(step);
+    else restoring = 0;
   };
   step();
 }
-for (const kind of ["wheel", "pointerdown", "keydown"]) window.addEventListener(kind, () => { cancelAnimationFrame(restoring); restoring = 0; }, { passive: true });
-window.addEventListener("scroll", () => { if (!restoring && history.state?.key) places.set(history.state.key, window.scrollY); }, { passive: true });
+for (const kind of ["wheel", "pointerdown", "keydown"])
+  window.addEventListener(
+    kind,
+    () => {
+      cancelAnimationFrame(restoring);
+      restoring = 0;
+    },
+    { passive: true },
+  );
+window.addEventListener(
+  "scroll",
+  () => {
+    if (!restoring && history.state?.key) places.set(history.state.key, window.scrollY);
+  },
+  { passive: true },
+);
 
 async function start() {
   fill(main, spinner());
-  try { take(await get("state")); } catch (error) { fill(main, empty("The studio does not answer.", error.message)); return; }
+  try {
+    take(await get("state"));
+  } catch (error) {
+    fill(main, empty("The studio does not answer.", error.message));
+    return;
+  }
   show();
   window.addEventListener("hashchange", show);
   watch();
@@ -133,26 +321,61 @@ function watch() {
   setInterval(async () => {
     if (document.hidden || app.watching) return;
     try {
-      const before = app.state, state = await get("state");
+      const before = app.state,
+        state = await get("state");
       if (app.state !== before) return; // something newer came meanwhile
-      if (state.pictures !== before.pictures || state.version !== app.state.version || state.encoder !== app.state.encoder || state.job?.state !== app.state.job?.state) await app.changed(state);
-    } catch { /* shown when something is asked for */ }
+      if (
+        state.pictures !== before.pictures ||
+        state.version !== app.state.version ||
+        state.encoder !== app.state.encoder ||
+        state.job?.state !== app.state.job?.state ||
+        state.corrections !== app.state.corrections ||
+        state.folds !== app.state.folds
+      )
+        await app.changed(state);
+    } catch {
+      /* shown when something is asked for */
+    }
   }, 5000);
 }
 
-document.addEventListener("dragover", (event) => { if (event.dataTransfer?.types.includes("Files")) { event.preventDefault(); document.body.classList.add("dropping"); } });
-document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
+document.addEventListener("dragover", (event) => {
+  if (event.dataTransfer?.types.includes("Files")) {
+    event.preventDefault();
+    document.body.classList.add("dropping");
+  }
+});
+document.addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) document.body.classList.remove("dropping");
+});
 document.addEventListener("drop", (event) => {
   document.body.classList.remove("dropping");
   const file = event.dataTransfer?.files[0];
-  if (file) { event.preventDefault(); app.open(file); }
+  if (file) {
+    event.preventDefault();
+    app.open(file);
+  }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.target.closest("input:not([type=checkbox], [type=range], [type=file]), textarea, dialog") || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || app.state?.read_only) return;
+  if (
+    event.target.closest("input:not([type=checkbox], [type=range], [type=file]), textarea, dialog") ||
+    !(event.ctrlKey || event.metaKey) ||
+    event.key.toLowerCase() !== "z" ||
+    app.state?.read_only
+  )
+    return;
   event.preventDefault();
-  if (event.shiftKey ? app.state.can_redo : app.state.can_undo) app.change(event.shiftKey ? "redo" : "undo", { version: app.state.version }, event.shiftKey ? "Done again" : "Undone");
+  if (event.shiftKey ? app.state.can_redo : app.state.can_undo)
+    app.change(
+      event.shiftKey ? "redo" : "undo",
+      { version: app.state.version },
+      event.shiftKey ? "Done again" : "Undone",
+    );
 });
 // To what a view is about, past its filters.
-document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); (main.querySelector("[data-content]") ?? main).focus(); });
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  (main.querySelector("[data-content]") ?? main).focus();
+});
 
 start();

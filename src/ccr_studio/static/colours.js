@@ -5,12 +5,14 @@ const SAFE_DARK = ["#4aa3df", "#f28e3c", "#35c29a", "#e3a0c4", "#f0b93a", "#8fd3
 export function hue(at, count, dark) {
   const safe = dark ? SAFE_DARK : SAFE;
   if (count <= safe.length) return safe[at % safe.length];
-  const turn = (at * 137.508 + 205) % 360, light = dark ? [68, 58, 76] : [42, 52, 34];
+  const turn = (at * 137.508 + 205) % 360,
+    light = dark ? [68, 58, 76] : [42, 52, 34];
   return `hsl(${turn.toFixed(1)} ${dark ? 62 : 66}% ${light[at % 3]}%)`;
 }
 
 // From a quiet grey to the report's blue: more of it is more ink.
 export function ramp(share, dark) {
-  const from = dark ? [58, 64, 71] : [214, 219, 224], to = dark ? [124, 206, 255] : [0, 78, 128];
+  const from = dark ? [58, 64, 71] : [214, 219, 224],
+    to = dark ? [124, 206, 255] : [0, 78, 128];
   return `rgb(${from.map((start, at) => Math.round(start + (to[at] - start) * share)).join(" ")})`;
 }

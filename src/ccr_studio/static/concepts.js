@@ -1,41 +1,187 @@
 // All concepts in a table: how true to their words, how often shown, what they speak for.
-import { h, fill, icon, percent, signed, many, spinner, empty, debounce } from "./dom.js";
-import { get, file, latest } from "./api.js";
-import { first, write } from "./address.js";
 
-const COLUMNS = [["name", "concept", "text"], ["fidelity", "fidelity", ""], ["share", "photos", ""], ["class", "strongest for", "text wider"], ["weight", "weight", "wider"], ["classes", "classes", "wider"]];
+import { first, write } from "./address.js";
+import { file, get, latest } from "./api.js";
+import { debounce, empty, fill, h, icon, many, percent, signed, spinner } from "./dom.js";
+
+const COLUMNS = [
+  ["name", "concept", "text"],
+  ["fidelity", "fidelity", ""],
+  ["share", "photos", ""],
+  ["class", "strongest for", "text wider"],
+  ["weight", "weight", "wider"],
+  ["classes", "classes", "wider"],
+];
 
 export default function concepts(root, values, app) {
-  let lines = [], left = [], sort = first(values, "sort", "share"), descending = first(values, "descending", "true") === "true", words = first(values, "words", ""), alive = true;
+  let lines = [],
+    left = [],
+    sort = first(values, "sort", "share"),
+    descending = first(values, "descending", "true") === "true",
+    words = first(values, "words", ""),
+    alive = true;
   const asking = latest();
-  const head = h("div", { class: "head" }), body = h("div");
+  const head = h("div", { class: "head" }),
+    body = h("div");
   root.append(head, body);
-  const go = (changes) => app.go("concepts", { sort, descending: String(descending), words, ...changes }, { replace: true });
+  const go = (changes) =>
+    app.go("concepts", { sort, descending: String(descending), words, ...changes }, { replace: true });
 
   async function load() {
     if (!lines.length) fill(body, spinner());
-    try { const answer = await get("concepts", {}, asking.signal()); lines = answer.concepts; left = answer.left_out; app.names = lines.map((one) => one.name); app.namesOf = answer.version; } catch (error) { if (error.name !== "AbortError") fill(body, empty(error.message)); return; }
-    drawHead(); draw();
+    try {
+      const answer = await get("concepts", {}, asking.signal());
+      lines = answer.concepts;
+      left = answer.left_out;
+      app.names = lines.map((one) => one.name);
+      app.namesOf = answer.version;
+    } catch (error) {
+      if (error.name !== "AbortError") fill(body, empty(error.message));
+      return;
+    }
+    drawHead();
+    draw();
   }
 
   function drawHead() {
-    const typed = debounce(() => { if (!alive) return; words = input.value; go({ words }); }, 150);
-    const input = h("input", { type: "search", value: words, placeholder: "Find a concept …", "aria-label": "Find a concept", oninput: typed });
-    fill(head, h("div", { class: "grow" }, h("h1", {}, many(lines.length, "concept")), h("p", { class: "muted" }, `A photo shows ${app.state.length.toFixed(1)} of them on average.`)), h("div", { style: { width: "14rem" } }, input), h("a", { class: "button", href: file("exports/concepts.txt"), download: "concepts.txt" }, icon("download"), "List"));
+    const typed = debounce(() => {
+      if (!alive) return;
+      words = input.value;
+      go({ words });
+    }, 150);
+    const input = h("input", {
+      type: "search",
+      value: words,
+      placeholder: "Find a concept …",
+      "aria-label": "Find a concept",
+      oninput: typed,
+    });
+    fill(
+      head,
+      h(
+        "div",
+        { class: "grow" },
+        h("h1", {}, many(lines.length, "concept")),
+        h("p", { class: "muted" }, `A photo shows ${app.state.length.toFixed(1)} of them on average.`),
+      ),
+      h("div", { style: { width: "14rem" } }, input),
+      h(
+        "a",
+        { class: "button", href: file("exports/concepts.txt"), download: "concepts.txt" },
+        icon("download"),
+        "List",
+      ),
+    );
   }
 
   function draw() {
     const key = (one) => (one[sort] === null ? -1 : one[sort]);
-    const shown = lines.filter((one) => one.name.toLowerCase().includes(words.toLowerCase())).sort((a, b) => (typeof key(a) === "string" ? key(a).localeCompare(key(b)) : key(a) - key(b)) * (descending ? -1 : 1) || a.name.localeCompare(b.name));
-    const heads = COLUMNS.map(([name, label, kind]) => h("th", { class: kind, scope: "col", "aria-sort": sort === name ? (descending ? "descending" : "ascending") : null }, h("button", { type: "button", onclick: () => { descending = sort === name ? !descending : name !== "name" && name !== "class"; sort = name; go({}); } }, label, sort === name ? (descending ? " ↓" : " ↑") : "")));
-    const rows = shown.map((one) => h("tr", {},
-      h("td", {}, h("a", { href: write("concept", { name: one.name }) }, h("bdi", {}, one.name)), one.pinned ? h("span", { class: "muted" }, " pinned") : null),
-      h("td", { class: "nowrap" }, one.fidelity === null ? h("span", { class: "muted", title: "Measured on the concept's page" }, "–") : [h("span", { class: `meter ${one.fidelity < 0.71 ? "low" : ""}`, "aria-hidden": "true" }, h("i", { style: { width: `${100 * Math.max(0, one.fidelity)}%` } })), one.fidelity.toFixed(2)]),
-      h("td", { class: "nowrap" }, `${one.photos.toLocaleString("en")} · ${percent(one.share)}`), h("td", { class: "text wider" }, one.weight ? h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)) : "–"), h("td", { class: "wider" }, one.weight ? signed(one.weight, 1) : "–"), h("td", { class: "wider" }, one.classes)));
-    fill(body, shown.length ? h("div", { class: "wide" }, h("table", { class: "concept-table" }, h("caption", { class: "sr" }, "The model's concepts"), h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows))) : empty("No concept is called so.", h("a", { href: write("bench", { words }) }, "Look for photos that show it, on the bench")),
-      left.length ? h("details", { style: { "margin-top": "1.2rem" } }, h("summary", { class: "muted" }, `${many(left.length, "concept")} of the list that the model gave no weight`), h("p", { class: "small" }, left.join(", "))) : null);
+    const shown = lines
+      .filter((one) => one.name.toLowerCase().includes(words.toLowerCase()))
+      .sort(
+        (a, b) =>
+          (typeof key(a) === "string" ? key(a).localeCompare(key(b)) : key(a) - key(b)) * (descending ? -1 : 1) ||
+          a.name.localeCompare(b.name),
+      );
+    const heads = COLUMNS.map(([name, label, kind]) =>
+      h(
+        "th",
+        { class: kind, scope: "col", "aria-sort": sort === name ? (descending ? "descending" : "ascending") : null },
+        h(
+          "button",
+          {
+            type: "button",
+            onclick: () => {
+              descending = sort === name ? !descending : name !== "name" && name !== "class";
+              sort = name;
+              go({});
+            },
+          },
+          label,
+          sort === name ? (descending ? " ↓" : " ↑") : "",
+        ),
+      ),
+    );
+    const rows = shown.map((one) =>
+      h(
+        "tr",
+        {},
+        h(
+          "td",
+          {},
+          h("a", { href: write("concept", { name: one.name }) }, h("bdi", {}, one.name)),
+          one.pinned ? h("span", { class: "muted" }, " pinned") : null,
+        ),
+        h(
+          "td",
+          { class: "nowrap" },
+          one.fidelity === null
+            ? h("span", { class: "muted", title: "Measured on the concept's page" }, "–")
+            : [
+                h(
+                  "span",
+                  { class: `meter ${one.fidelity < 0.71 ? "low" : ""}`, "aria-hidden": "true" },
+                  h("i", { style: { width: `${100 * Math.max(0, one.fidelity)}%` } }),
+                ),
+                one.fidelity.toFixed(2),
+              ],
+        ),
+        h("td", { class: "nowrap" }, `${one.photos.toLocaleString("en")} · ${percent(one.share)}`),
+        h(
+          "td",
+          { class: "text wider" },
+          one.weight ? h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)) : "–",
+        ),
+        h("td", { class: "wider" }, one.weight ? signed(one.weight, 1) : "–"),
+        h("td", { class: "wider" }, one.classes),
+      ),
+    );
+    fill(
+      body,
+      shown.length
+        ? h(
+            "div",
+            { class: "wide" },
+            h(
+              "table",
+              { class: "concept-table" },
+              h("caption", { class: "sr" }, "The model's concepts"),
+              h("thead", {}, h("tr", {}, heads)),
+              h("tbody", {}, rows),
+            ),
+          )
+        : empty(
+            "No concept is called so.",
+            h("a", { href: write("bench", { words }) }, "Look for photos that show it, on the bench"),
+          ),
+      left.length
+        ? h(
+            "details",
+            { style: { "margin-top": "1.2rem" } },
+            h(
+              "summary",
+              { class: "muted" },
+              `${many(left.length, "concept")} of the list that the model gave no weight`,
+            ),
+            h("p", { class: "small" }, left.join(", ")),
+          )
+        : null,
+    );
   }
 
   load();
-  return { update(next) { sort = first(next, "sort", sort); descending = first(next, "descending", String(descending)) === "true"; words = first(next, "words", ""); if (lines.length) draw(); return true; }, refresh: load, leave() { alive = false; asking.stop(); } };
+  return {
+    update(next) {
+      sort = first(next, "sort", sort);
+      descending = first(next, "descending", String(descending)) === "true";
+      words = first(next, "words", "");
+      if (lines.length) draw();
+      return true;
+    },
+    refresh: load,
+    leave() {
+      alive = false;
+      asking.stop();
+    },
+  };
 }

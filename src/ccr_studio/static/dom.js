@@ -12,7 +12,8 @@ export function set(element, attributes) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [key, one] of Object.entries(value)) element.style.setProperty(key, one);
-    else if (name in element && ["value", "checked", "disabled", "open", "indeterminate"].includes(name)) element[name] = value;
+    else if (name in element && ["value", "checked", "disabled", "open", "indeterminate"].includes(name))
+      element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   return element;
@@ -33,7 +34,8 @@ export function fill(element, ...children) {
 
 // What is drawn anew keeps the focus: the control in the same place has it. Without opening what opens by it.
 export function kept(box, redraw) {
-  const controls = () => [...box.querySelectorAll("a, button, input, select")], at = controls().indexOf(document.activeElement);
+  const controls = () => [...box.querySelectorAll("a, button, input, select")],
+    at = controls().indexOf(document.activeElement);
   redraw();
   if (at < 0) return;
   box.toggleAttribute("data-quiet", true);
@@ -43,7 +45,8 @@ export function kept(box, redraw) {
 
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined) element.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes))
+    if (value !== null && value !== undefined) element.setAttribute(name, value);
   children.flat().forEach((child) => element.append(child));
   return element;
 }
@@ -74,32 +77,70 @@ const PATHS = {
 };
 
 export function icon(name) {
-  return svg("svg", { viewBox: "0 0 24 24", fill: "none", stroke: "currentColor", "stroke-width": 1.8, "stroke-linecap": "round", "stroke-linejoin": "round", "aria-hidden": "true" }, svg("path", { d: PATHS[name] }));
+  return svg(
+    "svg",
+    {
+      viewBox: "0 0 24 24",
+      fill: "none",
+      stroke: "currentColor",
+      "stroke-width": 1.8,
+      "stroke-linecap": "round",
+      "stroke-linejoin": "round",
+      "aria-hidden": "true",
+    },
+    svg("path", { d: PATHS[name] }),
+  );
 }
 
-export const percent = (share, digits = 0) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(digits)}%`);
+export const percent = (share, digits = 0) =>
+  share === null || share === undefined ? "–" : `${(100 * share).toFixed(digits)}%`;
 export const fixed = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 export const signed = (value, digits = 2) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 export const many = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
 export const name = (text) => h("bdi", {}, text);
 
 export function spinner(words = "Loading") {
-  return h("div", { class: "loading", role: "status" }, h("div", { class: "spinner" }), h("span", { class: "sr" }, words));
+  return h(
+    "div",
+    { class: "loading", role: "status" },
+    h("div", { class: "spinner" }),
+    h("span", { class: "sr" }, words),
+  );
 }
 
 export function empty(title, ...more) {
-  return h("div", { class: "empty" }, h("h2", {}, title), more.map((one) => h("p", {}, one)));
+  return h(
+    "div",
+    { class: "empty" },
+    h("h2", {}, title),
+    more.map((one) => h("p", {}, one)),
+  );
 }
 
 export function segments(label, choices, current, choose) {
   const group = h("div", { class: "segments", role: "group", "aria-label": label });
   for (const [value, text, count] of choices) {
-    group.append(h("button", { type: "button", "aria-pressed": String(value === current), "data-value": value, onclick: () => choose(value) }, text, count === undefined ? null : h("small", {}, count.toLocaleString("en"))));
+    group.append(
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(value === current),
+          "data-value": value,
+          onclick: () => choose(value),
+        },
+        text,
+        count === undefined ? null : h("small", {}, count.toLocaleString("en")),
+      ),
+    );
   }
   return group;
 }
 
 export function debounce(work, wait) {
   let timer;
-  return (...args) => { clearTimeout(timer); timer = setTimeout(() => work(...args), wait); };
+  return (...args) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => work(...args), wait);
+  };
 }

@@ -1,68 +1,203 @@
 // The rail of filters: each with how many photos it would leave, the others applied.
-import { h, fill, percent } from "./dom.js";
+
 import { combobox } from "./combobox.js";
+import { h, percent } from "./dom.js";
 
 export function rail(app, wish, counts, change) {
-  const box = (key, value, label, count) => h("label", { class: `option ${count ? "" : "zero"}` },
-    h("input", { type: "checkbox", checked: wish[key].includes(value), onchange: (event) => change({ [key]: event.target.checked ? [...wish[key], value] : wish[key].filter((one) => one !== value) }) }),
-    h("span", { title: label }, h("bdi", {}, label)), h("small", {}, (count ?? 0).toLocaleString("en")));
+  const box = (key, value, label, count) =>
+    h(
+      "label",
+      { class: `option ${count ? "" : "zero"}` },
+      h("input", {
+        type: "checkbox",
+        checked: wish[key].includes(value),
+        onchange: (event) =>
+          change({ [key]: event.target.checked ? [...wish[key], value] : wish[key].filter((one) => one !== value) }),
+      }),
+      h("span", { title: label }, h("bdi", {}, label)),
+      h("small", {}, (count ?? 0).toLocaleString("en")),
+    );
   const facet = (title, ...children) => h("fieldset", { class: "facet" }, h("legend", {}, title), children);
-  const named = (key, numbers) => h("div", { class: "scroll" }, Object.entries(numbers).map(([name, count]) => box(key, name, name, count)));
-  const result = Object.entries({ right: "right", wrong: "wrong" }).map(([value, label]) => h("label", { class: `option ${counts.right[value] ? "" : "zero"}` },
-    h("input", { type: "checkbox", checked: wish.right === value, onchange: (event) => change({ right: event.target.checked ? value : null }) }), h("span", {}, label), h("small", {}, counts.right[value].toLocaleString("en"))));
+  const named = (key, numbers) =>
+    h(
+      "div",
+      { class: "scroll" },
+      Object.entries(numbers).map(([name, count]) => box(key, name, name, count)),
+    );
+  const result = Object.entries({ right: "right", wrong: "wrong" }).map(([value, label]) =>
+    h(
+      "label",
+      { class: `option ${counts.right[value] ? "" : "zero"}` },
+      h("input", {
+        type: "checkbox",
+        checked: wish.right === value,
+        onchange: (event) => change({ right: event.target.checked ? value : null }),
+      }),
+      h("span", {}, label),
+      h("small", {}, counts.right[value].toLocaleString("en")),
+    ),
+  );
   return [
     facet("Prediction is", result),
     facet("True class", named("classes", counts.classes)),
     facet("Predicted class", named("predicted", counts.predicted)),
     facet("Confidence", confidence(wish, counts, change)),
     facet("Concept", concepts(app, wish, counts, change)),
-    Object.keys(counts.splits).length > 1 ? facet("Split", Object.entries(counts.splits).map(([name, count]) => box("split", name, name === "test" ? "test (a look is counted)" : name, count))) : null,
+    Object.keys(counts.splits).length > 1
+      ? facet(
+          "Split",
+          Object.entries(counts.splits).map(([name, count]) =>
+            box("split", name, name === "test" ? "test (a look is counted)" : name, count),
+          ),
+        )
+      : null,
   ];
 }
 
 function confidence(wish, counts, change) {
   const most = Math.max(...counts.confidence, 1);
-  const drawn = h("div", { class: "histogram", "aria-hidden": "true" }, counts.confidence.map((count, at) => h("i", { class: (at + 0.5) / 10 >= wish.low && (at + 0.5) / 10 <= wish.high ? "in" : "", style: { height: `${(100 * count) / most}%` }, title: `${at * 10} to ${at * 10 + 10} %: ${count}` })));
-  const end = (key, label) => h("label", { class: "field" }, h("span", {}, label),
-    h("input", { type: "number", min: 0, max: 100, step: 5, value: Math.round(wish[key] * 100), onchange: (event) => {
-      const value = Math.min(1, Math.max(0, Number(event.target.value) / 100));
-      change(key === "low" ? { low: Math.min(value, wish.high) } : { high: Math.max(value, wish.low) });
-    } }));
+  const drawn = h(
+    "div",
+    { class: "histogram", "aria-hidden": "true" },
+    counts.confidence.map((count, at) =>
+      h("i", {
+        class: (at + 0.5) / 10 >= wish.low && (at + 0.5) / 10 <= wish.high ? "in" : "",
+        style: { height: `${(100 * count) / most}%` },
+        title: `${at * 10} to ${at * 10 + 10} %: ${count}`,
+      }),
+    ),
+  );
+  const end = (key, label) =>
+    h(
+      "label",
+      { class: "field" },
+      h("span", {}, label),
+      h("input", {
+        type: "number",
+        min: 0,
+        max: 100,
+        step: 5,
+        value: Math.round(wish[key] * 100),
+        onchange: (event) => {
+          const value = Math.min(1, Math.max(0, Number(event.target.value) / 100));
+          change(key === "low" ? { low: Math.min(value, wish.high) } : { high: Math.max(value, wish.low) });
+        },
+      }),
+    );
   return [drawn, h("div", { class: "two" }, end("low", "from, %"), end("high", "to, %"))];
 }
 
 function concepts(app, wish, counts, change) {
   const parts = wish.concepts.map((wanted, at) => {
-    const put = (key) => (event) => change({ concepts: wish.concepts.map((one, number) => (number === at ? { ...one, [key]: event.target.value === "" ? null : Number(event.target.value) } : one)) });
-    const field = (key, label) => h("label", { class: "field" }, h("span", {}, label), h("input", { type: "number", step: 0.01, value: wanted[key] ?? "", onchange: put(key) }));
-    return h("div", { class: "stack", style: { gap: ".35rem" } },
-      h("div", { class: "row" }, h("a", { class: "small strong", href: `#concept?name=${encodeURIComponent(wanted.concept)}` }, h("bdi", {}, wanted.concept)),
-        h("button", { type: "button", class: "link small", onclick: () => change({ concepts: wish.concepts.filter((_, number) => number !== at) }) }, "remove")),
+    const put = (key) => (event) =>
+      change({
+        concepts: wish.concepts.map((one, number) =>
+          number === at ? { ...one, [key]: event.target.value === "" ? null : Number(event.target.value) } : one,
+        ),
+      });
+    const field = (key, label) =>
+      h(
+        "label",
+        { class: "field" },
+        h("span", {}, label),
+        h("input", { type: "number", step: 0.01, value: wanted[key] ?? "", onchange: put(key) }),
+      );
+    return h(
+      "div",
+      { class: "stack", style: { gap: ".35rem" } },
+      h(
+        "div",
+        { class: "row" },
+        h(
+          "a",
+          { class: "small strong", href: `#concept?name=${encodeURIComponent(wanted.concept)}` },
+          h("bdi", {}, wanted.concept),
+        ),
+        h(
+          "button",
+          {
+            type: "button",
+            class: "link small",
+            onclick: () => change({ concepts: wish.concepts.filter((_, number) => number !== at) }),
+          },
+          "remove",
+        ),
+      ),
       counts.values?.concept === wanted.concept ? histogram(counts.values, wanted) : null,
-      h("div", { class: "two" }, field("above", "at least"), field("below", "at most")));
+      h("div", { class: "two" }, field("above", "at least"), field("below", "at most")),
+    );
   });
-  return [...parts, combobox({ label: "Add a filter by concept", hideLabel: true, placeholder: "Filter by a concept …", names: () => app.names ?? [],
-    take: (name) => change({ concepts: [...wish.concepts.filter((one) => one.concept !== name), { concept: name, above: app.state.threshold === null ? null : Number(app.state.threshold.toFixed(3)), below: null }] }) })];
+  return [
+    ...parts,
+    combobox({
+      label: "Add a filter by concept",
+      hideLabel: true,
+      placeholder: "Filter by a concept …",
+      names: () => app.names ?? [],
+      take: (name) =>
+        change({
+          concepts: [
+            ...wish.concepts.filter((one) => one.concept !== name),
+            {
+              concept: name,
+              above: app.state.threshold === null ? null : Number(app.state.threshold.toFixed(3)),
+              below: null,
+            },
+          ],
+        }),
+    }),
+  ];
 }
 
 export function histogram(values, wanted = {}) {
-  const most = Math.max(...values.counts, 1), step = (values.high - values.low) / values.counts.length;
+  const most = Math.max(...values.counts, 1),
+    step = (values.high - values.low) / values.counts.length;
   const inside = (value) => value >= (wanted.above ?? -Infinity) && value <= (wanted.below ?? Infinity);
-  const drawn = h("div", { class: "histogram", "aria-hidden": "true", title: `from ${values.low.toFixed(2)} to ${values.high.toFixed(2)}` },
-    values.counts.map((count, at) => h("i", { class: inside(values.low + (at + 0.5) * step) ? "in" : "", style: { height: `${(100 * Math.sqrt(count)) / Math.sqrt(most)}%` } })));
-  if (values.threshold !== null && values.threshold > values.low && values.threshold < values.high) drawn.append(h("span", { class: "limit", title: "from here on a photo shows it", style: { left: `${(100 * (values.threshold - values.low)) / (values.high - values.low)}%` } }));
+  const drawn = h(
+    "div",
+    { class: "histogram", "aria-hidden": "true", title: `from ${values.low.toFixed(2)} to ${values.high.toFixed(2)}` },
+    values.counts.map((count, at) =>
+      h("i", {
+        class: inside(values.low + (at + 0.5) * step) ? "in" : "",
+        style: { height: `${(100 * Math.sqrt(count)) / Math.sqrt(most)}%` },
+      }),
+    ),
+  );
+  if (values.threshold !== null && values.threshold > values.low && values.threshold < values.high)
+    drawn.append(
+      h("span", {
+        class: "limit",
+        title: "from here on a photo shows it",
+        style: { left: `${(100 * (values.threshold - values.low)) / (values.high - values.low)}%` },
+      }),
+    );
   return drawn;
 }
 
 export function chips(wish, change) {
-  const one = (words, changes) => h("button", { type: "button", class: "chip", "aria-label": `Remove the filter ${words}`, onclick: () => change(changes) }, h("bdi", {}, words), " ×");
+  const one = (words, changes) =>
+    h(
+      "button",
+      { type: "button", class: "chip", "aria-label": `Remove the filter ${words}`, onclick: () => change(changes) },
+      h("bdi", {}, words),
+      " ×",
+    );
   return [
     ...wish.classes.map((name) => one(`class ${name}`, { classes: wish.classes.filter((other) => other !== name) })),
-    ...wish.predicted.map((name) => one(`predicted ${name}`, { predicted: wish.predicted.filter((other) => other !== name) })),
+    ...wish.predicted.map((name) =>
+      one(`predicted ${name}`, { predicted: wish.predicted.filter((other) => other !== name) }),
+    ),
     ...wish.split.map((name) => one(`split ${name}`, { split: wish.split.filter((other) => other !== name) })),
     wish.right ? one(wish.right, { right: null }) : null,
-    wish.low > 0 || wish.high < 1 ? one(`confidence ${percent(wish.low)} to ${percent(wish.high)}`, { low: 0, high: 1 }) : null,
-    ...wish.concepts.map((wanted) => one(`${wanted.concept}${wanted.above === null ? "" : ` ≥ ${wanted.above}`}${wanted.below === null ? "" : ` ≤ ${wanted.below}`}`, { concepts: wish.concepts.filter((other) => other !== wanted) })),
+    wish.low > 0 || wish.high < 1
+      ? one(`confidence ${percent(wish.low)} to ${percent(wish.high)}`, { low: 0, high: 1 })
+      : null,
+    ...wish.concepts.map((wanted) =>
+      one(
+        `${wanted.concept}${wanted.above === null ? "" : ` ≥ ${wanted.above}`}${wanted.below === null ? "" : ` ≤ ${wanted.below}`}`,
+        { concepts: wish.concepts.filter((other) => other !== wanted) },
+      ),
+    ),
     wish.selection ? one("selection", { selection: null }) : null,
   ].filter(Boolean);
 }

@@ -1,80 +1,332 @@
 // Mistakes: the confusion matrix; a cell gives its photos and what spoke for and against.
-import { h, fill, kept, fixed, percent, many, spinner, empty, segments } from "./dom.js";
-import { get, latest } from "./api.js";
+
 import { first, write } from "./address.js";
+import { get, latest } from "./api.js";
 import { bars } from "./bars.js";
+import { empty, fill, fixed, h, kept, many, percent, segments, spinner } from "./dom.js";
 import { strip } from "./tiles.js";
 
-const SCOPES = [["validation", "validation"], ["shown", "all but test"], ["train", "training"], ["test", "test (counted)"]];
+const SCOPES = [
+  ["held", "out of fold"],
+  ["validation", "validation"],
+  ["shown", "all but test"],
+  ["train", "training"],
+  ["test", "test (counted)"],
+];
 
 export default function mistakes(root, values, app) {
-  let scope = first(values, "scope", "validation"), truth = first(values, "truth"), predicted = first(values, "predicted"), shown = null;
-  const head = h("div", { class: "head" }), left = h("div", { class: "stack" }), right = h("div", { class: "stack" });
-  const asking = latest(), cells = latest();
+  const usual = () => (app.state.folds === "none" ? "validation" : "held");
+  const asked = () => (scope === "held" ? { scope: "shown", held: true } : { scope });
+  let scope = first(values, "scope", usual()),
+    truth = first(values, "truth"),
+    predicted = first(values, "predicted"),
+    shown = null;
+  const head = h("div", { class: "head" }),
+    left = h("div", { class: "stack" }),
+    right = h("div", { class: "stack" });
+  const asking = latest(),
+    cells = latest();
   root.append(head, h("div", { class: "split" }, left, right));
 
-  const go = (changes) => app.go("mistakes", { scope: scope === "validation" ? null : scope, truth, predicted, ...changes });
+  const go = (changes) => app.go("mistakes", { scope: scope === usual() ? null : scope, truth, predicted, ...changes });
 
   async function load() {
     fill(left, spinner());
-    try { shown = await get("mistakes", { scope }, asking.signal()); } catch (error) { if (error.name !== "AbortError") fill(left, empty(error.message)); return; }
+    try {
+      shown = await get("mistakes", asked(), asking.signal());
+    } catch (error) {
+      if (error.name !== "AbortError") fill(left, empty(error.message));
+      return;
+    }
     drawHead();
     fill(left, table());
     await cell();
   }
 
-  const table = () => (shown.n ? [matrix(), shown.left_out ? h("p", { class: "muted" }, `${shown.left_out} classes with fewer errors are not shown.`) : null] : empty("No labelled photos here."));
+  const table = () =>
+    shown.n
+      ? [
+          matrix(),
+          shown.left_out
+            ? h("p", { class: "muted" }, `${shown.left_out} classes with fewer errors are not shown.`)
+            : null,
+        ]
+      : empty("No labelled photos here.");
 
   function drawHead() {
-    const scopes = SCOPES.filter(([name]) => name !== "test" || app.state.test);
-    kept(head, () => fill(head, h("div", { class: "grow" }, h("h1", {}, shown.n ? `${many(shown.n - shown.right, "mistake")} in ${many(shown.n, "photo")}` : "Mistakes"),
-      shown.accuracy === null ? null : h("p", { class: "muted" }, `${percent(shown.accuracy, 1)} right; 95 % interval ${percent(shown.interval[0], 1)} to ${percent(shown.interval[1], 1)}`), app.state.flattered && scope !== "test" ? h("p", { class: "note" }, "The model may have been trained on these photos: expect more mistakes on others.") : null),
-      segments("Photos to count", scopes, scope, (value) => go({ scope: value === "validation" ? null : value, truth: null, predicted: null }))));
+    const scopes = SCOPES.filter(([name]) =>
+      name === "test" ? app.state.test : name !== "held" || app.state.folds !== "none",
+    );
+    const ready = scope === "held" && app.state.folds === "ready";
+    kept(head, () =>
+      fill(
+        head,
+        h(
+          "div",
+          { class: "grow" },
+          h("h1", {}, shown.n ? `${many(shown.n - shown.right, "mistake")} in ${many(shown.n, "photo")}` : "Mistakes"),
+          shown.accuracy === null
+            ? null
+            : h(
+                "p",
+                { class: "muted" },
+                `${percent(shown.accuracy, 1)} right; 95 % interval ${percent(shown.interval[0], 1)} to ${percent(shown.interval[1], 1)}`,
+              ),
+          ready
+            ? h(
+                "p",
+                { class: "muted", id: "held" },
+                "Out of fold: each photo is predicted by one of five refits, which has not seen it. Where photos resemble each other, others are still harder.",
+              )
+            : null,
+          scope === "held" && !ready
+            ? h(
+                "p",
+                { class: "note", role: "status" },
+                "Five refits that leave photos out are being made; until then, these are the model's own predictions.",
+              )
+            : null,
+          scope !== "held" && app.state.flattered && scope !== "test"
+            ? h(
+                "p",
+                { class: "note" },
+                "The model may have been trained on these photos: expect more mistakes on others.",
+              )
+            : null,
+        ),
+        segments("Photos to count", scopes, scope, (value) =>
+          go({ scope: value === usual() ? null : value, truth: null, predicted: null }),
+        ),
+      ),
+    );
   }
 
   function matrix() {
-    const most = shown.counts.map((row) => Math.max(1, row.reduce((sum, count) => sum + count, 0)));
-    const body = shown.counts.map((row, t) => h("tr", {}, h("th", { scope: "row", title: shown.classes[t] }, h("a", { href: write("class", { name: shown.classes[t] }) }, h("bdi", {}, shown.classes[t]))), row.map((count, p) => {
-      const share = count / most[t], heat = count ? (t === p ? 14 + 56 * share : 32 + 50 * Math.min(1, share * 2)) : 0;
-      const here = shown.classes[t] === truth && shown.classes[p] === predicted;
-      return h("td", {}, h("button", { type: "button", class: `cell ${t === p ? "diagonal" : count ? "error" : ""} ${count ? "" : "zero"}`, style: { "--heat": heat }, "aria-pressed": String(here), disabled: !count,
-        "aria-label": `${many(count, "photo")} of ${shown.classes[t]} predicted ${shown.classes[p]}`, title: `${shown.classes[t]} → ${shown.classes[p]}: ${count}`, onclick: () => go({ truth: shown.classes[t], predicted: shown.classes[p] }) }, count));
-    })));
-    return h("div", { class: "matrix", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", {}, h("caption", { class: "sr" }, "True classes in rows, predicted classes in columns"), h("thead", {}, h("tr", {}, h("th", { class: "text corner" }, h("small", { class: "muted" }, "true ↓ predicted →")), shown.classes.map((one) => h("th", { scope: "col", title: one }, h("span", {}, one))))), h("tbody", {}, body)));
+    const most = shown.counts.map((row) =>
+      Math.max(
+        1,
+        row.reduce((sum, count) => sum + count, 0),
+      ),
+    );
+    const body = shown.counts.map((row, t) =>
+      h(
+        "tr",
+        {},
+        h(
+          "th",
+          { scope: "row", title: shown.classes[t] },
+          h("a", { href: write("class", { name: shown.classes[t] }) }, h("bdi", {}, shown.classes[t])),
+        ),
+        row.map((count, p) => {
+          const share = count / most[t],
+            heat = count ? (t === p ? 14 + 56 * share : 32 + 50 * Math.min(1, share * 2)) : 0;
+          const here = shown.classes[t] === truth && shown.classes[p] === predicted;
+          return h(
+            "td",
+            {},
+            h(
+              "button",
+              {
+                type: "button",
+                class: `cell ${t === p ? "diagonal" : count ? "error" : ""} ${count ? "" : "zero"}`,
+                style: { "--heat": heat },
+                "aria-pressed": String(here),
+                disabled: !count,
+                "aria-label": `${many(count, "photo")} of ${shown.classes[t]} predicted ${shown.classes[p]}`,
+                title: `${shown.classes[t]} → ${shown.classes[p]}: ${count}`,
+                onclick: () => go({ truth: shown.classes[t], predicted: shown.classes[p] }),
+              },
+              count,
+            ),
+          );
+        }),
+      ),
+    );
+    return h(
+      "div",
+      { class: "matrix", tabindex: "0", role: "region", "aria-label": "Confusion matrix" },
+      h(
+        "table",
+        {},
+        h("caption", { class: "sr" }, "True classes in rows, predicted classes in columns"),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { class: "text corner" }, h("small", { class: "muted" }, "true ↓ predicted →")),
+            shown.classes.map((one) => h("th", { scope: "col", title: one }, h("span", {}, one))),
+          ),
+        ),
+        h("tbody", {}, body),
+      ),
+    );
   }
 
   function confused() {
-    if (!shown.confused.length) return empty("No mistakes here.", scope === "validation" ? "Look at all photos, or refit on the bench: a model that was trained on these photos flatters itself." : "");
-    return h("section", { class: "card" }, h("h2", {}, "Most confused"), h("table", {}, h("caption", { class: "sr" }, "Pairs of classes with most mistakes"), h("thead", {}, h("tr", {}, h("th", {}, "true"), h("th", { class: "text" }, "taken for"), h("th", {}, "photos"))), h("tbody", {}, shown.confused.map((pair) => h("tr", {}, h("td", {}, h("button", { type: "button", class: "link", onclick: () => go({ truth: pair.truth, predicted: pair.predicted }) }, h("bdi", {}, pair.truth))), h("td", { class: "text" }, h("bdi", {}, pair.predicted)), h("td", {}, `${pair.errors} of ${pair.of}`))))));
+    if (!shown.confused.length)
+      return empty(
+        "No mistakes here.",
+        scope === "validation"
+          ? "Look at all photos, or refit on the bench: a model that was trained on these photos flatters itself."
+          : "",
+      );
+    return h(
+      "section",
+      { class: "card" },
+      h("h2", {}, "Most confused"),
+      h(
+        "table",
+        {},
+        h("caption", { class: "sr" }, "Pairs of classes with most mistakes"),
+        h(
+          "thead",
+          {},
+          h("tr", {}, h("th", {}, "true"), h("th", { class: "text" }, "taken for"), h("th", {}, "photos")),
+        ),
+        h(
+          "tbody",
+          {},
+          shown.confused.map((pair) =>
+            h(
+              "tr",
+              {},
+              h(
+                "td",
+                {},
+                h(
+                  "button",
+                  {
+                    type: "button",
+                    class: "link",
+                    onclick: () => go({ truth: pair.truth, predicted: pair.predicted }),
+                  },
+                  h("bdi", {}, pair.truth),
+                ),
+              ),
+              h("td", { class: "text" }, h("bdi", {}, pair.predicted)),
+              h("td", {}, `${pair.errors} of ${pair.of}`),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   async function cell() {
     const signal = cells.signal();
-    if (!truth || !predicted) { fill(right, confused()); return; }
+    if (!truth || !predicted) {
+      fill(right, confused());
+      return;
+    }
     if (right.contains(document.activeElement)) left.querySelector("[aria-pressed=true]")?.focus(); // what was pressed goes
     fill(right, spinner());
     try {
-      const one = await get("mistakes/cell", { scope, truth, predicted }, signal);
-      const terms = (list) => bars(list.map((term) => ({ name: term.concept, concept: term.concept, value: term.contribution, hint: `${percent(term.share)} of these photos show it` })), { scale: Math.max(...[...one.spoke_for, ...one.spoke_against].map((term) => Math.abs(term.contribution)), 0.01) });
+      const one = await get("mistakes/cell", { ...asked(), truth, predicted }, signal);
+      const terms = (list) =>
+        bars(
+          list.map((term) => ({
+            name: term.concept,
+            concept: term.concept,
+            value: term.contribution,
+            hint: `${percent(term.share)} of these photos show it`,
+          })),
+          {
+            scale: Math.max(
+              ...[...one.spoke_for, ...one.spoke_against].map((term) => Math.abs(term.contribution)),
+              0.01,
+            ),
+          },
+        );
       const same = truth === predicted;
-      fill(right, h("section", { class: "card" },
-        h("h2", {}, many(one.n, "photo"), " of ", h("bdi", {}, truth), same ? ", and predicted so" : [" taken for ", h("bdi", {}, predicted)]),
-        h("p", { class: "muted" }, same ? "What spoke for and against it, on average." : "On average, of the difference between the two classes:"),
-        h("h3", {}, "spoke for ", h("bdi", {}, predicted)), one.spoke_for.length ? terms(one.spoke_for) : h("p", { class: "muted" }, "nothing but the bias"),
-        one.spoke_against.length ? [h("h3", { style: { "margin-top": ".7rem" } }, same ? "spoke against" : ["spoke for ", h("bdi", {}, truth)]), terms(one.spoke_against)] : null,
-        one.difference === null ? null : h("div", { class: "total muted" }, h("span", {}, `with a bias of ${fixed(one.bias)}, ${same ? "the logit is" : "ahead by"}`), h("b", { class: "number" }, fixed(one.difference)))),
-      h("section", { class: "card" }, h("div", { class: "row", style: { "margin-bottom": ".6rem" } }, h("h2", { class: "grow" }, "The photos"), h("a", { class: "small", href: write("photos", { classes: truth, predicted, split: scope === "validation" && !app.state.held_out ? "val" : scope === "test" ? "test" : null }) }, "on the wall")), strip(one.photos, { values: { from: location.hash.slice(1) } })));
-    } catch (error) { if (error.name !== "AbortError") fill(right, empty(error.message)); }
+      fill(
+        right,
+        h(
+          "section",
+          { class: "card" },
+          h(
+            "h2",
+            {},
+            many(one.n, "photo"),
+            " of ",
+            h("bdi", {}, truth),
+            same ? ", and predicted so" : [" taken for ", h("bdi", {}, predicted)],
+          ),
+          h(
+            "p",
+            { class: "muted" },
+            same
+              ? "What spoke for and against it, on average."
+              : "On average, of the difference between the two classes:",
+          ),
+          h("h3", {}, "spoke for ", h("bdi", {}, predicted)),
+          one.spoke_for.length ? terms(one.spoke_for) : h("p", { class: "muted" }, "nothing but the bias"),
+          one.spoke_against.length
+            ? [
+                h(
+                  "h3",
+                  { style: { "margin-top": ".7rem" } },
+                  same ? "spoke against" : ["spoke for ", h("bdi", {}, truth)],
+                ),
+                terms(one.spoke_against),
+              ]
+            : null,
+          one.difference === null
+            ? null
+            : h(
+                "div",
+                { class: "total muted" },
+                h("span", {}, `with a bias of ${fixed(one.bias)}, ${same ? "the logit is" : "ahead by"}`),
+                h("b", { class: "number" }, fixed(one.difference)),
+              ),
+        ),
+        h(
+          "section",
+          { class: "card" },
+          h(
+            "div",
+            { class: "row", style: { "margin-bottom": ".6rem" } },
+            h("h2", { class: "grow" }, "The photos"),
+            h(
+              "a",
+              {
+                class: "small",
+                href: write("photos", {
+                  classes: truth,
+                  predicted,
+                  split: scope === "validation" && !app.state.held_out ? "val" : scope === "test" ? "test" : null,
+                }),
+              },
+              "on the wall",
+            ),
+          ),
+          strip(one.photos, { values: { from: location.hash.slice(1) } }),
+        ),
+      );
+    } catch (error) {
+      if (error.name !== "AbortError") fill(right, empty(error.message));
+    }
   }
 
   load();
   return {
     update(next) {
       const before = scope;
-      scope = first(next, "scope", "validation"); truth = first(next, "truth"); predicted = first(next, "predicted");
-      if (before !== scope || !shown) load(); else { kept(left, () => fill(left, table())); cell(); }
+      scope = first(next, "scope", usual());
+      truth = first(next, "truth");
+      predicted = first(next, "predicted");
+      if (before !== scope || !shown) load();
+      else {
+        kept(left, () => fill(left, table()));
+        cell();
+      }
       return true;
     },
-    refresh: load, leave() { asking.stop(); cells.stop(); },
+    refresh: load,
+    leave() {
+      asking.stop();
+      cells.stop();
+    },
   };
 }

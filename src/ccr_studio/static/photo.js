@@ -1,68 +1,355 @@
 // One photo: the exact sum, what speaks for another class, what would change it, and sliders that move the code.
-import { h, fill, icon, percent, spinner, empty, debounce } from "./dom.js";
-import { get, post, latest, thumbnail } from "./api.js";
+
 import { first, parse, write } from "./address.js";
-import { bars, sum, sumRows } from "./bars.js";
-import { strip, keptSet } from "./tiles.js";
+import { get, latest, post, thumbnail } from "./api.js";
+import { bars, notSure, sum, sumRows } from "./bars.js";
 import { combobox } from "./combobox.js";
+import { toast } from "./dialogs.js";
+import { debounce, empty, fill, h, icon, kept, percent, spinner } from "./dom.js";
+import { wanted, wishOf } from "./photos.js";
+import { keptSet, strip } from "./tiles.js";
 import { overlay } from "./where.js";
-import { asked, wishOf } from "./photos.js";
 
 export default function photo(root, values, app) {
-  let id = first(values, "id", "0"), from = first(values, "from", "photos"), moved = {}, shown = null;
-  const asking = latest(), moving = latest(), contrasting = latest();
-  const rest = () => { moving.stop(); contrasting.stop(); };
+  let id = first(values, "id", "0"),
+    from = first(values, "from", "photos"),
+    moved = {},
+    shown = null;
+  const asking = latest(),
+    moving = latest(),
+    contrasting = latest();
+  const rest = () => {
+    moving.stop();
+    contrasting.stop();
+  };
 
   async function load() {
     rest();
     fill(root, spinner());
-    try { shown = await get(`photos/${encodeURIComponent(id)}`, {}, asking.signal()); } catch (error) { if (error.name !== "AbortError") fill(root, h("h1", {}, "Photo"), empty(error.message, h("a", { href: `#${from}` }, "Back to the photos"))); return; }
+    try {
+      shown = await get(`photos/${encodeURIComponent(id)}`, {}, asking.signal());
+    } catch (error) {
+      if (error.name !== "AbortError")
+        fill(root, h("h1", {}, "Photo"), empty(error.message, h("a", { href: `#${from}` }, "Back to the photos")));
+      return;
+    }
     moved = {};
     draw();
   }
 
+  let wereOpen = [];
   function draw() {
-    const place = h("div", { class: "picture" }, h("img", { src: thumbnail(id, 1024), alt: `The photo ${shown.name}` }));
-    place.firstChild.addEventListener("error", () => fill(place, h("p", { class: "empty" }, "The picture cannot be read.")));
-    const verdict = shown.truth === null ? null : shown.truth === shown.prediction ? h("small", { class: "right" }, icon("check"), " right") : h("small", { class: "wrong" }, icon("cross"), " wrong, it is ", h("a", { href: write("class", { name: shown.truth }) }, h("bdi", {}, shown.truth)));
-    const said = h("p", { class: "verdict" }, h("a", { href: write("class", { name: shown.prediction }) }, h("bdi", {}, shown.prediction)), `, ${percent(shown.probability)} `, verdict);
-    const why = h("section", { class: "card", "aria-label": "Why" }, h("h2", {}, "The whole sum"), sum(shown, { top: 14 }));
-    fill(root,
-      h("div", { class: "head" }, h("a", { class: "button ghost", href: `#${from}` }, icon("left"), "Back"), h("div", { class: "grow" }, h("h1", {}, h("bdi", {}, shown.name)), said), turning(), choose()),
-      h("div", { class: "photo" },
-        h("div", { class: "stack" }, place, app.state.where ? overlay(place, id, shown, app) : null, probabilities(shown), h("p", { class: "muted" }, [shown.split ? `split ${shown.split}` : /^\d+$/.test(id) ? "of no split" : "not of the store", `${shown.active.length} concepts shown, ${shown.in_play} in play`].join("; "))),
+    wereOpen = ["mend", "unsure"].filter((name) => root.querySelector(`details.${name}`)?.open);
+    const place = h(
+      "div",
+      { class: "picture" },
+      h("img", { src: thumbnail(id, 1024), alt: `The photo ${shown.name}` }),
+    );
+    place.firstChild.addEventListener("error", () =>
+      fill(place, h("p", { class: "empty" }, "The picture cannot be read.")),
+    );
+    const verdict =
+      shown.truth === null
+        ? null
+        : shown.truth === shown.prediction
+          ? h("small", { class: "right" }, icon("check"), " right")
+          : h(
+              "small",
+              { class: "wrong" },
+              icon("cross"),
+              " wrong, it is ",
+              h("a", { href: write("class", { name: shown.truth }) }, h("bdi", {}, shown.truth)),
+            );
+    const said = h(
+      "p",
+      { class: "verdict" },
+      h("a", { href: write("class", { name: shown.prediction }) }, h("bdi", {}, shown.prediction)),
+      `, ${percent(shown.probability)} `,
+      verdict,
+    );
+    const why = h(
+      "section",
+      { class: "card", "aria-label": "Why" },
+      h("h2", {}, "The whole sum"),
+      sum(shown, { top: 14, extra: shown.corrects && app.state.decides ? (row) => answers(row.concept) : null }),
+      unsure(),
+    );
+    fill(
+      root,
+      h(
+        "div",
+        { class: "head" },
+        h("a", { class: "button ghost", href: `#${from}` }, icon("left"), "Back"),
+        h("div", { class: "grow" }, h("h1", {}, h("bdi", {}, shown.name)), said, held()),
+        turning(),
+        choose(),
+      ),
+      h(
+        "div",
+        { class: "photo" },
+        h(
+          "div",
+          { class: "stack" },
+          place,
+          app.state.where ? overlay(place, id, shown, app) : null,
+          probabilities(shown),
+          mend(),
+          h(
+            "p",
+            { class: "muted" },
+            [
+              shown.split ? `split ${shown.split}` : /^\d+$/.test(id) ? "of no split" : "not of the store",
+              `${shown.active.length} concepts shown, ${shown.in_play} in play`,
+            ].join("; "),
+          ),
+        ),
         h("div", { class: "stack" }, why, sliders()),
-        h("div", { class: "stack" }, contrast(), counterfactual(), missing(), h("section", { class: "card" }, h("h2", {}, "Training photos most like it"), strip(shown.nearest, { values: { from }, apart: true })))));
+        h(
+          "div",
+          { class: "stack" },
+          contrast(),
+          counterfactual(),
+          missing(),
+          h(
+            "section",
+            { class: "card" },
+            h("h2", {}, "Training photos most like it"),
+            strip(shown.nearest, { values: { from }, apart: true }),
+          ),
+        ),
+      ),
+    );
+  }
+
+  // What a refit says that has not seen the photo: the model itself may know it by heart.
+  function held() {
+    if (!shown.held) return null;
+    const { prediction, probability } = shown.held,
+      differs = prediction !== shown.prediction;
+    return h(
+      "p",
+      { class: differs ? "note" : "muted", id: "held" },
+      differs
+        ? "The model was trained on this photo. Refits that had not seen it say "
+        : "Refits that had not seen it agree: ",
+      h("bdi", {}, prediction),
+      `, ${percent(probability)}.`,
+    );
+  }
+
+  // The next refit learns from what is said here; what was said before is taken back by the same button.
+  async function say(kind, answer, concept, words) {
+    const by = await app.whoAmI();
+    if (!by) return;
+    try {
+      const before = shown.answers[concept] ?? "";
+      shown = await post(`photos/${encodeURIComponent(id)}/correct`, { kind, answer, concept, by });
+      kept(root, draw);
+      await app.noted();
+      const taken = kind === "concept" ? before : "";
+      toast(words, answer ? { action: ["Undo", () => say(kind, taken, concept, "Taken back.")] } : {});
+    } catch (error) {
+      app.fail(error);
+    }
+  }
+
+  function answers(concept) {
+    if (!concept) return null;
+    const button = (answer, words, name) => {
+      const pressed = shown.answers[concept] === answer;
+      return h(
+        "button",
+        {
+          type: "button",
+          class: `answer ${answer}`,
+          "aria-pressed": String(pressed),
+          "aria-label": `${concept}: ${words}`,
+          title: words,
+          onclick: () =>
+            say("concept", pressed ? "" : answer, concept, `${concept}: ${pressed ? "taken back" : words}.`),
+        },
+        icon(name),
+      );
+    };
+    return [button("yes", "it is here", "check"), button("no", "not here", "cross")];
+  }
+
+  // Concepts of which nobody can be sure by their probability: an answer says most about these.
+  function unsure() {
+    const terms = notSure(shown.contributions);
+    if (!terms.length || !shown.corrects || !app.state.decides) return null;
+    return h(
+      "details",
+      { class: "unsure", open: wereOpen.includes("unsure") },
+      h("summary", { class: "small" }, `${terms.length} not sure to be shown: is it here?`),
+      bars(
+        terms.map((term) => ({
+          name: `${term.concept}, ${Math.round(100 * term.shown)} %`,
+          concept: term.concept,
+          value: term.contribution,
+        })),
+        { extra: (row) => answers(row.concept) },
+      ),
+    );
+  }
+
+  function mend() {
+    if (!shown.corrects || app.state.read_only) return null;
+    const said = shown.corrected !== null || shown.left_out;
+    return h(
+      "details",
+      { class: "mend", open: said || wereOpen.includes("mend") },
+      h("summary", { class: "small" }, "Label wrong, or leave this photo out?"),
+      shown.left_out
+        ? h(
+            "p",
+            { class: "note" },
+            "Left out: nothing is trained or measured on it. ",
+            h(
+              "button",
+              { type: "button", onclick: () => say("leave out", "", "", "It counts again.") },
+              "Let it count again",
+            ),
+          )
+        : h(
+            "div",
+            { class: "row" },
+            h(
+              "label",
+              { class: "field grow" },
+              h("span", {}, shown.corrected === null ? "It is in truth" : "Corrected to"),
+              h(
+                "select",
+                {
+                  "aria-label": "The right class",
+                  onchange: (event) =>
+                    event.target.value &&
+                    say("label", event.target.value, "", `Labelled ${event.target.value}; the store stays as it is.`),
+                },
+                h("option", { value: "" }, "choose a class"),
+                app.state.classes.map((one) => h("option", { value: one, selected: one === shown.truth || null }, one)),
+              ),
+            ),
+            shown.corrected === null
+              ? h(
+                  "button",
+                  {
+                    type: "button",
+                    onclick: () => say("leave out", "yes", "", "Left out, from the next refit on."),
+                  },
+                  "Leave this photo out",
+                )
+              : h(
+                  "button",
+                  { type: "button", onclick: () => say("label", "", "", "The store's label again.") },
+                  "Take back",
+                ),
+          ),
+    );
   }
 
   function turning() {
     if (!/^\d+$/.test(id)) return null;
-    const button = (name, label, key, step) => h("button", { type: "button", class: "icon", disabled: true, "aria-label": `${label} photo`, title: `${label} (${key})`, "data-turn": step }, icon(name));
+    const button = (name, label, key, step) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "icon",
+          disabled: true,
+          "aria-label": `${label} photo`,
+          title: `${label} (${key})`,
+          "data-turn": step,
+        },
+        icon(name),
+      );
     const both = [button("left", "Previous", "←", -1), button("right", "Next", "→", 1)];
-    beside().then((near) => both.forEach((one, at) => { if (near[at] === undefined) return; one.disabled = false; one.addEventListener("click", () => app.go("photo", { id: near[at], from })); })).catch(app.fail);
+    beside()
+      .then((near) =>
+        both.forEach((one, at) => {
+          if (near[at] === undefined) return;
+          one.disabled = false;
+          one.addEventListener("click", () => app.go("photo", { id: near[at], from }));
+        }),
+      )
+      .catch(app.fail);
     return h("div", { class: "row" }, both);
   }
 
   // The photos before and after this one among those that it was opened from; none where it is not among them.
   async function beside() {
-    const before = parse(from), rows = before.view === "photos" || before.view === "map" ? null : keptSet(from) ?? [];
-    const near = rows ?? (await get("photos", { ...(before.view === "photos" ? asked(wishOf(before.values)) : {}), around: id, limit: 3 })).photos.map((one) => one.row);
+    const before = parse(from),
+      rows = before.view === "photos" || before.view === "map" ? null : (keptSet(from) ?? []);
+    const near =
+      rows ??
+      (
+        await get("photos", {
+          ...(before.view === "photos" ? wanted(wishOf(before.values)) : {}),
+          around: id,
+          limit: 3,
+        })
+      ).photos.map((one) => one.row);
     const at = near.findIndex((row) => String(row) === id);
     return at < 0 ? [] : [near[at - 1], near[at + 1]];
   }
 
   function choose() {
-    const input = h("input", { type: "file", accept: "image/*", class: "sr", tabindex: "-1", "aria-hidden": "true", onchange: () => input.files[0] && app.open(input.files[0]) });
-    return [input, h("button", { type: "button", onclick: () => input.click(), title: "Or drop one anywhere on the page" }, "Try a photo of yours")];
+    const input = h("input", {
+      type: "file",
+      accept: "image/*",
+      class: "sr",
+      tabindex: "-1",
+      "aria-hidden": "true",
+      onchange: () => input.files[0] && app.open(input.files[0]),
+    });
+    return [
+      input,
+      h(
+        "button",
+        { type: "button", onclick: () => input.click(), title: "Or drop one anywhere on the page" },
+        "Try a photo of yours",
+      ),
+    ];
   }
 
   function probabilities(explained) {
-    return h("div", { class: "probabilities" }, explained.probabilities.slice(0, 5).map((one, at) => [h("span", {}, h("bdi", {}, one.name)), h("span", { class: `level ${at ? "" : "first"}`, "aria-hidden": "true" }, h("i", { style: { width: `${100 * one.probability}%` } })), h("span", { class: "number" }, percent(one.probability, 1))]));
+    return h(
+      "div",
+      { class: "probabilities" },
+      explained.probabilities
+        .slice(0, 5)
+        .map((one, at) => [
+          h("span", {}, h("bdi", {}, one.name)),
+          h(
+            "span",
+            { class: `level ${at ? "" : "first"}`, "aria-hidden": "true" },
+            h("i", { style: { width: `${100 * one.probability}%` } }),
+          ),
+          h("span", { class: "number" }, percent(one.probability, 1)),
+        ]),
+    );
   }
 
   function sliders() {
-    const result = h("div", { class: "what-if", role: "status" }, h("span", { class: "muted" }, "Move a slider: the prediction follows.")), box = h("div", { class: "sliders" }), after = h("div");
-    const reset = h("button", { type: "button", class: "link small hidden", onclick: () => { moved = {}; rebuild(); } }, "reset");
+    const result = h(
+        "div",
+        { class: "what-if", role: "status" },
+        h("span", { class: "muted" }, "Move a slider: the prediction follows."),
+      ),
+      box = h("div", { class: "sliders" }),
+      after = h("div");
+    const reset = h(
+      "button",
+      {
+        type: "button",
+        class: "link small hidden",
+        onclick: () => {
+          moved = {};
+          rebuild();
+        },
+      },
+      "reset",
+    );
     const threshold = app.state.threshold ?? 0.1;
     const limit = Math.max(...shown.active.map((one) => Math.abs(one.code)), threshold) * 2;
     const least = shown.active.some((one) => one.code < 0) ? -limit : 0; // where a photo may also show the opposite
@@ -71,33 +358,98 @@ export default function photo(root, values, app) {
     const order = [...shown.contributions.map((one) => one.concept)];
     const apply = debounce(async () => {
       reset.classList.toggle("hidden", !Object.keys(moved).length);
-      if (!Object.keys(moved).length) { moving.stop(); fill(result, h("span", { class: "muted" }, "Move a slider: the prediction follows.")); result.classList.remove("changed"); fill(after); return; }
+      if (!Object.keys(moved).length) {
+        moving.stop();
+        fill(result, h("span", { class: "muted" }, "Move a slider: the prediction follows."));
+        result.classList.remove("changed");
+        fill(after);
+        return;
+      }
       try {
         const answer = await post(`photos/${encodeURIComponent(id)}/intervene`, { codes: moved }, moving.signal());
         result.classList.toggle("changed", answer.changed);
-        fill(result, h("b", {}, answer.changed ? "It becomes " : "Still ", h("bdi", {}, answer.prediction), `, ${percent(answer.probability)}`), h("span", { class: "muted" }, ` (was ${shown.prediction}, ${percent(shown.probability)})`));
-        fill(after, h("details", {}, h("summary", { class: "small" }, "The sum as it would be"), bars(sumRows(answer.bias, answer.contributions, 8))));
-      } catch (error) { app.fail(error); }
+        fill(
+          result,
+          h(
+            "b",
+            {},
+            answer.changed ? "It becomes " : "Still ",
+            h("bdi", {}, answer.prediction),
+            `, ${percent(answer.probability)}`,
+          ),
+          h("span", { class: "muted" }, ` (was ${shown.prediction}, ${percent(shown.probability)})`),
+        );
+        fill(
+          after,
+          h(
+            "details",
+            {},
+            h("summary", { class: "small" }, "The sum as it would be"),
+            bars(sumRows(answer.bias, answer.contributions, 8)),
+          ),
+        );
+      } catch (error) {
+        app.fail(error);
+      }
     }, 40);
     const line = (concept) => {
-      const start = starts[concept] ?? 0, field = `slider-${concept}`;
+      const start = starts[concept] ?? 0,
+        field = `slider-${concept}`;
       const output = h("output", { for: field }, (moved[concept] ?? start).toFixed(2));
-      const range = h("input", { type: "range", id: field, min: least, max: limit, step: limit / 200, value: moved[concept] ?? start, oninput: () => {
-        const value = Number(range.value);
-        if (Math.abs(value - start) < limit / 250) delete moved[concept]; else moved[concept] = value;
-        output.textContent = value.toFixed(2);
-        range.style.setProperty("--filled", filled(value));
-        row.classList.toggle("moved", concept in moved);
-        apply();
-      } });
+      const range = h("input", {
+        type: "range",
+        id: field,
+        min: least,
+        max: limit,
+        step: limit / 200,
+        value: moved[concept] ?? start,
+        oninput: () => {
+          const value = Number(range.value);
+          if (Math.abs(value - start) < limit / 250) delete moved[concept];
+          else moved[concept] = value;
+          output.textContent = value.toFixed(2);
+          range.style.setProperty("--filled", filled(value));
+          row.classList.toggle("moved", concept in moved);
+          apply();
+        },
+      });
       range.style.setProperty("--filled", filled(moved[concept] ?? start));
-      const row = h("div", { class: `slider ${concept in moved ? "moved" : ""}` }, h("label", { for: field }, h("bdi", {}, concept)), range, output);
+      const row = h(
+        "div",
+        { class: `slider ${concept in moved ? "moved" : ""}` },
+        h("label", { for: field }, h("bdi", {}, concept)),
+        range,
+        output,
+      );
       return row;
     };
-    const rebuild = () => { fill(box, [...order, ...Object.keys(moved).filter((one) => !order.includes(one))].map(line)); apply(); };
+    const rebuild = () => {
+      fill(box, [...order, ...Object.keys(moved).filter((one) => !order.includes(one))].map(line));
+      apply();
+    };
     rebuild();
-    return h("section", { class: "card", "aria-label": "What if" }, h("div", { class: "row" }, h("h2", { class: "grow" }, "What if"), reset), result, box,
-      h("div", { style: { "margin-top": ".7rem" } }, combobox({ label: "Bring in a concept that the photo does not show", placeholder: "Bring in a concept …", names: () => [...new Set([...shown.suggested, ...(app.names ?? [])])].filter((one) => !order.includes(one)), take: (concept) => { if (!order.includes(concept)) order.push(concept); moved[concept] = threshold * 1.5; rebuild(); } })), after);
+    return h(
+      "section",
+      { class: "card", "aria-label": "What if" },
+      h("div", { class: "row" }, h("h2", { class: "grow" }, "What if"), reset),
+      result,
+      box,
+      h(
+        "div",
+        { style: { "margin-top": ".7rem" } },
+        combobox({
+          label: "Bring in a concept that the photo does not show",
+          placeholder: "Bring in a concept …",
+          names: () => [...new Set([...shown.suggested, ...(app.names ?? [])])].filter((one) => !order.includes(one)),
+          take: (concept) => {
+            if (!order.includes(concept)) order.push(concept);
+            moved[concept] = threshold * 1.5;
+            rebuild();
+          },
+        }),
+      ),
+      after,
+    );
   }
 
   function contrast() {
@@ -107,37 +459,120 @@ export default function photo(root, values, app) {
     const load = async (other) => {
       try {
         const answer = await get(`photos/${encodeURIComponent(id)}/contrast`, { other }, contrasting.signal());
-        fill(result, bars(sumRows(answer.bias, answer.contributions, 9)), h("div", { class: "total muted" }, h("span", {}, "ahead by"), h("b", { class: "number" }, answer.difference.toFixed(2))));
-      } catch (error) { app.fail(error); }
+        fill(
+          result,
+          bars(sumRows(answer.bias, answer.contributions, 9)),
+          h(
+            "div",
+            { class: "total muted" },
+            h("span", {}, "ahead by"),
+            h("b", { class: "number" }, answer.difference.toFixed(2)),
+          ),
+        );
+      } catch (error) {
+        app.fail(error);
+      }
     };
     if (!others.length) return null;
     load(start ?? others[0]);
-    return h("section", { class: "card" }, h("h2", {}, h("bdi", {}, shown.prediction), " rather than"),
-      h("select", { "aria-label": "Class to contrast with", style: { "margin-bottom": ".6rem" }, onchange: (event) => load(event.target.value) }, others.map((one) => h("option", { value: one, selected: one === start || null }, one))), result);
+    return h(
+      "section",
+      { class: "card" },
+      h("h2", {}, h("bdi", {}, shown.prediction), " rather than"),
+      h(
+        "select",
+        {
+          "aria-label": "Class to contrast with",
+          style: { "margin-bottom": ".6rem" },
+          onchange: (event) => load(event.target.value),
+        },
+        others.map((one) => h("option", { value: one, selected: one === start || null }, one)),
+      ),
+      result,
+    );
   }
 
   function counterfactual() {
     const change = shown.counterfactual;
-    if (!change) return h("section", { class: "card" }, h("h2", {}, "What would change it"), h("p", {}, "Nothing: without any of its concepts the prediction would be the same."));
-    return h("section", { class: "card" }, h("h2", {}, "What would change it"),
-      h("p", {}, "Without ", change.removed.map((term, at) => [at ? (at === change.removed.length - 1 ? " and " : ", ") : "", h("a", { href: write("concept", { name: term.concept }) }, h("bdi", {}, term.concept))]), " it would be ", h("b", {}, h("bdi", {}, change.becomes)), `, ${percent(change.probability)}.`),
-      h("p", { class: "muted" }, "No smaller set of its concepts would do."));
+    if (!change)
+      return h(
+        "section",
+        { class: "card" },
+        h("h2", {}, "What would change it"),
+        h("p", {}, "Nothing: without any of its concepts the prediction would be the same."),
+      );
+    return h(
+      "section",
+      { class: "card" },
+      h("h2", {}, "What would change it"),
+      h(
+        "p",
+        {},
+        "Without ",
+        change.removed.map((term, at) => [
+          at ? (at === change.removed.length - 1 ? " and " : ", ") : "",
+          h("a", { href: write("concept", { name: term.concept }) }, h("bdi", {}, term.concept)),
+        ]),
+        " it would be ",
+        h("b", {}, h("bdi", {}, change.becomes)),
+        `, ${percent(change.probability)}.`,
+      ),
+      h("p", { class: "muted" }, "No smaller set of its concepts would do."),
+    );
   }
 
   function missing() {
     if (!shown.mistake) return null;
-    const rows = shown.mistake.missing.map((one) => ({ name: one.concept, concept: one.concept, value: one.contribution, hint: `${percent(one.share)} of the class's photos show it` }));
-    return h("section", { class: "card" }, h("h2", {}, "Why not ", h("bdi", {}, shown.truth), "?"), h("p", { class: "muted" }, `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. Concepts that its photos usually show, and this one does not:`), rows.length ? bars(rows) : h("p", {}, "None is missing."));
+    const rows = shown.mistake.missing.map((one) => ({
+      name: one.concept,
+      concept: one.concept,
+      value: one.contribution,
+      hint: `${percent(one.share)} of the class's photos show it`,
+    }));
+    return h(
+      "section",
+      { class: "card" },
+      h("h2", {}, "Why not ", h("bdi", {}, shown.truth), "?"),
+      h(
+        "p",
+        { class: "muted" },
+        `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. Concepts that its photos usually show, and this one does not:`,
+      ),
+      rows.length
+        ? bars(rows, shown.corrects && app.state.decides ? { extra: (row) => answers(row.concept) } : {})
+        : h("p", {}, "None is missing."),
+    );
   }
 
   function keys(event) {
-    if (event.target.closest("input, select, textarea, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, select, textarea, dialog") || event.ctrlKey || event.metaKey || event.altKey)
+      return;
     const step = { ArrowLeft: "-1", ArrowRight: "1" }[event.key];
     if (step) root.querySelector(`[data-turn="${step}"]`)?.click();
   }
 
   document.addEventListener("keydown", keys);
   load();
-  if (!app.names) get("concepts").then((answer) => { app.names = answer.concepts.map((one) => one.name); app.namesOf = answer.version; }).catch(() => {});
-  return { update(next) { id = first(next, "id", "0"); from = first(next, "from", "photos"); load(); window.scrollTo(0, 0); return true; }, refresh: load, leave() { asking.stop(); rest(); document.removeEventListener("keydown", keys); } };
+  if (!app.names)
+    get("concepts")
+      .then((answer) => {
+        app.names = answer.concepts.map((one) => one.name);
+        app.namesOf = answer.version;
+      })
+      .catch(() => {});
+  return {
+    update(next) {
+      id = first(next, "id", "0");
+      from = first(next, "from", "photos");
+      load();
+      window.scrollTo(0, 0);
+      return true;
+    },
+    refresh: load,
+    leave() {
+      asking.stop();
+      rest();
+      document.removeEventListener("keydown", keys);
+    },
+  };
 }

@@ -1,28 +1,78 @@
 // Review: every positive weight is a claim about a class. People answer it with the photos before their eyes.
-import { h, fill, kept, icon, percent, signed, many, spinner, empty, segments } from "./dom.js";
-import { get, post, latest } from "./api.js";
-import { first, write } from "./address.js";
-import { strip } from "./tiles.js";
-import { ask, toast } from "./dialogs.js";
 
-const STATES = { confirmed: ["✓", "confirmed"], rejected: ["×", "rejected"], unclear: ["?", "unclear"], disputed: ["!", "disputed"], open: ["", "open"] };
-const REASONS = [["background", "background"], ["wrong of this class", "wrong of this class"], ["true of all classes", "true of all classes"], ["not to be seen", "photos do not show it"]];
-const VIEWS = [["class", "by class"], ["concept", "by concept"], ["open", "only open"], ["disputed", "only disputed"]];
-const HELP = [["Y", "yes, and on"], ["N", "no, and on"], ["U", "unclear, and on"], ["1 – 4", "no, because …"], ["X", "never a reason for any class"], ["J K", "next, previous claim"], ["[ ]", "previous, next class"], ["W", "where in the pictures (held)"], ["Enter", "open the concept"], ["R", "refit"], ["Ctrl Z", "take back my last answer"]];
+import { first, write } from "./address.js";
+import { get, latest, post } from "./api.js";
+import { toast } from "./dialogs.js";
+import { empty, fill, h, icon, kept, many, percent, segments, signed, spinner } from "./dom.js";
+import { strip } from "./tiles.js";
+
+const STATES = {
+  confirmed: ["✓", "confirmed"],
+  rejected: ["×", "rejected"],
+  unclear: ["?", "unclear"],
+  disputed: ["!", "disputed"],
+  open: ["", "open"],
+};
+const REASONS = [
+  ["background", "background"],
+  ["wrong of this class", "wrong of this class"],
+  ["true of all classes", "true of all classes"],
+  ["not to be seen", "photos do not show it"],
+];
+const VIEWS = [
+  ["class", "by class"],
+  ["concept", "by concept"],
+  ["open", "only open"],
+  ["disputed", "only disputed"],
+];
+const HELP = [
+  ["Y", "yes, and on"],
+  ["N", "no, and on"],
+  ["U", "unclear, and on"],
+  ["1 – 4", "no, because …"],
+  ["X", "never a reason for any class"],
+  ["J K", "next, previous claim"],
+  ["[ ]", "previous, next class"],
+  ["W", "where in the pictures (held)"],
+  ["Enter", "open the concept"],
+  ["R", "refit"],
+  ["Ctrl Z", "take back my last answer"],
+];
 
 export default function review(root, values, app) {
-  let by = first(values, "by", "class"), chosen = first(values, "class"), shown = null, focus = first(values, "concept"), evidence = null, aside = null, timer = null, alive = true;
-  const asking = latest(), looking = latest(), lining = latest();
-  const head = h("div", { class: "head" }), rail = h("nav", { class: "claim-rail", "aria-label": "Classes" }), body = h("div", { class: "stack", "data-content": "", tabindex: "-1" }), bar = h("div", { class: "review-bar" });
+  let by = first(values, "by", "class"),
+    chosen = first(values, "class"),
+    shown = null,
+    focus = first(values, "concept"),
+    evidence = null,
+    aside = null,
+    timer = null,
+    alive = true;
+  const asking = latest(),
+    looking = latest(),
+    lining = latest();
+  const head = h("div", { class: "head" }),
+    rail = h("nav", { class: "claim-rail", "aria-label": "Classes" }),
+    body = h("div", { class: "stack", "data-content": "", tabindex: "-1" }),
+    bar = h("div", { class: "review-bar" });
   root.append(head, h("div", { class: "review" }, rail, body), bar);
-  const reviewer = () => { try { return localStorage.getItem("ccr-reviewer") ?? ""; } catch { return app.reviewer ?? ""; } };
+  const reviewer = app.reviewer;
   const may = () => app.state.decides;
 
-  async function load() {
+  // With `quiet` the question that is drawn already stays.
+  async function load(quiet = false) {
     if (!shown) fill(body, h("h1", {}, "Review"), spinner());
-    try { shown = await get("claims", { by: reviewer() }, asking.signal()); } catch (error) { if (error.name !== "AbortError") fill(body, empty(error.message)); return; }
-    chosen = shown.classes.some((one) => one.name === chosen) ? chosen : shown.classes.find((one) => one.claims.some((claim) => claim.state === "open"))?.name ?? shown.classes[0].name;
-    draw();
+    try {
+      shown = await get("claims", { by: reviewer() }, asking.signal());
+    } catch (error) {
+      if (error.name !== "AbortError") fill(body, empty(error.message));
+      return;
+    }
+    chosen = shown.classes.some((one) => one.name === chosen)
+      ? chosen
+      : (shown.classes.find((one) => one.claims.some((claim) => claim.state === "open"))?.name ??
+        shown.classes[0].name);
+    draw(quiet);
   }
 
   const all = () => shown.classes.flatMap((one) => one.claims);
@@ -36,158 +86,562 @@ export default function review(root, values, app) {
   const same = (one, other) => one && other && one.class === other.class && one.concept === other.concept;
   let current = null;
 
-  function draw() {
+  function draw(quiet = false) {
     const list = listed();
-    if (!list.some((one) => same(one, current))) current = list.find((one) => one.concept === focus && (by !== "class" || one.class === chosen)) ?? list.find((one) => one.state === "open") ?? list[0] ?? null;
-    kept(head, drawHead); kept(rail, drawRail); kept(body, () => drawBody(list)); kept(bar, drawBar);
-    look();
+    if (!list.some((one) => same(one, current)))
+      current =
+        list.find((one) => one.concept === focus && (by !== "class" || one.class === chosen)) ??
+        list.find((one) => one.state === "open") ??
+        list[0] ??
+        null;
+    kept(head, drawHead);
+    kept(rail, drawRail);
+    kept(body, () => drawBody(list, quiet));
+    kept(bar, drawBar);
   }
 
   function drawHead() {
     const { counts } = shown;
-    fill(head, h("div", { class: "grow" }, h("h1", {}, "Review: what the model may say"), h("p", { class: "muted" }, "Every weight is a claim about a class. Confirm what one can see; what you reject is never used again.")),
-      segments("Claims to show", VIEWS.map(([value, label]) => [value, label, value === "open" ? counts.open + counts.unclear : value === "disputed" ? counts.disputed : undefined]), by, (value) => app.go("review", { by: value === "class" ? null : value, class: chosen })),
-      h("a", { class: "button", href: "#signature" }, "Signed table"));
+    fill(
+      head,
+      h(
+        "div",
+        { class: "grow" },
+        h("h1", {}, "Review: what the model may say"),
+        h(
+          "p",
+          { class: "muted" },
+          "Every weight is a claim about a class. Confirm what one can see; what you reject is never used again.",
+        ),
+      ),
+      segments(
+        "Claims to show",
+        VIEWS.map(([value, label]) => [
+          value,
+          label,
+          value === "open" ? counts.open + counts.unclear : value === "disputed" ? counts.disputed : undefined,
+        ]),
+        by,
+        (value) => app.go("review", { by: value === "class" ? null : value, class: chosen }),
+      ),
+      h("a", { class: "button", href: "#signature" }, "Signed table"),
+    );
   }
 
   function drawRail() {
     const dot = (state) => h("i", { class: `dot-state ${state}`, title: STATES[state][1] }, STATES[state][0]);
-    const line = (name, claims, here, href) => h("a", { href, "aria-current": here ? "true" : null, "aria-label": `${name}: ${claims.map((one) => STATES[one.state][1]).join(", ")}` }, h("bdi", {}, name), h("span", { class: "dots", "aria-hidden": "true" }, claims.slice(0, 8).map((one) => dot(one.state))));
-    const groups = by === "concept" ? Object.entries(Object.groupBy ? Object.groupBy(all(), (one) => one.concept) : all().reduce((found, one) => { (found[one.concept] ??= []).push(one); return found; }, {})).sort((a, b) => b[1].length - a[1].length) : null;
-    fill(rail, h("h2", {}, groups ? "Concepts" : "Classes"),
-      groups ? groups.map(([name, claims]) => line(name, claims, name === listed()[0]?.concept, write("review", { by, concept: name }))) : shown.classes.map((one) => line(one.name, one.claims, one.name === chosen && by === "class", write("review", { class: one.name }))),
-      h("p", { class: "muted" }, `✓ confirmed ${shown.counts.confirmed} · × rejected ${shown.counts.rejected} · ? unclear ${shown.counts.unclear} · open ${shown.counts.open}${shown.counts.disputed ? ` · ! disputed ${shown.counts.disputed}` : ""}`),
-      shown.agreements.filter((one) => one.questions).map((one) => h("p", { class: "muted" }, h("bdi", {}, one.first), " and ", h("bdi", {}, one.second), ` agree on ${percent(one.share)} of ${one.questions}${one.kappa === null ? "" : `, kappa ${one.kappa.toFixed(2)}`}`)));
+    const line = (name, claims, here, href) =>
+      h(
+        "a",
+        {
+          href,
+          "aria-current": here ? "true" : null,
+          "aria-label": `${name}: ${claims.map((one) => STATES[one.state][1]).join(", ")}`,
+        },
+        h("bdi", {}, name),
+        h(
+          "span",
+          { class: "dots", "aria-hidden": "true" },
+          claims.slice(0, 8).map((one) => dot(one.state)),
+        ),
+      );
+    const groups =
+      by === "concept"
+        ? Object.entries(
+            Object.groupBy
+              ? Object.groupBy(all(), (one) => one.concept)
+              : all().reduce((found, one) => {
+                  (found[one.concept] ??= []).push(one);
+                  return found;
+                }, {}),
+          ).sort((a, b) => b[1].length - a[1].length)
+        : null;
+    fill(
+      rail,
+      h("h2", {}, groups ? "Concepts" : "Classes"),
+      groups
+        ? groups.map(([name, claims]) =>
+            line(name, claims, name === listed()[0]?.concept, write("review", { by, concept: name })),
+          )
+        : shown.classes.map((one) =>
+            line(one.name, one.claims, one.name === chosen && by === "class", write("review", { class: one.name })),
+          ),
+      h(
+        "p",
+        { class: "muted" },
+        `✓ confirmed ${shown.counts.confirmed} · × rejected ${shown.counts.rejected} · ? unclear ${shown.counts.unclear} · open ${shown.counts.open}${shown.counts.disputed ? ` · ! disputed ${shown.counts.disputed}` : ""}`,
+      ),
+      shown.agreements
+        .filter((one) => one.questions)
+        .map((one) =>
+          h(
+            "p",
+            { class: "muted" },
+            h("bdi", {}, one.first),
+            " and ",
+            h("bdi", {}, one.second),
+            ` agree on ${percent(one.share)} of ${one.questions}${one.kappa === null ? "" : `, kappa ${one.kappa.toFixed(2)}`}`,
+          ),
+        ),
+    );
   }
 
-  function drawBody(list) {
+  function drawBody(list, keep = false) {
+    const drawn = keep ? body.querySelector(".claim.now") : null,
+      now =
+        current && drawn?.getAttribute("aria-label") === `${current.class} shows ${current.concept}?` ? drawn : null,
+      ahead = now && aside?.isConnected && aside.dataset.label === chosen;
     const thin = shown.thin.filter((one) => by !== "class" || one.class === chosen);
-    fill(body,
-      by === "class" ? h("div", { class: "row" }, h("h2", { class: "class-name" }, h("a", { href: write("class", { name: chosen }) }, h("bdi", {}, chosen))), h("span", { class: "muted" }, "With no concept at all the model says ", h("bdi", {}, shown.without), ".")) : null,
-      thin.map((one) => h("p", { class: "note" }, h("bdi", {}, one.class), ` has ${one.reasons === 1 ? "one reason" : "no reason"} left: confirm one that is next in line, or `, h("a", { href: "#bench" }, "add a concept on the bench"), ".")),
-      list.length ? list.map((one) => (same(one, current) ? opened(one) : closed(one))) : empty(by === "disputed" ? "Nobody disputes anything." : by === "open" ? "Every claim is answered." : "This class has no reason.", by === "open" && shown.rejected ? "Refit, and the rejected ones go." : ""),
-      by === "class" ? (aside = h("section", { class: "card" }, h("h2", {}, "Next in line"), h("p", { class: "muted" }, "Concepts that would move up where a reason is rejected: tick or strike them ahead."), spinner())) : null);
-    if (by === "class") line();
+    fill(
+      body,
+      by === "class"
+        ? h(
+            "div",
+            { class: "row" },
+            h("h2", { class: "class-name" }, h("a", { href: write("class", { name: chosen }) }, h("bdi", {}, chosen))),
+            h("span", { class: "muted" }, "With no concept at all the model says ", h("bdi", {}, shown.without), "."),
+          )
+        : null,
+      thin.map((one) =>
+        h(
+          "p",
+          { class: "note" },
+          h("bdi", {}, one.class),
+          ` has ${one.reasons === 1 ? "one reason" : "no reason"} left: confirm one that is next in line, or `,
+          h("a", { href: "#bench" }, "add a concept on the bench"),
+          ".",
+        ),
+      ),
+      list.length
+        ? list.map((one) => (same(one, current) ? (now ?? opened(one)) : closed(one)))
+        : empty(
+            by === "disputed"
+              ? "Nobody disputes anything."
+              : by === "open"
+                ? "Every claim is answered."
+                : "This class has no reason.",
+            by === "open" && shown.rejected ? "Refit, and the rejected ones go." : "",
+          ),
+      by === "class"
+        ? ahead
+          ? aside
+          : (aside = h(
+              "section",
+              { class: "card", "data-label": chosen },
+              h("h2", {}, "Next in line"),
+              h(
+                "p",
+                { class: "muted" },
+                "Concepts that would move up where a reason is rejected: tick or strike them ahead.",
+              ),
+              spinner(),
+            ))
+        : null,
+    );
+    if (by === "class" && !ahead) line();
+    if (!now) look();
   }
 
   const sentence = (one) => [h("bdi", {}, one.class), " shows ", h("b", {}, h("bdi", {}, one.concept))];
   function verdict(one) {
     const reason = one.votes.find((vote) => vote.reason)?.reason;
-    return h("span", { class: one.state === "rejected" || one.state === "disputed" ? "wrong" : one.state === "confirmed" ? "right" : "muted" }, `${STATES[one.state][0]} ${STATES[one.state][1]}`, reason ? h("span", { class: "muted" }, ` ${reason}`) : null, one.votes.length > 1 ? h("span", { class: "muted" }, ` ${one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ")}`) : null);
+    return h(
+      "span",
+      {
+        class:
+          one.state === "rejected" || one.state === "disputed"
+            ? "wrong"
+            : one.state === "confirmed"
+              ? "right"
+              : "muted",
+      },
+      `${STATES[one.state][0]} ${STATES[one.state][1]}`,
+      reason ? h("span", { class: "muted" }, ` ${reason}`) : null,
+      one.votes.length > 1
+        ? h("span", { class: "muted" }, ` ${one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ")}`)
+        : null,
+    );
   }
-  const closed = (one) => h("button", { type: "button", class: "claim", onclick: () => { current = one; draw(); body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" }); } }, h("span", { class: "grow" }, sentence(one)), verdict(one));
+  const closed = (one) =>
+    h(
+      "button",
+      {
+        type: "button",
+        class: "claim",
+        onclick: () => {
+          current = one;
+          draw();
+          body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" });
+        },
+      },
+      h("span", { class: "grow" }, sentence(one)),
+      verdict(one),
+    );
 
   function opened(one) {
-    const button = (answer, label, key) => h("button", { type: "button", "aria-pressed": String(one.votes.some((vote) => vote.by === reviewer() && vote.answer === answer)), disabled: !may(), onclick: () => decide(one, answer) }, label, h("kbd", {}, key));
-    const never = h("button", { type: "button", class: "chip", disabled: !may(), onclick: () => strike(one) }, "never a reason for any class ", h("kbd", {}, "X"));
+    const button = (answer, label, key) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(one.votes.some((vote) => vote.by === reviewer() && vote.answer === answer)),
+          disabled: !may(),
+          onclick: () => decide(one, answer),
+        },
+        label,
+        h("kbd", {}, key),
+      );
+    const never = h(
+      "button",
+      { type: "button", class: "chip", disabled: !may(), onclick: () => strike(one) },
+      "never a reason for any class ",
+      h("kbd", {}, "X"),
+    );
     evidence = h("div", { class: "stack" }, spinner("Looking for photos"));
-    return h("section", { class: "claim now", "aria-label": `${one.class} shows ${one.concept}?` },
-      h("div", { class: "row" }, h("h3", { class: "grow" }, h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)), " shows ", h("a", { href: write("concept", { name: one.concept }) }, h("bdi", {}, one.concept)), "?"),
-        h("div", { class: "segments", role: "group", "aria-label": "Your answer" }, button("yes", "Yes, it does", "Y"), button("no", "No", "N"), button("unclear", "Unclear", "U"))),
+    return h(
+      "section",
+      { class: "claim now", "aria-label": `${one.class} shows ${one.concept}?` },
+      h(
+        "div",
+        { class: "row" },
+        h(
+          "h3",
+          { class: "grow" },
+          h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)),
+          " shows ",
+          h("a", { href: write("concept", { name: one.concept }) }, h("bdi", {}, one.concept)),
+          "?",
+        ),
+        h(
+          "div",
+          { class: "segments", role: "group", "aria-label": "Your answer" },
+          button("yes", "Yes, it does", "Y"),
+          button("no", "No", "N"),
+          button("unclear", "Unclear", "U"),
+        ),
+      ),
       evidence,
-      h("div", { class: "row" }, h("span", { class: "muted" }, "No, because"), REASONS.map(([value, label], at) => h("button", { type: "button", class: "chip", disabled: !may(), onclick: () => decide(one, "no", value) }, label, " ", h("kbd", {}, String(at + 1)))), never, h("span", { class: "grow" }), verdict(one)));
+      h(
+        "div",
+        { class: "row" },
+        h("span", { class: "muted" }, "No, because"),
+        REASONS.map(([value, label], at) =>
+          h(
+            "button",
+            { type: "button", class: "chip", disabled: !may(), onclick: () => decide(one, "no", value) },
+            label,
+            " ",
+            h("kbd", {}, String(at + 1)),
+          ),
+        ),
+        never,
+        h("span", { class: "grow" }),
+        verdict(one),
+      ),
+    );
   }
 
   // The photos come after the page: an answer need not wait for them.
   async function look() {
-    const one = current, place = evidence;
-    if (!one || !place?.isConnected) { looking.stop(); return; }
+    const one = current,
+      place = evidence;
+    if (!one || !place?.isConnected) {
+      looking.stop();
+      return;
+    }
     try {
       const found = await get("claim", { class: one.class, concept: one.concept }, looking.signal());
-      const others = (list, title, id) => h("div", { id }, h("h4", {}, title), list.length ? strip(list, { values: { from: location.hash.slice(1) } }) : h("p", { class: "muted" }, "none"));
-      const facts = [found.adds === null ? "" : `Adds ${signed(found.adds)} on average`, found.share === null ? "" : `${percent(found.share)} of the class's photos show it`, found.purity === null ? "" : `${percent(found.purity)} of the photos that show it are of the class`];
-      fill(place, h("p", { class: "muted" }, `${facts.filter(Boolean).join("; ")}.`, found.accuracy_without === null ? "" : ` Without it ${percent(found.accuracy, 1)} of the ${many(found.photos, "photo")} that are not of test become ${percent(found.accuracy_without, 1)}${app.state.flattered ? " (the model may have been trained on them)" : ""}.`),
-        h("div", { class: "two-strips" }, others(found.mine, [h("bdi", {}, one.class), " that show it most"], "mine"), others(found.others, "Others that show it", "others")));
-      place.querySelectorAll("#others .tile").forEach((card, at) => { card.querySelector(".sub").textContent = `it is ${found.others[at].truth}`; });
-    } catch (error) { if (error.name !== "AbortError") fill(place, h("p", { class: "muted" }, error.message)); }
+      const others = (list, title, id) =>
+        h(
+          "div",
+          { id },
+          h("h4", {}, title),
+          list.length ? strip(list, { values: { from: location.hash.slice(1) } }) : h("p", { class: "muted" }, "none"),
+        );
+      const facts = [
+        found.adds === null ? "" : `Adds ${signed(found.adds)} on average`,
+        found.share === null ? "" : `${percent(found.share)} of the class's photos show it`,
+        found.purity === null ? "" : `${percent(found.purity)} of the photos that show it are of the class`,
+      ];
+      fill(
+        place,
+        h(
+          "p",
+          { class: "muted" },
+          `${facts.filter(Boolean).join("; ")}.`,
+          found.accuracy_without === null
+            ? ""
+            : ` Without it ${percent(found.accuracy, 1)} of the ${many(found.photos, "photo")} that are not of test become ${percent(found.accuracy_without, 1)}${app.state.flattered ? " (the model may have been trained on them)" : ""}.`,
+        ),
+        h(
+          "div",
+          { class: "two-strips" },
+          others(found.mine, [h("bdi", {}, one.class), " that show it most"], "mine"),
+          others(found.others, "Others that show it", "others"),
+        ),
+      );
+      place.querySelectorAll("#others .tile").forEach((card, at) => {
+        card.querySelector(".sub").textContent = `it is ${found.others[at].truth}`;
+      });
+    } catch (error) {
+      if (error.name !== "AbortError") fill(place, h("p", { class: "muted" }, error.message));
+    }
   }
 
   async function line() {
-    const place = aside, label = chosen;
+    const place = aside,
+      label = chosen;
     try {
       const { concepts } = await get("claims/next", { class: label }, lining.signal());
-      const answer = (concept, said) => async (event) => { const row = event.target.closest(".next-line"); if (await send({ class: label, concept, answer: said })) row.remove(); };
-      fill(place, h("h2", {}, "Next in line"), h("p", { class: "muted" }, "Concepts that would move up where a reason is rejected: tick or strike them ahead."),
-        concepts.length ? concepts.map((concept) => h("div", { class: "next-line row" }, h("span", { class: "grow" }, sentence({ class: label, concept })), h("button", { type: "button", disabled: !may(), "aria-label": `Yes, ${concept}`, onclick: answer(concept, "yes") }, icon("check"), "Yes"), h("button", { type: "button", disabled: !may(), "aria-label": `No, ${concept}`, onclick: answer(concept, "no") }, icon("cross"), "No"))) : h("p", { class: "muted" }, "None is left."));
-    } catch (error) { if (error.name !== "AbortError" && place) fill(place, h("p", { class: "muted" }, error.message)); }
+      const answer = (concept, said) => async (event) => {
+        const row = event.target.closest(".next-line");
+        if (await send({ class: label, concept, answer: said })) row.remove();
+      };
+      fill(
+        place,
+        h("h2", {}, "Next in line"),
+        h(
+          "p",
+          { class: "muted" },
+          "Concepts that would move up where a reason is rejected: tick or strike them ahead.",
+        ),
+        concepts.length
+          ? concepts.map((concept) =>
+              h(
+                "div",
+                { class: "next-line row" },
+                h("span", { class: "grow" }, sentence({ class: label, concept })),
+                h(
+                  "button",
+                  {
+                    type: "button",
+                    disabled: !may(),
+                    "aria-label": `Yes, ${concept}`,
+                    onclick: answer(concept, "yes"),
+                  },
+                  icon("check"),
+                  "Yes",
+                ),
+                h(
+                  "button",
+                  { type: "button", disabled: !may(), "aria-label": `No, ${concept}`, onclick: answer(concept, "no") },
+                  icon("cross"),
+                  "No",
+                ),
+              ),
+            )
+          : h("p", { class: "muted" }, "None is left."),
+      );
+    } catch (error) {
+      if (error.name !== "AbortError" && place) fill(place, h("p", { class: "muted" }, error.message));
+    }
   }
 
   function drawBar() {
-    const { counts } = shown, total = Math.max(1, all().length), share = (state) => h("i", { class: state, style: { width: `${(100 * counts[state]) / total}%` } });
+    const { counts } = shown,
+      total = Math.max(1, all().length),
+      share = (state) => h("i", { class: state, style: { width: `${(100 * counts[state]) / total}%` } });
     const busy = app.state.job?.state === "running";
-    fill(bar, h("span", { class: "progress", role: "img", "aria-label": `${counts.confirmed} of ${total} claims are confirmed, ${counts.rejected} rejected` }, share("confirmed"), share("rejected"), share("unclear"), share("disputed")), h("b", { class: "nowrap" }, `${counts.confirmed} of ${total} confirmed`),
-      h("span", { class: "muted keys" }, "Y N U decide · J K claim · [ ] class"), h("button", { type: "button", class: "ghost", onclick: help }, "Keys ", h("kbd", {}, "?")),
-      h("button", { type: "button", class: "ghost", onclick: async () => { if (await whoAmI(true)) load(); } }, reviewer() ? ["reviewer: ", h("bdi", {}, reviewer())] : "Who are you?"),
-      app.state.read_only ? null : [h("button", { type: "button", disabled: busy || shown.blocking > 0, title: shown.blocking ? `${many(shown.blocking, "claim is", "claims are")} not confirmed` : "", onclick: sign }, shown.signed ? "Signed" : "Sign"),
-        h("button", { type: "button", disabled: busy, class: "rare", onclick: () => refit("confirmed"), title: "Only what was confirmed may be a reason" }, "Refit, only confirmed"),
-        h("button", { type: "button", class: "primary", id: "review-refit", disabled: busy, onclick: () => refit("open") }, busy ? [h("span", { class: "spinner inline" }), " Refitting …"] : [shown.rejected ? `Refit without ${many(shown.rejected, "claim")}` : "Refit ", h("kbd", {}, "R")])]);
-  }
-
-  async function whoAmI(again = false) {
-    if (reviewer() && !again) return reviewer();
-    const name = await ask({ title: "Who are you?", text: "Your answers are kept under this name.", label: "Name", value: reviewer(), confirm: "Go on" });
-    if (name) { app.reviewer = name; try { localStorage.setItem("ccr-reviewer", name); } catch { /* for this page only, then */ } }
-    return name;
+    fill(
+      bar,
+      h(
+        "span",
+        {
+          class: "progress",
+          role: "img",
+          "aria-label": `${counts.confirmed} of ${total} claims are confirmed, ${counts.rejected} rejected`,
+        },
+        share("confirmed"),
+        share("rejected"),
+        share("unclear"),
+        share("disputed"),
+      ),
+      h("b", { class: "nowrap" }, `${counts.confirmed} of ${total} confirmed`),
+      h("span", { class: "muted keys" }, "Y N U decide · J K claim · [ ] class"),
+      h("button", { type: "button", class: "ghost", onclick: help }, "Keys ", h("kbd", {}, "?")),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "ghost",
+          onclick: async () => {
+            if (await app.whoAmI(true)) load();
+          },
+        },
+        reviewer() ? ["reviewer: ", h("bdi", {}, reviewer())] : "Who are you?",
+      ),
+      app.state.read_only
+        ? null
+        : [
+            h(
+              "button",
+              {
+                type: "button",
+                disabled: busy || shown.blocking > 0,
+                title: shown.blocking ? `${many(shown.blocking, "claim is", "claims are")} not confirmed` : "",
+                onclick: sign,
+              },
+              shown.signed ? "Signed" : "Sign",
+            ),
+            h(
+              "button",
+              {
+                type: "button",
+                disabled: busy,
+                class: "rare",
+                onclick: () => refit("confirmed"),
+                title: "Only what was confirmed may be a reason",
+              },
+              "Refit, only confirmed",
+            ),
+            h(
+              "button",
+              { type: "button", class: "primary", id: "review-refit", disabled: busy, onclick: () => refit("open") },
+              busy
+                ? [h("span", { class: "spinner inline" }), " Refitting …"]
+                : [shown.rejected ? `Refit without ${many(shown.rejected, "claim")}` : "Refit ", h("kbd", {}, "R")],
+            ),
+          ],
+    );
   }
 
   async function send(body) {
-    const name = await whoAmI();
+    const name = await app.whoAmI();
     if (!name || !may()) return false;
-    try { await post("decisions", { by: name, reason: "", ...body }); return true; } catch (error) { app.fail(error); return false; }
+    try {
+      await post("decisions", { by: name, reason: "", ...body });
+      return true;
+    } catch (error) {
+      app.fail(error);
+      return false;
+    }
   }
 
   async function decide(one, answer, reason = "") {
-    const list = listed(), at = list.findIndex((other) => same(other, one));
+    const list = listed(),
+      at = list.findIndex((other) => same(other, one));
     if (!(await send({ class: one.class, concept: one.concept, answer, reason }))) return;
     const after = list[at + 1];
-    if (after) { current = after; focus = after.concept; } else if (by === "class") toClass(1, true);
-    await load();
+    if (after) {
+      current = after;
+      focus = after.concept;
+      kept(body, () => drawBody(list)); // the next question at once; states and counts follow
+    } else if (by === "class") toClass(1, true);
+    await load(true);
     body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" });
   }
   async function strike(one) {
     if (!(await send({ concept: one.concept, answer: "no", reason: "never" }))) return;
     toast(`${one.concept} is never a reason for any class, from the next refit on.`, { action: ["Undo", undo] });
-    const list = listed(); current = list[list.findIndex((other) => same(other, one)) + 1] ?? one;
+    const list = listed();
+    current = list[list.findIndex((other) => same(other, one)) + 1] ?? one;
     await load();
   }
   async function undo() {
-    try { const { decision } = await post("decisions/undo", { by: reviewer() }); toast(`Taken back: ${decision.class ?? "every class"}, ${decision.concept}: ${decision.answer}`); await load(); } catch (error) { app.fail(error); }
+    try {
+      const { decision } = await post("decisions/undo", { by: reviewer() });
+      toast(`Taken back: ${decision.class ?? "every class"}, ${decision.concept}: ${decision.answer}`);
+      await load();
+    } catch (error) {
+      app.fail(error);
+    }
   }
   function toClass(step, quiet = false) {
-    const names = shown.classes.map((one) => one.name), next = names[names.indexOf(chosen) + step];
+    const names = shown.classes.map((one) => one.name),
+      next = names[names.indexOf(chosen) + step];
     if (next === undefined) return;
-    current = null; focus = null;
-    if (quiet) { chosen = next; history.replaceState(history.state, "", write("review", { class: next })); } else app.go("review", { class: next });
+    current = null;
+    focus = null;
+    if (quiet) {
+      chosen = next;
+      history.replaceState(history.state, "", write("review", { class: next }));
+    } else app.go("review", { class: next });
   }
-  function toClaim(step) { const list = listed(), next = list[list.findIndex((one) => same(one, current)) + step]; if (next) { current = next; draw(); body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" }); } }
+  function toClaim(step) {
+    const list = listed(),
+      next = list[list.findIndex((one) => same(one, current)) + step];
+    if (next) {
+      current = next;
+      draw();
+      body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" });
+    }
+  }
 
   async function refit(claims) {
     if (app.state.read_only) return;
-    const before = new Map(all().map((one) => [`${one.class}\n${one.concept}`, one])), accuracy = app.state.accuracy, doubt = app.state.flattered;
-    try { app.state.job = await post(`review/refit?claims=${claims}`); drawBar(); } catch (error) { app.fail(error); return; }
+    const before = new Map(all().map((one) => [`${one.class}\n${one.concept}`, one])),
+      _accuracy = app.state.accuracy,
+      doubt = app.state.flattered;
+    try {
+      app.state.job = await post(`review/refit?claims=${claims}`);
+      drawBar();
+    } catch (error) {
+      app.fail(error);
+      return;
+    }
     const follow = async () => {
       if (!alive) return;
       let job;
-      try { job = await get("refit"); } catch { timer = setTimeout(follow, 1000); return; }
-      if (job.state === "running") { timer = setTimeout(follow, 250); return; }
+      try {
+        job = await get("refit");
+      } catch {
+        timer = setTimeout(follow, 1000);
+        return;
+      }
+      if (job.state === "running") {
+        timer = setTimeout(follow, 250);
+        return;
+      }
       await app.changed();
-      if (job.state !== "done") { toast(job.message, { bad: true }); drawBar(); return; }
+      if (job.state !== "done") {
+        toast(job.message, { bad: true });
+        drawBar();
+        return;
+      }
       current = null;
       await load();
-      const now = new Set(all().map((one) => `${one.class}\n${one.concept}`)), gone = [...before.keys()].filter((key) => !now.has(key)).length, fresh = [...now].filter((key) => !before.has(key)).length;
+      const now = new Set(all().map((one) => `${one.class}\n${one.concept}`)),
+        gone = [...before.keys()].filter((key) => !now.has(key)).length,
+        fresh = [...now].filter((key) => !before.has(key)).length;
       const effect = await get("effect", { against: doubt ? "base" : "previous" });
-      toast(`${many(gone, "claim")} went, ${fresh} are new to judge${shown.thin.length ? `, ${many(shown.thin.length, "class has", "classes have")} fewer than two reasons` : ""}; validation ${percent(effect.before, 1)} → ${percent(effect.after, 1)}.`, { seconds: 20 });
+      toast(
+        `${many(gone, "claim")} went, ${fresh} are new to judge${shown.thin.length ? `, ${many(shown.thin.length, "class has", "classes have")} fewer than two reasons` : ""}; validation ${percent(effect.before, 1)} → ${percent(effect.after, 1)}.`,
+        { seconds: 20 },
+      );
     };
     follow();
   }
   async function sign() {
-    const name = await whoAmI();
-    if (name && await app.change("sign", { by: name }, `Signed by ${name}. The next edit or refit ends the signature.`)) app.go("signature");
+    const name = await app.whoAmI();
+    if (
+      name &&
+      (await app.change("sign", { by: name }, `Signed by ${name}. The next edit or refit ends the signature.`))
+    )
+      app.go("signature");
   }
   function help() {
-    const box = h("dialog", { "aria-label": "Keys" }, h("form", { method: "dialog" }, h("h2", {}, "Keys"), h("table", {}, h("tbody", {}, HELP.map(([key, words]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", { class: "text" }, words))))), h("div", { class: "actions" }, h("button", { class: "primary" }, "Close"))));
+    const box = h(
+      "dialog",
+      { "aria-label": "Keys" },
+      h(
+        "form",
+        { method: "dialog" },
+        h("h2", {}, "Keys"),
+        h(
+          "table",
+          {},
+          h(
+            "tbody",
+            {},
+            HELP.map(([key, words]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", { class: "text" }, words))),
+          ),
+        ),
+        h("div", { class: "actions" }, h("button", { class: "primary" }, "Close")),
+      ),
+    );
     box.addEventListener("close", () => box.remove());
-    document.body.append(box); box.showModal();
+    document.body.append(box);
+    box.showModal();
   }
 
   // Held W: the photos of the claim with what each patch adds, darkened where nothing does.
@@ -196,14 +650,26 @@ export default function review(root, values, app) {
     if (lit.length || !current || !app.state.where) return;
     lit = [null];
     const { overlayOn } = await import("./where.js");
-    lit = [...body.querySelectorAll("#mine .tile, #others .tile")].map((card) => overlayOn(card.querySelector(".pic"), card.dataset.row, current.concept));
+    lit = [...body.querySelectorAll("#mine .tile, #others .tile")].map((card) =>
+      overlayOn(card.querySelector(".pic"), card.dataset.row, current.concept),
+    );
   }
-  const dark = () => { lit.forEach((one) => one?.remove()); lit = []; };
+  const dark = () => {
+    lit.forEach((one) => one?.remove());
+    lit = [];
+  };
 
   function keys(event) {
     if (event.target.closest("input, select, textarea, dialog") || event.altKey || !shown) return;
     const key = event.key.toLowerCase();
-    if ((event.ctrlKey || event.metaKey)) { if (key === "z" && !event.shiftKey && may()) { event.preventDefault(); event.stopImmediatePropagation(); undo(); } return; }
+    if (event.ctrlKey || event.metaKey) {
+      if (key === "z" && !event.shiftKey && may()) {
+        event.preventDefault();
+        event.stopImmediatePropagation();
+        undo();
+      }
+      return;
+    }
     const answers = { y: "yes", n: "no", u: "unclear" };
     if (answers[key] && current && may()) decide(current, answers[key]);
     else if (/^[1-4]$/.test(key) && current && may()) decide(current, "no", REASONS[key - 1][0]);
@@ -216,9 +682,31 @@ export default function review(root, values, app) {
     else return;
     event.preventDefault();
   }
-  const up = (event) => { if (event.key.toLowerCase() === "w") dark(); };
+  const up = (event) => {
+    if (event.key.toLowerCase() === "w") dark();
+  };
   window.addEventListener("keydown", keys, { capture: true }); // before the session's own undo
   window.addEventListener("keyup", up);
   load();
-  return { update(next) { by = first(next, "by", "class"); chosen = first(next, "class", chosen); focus = first(next, "concept"); current = null; if (shown) draw(); return true; }, refresh: load, leave() { alive = false; clearTimeout(timer); asking.stop(); looking.stop(); lining.stop(); dark(); window.removeEventListener("keydown", keys, { capture: true }); window.removeEventListener("keyup", up); } };
+  return {
+    update(next) {
+      by = first(next, "by", "class");
+      chosen = first(next, "class", chosen);
+      focus = first(next, "concept");
+      current = null;
+      if (shown) draw();
+      return true;
+    },
+    refresh: () => load(),
+    leave() {
+      alive = false;
+      clearTimeout(timer);
+      asking.stop();
+      looking.stop();
+      lining.stop();
+      dark();
+      window.removeEventListener("keydown", keys, { capture: true });
+      window.removeEventListener("keyup", up);
+    },
+  };
 }

@@ -1,20 +1,111 @@
 // The signed table: what the model may say and may never say, by whom and when.
-import { h, fill, icon, many, spinner, empty } from "./dom.js";
-import { get, file, latest } from "./api.js";
-import { write } from "./address.js";
 
-export default function signature(root, values, app) {
+import { write } from "./address.js";
+import { file, get, latest } from "./api.js";
+import { empty, fill, h, icon, many, spinner } from "./dom.js";
+
+export default function signature(root, _values, _app) {
   const asking = latest();
   async function load() {
     fill(root, h("h1", {}, "Signed table"), spinner());
     let found;
-    try { found = (await get("signature", {}, asking.signal())).signature; } catch (error) { if (error.name !== "AbortError") fill(root, empty(error.message)); return; }
-    const download = (path, label) => h("a", { class: "button", href: file(`exports/${path}`), download: path }, icon("download"), label);
-    const head = h("div", { class: "head" }, h("a", { class: "button ghost", href: "#review" }, icon("left"), "Review"), h("div", { class: "grow" }, h("h1", {}, "Signed table"), h("p", { class: "muted" }, found ? `${many(found.may.length, "claim")}, every one confirmed; signed by ${found.by} at ${found.at}. The next edit or refit ends the signature.` : "Nobody has signed this model, or it was changed since.")),
-      download("claims.csv", "CSV"), download("claims.json", "JSON"), h("button", { type: "button", onclick: () => window.print() }, "Print"));
-    const table = (title, list, said) => h("section", { class: "card" }, h("h2", {}, title, " ", h("small", { class: "muted" }, many(list.length, "claim"))), list.length ? h("div", { class: "wide" }, h("table", {}, h("caption", { class: "sr" }, title), h("thead", {}, h("tr", {}, ["class", "shows", said, "because", "when"].map((one) => h("th", { class: "text" }, one)))), h("tbody", {}, list.map((one) => h("tr", {}, h("td", {}, h("a", { href: write("class", { name: one.class ?? one.label }) }, h("bdi", {}, one.class ?? one.label))), h("td", { class: "text" }, h("bdi", {}, one.concept)), h("td", { class: "text" }, h("bdi", {}, one.by)), h("td", { class: "text" }, one.reason ?? ""), h("td", { class: "text nowrap" }, (one.at ?? "").slice(0, 10))))))) : h("p", { class: "muted" }, "none"));
-    fill(root, head, found ? h("div", { class: "stack" }, table("What it may say", found.may, "confirmed by"), table("What it may never say", found.never, "rejected by"), h("p", {}, "With no concept at all it says ", h("b", {}, h("bdi", {}, found.without)), ".")) : empty("Not signed.", h("a", { href: "#review" }, "Answer the open claims")));
+    try {
+      found = (await get("signature", {}, asking.signal())).signature;
+    } catch (error) {
+      if (error.name !== "AbortError") fill(root, empty(error.message));
+      return;
+    }
+    const download = (path, label) =>
+      h("a", { class: "button", href: file(`exports/${path}`), download: path }, icon("download"), label);
+    const head = h(
+      "div",
+      { class: "head" },
+      h("a", { class: "button ghost", href: "#review" }, icon("left"), "Review"),
+      h(
+        "div",
+        { class: "grow" },
+        h("h1", {}, "Signed table"),
+        h(
+          "p",
+          { class: "muted" },
+          found
+            ? `${many(found.may.length, "claim")}, every one confirmed; signed by ${found.by} at ${found.at}. The next edit or refit ends the signature.`
+            : "Nobody has signed this model, or it was changed since.",
+        ),
+      ),
+      download("claims.csv", "CSV"),
+      download("claims.json", "JSON"),
+      h("button", { type: "button", onclick: () => window.print() }, "Print"),
+    );
+    const table = (title, list, said) =>
+      h(
+        "section",
+        { class: "card" },
+        h("h2", {}, title, " ", h("small", { class: "muted" }, many(list.length, "claim"))),
+        list.length
+          ? h(
+              "div",
+              { class: "wide" },
+              h(
+                "table",
+                {},
+                h("caption", { class: "sr" }, title),
+                h(
+                  "thead",
+                  {},
+                  h(
+                    "tr",
+                    {},
+                    ["class", "shows", said, "because", "when"].map((one) => h("th", { class: "text" }, one)),
+                  ),
+                ),
+                h(
+                  "tbody",
+                  {},
+                  list.map((one) =>
+                    h(
+                      "tr",
+                      {},
+                      h(
+                        "td",
+                        {},
+                        h(
+                          "a",
+                          { href: write("class", { name: one.class ?? one.label }) },
+                          h("bdi", {}, one.class ?? one.label),
+                        ),
+                      ),
+                      h("td", { class: "text" }, h("bdi", {}, one.concept)),
+                      h("td", { class: "text" }, h("bdi", {}, one.by)),
+                      h("td", { class: "text" }, one.reason ?? ""),
+                      h("td", { class: "text nowrap" }, (one.at ?? "").slice(0, 10)),
+                    ),
+                  ),
+                ),
+              ),
+            )
+          : h("p", { class: "muted" }, "none"),
+      );
+    fill(
+      root,
+      head,
+      found
+        ? h(
+            "div",
+            { class: "stack" },
+            table("What it may say", found.may, "confirmed by"),
+            table("What it may never say", found.never, "rejected by"),
+            h("p", {}, "With no concept at all it says ", h("b", {}, h("bdi", {}, found.without)), "."),
+          )
+        : empty("Not signed.", h("a", { href: "#review" }, "Answer the open claims")),
+    );
   }
   load();
-  return { update: () => true, refresh: load, leave() { asking.stop(); } };
+  return {
+    update: () => true,
+    refresh: load,
+    leave() {
+      asking.stop();
+    },
+  };
 }

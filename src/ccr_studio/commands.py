@@ -1,21 +1,117 @@
-"""`ccr studio`: look, ask, correct and refit in the browser."""
+"""`ccr serve` and `ccr studio`, which `ccr` finds by the entry point `ccr.commands`."""
 
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, fitting, note, print_json
-from ccr.cli.common_data import load_concepts, propose_concepts
+from ccr.cli.common import Json, console, fitting, note, print_json, show_requests
+from ccr.cli.common_data import load_concepts, model_encoder, propose_concepts
 from ccr.errors import CCRError
 from ccr.io.files import read_regular
-from ccr_studio.commands.serve import farewell
+
+if TYPE_CHECKING:
+    from ccr_studio.service.service import Served
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    host: Annotated[
+        str, typer.Option(help="Where to listen. Beyond this machine, such as 0.0.0.0, a token is required.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="CCR_TOKEN", help="Token that requests must carry, as `Authorization: Bearer TOKEN`."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further name by which the server is called, as by a proxy; may be given several times."),
+    ] = None,
+    root_path: Annotated[str, typer.Option(help="Where a proxy shows the server, such as /ccr.")] = "",
+    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    photos: Annotated[int, typer.Option(min=1, help="Most photos in one request.")] = 32,
+    megabytes: Annotated[float, typer.Option(min=0.001, help="Largest request, in megabytes.")] = 64,
+    megapixels: Annotated[float, typer.Option(min=0.001, max=178, help="Largest photo, in megapixels.")] = 50,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Longest wait for an answer, in seconds.")] = 30,
+    waiting: Annotated[int, typer.Option(min=1, help="Most photos waiting for the encoder; more get 503.")] = 256,
+    access_log: Annotated[bool, typer.Option(help="Print a line for each request, on stderr.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Answer requests about photos and embeddings: predictions, explanations, health, metrics.
+
+    Photos of requests that come at the same time are embedded together. Ctrl-C or SIGTERM stops the server; what is
+    under way is answered first. `GET /openapi.json` describes every path.
+
+    Example: `ccr serve photos-model`, then `curl -F photos=@apple.jpg http://127.0.0.1:8000/v1/predict`
+
+    For other machines: `CCR_TOKEN=... ccr serve photos-model --host 0.0.0.0`
+    """
+    from ccr_studio.service import app, guards, runner
+    from ccr_studio.service.limits import Limits
+    from ccr_studio.service.service import Service
+
+    access = guards.access_for(host, token, names=allow_host or ())
+    limits = Limits(
+        request_bytes=int(megabytes * 2**20),
+        pixels=int(megapixels * 1e6),
+        photos=photos,
+        seconds=seconds,
+        waiting=waiting,
+    )
+    root = runner.checked_root(root_path)
+    served = _ready(model, encoder, silent=as_json)
+    service = Service(lambda: served, limits=limits)
+    listening = runner.listen(host, port)
+    url = runner.url_of(listening, root)
+    show_requests(wanted=access_log)
+
+    def started() -> None:
+        if as_json:
+            print_json({"url": url, "model": str(model), "openapi": f"{url}/openapi.json", "token": token is not None})
+            return
+        console.print(
+            f"Serving {escape(served.name)} at {url} (Ctrl-C stops it); try:", highlight=False, soft_wrap=True
+        )
+        bearer = "-H 'Authorization: Bearer TOKEN' " if token else ""
+        console.print(f"  curl {bearer}-F photos=@PHOTO {url}/v1/predict", highlight=False, soft_wrap=True)
+
+    runner.run(
+        app.create_app(service, access=access, root_path=root),
+        listening,
+        limits=limits,
+        access_log=access_log,
+        started=started,
+    )
+    note(runner.farewell(service.meters.total(guards.CUT_OFF)), silent=as_json)
+
+
+def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:
+    """The model and its encoder, both used once, so that the first request does not wait for them."""
+    import numpy as np
+    from PIL import Image
+
+    from ccr import kernels
+    from ccr.model import ConceptModel
+    from ccr_studio.service.service import Served
+
+    loaded = ConceptModel.load(folder)
+    kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)
+    if spec is None and loaded.provenance.encoder is None:
+        note("the model does not know its encoder, so it answers about embeddings alone; --encoder names one")
+        loaded.predict(np.ones((1, loaded.dimension)))
+        return Served(folder.name, loaded)
+    encoder = model_encoder(loaded, spec, silent=silent)
+    loaded.predict(encoder.embed_images([Image.new("RGB", (64, 64), "grey")]))
+    return Served(folder.name, loaded, encoder)
+
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -47,6 +143,9 @@ def studio(
     review: Annotated[
         bool, typer.Option("--review", help="Show, take answers of reviewers, and change nothing else.")
     ] = False,
+    policy: Annotated[
+        str, typer.Option(help="How many reviewers must agree on a claim: one, two, or all that have answered.")
+    ] = "one",
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
     session: Annotated[
         Path | None, typer.Option(help="Folder of sessions. Default: STORE-studio beside the store.")
@@ -66,13 +165,17 @@ def studio(
     For others to look at: `CCR_TOKEN=$(openssl rand -hex 16) ccr studio STORE MODEL --host 0.0.0.0 --read-only`
     """
     from ccr.data.store import EmbeddingStore
+    from ccr.review.decisions import check_policy
     from ccr_studio import serving
+    from ccr_studio.service import runner
 
     if model is not None and concepts is not None:
         raise typer.BadParameter("give MODEL or --concepts, not both: a model has its concepts already")
+    check_policy(policy)
     opened, read_only = EmbeddingStore.open(store, data=data), read_only or review
     serving.access_for(host, token)  # refused before the work rather than after it
-    bench = _workbench(opened, model, concepts, session, encoder, read_only=read_only, decides=review, silent=as_json)
+    options = {"encoder": encoder, "read_only": read_only, "decides": review, "policy": policy}
+    bench = _workbench(opened, model, concepts, session, options, silent=as_json)
     if bench.session.position > 0:
         note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
 
@@ -100,7 +203,7 @@ def studio(
             bench, host=host, port=port, token=token, names=allow_host or (), root_path=root_path, started=started
         )
     if cut_off:
-        note(farewell(cut_off), silent=as_json)
+        note(runner.farewell(cut_off), silent=as_json)
 
 
 def _workbench(
@@ -108,19 +211,18 @@ def _workbench(
     model: Path | None,
     concepts: Path | None,
     session: Path | None,
-    encoder: str | None,
+    options: dict[str, Any],
     *,
-    read_only: bool,
-    decides: bool,
     silent: bool,
 ) -> Workbench:
-    """On the model token, or on one that is fitted here, once."""
+    """On the model that was given, or on one that is fitted here, once; `options` are those of `open_workbench`."""
     from ccr import kernels
     from ccr.model import ConceptModel
     from ccr_studio import serving
 
     kernels.warm_up(lambda line: note(line, silent=silent), group="coding", elsewhere=True)
-    open_bench = partial(serving.open_workbench, store, encoder=encoder, read_only=read_only, decides=decides)
+    open_bench: Callable[..., Workbench] = partial(serving.open_workbench, store, **options)
+    read_only, encoder = options["read_only"], options["encoder"]
     if model is not None:
         loaded = ConceptModel.load(model)
         folder = serving.model_session(store, loaded, session, read_only=read_only)
@@ -146,3 +248,7 @@ def _title(path: AnyPath) -> str:
     """The folder's name; one called model or store is named by the one it is in."""
     folder = path.resolve()
     return folder.parent.name if folder.name in ("model", "store") and folder.parent.name else folder.name
+
+
+#: What the entry point names.
+COMMANDS = (serve, studio)
