@@ -225,7 +225,8 @@ class Refits:
         for left in ("model", "honest"):
             shutil.rmtree(self.folder / left, ignore_errors=True)
         for left in ("knowledge.csv", "photos.csv"):
-            (self.folder / left).unlink(missing_ok=True)
+            with suppress(FileNotFoundError, NotADirectoryError):  # no folder to write to is said by the writers below
+                (self.folder / left).unlink()
         about = None if said is None else said.knowledge()
         if about is not None:
             about.write(self.folder / "photos.csv")
