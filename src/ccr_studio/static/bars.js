@@ -19,12 +19,9 @@ export function bars(rows, { scale = 0, link = true } = {}) {
 
 export const shown = (term) => (term.code < 0 ? `not: ${term.concept}` : term.concept);
 
-// A concept is stated by name from this probability on that the photo shows it, as in ccr.core.shown.
-const STATED = 0.6;
-
 export function sumRows(bias, contributions, top = 12) {
   const rows = [{ name: "bias", value: bias, hint: "the same for every image" }];
-  const unsure = contributions.filter((term) => term.code > 0 && typeof term.shown === "number" && term.shown < STATED);
+  const unsure = contributions.filter((term) => term.stated === false);
   const stated = contributions.filter((term) => !unsure.includes(term));
   for (const term of stated.slice(0, top)) rows.push({ name: typeof term.shown === "number" && term.code > 0 ? `${shown(term)}, ${Math.round(100 * term.shown)} %` : shown(term), concept: term.concept, value: term.contribution, hint: `code ${term.code.toFixed(3)} × weight ${term.weight.toFixed(3)}` });
   if (unsure.length) rows.push({ name: `${unsure.length} not sure to be shown`, value: unsure.reduce((sum, term) => sum + term.contribution, 0), hint: unsure.map((term) => `${shown(term)}, ${Math.round(100 * term.shown)} %`).join("; ") });
