@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -43,12 +44,12 @@ from ccr.refine.checkpoint import CheckpointFolder
 from ccr.refine.data import split
 from ccr.refine.engines import EngineName
 from ccr.refine.likely import (
-    MIN_PROBABILITY,
-    answered_pairs,
+    FitData,
+    PhotoAnswers,
     check_probability,
+    check_stated_truth,
     refine_likely,
-    shown_by,
-    table_pairs,
+    stating,
     takes_thresholds,
     whole_dictionary,
 )
@@ -182,7 +183,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
         are "yes".
     min_transfer : with knowledge, leave out concepts whose transfer is below this share, in [0, 1]; 0.5 is chance.
     min_probability : with answers about photos, neither show nor add a concept that an image shows with a smaller
-        probability, in [0, 1); 0 does without. None: 0.3 where there are such answers.
+        probability, in [0, 1); 0 does without. None: at most 0.3, as much as costs held-out images no accuracy.
+    stated_truth : with answers about photos, the share in (0, 1) of what explanations state by name that is expected to
+        be true of the photo; the others are added up in one line. None: what is at least 60 % sure is stated.
     coder : how a code is made; None is `HardThreshold(length=12)`: an image shows about twelve concepts, or
         a third of a list of fewer than 36.
     fidelity : least correlation in [0, 1] of a concept's scores with those of its own text, by the images' covariance
@@ -258,6 +261,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         claims: Claims = "open",
         min_transfer: float | None = None,
         min_probability: float | None = None,
+        stated_truth: float | None = None,
         coder: Coder | None = None,
         fidelity: float | None = None,
         radius: float | None = None,
@@ -289,6 +293,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         self.claims = claims
         self.min_transfer = min_transfer
         self.min_probability = min_probability
+        self.stated_truth = stated_truth
         self.coder = coder
         self.fidelity = fidelity
         self.radius = radius
@@ -343,6 +348,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         texts = self._checked_concepts()
         check_claims(self.knowledge, self.claims, self.min_transfer)
         check_probability(self.knowledge, self.coder, self.min_probability)
+        check_stated_truth(self.knowledge, self.stated_truth)
         Embeddings(X).check_dimension(texts.dimension)
         labels = number_labels(labels_of(X, y), len(Embeddings(X)))
         if isinstance(checkpoint, (str, os.PathLike)):
@@ -360,14 +366,15 @@ class ConceptClassifier(ModelEstimator, OnHub):
         watched = watched if parts is None else parts.watched
         weights = training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight)
         left_out = None if parts is None else parts.left_out
-        known = None
+        known, classes = None, labels.classes.tolist()
+        train, other = split(images, labels.y, weights, watched, left_out)
         if self.knowledge is not None:
             known = Informed.fit(
                 self.knowledge,
                 bound,
-                split(images, labels.y, weights, watched, left_out)[0],
+                train,
                 X,
-                labels.classes.tolist(),
+                classes,
                 claims=self.claims,
                 min_transfer=self.min_transfer,
             )
@@ -388,20 +395,21 @@ class ConceptClassifier(ModelEstimator, OnHub):
             permitted=None if known is None else known.permitted,
             engine=self.engine,
         )
-        result = refine_with(
-            run,
-            self.weights_per_class,
-            watched,
-            training=self._training(seed, bound),
-            callback=callback,
-            checkpoint=checkpoint,
-        )
+        training = self._training(seed, bound)
+        fewest = partial(refine_with, weights=self.weights_per_class, held_out=watched, training=training)
+        result = fewest(run, callback=callback, checkpoint=checkpoint)
         shown = None
         if known is not None:
-            assert self.knowledge is not None
-            result, shown = self._likely(
-                result, known, run, texts, images, labels, weights, watched, left_out, X, seed, callback
-            )
+            # A part of the checkpoint, so that a fit that is killed in its second refinement goes on there.
+            below = None if checkpoint is None else checkpoint.part("with-answers")
+
+            def again(coder: Coder, permitted: Permitted) -> Refinement:
+                return fewest(partial(run, coder=coder, permitted=permitted), callback=callback, checkpoint=below)
+
+            data = FitData(X, validation, classes, train, other, left_out, training)
+            result, shown = self._likely(result, known, data, again)
+            if shown is not None and shown.source == "photos" and self.stated_truth is not None:
+                shown = stating(result, shown, data.train, self.stated_truth)
         facts = {} if known is None else informed_facts(self.knowledge, known, texts.names)
         kept = result.kept if known is None else known.rows[result.kept]
         facts |= left_out_facts(texts, kept)
@@ -426,58 +434,28 @@ class ConceptClassifier(ModelEstimator, OnHub):
         return self
 
     def _likely(
-        self,
-        result: Refinement,
-        known: Informed,
-        run: Any,
-        texts: Concepts,
-        images: Embeddings,
-        labels: Any,
-        weights: Any,
-        watched: Any,
-        left_out: Any,
-        X: Any,
-        seed: int,
-        callback: Callback | None,
+        self, result: Refinement, known: Informed, data: FitData, again: Callable[[Coder, Permitted], Refinement]
     ) -> tuple[Refinement, Shown | None]:
         """The refinement with what answers about photos make of it, and the map from scores to probabilities."""
-        knowledge, initial = self.knowledge, known.bound.initial
-        assert knowledge is not None
+        assert self.knowledge is not None
         if not isinstance(result.rule, (ThresholdRule, TopRule)):
             return result, None  # codes are no scores
-        own = texts.embeddings[known.rows]
-        pairs = answered_pairs(knowledge, X, len(images), initial.names, left_out)
-        train, held_out = split(images, labels.y, weights, watched, left_out)
-        probability = self.min_probability
-        if not len(pairs.rows):
-            answers = knowledge.aligned(labels.classes.tolist(), initial.names)
-            pairs = table_pairs(result, answers, images, labels.y, train.rows)
-            probability = probability or 0.0
-        elif probability is None:
-            probability = MIN_PROBABILITY
-        if not len(pairs.rows):
+        answers = PhotoAnswers.of(self.knowledge, known, data, result, self._checked_concepts())
+        if not answers.pairs:
             return result, None
+        probability, start = self.min_probability, known.bound.initial
+        if answers.source == "classes":
+            probability = probability or 0.0
         if probability == 0 or not takes_thresholds(self.coder):
-            return result, shown_by(pairs, images, whole_dictionary(result, initial.embeddings), own).of(result.kept)
-        training = self._training(seed, known.bound)
-
-        def again(coder: Coder, permitted: Permitted) -> Refinement:
-            other = partial(run, coder=coder, permitted=permitted)
-            return refine_with(
-                other, self.weights_per_class, watched, training=training, callback=callback, checkpoint=None
-            )
-
+            return result, answers.map(whole_dictionary(result, start.embeddings)).of(result.kept)
         return refine_likely(
             result,
-            pairs,
+            answers,
             again,
-            start=initial.embeddings,
-            texts=own,
-            train=train,
-            held_out=held_out,
+            start=start.embeddings,
+            data=data,
             permitted=known.permitted,
-            training=training,
-            probability=float(probability),
+            probability=None if probability is None else float(probability),
         )
 
     def shared_model(self) -> ConceptModel:

@@ -22,7 +22,6 @@ import numpy as np
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import write_text
 from ccr.metrics import SHOWN, Interval
-from ccr.shown import STATED
 from ccr.utils.texts import check_name, did_you_mean, visible
 
 if TYPE_CHECKING:
@@ -191,10 +190,9 @@ class Sheet:
 
 def shown(model: ConceptModel, x: np.ndarray) -> tuple[str, ...]:
     """The concepts that an explanation states, at most the `SHOWN` with the largest terms: those with a positive code
-    and, where the model knows how likely the photo shows them, a probability of at least `STATED`; may be none."""
+    and, where the model knows how likely the photo shows them, a probability that is large enough; may be none."""
     terms = [term for term in model.explain(x).contributions if term.code > 0]
-    stated = [term for term in terms if term.shown is None or term.shown >= STATED]
-    return tuple(term.concept for term in stated[:SHOWN])
+    return tuple(term.concept for term in terms if term.stated)[:SHOWN]
 
 
 def record(path: str | os.PathLike[str], judge: str, given: Mapping[tuple[int, str], str]) -> Sheet:

@@ -28,7 +28,7 @@ from ccr.io.checks import (
     unpack_shown,
 )
 from ccr.io.folder import ModelFolder, read_folder
-from ccr.shown import Shown, of_photos
+from ccr.shown import STATED, Shown, of_photos
 from ccr.utils.arrays import as_array
 
 
@@ -144,7 +144,8 @@ class RuntimeExplanation:
 
     `contributions` holds every active concept with a weight for the predicted class, largest effect first; `active`
     and `codes` all active concepts, `weights` (classes, active) theirs, `biases` (classes,) those of all classes, and
-    `answers` (classes, active) what is known of them, `shown` (active,) the probabilities that the image shows them.
+    `answers` (classes, active) what is known of them, `shown` (active,) the probabilities that the image shows them;
+    from `stated` on they are stated by name.
     """
 
     prediction: Any
@@ -160,11 +161,13 @@ class RuntimeExplanation:
     biases: np.ndarray = field(repr=False)
     answers: np.ndarray = field(repr=False)
     shown: np.ndarray | None = field(default=None, repr=False)
+    stated: float = field(default=STATED, repr=False)
 
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
         number = position(self.classes, name)
-        return contributions(self.active, self.codes, self.weights[number], self.answers[number], self.shown)
+        known = self.answers[number]
+        return contributions(self.active, self.codes, self.weights[number], known, self.shown, self.stated)
 
     def contrast(self, other: Any) -> Contrast:
         """Why this class and not `other`: weights are the differences of the two classes' weights."""
@@ -314,13 +317,14 @@ class RuntimeModel:
         probabilities = self._probabilities(logits[None])[0]
         classes = self.classes.tolist()
         shown = of_photos(self.shown)
-        likely = None if shown is None else shown.probabilities(values, columns)
+        likely, stated = (None, STATED) if shown is None else (shown.probabilities(values, columns), shown.stated)
+        known = self.answers[winner, columns]
         return RuntimeExplanation(
             prediction=classes[winner],
             probability=float(probabilities[winner]),
             logit=float(logits[winner]),
             bias=float(biases[winner]),
-            contributions=contributions(active, values, weights[winner], self.answers[winner, columns], likely),
+            contributions=contributions(active, values, weights[winner], known, likely, stated),
             classes=tuple(classes),
             probabilities=probabilities,
             active=active,
@@ -329,6 +333,7 @@ class RuntimeModel:
             biases=biases,
             answers=self.answers[:, columns],
             shown=likely,
+            stated=stated,
         )
 
     def _codes(self, X: Any) -> Iterator[np.ndarray]:

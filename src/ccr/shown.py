@@ -1,8 +1,8 @@
 """Shown: the probability that an image shows a concept, by the concept's score (True of this photo, docs/method.md).
 
 A logistic map with one slope for all concepts and an intercept for each, fitted to answers about photos. Few answers
-make an intercept uncertain, so that intercepts have a Gaussian prior whose covariance is the likeness of the concepts'
-texts: a concept without answers has what concepts like it have.
+make an intercept uncertain, so that intercepts have a Gaussian prior: concepts with like texts have like intercepts,
+and so have concepts that are true of as many classes. One without answers has what concepts like it have.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ LEAST_SLOPE = 0.05
 SLOPE, SLOPE_SPREAD = 1.0, 2.0
 #: Standard deviation of the mean intercept, and those of single intercepts among which cross-validation chooses.
 COMMON_SPREAD, SPREADS = 2.0, (0.4, 0.8, 1.6)
+#: Standard deviation of the intercepts' slope on how common a concept is, in units of that one's spread.
+COMMONNESS_SPREAD = 0.5
 #: Share of an intercept's variance that concepts with like texts have in common, and the difference of cosines at which
 #: likeness has fallen to 1/e. Of eight pairs tried on CUB's photos (docs/knowledge.md) among the best.
 ALIKE, REACH = 0.8, 0.5
@@ -27,7 +29,8 @@ ALIKE, REACH = 0.8, 0.5
 MOST_COMPARED = 1000
 #: Folds of answers, each left out once to choose the spread and to measure calibration.
 FOLDS = 5
-#: A claim is stated as shown from this probability on; below it an explanation says that it is not sure.
+#: A claim is stated as shown from this probability on, unless a model has another one; below it an explanation says
+#: that it is not sure.
 STATED = 0.6
 
 Source = Literal["photos", "classes"]
@@ -45,6 +48,7 @@ class Shown:
     source : "photos" for answers about photos, "classes" where there was only a table of classes: then it is the
         probability that the image's class has the concept.
     error : calibration error (ECE) on answers left out of the fit; NaN where it could not be measured.
+    stated : the probability from which on an explanation states by name that the image shows a concept.
     """
 
     intercepts: np.ndarray
@@ -52,6 +56,7 @@ class Shown:
     answers: np.ndarray
     source: Source
     error: float = math.nan
+    stated: float = STATED
 
     def probabilities(self, scores: np.ndarray, concepts: Any = slice(None)) -> np.ndarray:
         """Probabilities for scores (..., k) of these concepts (k), by default of all."""
@@ -86,33 +91,49 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def fit_shown(
-    scores: np.ndarray, concepts: np.ndarray, shows: np.ndarray, texts: np.ndarray, *, source: Source = "photos"
+    scores: np.ndarray,
+    concepts: np.ndarray,
+    shows: np.ndarray,
+    texts: np.ndarray,
+    *,
+    commonness: np.ndarray | None = None,
+    source: Source = "photos",
 ) -> Shown:
     """The map fitted to answers: `scores` (k,) of concept numbers `concepts` (k,) on some images, and whether the image
-    `shows` it (k,). `texts` (n, d) are the text embeddings of all concepts, which say how alike they are."""
+    `shows` it (k,). `texts` (n, d) are the text embeddings of all concepts, which say how alike they are; `commonness`
+    (n,) is how common they are, on any scale, where that is known."""
     scores, concepts = np.asarray(scores, np.float64), np.asarray(concepts, np.int64)
     shows = np.asarray(shows, np.float64)
     spread = float(scores.std())
     unit = spread if spread > 1e-6 * float(np.abs(scores).max()) else 1.0  # equal scores say nothing of the slope
     asked, place = np.unique(concepts, return_inverse=True)
-    likeness = _likeness(texts, asked)
+    prior = _Prior.of(texts, asked, commonness)
     fold = np.random.default_rng(0).permutation(len(scores)) % FOLDS
     best: tuple[float, float, np.ndarray] | None = None
     for spread in SPREADS if len(scores) >= 2 * FOLDS else SPREADS[1:2]:
-        left_out = np.full(len(scores), np.nan)
+        left_out, covariance = np.full(len(scores), np.nan), prior.covariance(spread)
         for number in range(FOLDS if len(scores) >= 2 * FOLDS else 0):
             test = fold == number
-            intercepts, slope = _solve(scores[~test] / unit, place[~test], shows[~test], likeness, spread)
+            intercepts, slope = _solve(scores[~test] / unit, place[~test], shows[~test], covariance)
             left_out[test] = intercepts[place[test]] + slope * scores[test] / unit
         loss = float(np.nanmean(np.logaddexp(0.0, left_out) - shows * left_out)) if len(scores) // 2 >= FOLDS else 0.0
         if best is None or loss < best[0]:
             best = (loss, spread, left_out)
     assert best is not None
-    intercepts, slope = _solve(scores / unit, place, shows, likeness, best[1])
-    every = _to_others(intercepts, asked, texts, likeness, best[1])
+    intercepts, slope = _solve(scores / unit, place, shows, prior.covariance(best[1]))
+    every = prior.extended(intercepts, best[1])
     counts = np.bincount(concepts, minlength=len(texts))
     error = math.nan if np.isnan(best[2]).any() else expected_error(sigmoid(best[2]), shows)
     return Shown(every, slope / unit, counts, source, error)
+
+
+def stated_from(probabilities: np.ndarray, truth: float) -> float:
+    """The least probability from which on claims with these probabilities (k,) are expected to be true at this rate;
+    `truth` itself where none are."""
+    ordered = np.sort(probabilities)[::-1]
+    last = np.append(ordered[1:] < ordered[:-1], True)[: len(ordered)]  # equal ones are stated together
+    enough = np.flatnonzero(last & (np.cumsum(ordered) >= truth * np.arange(1, len(ordered) + 1)))
+    return float(ordered[enough[-1]]) if len(enough) else truth
 
 
 def expected_error(probabilities: np.ndarray, shows: np.ndarray, bins: int = 10) -> float:
@@ -123,16 +144,53 @@ def expected_error(probabilities: np.ndarray, shows: np.ndarray, bins: int = 10)
     return float(sum(found) / max(len(shows), 1))
 
 
-def _likeness(texts: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
-    """How alike the texts of these concepts are (a, a), 1 for equal ones; None: they are not compared."""
-    if len(asked) > MOST_COMPARED:
-        return None
-    likeness = _kernel(texts, asked, asked)
-    np.fill_diagonal(likeness, 1.0)  # also for a text that is the mean of all
-    return likeness
+@dataclass(frozen=True, eq=False)
+class _Prior:
+    """Prior of intercepts of the `asked` concepts (a,) and the `others`: a common part, one by how common a concept is,
+    one that concepts with like texts share, and their own.
+
+    `common` (n, 2) are the features whose weights all intercepts share; `alike` (a, a) and `others_alike` (n - a, a)
+    are the likenesses of texts to those of the asked, None where they are not compared.
+    """
+
+    asked: np.ndarray
+    others: np.ndarray
+    common: np.ndarray
+    alike: np.ndarray | None
+    others_alike: np.ndarray | None
+
+    @classmethod
+    def of(cls, texts: np.ndarray, asked: np.ndarray, commonness: np.ndarray | None) -> _Prior:
+        others = np.setdiff1d(np.arange(len(texts)), asked)
+        common = np.zeros((len(texts), 2))
+        common[:, 0] = COMMON_SPREAD
+        if commonness is not None and np.ptp(commonness[asked]) > 0:
+            common[:, 1] = COMMONNESS_SPREAD * (commonness - commonness[asked].mean()) / commonness[asked].std()
+        if len(asked) > MOST_COMPARED:
+            return cls(asked, others, common, None, None)
+        alike = _likeness(texts, asked, asked)
+        np.fill_diagonal(alike, 1.0)  # also for a text that is the mean of all
+        return cls(asked, others, common, alike, _likeness(texts, others, asked))
+
+    def covariance(self, spread: float) -> np.ndarray:
+        """That of the asked concepts (a, a), for this standard deviation of single intercepts."""
+        own, common = np.eye(len(self.asked)), self.common[self.asked]
+        shared = own if self.alike is None else (1.0 - ALIKE) * own + ALIKE * self.alike
+        return np.asarray(common @ common.T + spread**2 * shared + 1e-6 * own)
+
+    def extended(self, intercepts: np.ndarray, spread: float) -> np.ndarray:
+        """Intercepts of all concepts (n,): those not asked about have their mean given the others (a,)."""
+        cross = self.common[self.others] @ self.common[self.asked].T
+        if self.others_alike is not None:
+            cross = cross + spread**2 * ALIKE * self.others_alike
+        every = np.empty(len(self.common))
+        every[self.others] = cross @ np.linalg.solve(self.covariance(spread), intercepts)
+        every[self.asked] = intercepts
+        return every
 
 
-def _kernel(texts: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _likeness(texts: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """How alike the texts of these concepts are, 1 for equal ones."""
     from ccr.geometry import unit_rows  # brings torch, which the light runtime does without
 
     centred = np.asarray(texts, np.float64) - np.mean(texts, axis=0)
@@ -140,19 +198,12 @@ def _kernel(texts: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray
     return np.exp((rows[one] @ rows[other].T - 1.0) / REACH)
 
 
-def _covariance(likeness: np.ndarray | None, n: int, spread: float) -> np.ndarray:
-    """Prior covariance (n, n) of intercepts: a common part, one shared by like concepts, and their own."""
-    own = np.eye(n)
-    shared = own if likeness is None else (1.0 - ALIKE) * own + ALIKE * likeness
-    return COMMON_SPREAD**2 + spread**2 * shared
-
-
 def _solve(
-    scores: np.ndarray, place: np.ndarray, shows: np.ndarray, likeness: np.ndarray | None, spread: float
+    scores: np.ndarray, place: np.ndarray, shows: np.ndarray, covariance: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """The most probable intercepts (a,) and slope, by damped Newton steps; the problem is convex."""
-    n = int(place.max()) + 1 if likeness is None else len(likeness)
-    precision = np.linalg.inv(_covariance(likeness, n, spread) + 1e-6 * np.eye(n))
+    """The most probable intercepts (a,) under a prior of this covariance (a, a), and slope, by damped Newton steps; the
+    problem is convex."""
+    n, precision = len(covariance), np.linalg.inv(covariance)
     intercepts, slope = np.zeros(n), SLOPE
 
     def loss(intercepts: np.ndarray, slope: float) -> float:
@@ -186,17 +237,3 @@ def _solve(
         if gained < 1e-10 * max(1.0, abs(now)):
             break
     return intercepts, slope
-
-
-def _to_others(
-    intercepts: np.ndarray, asked: np.ndarray, texts: np.ndarray, likeness: np.ndarray | None, spread: float
-) -> np.ndarray:
-    """Intercepts of all concepts (n,), those without answers by their likeness to the others."""
-    every = np.full(len(texts), float(intercepts.mean()))
-    if likeness is not None:
-        others = np.setdiff1d(np.arange(len(texts)), asked)
-        cross = COMMON_SPREAD**2 + spread**2 * ALIKE * _kernel(texts, others, asked)
-        known = _covariance(likeness, len(asked), spread) + 1e-6 * np.eye(len(asked))
-        every[others] = cross @ np.linalg.solve(known, intercepts)
-    every[asked] = intercepts
-    return every

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from ccr import shown
-from ccr.shown import Shown, expected_error, fit_shown, sigmoid
+from ccr.shown import Shown, expected_error, fit_shown, sigmoid, stated_from
 
 
 def answers(seed: int, n: int = 12, each: int = 40) -> tuple[np.ndarray, ...]:
@@ -34,9 +34,9 @@ def test_many_answers_give_the_map_that_made_them() -> None:
 
 def test_the_solution_is_the_optimum_that_another_optimiser_finds() -> None:
     scores, concepts, shows, texts, _ = answers(1, each=6)
-    likeness = shown._likeness(texts, np.arange(12))
-    intercepts, slope = shown._solve(scores, concepts, shows.astype(float), likeness, 0.8)
-    precision = np.linalg.inv(shown._covariance(likeness, 12, 0.8) + 1e-6 * np.eye(12))
+    covariance = shown._Prior.of(texts, np.arange(12), np.arange(12.0)).covariance(0.8)
+    intercepts, slope = shown._solve(scores, concepts, shows.astype(float), covariance)
+    precision = np.linalg.inv(covariance)
 
     def loss(values: np.ndarray) -> float:
         logits = values[concepts] + values[12] * scores
@@ -72,6 +72,36 @@ def test_a_concept_without_answers_has_what_concepts_like_it_have() -> None:
     assert found.answers.tolist() == [30, 30, 30, 0, 30, 30, 30, 0]
     likely = found.probabilities(np.full(8, 0.2))
     assert likely[3] > 0.7 > 0.3 > likely[7]
+
+
+def test_what_is_true_of_more_classes_is_shown_by_more_photos() -> None:
+    rng = np.random.default_rng(0)
+    common, asked = np.linspace(-2.0, 2.0, 40), np.repeat(np.arange(30), 3)  # nobody was asked of the last ten
+    order = rng.permutation(40)
+    common = common[order]
+    scores = rng.uniform(0.0, 0.4, len(asked))
+    shows = rng.random(len(asked)) < sigmoid(1.5 * common[asked])
+    texts = rng.standard_normal((40, 64))
+    told, untold = (fit_shown(scores, asked, shows, texts, commonness=one) for one in (common, None))
+    assert np.corrcoef(told.intercepts[30:], common[30:])[0, 1] > 0.95
+    assert np.abs(np.corrcoef(untold.intercepts[30:], common[30:])[0, 1]) < 0.8
+    truth = sigmoid(1.5 * common)
+    off = [np.abs(one.probabilities(np.full(40, 0.2)) - truth).mean() for one in (told, untold)]
+    assert off[0] < off[1]
+    same = fit_shown(scores, asked, shows, texts, commonness=np.ones(40))
+    assert np.allclose(same.intercepts, untold.intercepts)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30), st.floats(0.05, 0.95))
+@settings(deadline=None)
+def test_claims_are_stated_from_where_they_are_true_often_enough(chances: list[float], truth: float) -> None:
+    likely = np.array(chances)
+    cut = stated_from(likely, truth)
+    stated = likely[likely >= cut]
+    if len(stated):
+        assert stated.mean() >= truth - 1e-9
+    for lower in likely[likely < cut]:  # none of them could be stated, too
+        assert likely[likely >= lower].mean() < truth + 1e-9
 
 
 @pytest.mark.parametrize("shows", [True, False])

@@ -15,6 +15,7 @@ import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
 from ccr.errors import CCRError
 from ccr.explain.terms import NO_REASON, Contribution, sum_rows
+from ccr.inputs import Embeddings
 from ccr.knowledge import Answer
 from ccr.refine.likely import answered_pairs, class_probabilities
 
@@ -71,7 +72,8 @@ def test_nothing_less_likely_than_asked_is_shown_or_added(world: World, fitted: 
 
 def test_a_photo_that_shows_nothing_says_so_and_is_counted(world: World, fitted: Any) -> None:
     model = fitted.model_
-    nothing = -world.concepts.embeddings.sum(axis=0)
+    drawn = np.random.default_rng(0).standard_normal((500, model.dimension)).astype(np.float32)
+    nothing = next(x for x in drawn if not model.encode(x[None]).nnz)
     explained = model.explain(nothing)
     assert explained.contributions == ()
     assert NO_REASON in str(explained)
@@ -121,13 +123,15 @@ def test_answers_are_found_by_path_or_row_and_only_yes_and_no_count() -> None:
         Answer("", "blue", "yes", photo="3"),
         Answer("", "red", "yes", photo="elsewhere.jpg"),
     ]
-    pairs = answered_pairs(Knowledge.of(given), np.zeros((9, 2)), 9, ["red", "green"])
+    images = np.zeros((9, 2), np.float32)
+    pairs = answered_pairs(Knowledge.of(given), images, Embeddings(images), ["red", "green"])
     assert list(zip(pairs.rows.tolist(), pairs.concepts.tolist(), pairs.shows.tolist(), strict=True)) == [
         (3, 0, True),
         (3, 1, False),
         (5, 0, False),
     ]
-    assert len(answered_pairs(Knowledge.of(given), np.zeros((9, 2)), 9, ["red"], left_out=np.array([3, 5])).rows) == 0
+    hidden = answered_pairs(Knowledge.of(given), images, Embeddings(images), ["red"], left_out=np.array([3, 5]))
+    assert len(hidden.rows) == 0
 
 
 def test_class_probabilities_are_means_over_the_class(world: World, fitted: Any) -> None:
@@ -172,7 +176,7 @@ def test_other_coders_keep_their_codes_and_still_say_how_likely(world: World, kn
 @settings(deadline=None)
 def test_rows_of_a_sum_add_up_whatever_is_stated(terms: list[tuple[float, float, float | None]]) -> None:
     given = [
-        Contribution(f"c{number}", code, weight, code * weight, None, likely)
+        Contribution(f"c{number}", code, weight, code * weight, None, likely, likely is None or likely >= 0.6)
         for number, (code, weight, likely) in enumerate(terms)
     ]
     rows = sum_rows(0.5, given, 3)
@@ -188,6 +192,77 @@ def test_concepts_may_be_given_without_answers_about_most(world: World, table: K
     assert model.shown.source == "photos"
     assert np.isfinite(model.shown.intercepts).all()
     assert isinstance(model.concepts, Concepts)
+
+
+def test_a_wanted_truth_moves_what_is_stated_in_every_form(world: World, known: Knowledge, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"knowledge": known, "random_state": 0, "max_iter": 20}
+    usual, strict = (
+        ConceptClassifier(world.concepts, stated_truth=truth, **options).fit(world.X, world.y).model_
+        for truth in (None, 0.97)
+    )
+    assert usual.shown.stated == 0.6 < strict.shown.stated < 1
+    assert np.array_equal(usual.shown.intercepts, strict.shown.intercepts)
+    strict.save(tmp_path / "model")
+    said = set()
+    for x in world.measured_X[:60]:
+        terms = strict.explain(x).contributions
+        assert all(term.stated == (term.shown >= strict.shown.stated) for term in terms)
+        assert {row.term for row in sum_rows(0.0, terms, 99) if row.term} == {term for term in terms if term.stated}
+        for other in (ConceptModel.load(tmp_path / "model"), ccr.runtime.load(tmp_path / "model")):
+            assert [term.stated for term in other.explain(x).contributions] == [term.stated for term in terms]
+        said |= {term.stated for term in terms}
+    assert said == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"stated_truth": 1.0}, "in \\(0, 1\\)"), ({"stated_truth": 0.8, "knowledge": None}, "there is none")],
+)
+def test_a_bad_share_is_refused_in_words(world: World, known: Knowledge, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(CCRError, match=message):
+        ConceptClassifier(world.concepts, **{"knowledge": known, **options}).fit(world.X, world.y)
+
+
+def test_a_fit_that_is_killed_in_its_second_refinement_goes_on_there(
+    world: World, known: Knowledge, tmp_path: Path
+) -> None:
+    def fit(**options: Any) -> Any:
+        made = ConceptClassifier(world.concepts, knowledge=known, random_state=0, max_iter=6)
+        return made.fit(world.X, world.y, **options)
+
+    epochs: list[int] = []
+
+    def die(epoch: Any, _: int) -> None:
+        epochs.append(epoch.epoch)
+        if len(epochs) == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(callback=die, checkpoint=tmp_path / "run")
+    later: list[int] = []
+    again = fit(callback=lambda epoch, _: later.append(epoch.epoch), checkpoint=tmp_path / "run")
+    assert len(later) <= 6 + 12 - 9
+    whole = fit()
+    assert np.array_equal(again.coef_, whole.coef_)
+    assert np.array_equal(again.concepts_.embeddings, whole.concepts_.embeddings)
+
+
+def test_answers_about_photos_of_a_separate_validation_count(world: World, table: Knowledge) -> None:
+    class Stored(np.ndarray):
+        paths = tuple(f"val/{row}" for row in range(len(world.measured_y)))
+
+    names = world.concepts.names
+    given = [
+        Answer("", names[number], "yes" if world.measured_shows[row, number] else "no", photo=f"val/{row}")
+        for row in range(60)
+        for number in np.flatnonzero(world.table[world.measured_y[row]])
+    ]
+    made = ConceptClassifier(world.concepts, knowledge=table.merge(Knowledge.of(given)), random_state=0, max_iter=4)
+    without = made.fit(world.X, world.y, validation=(world.measured_X, world.measured_y)).model_
+    assert without.shown.source == "classes"
+    model = made.fit(world.X, world.y, validation=(world.measured_X.view(Stored), world.measured_y)).model_
+    assert model.shown.source == "photos"
+    assert 0 < model.shown.answers.sum() <= len(given)
 
 
 def test_both_refinements_are_followed(world: World, known: Knowledge) -> None:

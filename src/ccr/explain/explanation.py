@@ -27,7 +27,7 @@ from ccr.explain.terms import Contrast, Contribution, contributions, plain, posi
 from ccr.explain.views import ModelView
 from ccr.explain.where import Where
 from ccr.heads import LinearHead
-from ccr.shown import Shown
+from ccr.shown import STATED, Shown
 from ccr.utils.arrays import to_frame
 from ccr.utils.parameters import is_number
 from ccr.utils.texts import percent
@@ -89,6 +89,7 @@ class Explanation:
             self.head.coef[number],
             _known(self.answers, number, self.columns),
             _likely(self.shown, self.codes, self.columns),
+            STATED if self.shown is None else self.shown.stated,
         )
 
     def contrast(self, other: Any) -> Contrast:
@@ -232,6 +233,7 @@ def explain(
             active_head.coef[winner],
             _known(answers, winner, columns),
             _likely(shown, values, columns),
+            STATED if shown is None else shown.stated,
         ),
         classes=tuple(classes),
         logits=logits,

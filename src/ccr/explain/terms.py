@@ -29,7 +29,8 @@ class Contribution:
 
     `claim` says what is known of "the class shows this concept", which a positive weight claims: confirmed, unknown or
     contradicted; None for a weight that claims nothing, being negative or a difference of weights. `shown` is the
-    probability that the image shows the concept; None where the model has no map for it.
+    probability that the image shows the concept; None where the model has no map for it. It is `stated` by name unless
+    that probability is too small.
     """
 
     concept: str
@@ -38,6 +39,7 @@ class Contribution:
     contribution: float
     claim: Status | None = None
     shown: float | None = None
+    stated: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,26 @@ def contributions(
     weights: np.ndarray,
     answers: np.ndarray | None = None,
     shown: np.ndarray | None = None,
+    stated: float = STATED,
 ) -> tuple[Contribution, ...]:
     """The terms code x weight, largest effect first, equal ones by name; concepts without a weight say nothing.
 
     `answers` (n,) is what is known of the class: 1 yes, -1 no, 0 unknown; None where weights claim nothing. `shown`
-    (n,) are the probabilities that the image shows the concepts, where they are known.
+    (n,) are the probabilities that the image shows the concepts, where they are known; from `stated` on concepts are
+    stated by name.
     """
     known = [None] * len(names) if answers is None else [status(answer) for answer in answers]
     likely = [None] * len(names) if shown is None else [float(value) for value in shown]
     terms = [
-        Contribution(name, float(code), float(weight), float(code * weight), claim if weight > 0 else None, chance)
+        Contribution(
+            name,
+            float(code),
+            float(weight),
+            float(code * weight),
+            claim if weight > 0 else None,
+            chance,
+            chance is None or code <= 0 or chance >= stated,
+        )
         for name, code, weight, claim, chance in zip(names, codes, weights, known, likely, strict=True)
         if weight != 0
     ]
@@ -130,15 +142,15 @@ def sum_rows(
     bias: float, contributions: Sequence[Contribution], top: int, *, informed: bool | None = None
 ) -> list[SumRow]:
     """The bias, the `top` largest contributions, and the others together, if there are any; concepts that the image
-    shows with a probability below `STATED` are not stated by name, but together.
+    shows with too small a probability are not stated by name, but together.
 
     Rows have their claims if the model is `informed`; None: if any claim is known.
     """
     if informed is None:
         informed = any(term.claim in ("confirmed", "contradicted") for term in contributions)
     rows = [SumRow("bias", bias)]
-    unsure = [term for term in contributions if term.code > 0 and term.shown is not None and term.shown < STATED]
-    stated = [term for term in contributions if term not in unsure]
+    unsure = [term for term in contributions if not term.stated]
+    stated = [term for term in contributions if term.stated]
     rows += [
         SumRow(likely_name(term), term.contribution, term, term.claim if informed else None) for term in stated[:top]
     ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ccr.errors import FormatError
 from ccr.knowledge import Knowledge
-from ccr.shown import Shown
+from ccr.shown import STATED, Shown
 from ccr.utils.texts import check_name
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def unpack_shown(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], c
         answers,
         facts["source"],
         math.nan if error is None else float(error),
+        positive(facts, "stated") if "stated" in facts else STATED,
     )
 
 

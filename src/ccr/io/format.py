@@ -47,6 +47,7 @@ OLDER_SETTINGS = {
     "claims": "open",
     "min_transfer": None,
     "min_probability": None,
+    "stated_truth": None,
 }
 #: What the configuration of a `ConceptModel` calls it.
 KIND = "ConceptClassifier"
@@ -87,6 +88,7 @@ def pack(model: Any) -> ModelFolder:
             "slope": model.shown.slope,
             "source": model.shown.source,
             "error": _finite(model.shown.error),
+            "stated": model.shown.stated,
         }
         tensors |= {
             "shown_intercepts": model.shown.intercepts.astype(np.float64),

@@ -4,44 +4,95 @@ that prefer claims which photos bear out (True of this photo, docs/method.md).""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from ccr.coding import Coder, HardThreshold, ThresholdRule, apply_rule
+from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
-from ccr.labels import store_part
+from ccr.labels import store_part, validation_pair
 from ccr.refine.candidates import Permitted
 from ccr.refine.data import Labelled
 from ccr.refine.head_only import solve_head
 from ccr.refine.loop import Refinement
 from ccr.refine.measure import validate
 from ccr.refine.options import Training
-from ccr.shown import Shown, Source, fit_shown
+from ccr.refine.region import Informed
+from ccr.shown import Shown, Source, fit_shown, stated_from
 from ccr.utils.parameters import is_number
 
-#: Least probability of what is added, where answers about photos say how probable it is. On CUB it
-#: costs less than a point of accuracy, 0.4 costs more (`python -m benchmarks.photo_truth`).
-MIN_PROBABILITY = 0.3
+#: Least probabilities of what is added among which held-out images choose, the largest that costs them no more than so
+#: much accuracy. A fixed one is no default: where members of a class differ, 0.3 costs a quarter of all predictions.
+PROBABILITIES, MOST_LOST = (0.3, 0.2, 0.1, 0.05, 0.0), 0.0
 #: How much a class prefers claims that its photos bear out: the power of their mean probability.
-PREFERENCE = 4
+PREFERENCE = 6
 #: Images on which a map is fitted by the table of classes, and images that are worked on at once.
 TABLE_ROWS, AT_ONCE = 2048, 4096
 
 
-class Pairs(NamedTuple):
-    """Answers about images: the row of the image, the number of the concept, and whether the image shows it (k,); the
-    `source` "classes" means that its class does."""
+class FitData(NamedTuple):
+    """Data of a fit: X and `validation` as they were given, the classes in the order of their numbers, what is trained
+    on and what chooses the epoch, rows of X that are in neither, and the settings of the training."""
 
+    X: Any
+    validation: Any
+    classes: list[Any]
+    train: Labelled
+    held_out: Labelled | None
+    left_out: np.ndarray | None
+    training: Training
+
+
+class Pairs(NamedTuple):
+    """Answers about images: the row of the image, the number of the concept, and whether the image shows it (k,)."""
+
+    images: Embeddings
     rows: np.ndarray
     concepts: np.ndarray
     shows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoAnswers:
+    """Answers from which a map is fitted: `pairs` of photos and concepts, and of all concepts the `texts` (n, d) and
+    how common they are (n,). With the `source` "classes" the table of classes stands in for answers about photos."""
+
+    pairs: tuple[Pairs, ...]
+    texts: np.ndarray
+    commonness: np.ndarray
     source: Source = "photos"
+
+    @classmethod
+    def of(
+        cls, knowledge: Knowledge, known: Informed, data: FitData, first: Refinement, texts: Concepts
+    ) -> PhotoAnswers:
+        """The answers about photos of X and of the validation, or the table where there are none; `first` is a
+        refinement without them."""
+        names, images = known.bound.initial.names, data.train.X
+        table = knowledge.aligned(data.classes, names)
+        facts = texts.embeddings[known.rows], commonness(table)
+        asked = [answered_pairs(knowledge, data.X, images, names, data.left_out)]
+        if data.validation is not None and data.held_out is not None:
+            validation, held_out = validation_pair(data.validation)[0], data.held_out
+            paths = store_part(validation, "paths")
+            # With `coverage` a part of them is kept for calibration and must stay unseen.
+            if paths is not None and len(paths) == len(held_out.rows) == len(held_out.X):
+                asked.append(answered_pairs(knowledge, validation, held_out.X, names))
+        found = tuple(pairs for pairs in asked if len(pairs.rows))
+        return cls(found, *facts) if found else cls(table_pairs(first, table, data.train), *facts, "classes")
+
+    def map(self, dictionary: np.ndarray) -> Shown:
+        """The map of this dictionary's scores (n, d) fitted to the answers."""
+        scores = np.concatenate([_scores(pairs, dictionary) for pairs in self.pairs])
+        concepts, shows = (np.concatenate(parts) for parts in zip(*(pairs[2:] for pairs in self.pairs), strict=True))
+        found = fit_shown(scores, concepts, shows, self.texts, commonness=self.commonness, source=self.source)
+        return found if self.source == "photos" else replace(found, answers=np.zeros(len(self.texts), np.int64))
 
 
 def check_probability(knowledge: Knowledge | None, coder: Any, value: Any) -> None:
@@ -59,6 +110,16 @@ def check_probability(knowledge: Knowledge | None, coder: Any, value: Any) -> No
         )
 
 
+def check_stated_truth(knowledge: Knowledge | None, value: Any) -> None:
+    """Refuse a share of true claims that nothing can be done with."""
+    if value is None:
+        return
+    if not (is_number(value) and 0 < value < 1):
+        raise CCRError(f"stated_truth must be in (0, 1) or None, got {value!r}: try 0.85")
+    if knowledge is None:
+        raise CCRError(f"stated_truth={value!r} is about what knowledge says of photos, and there is none")
+
+
 def takes_thresholds(coder: Any) -> bool:
     """Whether thresholds by concept can take the place of this coder's one threshold."""
     return coder is None or (
@@ -66,48 +127,51 @@ def takes_thresholds(coder: Any) -> bool:
     )
 
 
-def answered_pairs(knowledge: Knowledge, X: Any, count: int, names: Sequence[str], left_out: Any = None) -> Pairs:
+def answered_pairs(
+    knowledge: Knowledge, X: Any, images: Embeddings, names: Sequence[str], left_out: Any = None
+) -> Pairs:
     """The answers, yes or no, about images of X and concepts of these names; photos are known by the store's paths, or
     by row number without one. Rows `left_out` stay unseen."""
     paths = store_part(X, "paths")
-    known = [str(row) for row in range(count)] if paths is None else [str(path) for path in paths]
+    known = map(str, range(len(images)) if paths is None else paths)
     hidden = set() if left_out is None else set(np.asarray(left_out).tolist())
     row_of = {name: row for row, name in enumerate(known) if row not in hidden}
     found = [(row_of[name], number) for number, name in enumerate(knowledge.photos) if name in row_of]
     if not found:
-        return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
+        return Pairs(images, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
     rows, numbers = (np.array(column, np.int64) for column in zip(*found, strict=True))
     answers = sparse.coo_matrix(knowledge.aligned_photos(names)[numbers])
     said = (answers.data == YES) | (answers.data == NO)
     order = np.lexsort((answers.col[said], answers.row[said]))
-    return Pairs(
-        rows[answers.row[said][order]], answers.col[said][order].astype(np.int64), answers.data[said][order] == YES
-    )
+    concepts = answers.col[said][order].astype(np.int64)
+    return Pairs(images, rows[answers.row[said][order]], concepts, answers.data[said][order] == YES)
 
 
-def table_pairs(result: Refinement, answers: np.ndarray, images: Embeddings, y: np.ndarray, rows: np.ndarray) -> Pairs:
-    """The table of classes `answers` (classes, n) as answers about training images (`rows`), at most `TABLE_ROWS` of
-    them: what each is said to show, and whether its class has that."""
-    some = rows[np.linspace(0, len(rows) - 1, min(TABLE_ROWS, len(rows))).astype(np.int64)]
-    codes = apply_rule(result.rule, Embeddings.ready(images.take(some)), result.dictionary).tocoo()
+def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tuple[Pairs, ...]:
+    """The table of classes `answers` (classes, n) as answers about training images, at most `TABLE_ROWS` of them: what
+    each is said to show, and whether its class has that. None where it says nothing."""
+    some = np.linspace(0, len(train.rows) - 1, min(TABLE_ROWS, len(train.rows))).astype(np.int64)
+    rows, y = train.rows[some], train.y[some]
+    codes = apply_rule(result.rule, Embeddings.ready(train.X.take(rows)), result.dictionary).tocoo()
     concepts = result.kept[codes.col]
-    said = answers[y[some][codes.row], concepts]
+    said = answers[y[codes.row], concepts]
     told = (said != 0) & (codes.data > 0)
-    return Pairs(some[codes.row[told]], concepts[told], said[told] == YES, "classes")
+    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES),) if told.any() else ()
 
 
-def shown_by(pairs: Pairs, images: Embeddings, dictionary: np.ndarray, texts: np.ndarray) -> Shown:
-    """The map of the dictionary's scores (n, d) fitted to these answers."""
+def commonness(table: np.ndarray) -> np.ndarray:
+    """How common concepts are (n,) by a table of classes (C, n): the logarithm of the odds that a class has it."""
+    return np.asarray(np.log(((table == YES).sum(axis=0) + 0.5) / ((table == NO).sum(axis=0) + 0.5)))
+
+
+def _scores(pairs: Pairs, dictionary: np.ndarray) -> np.ndarray:
+    """The scores (k,) of the pairs of images and concepts."""
     used, place = np.unique(pairs.rows, return_inverse=True)
-    rows = images.take(used).numpy().astype(np.float64)
-    scores = np.concatenate(
-        [
-            np.einsum("kd,kd->k", rows[place[at : at + AT_ONCE]], dictionary[pairs.concepts[at : at + AT_ONCE]])
-            for at in range(0, len(place), AT_ONCE)
-        ]
+    rows = pairs.images.take(used).numpy().astype(np.float64)
+    parts = [slice(at, at + AT_ONCE) for at in range(0, len(place), AT_ONCE)]
+    return np.concatenate(
+        [np.einsum("kd,kd->k", rows[place[part]], dictionary[pairs.concepts[part]]) for part in parts]
     )
-    found = fit_shown(scores, pairs.concepts, pairs.shows, texts, source=pairs.source)
-    return found if pairs.source == "photos" else replace(found, answers=np.zeros(len(texts), np.int64))
 
 
 def class_probabilities(shown: Shown, dictionary: np.ndarray, train: Labelled, classes: int) -> np.ndarray:
@@ -124,54 +188,80 @@ def class_probabilities(shown: Shown, dictionary: np.ndarray, train: Labelled, c
 
 def refine_likely(
     first: Refinement,
-    pairs: Pairs,
+    answers: PhotoAnswers,
     run: Callable[[Coder, Permitted], Refinement],
     *,
     start: np.ndarray,
-    texts: np.ndarray,
-    train: Labelled,
-    held_out: Labelled | None,
+    data: FitData,
     permitted: Permitted,
-    training: Training,
-    probability: float,
+    probability: float | None,
 ) -> tuple[Refinement, Shown]:
-    """The refinement again, with a threshold for each concept above which it is shown with this probability, and
-    weights that prefer claims which photos bear out; then thresholds and head once more for where concepts ended.
+    """The refinement again, with weights that prefer claims which photos bear out and a threshold for each concept
+    above which it is shown with this probability; then thresholds and head once more for where concepts ended.
 
-    `first` is the refinement without; `start` (n, d) has the rows of concepts that it left out.
+    `first` is the refinement without; `start` (n, d) has the rows of concepts that it left out. Without a probability
+    the second refinement has no thresholds of its own, and the last step has the largest of `PROBABILITIES` that costs
+    held-out images at most `MOST_LOST` of their accuracy.
     """
-    images, classes = train.X, permitted.allowed.shape[1]
-    dictionary = whole_dictionary(first, start)
-    shown = shown_by(pairs, images, dictionary, texts)
-    bounds = np.maximum(shown.thresholds(probability), first.rule.threshold)
-    borne_out = class_probabilities(shown, dictionary, train, classes) ** PREFERENCE
-    second = run(HardThreshold(threshold=bounds), permitted._replace(preference=borne_out.astype(np.float32)))
-    after = shown_by(pairs, images, whole_dictionary(second, start), texts).of(second.kept)
-    final = np.maximum(after.thresholds(probability), first.rule.threshold)
-    rule = ThresholdRule.by_concept(final, positive=True)
-    codes = apply_rule(rule, images, second.dictionary)[train.rows]
+    shown = answers.map(whole_dictionary(first, start))
+    borne_out = class_probabilities(shown, whole_dictionary(first, start), data.train, len(data.classes)) ** PREFERENCE
+    second = run(
+        HardThreshold(threshold=_bounds(shown, first, probability or 0.0)),
+        permitted._replace(preference=borne_out.astype(np.float32)),
+    )
+    after = answers.map(whole_dictionary(second, start)).of(second.kept)
+    tried = PROBABILITIES if data.held_out is not None else PROBABILITIES[-1:]
+    wanted = validate(first, data.held_out).accuracy - MOST_LOST
+    for one in tried if probability is None else (probability,):
+        found = _with_bounds(second, _bounds(after, first, one), data)
+        if probability is None and found.history[second.best_epoch - 1].validation_accuracy >= wanted:
+            break
+    return found, after
+
+
+def _bounds(shown: Shown, first: Refinement, probability: float) -> np.ndarray:
+    """Thresholds by concept (n,): where it is shown with this probability, and at least the first refinement's."""
+    least = np.full(len(shown.intercepts), float(first.rule.threshold))
+    return np.maximum(shown.thresholds(probability), least) if probability > 0 else least
+
+
+def _with_bounds(second: Refinement, bounds: np.ndarray, data: FitData) -> Refinement:
+    """The refinement with these thresholds by concept, and its head solved again on the codes that they leave."""
+    rule = ThresholdRule.by_concept(bounds, positive=True)
+    codes = apply_rule(rule, data.train.X, second.dictionary)[data.train.rows]
     before = LinearHead(np.ascontiguousarray(second.weights.T), second.bias)
     head = solve_head(
         codes,
-        train.y,
-        classes=classes,
-        training=replace(training, weights_per_class=None),
-        sample_weight=train.weight,
+        data.train.y,
+        classes=len(data.classes),
+        training=replace(data.training, weights_per_class=None),
+        sample_weight=data.train.weight,
         start=before,
         fixed=before.coef == 0,
     )
     weights, bias = head.astype(np.float32).transposed()
     refitted = replace(second, weights=weights, bias=bias, rule=rule)
-    measured = validate(refitted, held_out)
+    measured = validate(refitted, data.held_out)
     last = replace(
         second.history[second.best_epoch - 1],
         validation_loss=measured.loss,
         validation_accuracy=measured.accuracy,
-        length=codes.nnz / len(train.y),
+        length=codes.nnz / len(data.train.y),
         threshold=rule.threshold,
     )
     history = (*second.history[: second.best_epoch - 1], last, *second.history[second.best_epoch :])
-    return replace(refitted, history=history), after
+    return replace(refitted, history=history)
+
+
+def stating(result: Refinement, shown: Shown, train: Labelled, truth: float) -> Shown:
+    """The map that states claims from the probability on at which those about training images are expected to be true
+    at this rate. A claim is an active concept with a positive weight for the predicted class."""
+    codes = apply_rule(result.rule, train.sample(TABLE_ROWS), result.dictionary).tocoo()
+    weights, bias = result.weights, result.bias
+    predicted = (codes.tocsr() @ weights + bias).argmax(axis=1)
+    claimed = (codes.data > 0) & (weights[codes.col, predicted[codes.row]] > 0)
+    found = shown.probabilities(codes.data[claimed], codes.col[claimed])
+    return replace(shown, stated=stated_from(found, truth))
 
 
 def whole_dictionary(result: Refinement, start: np.ndarray) -> np.ndarray:

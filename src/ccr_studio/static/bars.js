@@ -34,11 +34,7 @@ export function bars(rows, { scale = 0, link = true, extra = null } = {}) {
 
 export const shown = (term) => (term.code < 0 ? `not: ${term.concept}` : term.concept);
 
-// A concept is stated by name from this probability on that the photo shows it, as in ccr.core.shown.
-const STATED = 0.6;
-
-export const notSure = (contributions) =>
-  contributions.filter((term) => term.code > 0 && typeof term.shown === "number" && term.shown < STATED);
+export const notSure = (contributions) => contributions.filter((term) => term.stated === false);
 
 export function sumRows(bias, contributions, top = 12) {
   const rows = [{ name: "bias", value: bias, hint: "the same for every image" }];
