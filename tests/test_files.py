@@ -286,7 +286,7 @@ def test_a_process_killed_between_the_two_renames_leaves_the_old_folder_to_be_re
     replace_folder(tmp_path / "d", writes(x="old"))
     code = """
 import os
-from ccr import files
+from ccr.io import files
 rename = os.rename
 os.rename = lambda one, other: rename(one, other) if one.name == "d" else os._exit(9)
 files._exchange = lambda one, other: False

@@ -36,10 +36,10 @@ def bucket():
         wait_until_it_answers(server, port)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
-            ccr.buckets.filesystem.cache_clear()
+            ccr.io.remote.filesystem.cache_clear()
             yield as_place("gs://bucket")
     finally:
-        ccr.buckets.filesystem.cache_clear()
+        ccr.io.remote.filesystem.cache_clear()
         server.kill()
         server.wait()
 

@@ -34,12 +34,12 @@ def proxy():
         host, port = made.server_address
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
             patch.setenv(name, value)
-        patch.setattr(ccr.places, "PAUSE", 0.01)
-        patch.setattr(ccr.buckets, "AMAZON_TRIES", 2)
-        ccr.buckets.filesystem.cache_clear()
+        patch.setattr(ccr.io.remote, "PAUSE", 0.01)
+        patch.setattr(ccr.io.remote, "AMAZON_TRIES", 2)
+        ccr.io.remote.filesystem.cache_clear()
         urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT"))
         yield made
-        ccr.buckets.filesystem.cache_clear()
+        ccr.io.remote.filesystem.cache_clear()
     made.shutdown()
     server.stop()
 

@@ -7,7 +7,7 @@ _HOME = {
     "fit": "fitting",
     "predict": "prediction",
     "predict_store": "prediction",
-    "RayPool": "pool",
+    "RayPool": "cluster",
     "connected": "cluster",
 }
 __all__ = ["RayPool", "connected", "embed", "fit", "predict", "predict_store"]
