@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy  # its parts are imported when they are first used
-from scipy import sparse
-from scipy.special import logsumexp, softmax
 
 from ccr.errors import CCRError
 from ccr.heads import LinearHead
 from ccr.labels import Labels, validation_rows
 from ccr.metrics import Interval, finite, wilson_interval
+from ccr.utils.arrays import softmax
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import is_number
+
+if TYPE_CHECKING:
+    import scipy
+    from scipy import sparse, special
+else:
+    scipy = LazyModule("scipy")
+    sparse = LazyModule("scipy.sparse")
+    special = LazyModule("scipy.special")
 
 # Knowing when not to answer (docs/uncertainty.md): temperature, split conformal sets, and how well they hold.
 #: Logarithms of temperatures that are tried: from a twentieth to twenty.
@@ -94,7 +101,7 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
 
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
-        return float(np.mean(logsumexp(wide * scale, axis=1) - own * scale))
+        return float(np.mean(special.logsumexp(wide * scale, axis=1) - own * scale))
 
     found = scipy.optimize.minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
     return math.exp(found.x) if loss(found.x) < loss(0.0) else 1.0
@@ -120,7 +127,7 @@ def measured_temperature(logits: np.ndarray, y: np.ndarray, folds: int = 5) -> f
 def cross_entropy(logits: np.ndarray, y: np.ndarray) -> float:
     """Mean cross-entropy (log loss) of softmax(logits) with class numbers y (m,)."""
     wide = logits.astype(np.float64)
-    return float(np.mean(logsumexp(wide, axis=1) - wide[np.arange(len(y)), y]))
+    return float(np.mean(special.logsumexp(wide, axis=1) - wide[np.arange(len(y)), y]))
 
 
 def fewest_images(coverage: float) -> int:

@@ -13,22 +13,25 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from ccr import metrics
 from ccr import metrics as quality
 from ccr.calibration import Calibration
 from ccr.coding import (
-    ActiveEntries,
+    FEW_ROWS,
     Decide,
+    Entries,
     Rule,
+    ThresholdRule,
+    TopRule,
     active_rows,
     apply_rule,
     code_chunks,
     decider,
+    few_codes,
     map_codes,
     rule_at_length,
 )
@@ -54,7 +57,7 @@ from ccr.explain import (
 from ccr.explain.claims import Claim, claims_of, measure_claims
 from ccr.explain.counterfactual import CorrectedBatch
 from ccr.export.exports import Exports
-from ccr.heads import LinearHead, entry_logits
+from ccr.heads import LinearHead, entry_logits, few_logits
 from ccr.inputs import Embeddings
 from ccr.io.folder import read_folder, save_folder
 from ccr.io.format import pack, unpack
@@ -62,9 +65,15 @@ from ccr.io.hub import OnHub
 from ccr.io.provenance import Provenance, Signature, model_digest
 from ccr.labels import known_labels, labels_of
 from ccr.linear_model import Certain
-from ccr.photos.on_photos import OnPhotos
+from ccr.photos import OnPhotos
 from ccr.shown import Shown
 from ccr.space import Readouts, Space
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 #: Training images on which claims are measured, and claims that are measured, at most.
 CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
@@ -131,12 +140,19 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
 
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes of X (m, n), CSR: the scores of the active concepts."""
-        return apply_rule(self.rule, self.images(X), self.concepts.embeddings, self._decide)
+        images = self.images(X)
+        few = self._few(images)
+        if few is not None:
+            return sparse.csr_matrix((few.data, few.indices, few.pointers), shape=(len(images), len(self.concepts)))
+        return apply_rule(self.rule, images, self.concepts.embeddings, self._decide)
 
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
         (weights, bias), embeddings, dictionary = self._weights, self.images(X), self.concepts.embeddings
+        few = self._few(embeddings)
+        if few is not None:
+            return [use(few_logits(few, weights, bias))]
 
-        def predicted(_: slice, codes: ActiveEntries) -> np.ndarray:
+        def predicted(_: slice, codes: Entries) -> np.ndarray:
             return use(entry_logits(codes, weights, bias))
 
         return map_codes(self.rule, embeddings, dictionary, predicted, decide=self._decide)
@@ -346,6 +362,20 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     def load(cls, path: str | os.PathLike[str]) -> ConceptModel:
         """Read a model written by `save`."""
         return cls(**read_folder(path, unpack))
+
+    def _few(self, images: Embeddings) -> Entries | None:
+        """Codes of a few images, with NumPy alone; None for many, and where codes are solved for by the kernels."""
+        if len(images) > FEW_ROWS or not isinstance(self.rule, (ThresholdRule, TopRule)):
+            return None
+        return few_codes(self.rule, images.exact(np.arange(len(images))), self._wide_concepts)
+
+    def _row_code(self, rows: np.ndarray) -> Any:
+        few = self._few(self.images(rows))
+        return self._explained_code(rows) if few is None else few
+
+    @cached_property
+    def _wide_concepts(self) -> np.ndarray:
+        return self.concepts.embeddings.astype(np.float64)
 
     @cached_property
     def _decide(self) -> Decide:

@@ -22,12 +22,14 @@ from ccr.coding.coders import (
     score_rule,
 )
 from ccr.coding.codes import (
+    FEW_ROWS,
     Decide,
     apply_rule,
     as_it_falls,
     code_chunks,
     code_size,
     decider,
+    few_codes,
     map_codes,
     root_mean_square,
 )
@@ -44,19 +46,20 @@ from ccr.coding.rules import (
     calibrate,
     rule_at_length,
 )
-from ccr.coding.scoring import ActiveEntries, Panels, Selection, screens
+from ccr.coding.scoring import Entries, Panels, Selection, screens
 
 __all__ = [
     "CALIBRATION_ROWS",
     "CODERS",
+    "FEW_ROWS",
     "IPOMP",
     "NUDGE",
     "OMP",
     "RULES",
-    "ActiveEntries",
     "Coder",
     "Decide",
     "Encode",
+    "Entries",
     "HardThreshold",
     "LassoRule",
     "NonNegativeLasso",
@@ -78,6 +81,7 @@ __all__ = [
     "code_chunks",
     "code_size",
     "decider",
+    "few_codes",
     "is_differentiable",
     "map_codes",
     "root_mean_square",

@@ -12,15 +12,20 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 
 from ccr import kernels
-from ccr.coding.scoring import ActiveEntries, Panels, Selection, threshold_mask, top_mask
+from ccr.coding.scoring import Entries, Panels, Selection, threshold_mask, top_mask
 from ccr.errors import CCRWarning
 from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 log = logging.getLogger("ccr")
 
@@ -32,7 +37,7 @@ NUDGE = 0.05
 NEAR, NEARER = 0.9, 0.97
 
 #: From embeddings (b, d) to their codes.
-Encode = Callable[[torch.Tensor], ActiveEntries]
+Encode = Callable[["torch.Tensor"], Entries]
 
 
 class Rule(Protocol):
@@ -65,8 +70,12 @@ class ScoreRule(Rule, Protocol):
         """The mean length that the threshold is held to while the dictionary moves; None: it stays."""
         ...
 
+    def select(self, scores: np.ndarray) -> np.ndarray:
+        """Which entries of the scores (b, n), float64, are active."""
+        ...
+
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        """Which entries of the scores (b, n) are active."""
+        """The same in torch."""
         ...
 
     def selection(self) -> Selection:
@@ -86,7 +95,7 @@ class ScoreRule(Rule, Protocol):
         others' scores."""
         ...
 
-    def levels(self, codes: ActiveEntries) -> np.ndarray:
+    def levels(self, codes: Entries) -> np.ndarray:
         """The sizes of these scores in the unit of the threshold: a score is active if its level passes it."""
         ...
 
@@ -154,6 +163,10 @@ class ThresholdRule:
     def held(self) -> float | None:
         return self.length
 
+    def select(self, scores: np.ndarray) -> np.ndarray:
+        bounds = self.bounds.astype(np.float64)  # of float32, as the kernels compare
+        return np.asarray(scores > bounds if self.positive else (np.abs(scores) >= bounds) & (scores != 0))
+
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
         return threshold_mask(scores, torch.tensor(self.bounds, device=scores.device), self.positive)
 
@@ -182,7 +195,7 @@ class ThresholdRule:
     def for_fewer(self, mean_length: float) -> ThresholdRule:
         return self if self.length is None else replace(self, length=mean_length)
 
-    def levels(self, codes: ActiveEntries) -> np.ndarray:
+    def levels(self, codes: Entries) -> np.ndarray:
         sizes = codes.data if self.positive else np.abs(codes.data)
         if self.factors is None:
             return sizes
@@ -244,6 +257,13 @@ class TopRule:
     def held(self) -> None:
         return None
 
+    def select(self, scores: np.ndarray) -> np.ndarray:
+        # Stable: of equals the first, as the kernels take them.
+        kept = np.argsort(-np.abs(scores), axis=1, kind="stable")[:, : self.length]
+        active = np.zeros(scores.shape, bool)
+        np.put_along_axis(active, kept, True, axis=1)
+        return active & (scores != 0)
+
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
         return top_mask(scores, self.length)
 
@@ -262,7 +282,7 @@ class TopRule:
     def for_fewer(self, mean_length: float) -> None:
         return None
 
-    def levels(self, codes: ActiveEntries) -> np.ndarray:
+    def levels(self, codes: Entries) -> np.ndarray:
         return np.abs(codes.data)
 
     def settled(self, levels: np.ndarray, rows: int) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
 from ccr import kernels
+from ccr.kernels import Entries
+from ccr.utils.lazy import LazyModule
 
-
-# Codes as the parts of a CSR matrix, and what the kernels need to know to select them.
-class ActiveEntries(NamedTuple):
-    """The parts of a CSR matrix of codes: row i has the columns `indices[pointers[i]:pointers[i + 1]]`."""
-
-    pointers: np.ndarray
-    indices: np.ndarray
-    data: np.ndarray
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 
 class Selection(NamedTuple):
@@ -80,24 +77,24 @@ class Panels:
     def pack(self) -> None:
         self.packed.pack()
 
-    def entries(self, x: np.ndarray, selection: Selection) -> ActiveEntries:
+    def entries(self, x: np.ndarray, selection: Selection) -> Entries:
         """The active entries of rows x (b, d)."""
         return self.examined(x, selection)[0]
 
-    def encoder(self, selection: Selection) -> Callable[[torch.Tensor], ActiveEntries]:
+    def encoder(self, selection: Selection) -> Callable[[torch.Tensor], Entries]:
         """The function from embeddings (b, d) to their codes under the selection."""
         return lambda x: self.entries(x.contiguous().numpy(), selection)
 
-    def examined(self, x: np.ndarray, selection: Selection) -> tuple[ActiveEntries, int]:
+    def examined(self, x: np.ndarray, selection: Selection) -> tuple[Entries, int]:
         """The active entries of rows x (b, d), and how many scores were computed in floats to find them."""
         criterion = kernels.Criterion(selection.kind, np.float32(selection.bound), selection.length)
         pointers = np.empty(len(x) + 1, np.int32)
         capacity = selection.room(len(x), len(self.dictionary))
         while True:
             indices, data = np.empty(capacity, np.int32), np.empty(capacity, np.float32)
-            looked = kernels.code_rows(x, self.packed, criterion, kernels.Entries(pointers, indices, data))
+            looked = kernels.code_rows(x, self.packed, criterion, Entries(pointers, indices, data))
             if pointers[-1] <= capacity:
-                return ActiveEntries(pointers, indices[: pointers[-1]], data[: pointers[-1]]), looked
+                return Entries(pointers, indices[: pointers[-1]], data[: pointers[-1]]), looked
             capacity = int(pointers[-1])
 
 

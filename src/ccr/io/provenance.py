@@ -8,10 +8,9 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError, CCRWarning, FormatError
@@ -22,8 +21,11 @@ from ccr.grounding import Groups
 from ccr.knowledge import Knowledge
 from ccr.labels import store_part
 from ccr.metrics import Fidelity, retention
-from ccr.refine import Epoch, Refinement
+from ccr.refine.options import Epoch
 from ccr.utils.texts import check_name
+
+if TYPE_CHECKING:
+    from ccr.refine.measure import Refinement
 
 
 # Provenance: where a fitted model comes from, and what was done to it since.
@@ -205,7 +207,7 @@ def model_digest(model: Any) -> str:
     arrays += [None, None] if space.metric is None else list(space.metric)
     parts = [json.dumps(plain(facts), sort_keys=True).encode()]
     for array in arrays:
-        rows = array.numpy() if isinstance(array, torch.Tensor) else array
+        rows = None if array is None else np.asarray(array)
         kind = "" if rows is None else f"{rows.dtype} {rows.shape}"
         parts += [kind.encode(), b"" if rows is None else np.ascontiguousarray(rows).tobytes()]
     return _hash(parts)

@@ -15,8 +15,7 @@ import numpy as np
 from ccr.kernels.choice import tier
 from ccr.kernels.compiling import CACHE
 from ccr.kernels.plain import elastic, lasso, pursuit, rows
-from ccr.kernels.plain.arguments import PADDING, BatchPlan, Criterion, Entries, Parameters, StepSettings
-from ccr.kernels.plain.select import TWO_SIDED
+from ccr.kernels.plain.arguments import PADDING, TWO_SIDED, BatchPlan, Criterion, Entries, Parameters, StepSettings
 from ccr.utils.processes import isolated_python
 from ccr.utils.threads import Workers
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ccr.coding import (
-    ActiveEntries,
     Encode,
+    Entries,
     Panels,
     Rule,
     ScoreRule,
@@ -30,7 +30,7 @@ from ccr.refine.candidates import Candidates, largest
 from ccr.refine.data import Labelled
 from ccr.refine.engines import Predictor as Parameters
 from ccr.refine.engines import State
-from ccr.refine.options import Training
+from ccr.refine.options import Epoch, Training
 from ccr.utils.threads import Workers
 
 # What is measured between epochs, part by part and by all threads.
@@ -54,7 +54,7 @@ def validate(
         return Validation(math.nan, math.nan)
     data = held_out
 
-    def use(part: slice, codes: ActiveEntries) -> tuple[float, int]:
+    def use(part: slice, codes: Entries) -> tuple[float, int]:
         logits, y = entry_logits(codes, state.weights, state.bias), data.y[part]
         right, top = logits.argmax(axis=1), logits.max(axis=1)
         true = logits[np.arange(len(y)), y].astype(np.float64)
@@ -92,7 +92,7 @@ def _with_panels(
     selection: Selection,
     sample: Embeddings,
     workers: Workers | None,
-    use: Callable[[ActiveEntries], Result],
+    use: Callable[[Entries], Result],
 ) -> list[Result]:
     if workers is None:
         with Workers() as threads:
@@ -127,7 +127,7 @@ def strongest_weights(
     """The `strongest` weights (n, C) by the root mean square of the concepts' codes, times a `preference` (n, C)."""
     squares, one_sided = np.zeros(len(state.dictionary)), True
 
-    def use(_: slice, codes: ActiveEntries) -> tuple[np.ndarray, bool]:
+    def use(_: slice, codes: Entries) -> tuple[np.ndarray, bool]:
         powers = np.bincount(codes.indices, codes.data.astype(np.float64) ** 2, minlength=len(squares))
         return powers, bool((codes.data >= 0).all())
 
@@ -158,7 +158,7 @@ def strongest(
 def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, workers: Workers | None = None) -> float:
     """`code_size` of the codes of a sample."""
 
-    def use(_: slice, codes: ActiveEntries) -> tuple[float, int]:
+    def use(_: slice, codes: Entries) -> tuple[float, int]:
         return float((codes.data.astype(np.float64) ** 2).sum()), len(codes.data)
 
     measured = map_codes(rule, sample, dictionary, use, workers=workers)
@@ -168,24 +168,6 @@ def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, wor
 
 #: Why a run ended: all epochs are done; none improved for `n_iter_no_change` epochs; the head alone was solved.
 Stop = Literal["max_iter", "no_change", "solved"]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One line of the history, taken at the end of an epoch.
-
-    `validation_accuracy` and `validation_loss` are NaN without validation data; `length` is the mean number of
-    active concepts of the training images (at most 4,096 of them), `threshold` NaN where the coder has none.
-    """
-
-    epoch: int
-    train_loss: float
-    validation_loss: float
-    validation_accuracy: float
-    length: float
-    mean_deviation: float
-    max_deviation: float
-    threshold: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ccr.classifier import ConceptClassifier
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
 from ccr.knowledge import Knowledge
@@ -116,6 +115,8 @@ def refit(
         settings["claims"] = claims
     if knowledge is None or not len(knowledge):
         knowledge, settings["claims"], settings["min_transfer"] = None, "open", None
+    from ccr.classifier import ConceptClassifier  # scikit-learn: a second that reading decisions need not wait for
+
     estimator = ConceptClassifier(texts, knowledge=knowledge, **settings)
     labels = model.classes[class_numbers(model, X, y)]
     if validation is not None:

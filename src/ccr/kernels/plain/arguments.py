@@ -15,6 +15,9 @@ FAR_BELOW = np.float32(-3e38)
 #: Decay of the running size of a gradient, and what keeps a step from dividing by zero.
 SIZE_DECAY, SIZE_FLOOR = 0.99, 1e-12
 
+#: Kinds of a `Criterion`.
+TWO_SIDED, ONE_SIDED, TOP = 0, 1, 2
+
 
 class Criterion(NamedTuple):
     """What makes a score active: `kind` is TWO_SIDED (|s| >= bound), ONE_SIDED (s > bound) or TOP (the `length` largest

@@ -6,14 +6,12 @@ import numpy as np
 import torch
 
 from ccr.kernels.compiling import compiled
-from ccr.kernels.plain.arguments import Criterion, Dropout, Entries
+from ccr.kernels.plain.arguments import ONE_SIDED, TOP, Criterion, Dropout, Entries
 
 # Which scores of a row are active (Algorithms 1 and 2, docs/method.md). Few are: vector instructions mark them,
 # eight marks are looked at as one word, and only words that are not zero are taken apart.
 #: Entries of a piece, known to the compiler.
 PIECE = 64
-#: What makes an entry active.
-TWO_SIDED, ONE_SIDED, TOP = 0, 1, 2
 
 
 @compiled

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.kernels.plain.arguments import Criterion, Dropout, Entries
+from ccr.kernels.plain.arguments import ONE_SIDED, TWO_SIDED, Criterion, Dropout, Entries
 from ccr.kernels.plain.rows import copy_into, dot
-from ccr.kernels.plain.select import ONE_SIDED, TWO_SIDED, mixed_bits, select_active
+from ccr.kernels.plain.select import mixed_bits, select_active
 from ccr.kernels.x86.arguments import NORM, PRODUCT, SCALE, RoundedRows, RowBlock
 from ccr.kernels.x86.packing import PackedConcepts
 from ccr.kernels.x86.rounding import ROW_MOST, SPREAD, largest_scale, padded_row, round_row
