@@ -203,15 +203,15 @@ class Calibration:
     typical: np.ndarray
 
 
-class Coded(NamedTuple):
+class CodedLabels(NamedTuple):
     """Codes (m, n), CSR, with class numbers (m,)."""
 
     codes: sparse.csr_matrix
     y: np.ndarray
 
-    def take(self, rows: np.ndarray) -> Coded:
+    def take(self, rows: np.ndarray) -> CodedLabels:
         """These rows alone."""
-        return Coded(self.codes[rows], self.y[rows])
+        return CodedLabels(self.codes[rows], self.y[rows])
 
 
 class Calibrated(NamedTuple):
@@ -221,7 +221,7 @@ class Calibrated(NamedTuple):
     calibration: Calibration
 
 
-def calibrate(head: LinearHead, warm: Coded, held: Coded, coverage: float) -> Calibrated:
+def calibrate(head: LinearHead, warm: CodedLabels, held: CodedLabels, coverage: float) -> Calibrated:
     """The head at the temperature that fits `warm`, and sets of this coverage by `held`, which are other images."""
     temperature = measured_temperature(head.logits(warm.codes), warm.y)
     cooled = LinearHead(head.coef / head.coef.dtype.type(temperature), head.intercept / temperature)
@@ -237,7 +237,7 @@ def half_rows(y: np.ndarray, classes: np.ndarray, seed: int) -> tuple[np.ndarray
     return first, np.setdiff1d(np.arange(len(y)), first)
 
 
-def halves(labelled: Coded, classes: np.ndarray, seed: int) -> tuple[Coded, Coded]:
+def halves(labelled: CodedLabels, classes: np.ndarray, seed: int) -> tuple[CodedLabels, CodedLabels]:
     """Two parts of every class, at random."""
     first, second = half_rows(labelled.y, classes, seed)
     if not len(first):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ccr.errors import CCRError
+from ccr.errors import CCRError, FormatError
 from ccr.utils.arrays import is_tensor, unit_rows
 from ccr.utils.texts import check_name, did_you_mean
 
@@ -104,6 +104,17 @@ class Concepts:
     def with_embeddings(self, embeddings: Any) -> Concepts:
         """The same names at other places."""
         return Concepts(self.names, embeddings)
+
+
+def stored_concepts(names: Any, rows: np.ndarray) -> Concepts:
+    """Concepts whose embeddings are these rows bit for bit; making them unit again could change the last digit."""
+    concepts = Concepts(names, rows)
+    exact = np.array(rows, dtype=np.float32)
+    if not np.allclose(exact, concepts.embeddings, atol=1e-5):
+        raise FormatError("the model's concepts are not unit vectors: the file was changed after it was saved")
+    exact.setflags(write=False)
+    object.__setattr__(concepts, "embeddings", exact)
+    return concepts
 
 
 def unknown_concept(name: object, known: Sequence[str]) -> CCRError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ccr import calibration as conformal
-from ccr.calibration import Calibration, Coded, calibrate, halves
+from ccr.calibration import Calibration, CodedLabels, calibrate, halves
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.explain import Explanation, Explanations, Question, explain, settling_question
@@ -155,13 +155,13 @@ class Certain(LinearModel):
         coverage = conformal.check_coverage(coverage)
         codes = self.encode(X)
         truth = known_labels(labels_of(X, y), codes.shape[0], self.classes)
-        labelled = Coded(codes, np.searchsorted(self.classes, truth).astype(np.int64))
+        labelled = CodedLabels(codes, np.searchsorted(self.classes, truth).astype(np.int64))
         whole = isinstance(random_state, (int, np.integer)) and random_state >= 0
         seed = int(random_state) if whole else seed_of(random_state)
         found = self.with_certainty(*halves(labelled, self.classes, seed), coverage)
         return replace(found, provenance=_without_calibration_error(self.provenance))  # type: ignore[type-var]
 
-    def with_certainty(self: Kind, warm: Coded, held: Coded, coverage: float) -> Kind:
+    def with_certainty(self: Kind, warm: CodedLabels, held: CodedLabels, coverage: float) -> Kind:
         """The same model at the temperature that fits `warm`, with sets of this coverage by `held`, other images."""
         head, found = calibrate(self.head, warm, held, coverage)
         return replace(self, head=head, calibration=found)  # type: ignore[type-var]

@@ -17,9 +17,10 @@ from ccr.coding import Rule, ThresholdRule, TopRule
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
+from ccr.kernels import StepSettings
 from ccr.refine import Training, refine
 from ccr.refine.data import Labelled, Window
-from ccr.refine.engines import DenseEngine, Engine, Report, SparseEngine, State, StepConfig
+from ccr.refine.engines import DenseEngine, Engine, Report, SparseEngine, State
 from ccr.utils.threads import Workers
 from tests.conftest import Data
 from tests.core.kernel_tiers import TIERS, bytes_only, module, using
@@ -48,8 +49,8 @@ def start(rule: Rule, seed: int = 0) -> State:
     )
 
 
-def options(**changes: object) -> StepConfig:
-    usual = StepConfig(radius=0.3, adaptive=True, momentum=0.9, dropout=0.0, alpha=1e-3, scale=0.3, seed=5)
+def options(**changes: object) -> StepSettings:
+    usual = StepSettings.of(radius=0.3, adaptive=True, momentum=0.9, dropout=0.0, alpha=1e-3, scale=0.3, seed=5)
     return replace(usual, **changes)  # type: ignore[arg-type]
 
 
@@ -453,4 +454,4 @@ def test_batches_may_grow_from_window_to_window(tier: str, sparse: bool) -> None
             assert np.allclose(reports[0].losses, reports[1].losses, rtol=1e-6)  # chunks may be others
             if tier == "x86":
                 assert len(one._training.workspace.entries.rows) >= size * N
-                assert sparse or len(one._training.workspace.slopes) >= size
+                assert sparse or len(one._training.workspace.grad_logits) >= size

@@ -39,14 +39,17 @@ from ccr.coding.rules import (
     CALIBRATION_ROWS,
     NUDGE,
     Encode,
+    Entries,
+    Panels,
     Rule,
     ScoreRule,
+    Selection,
     ThresholdRule,
     TopRule,
     calibrate,
     rule_at_length,
+    screens,
 )
-from ccr.coding.scoring import Entries, Panels, Selection, screens
 
 __all__ = [
     "CALIBRATION_ROWS",

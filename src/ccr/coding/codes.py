@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ccr.coding.rules import Encode, Rule, ThresholdRule, TopRule
-from ccr.coding.scoring import Entries
 from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.kernels import Entries
 from ccr.utils.lazy import LazyModule
 from ccr.utils.threads import Workers
 

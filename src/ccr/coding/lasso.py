@@ -14,9 +14,9 @@ import numpy as np
 from ccr import kernels
 from ccr.coding.pursuit import PursuitRule
 from ccr.coding.rules import Encode, Rule
-from ccr.coding.scoring import Entries
 from ccr.errors import CCRWarning
 from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.kernels import Entries
 from ccr.utils.lazy import LazyModule
 from ccr.utils.threads import Workers
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ccr import kernels
 from ccr.coding.rules import Encode
-from ccr.coding.scoring import Entries
 from ccr.inputs import Embeddings
+from ccr.kernels import Entries
 from ccr.utils.lazy import LazyModule
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 import ccr
 from ccr.calibration import Calibration
 from ccr.coding import CODERS, rule_from_dict, rule_to_dict
-from ccr.concepts import Concepts
+from ccr.concepts import stored_concepts
 from ccr.errors import FormatError
 from ccr.explain.claims import ClaimEvidence
 from ccr.geometry import ConeWidening
@@ -170,17 +170,6 @@ def unpack_head(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], co
     if coef.dtype != intercept.dtype:
         raise FormatError(f"the model's weights and bias must be of one type, got {coef.dtype} and {intercept.dtype}")
     return {"head": LinearHead(coef, intercept), "classes": classes}
-
-
-def stored_concepts(names: Any, rows: np.ndarray) -> Concepts:
-    """Concepts whose embeddings are these rows bit for bit; making them unit again could change the last digit."""
-    concepts = Concepts(names, rows)
-    exact = np.array(rows, dtype=np.float32)
-    if not np.allclose(exact, concepts.embeddings, atol=1e-5):
-        raise FormatError("the model's concepts are not unit vectors: the file was changed after it was saved")
-    exact.setflags(write=False)
-    object.__setattr__(concepts, "embeddings", exact)
-    return concepts
 
 
 def pack_space(space: Space) -> dict[str, np.ndarray]:

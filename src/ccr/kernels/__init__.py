@@ -20,8 +20,8 @@ from ccr.kernels.plain.arguments import (
     BatchPlan,
     Criterion,
     Entries,
-    Parameters,
     StepSettings,
+    StepState,
     line_zeros,
 )
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from ccr.kernels.plain.lasso import nonnegative_lasso
     from ccr.kernels.plain.pursuit import pursue, pursue_fast
     from ccr.kernels.plain.rows import NOT_FINITE, prepare_rows
-    from ccr.kernels.plain.select import PackedConcepts, code_rows
-    from ccr.kernels.plain.training import Training, logits
+    from ccr.kernels.plain.select import code_rows
+    from ccr.kernels.plain.tier import PackedConcepts, StepKernels
+    from ccr.kernels.plain.training import logits
     from ccr.kernels.warm import warm_up, warm_up_before_timing
 
     TIER: str
@@ -54,9 +55,9 @@ __all__ = [
     "Criterion",
     "Entries",
     "PackedConcepts",
-    "Parameters",
+    "StepKernels",
     "StepSettings",
-    "Training",
+    "StepState",
     "code_rows",
     "descend",
     "line_zeros",
@@ -70,10 +71,10 @@ __all__ = [
 ]
 
 #: What the tier in use has: its name, "plain" or "x86", and the instructions it is made of ("plain", "avx2", ...);
-#: whether it can compute scores in bytes first, a dictionary made ready for `code_rows` and for `Training`, and
+#: whether it can compute scores in bytes first, a dictionary made ready for `code_rows` and for `StepKernels`, and
 #: products of codes with the head.
 _OF_TIER = {"TIER": "NAME", "VARIANT": "VARIANT", "SCREENS": "SCREENS"} | {
-    name: name for name in ("PackedConcepts", "Training", "code_rows", "logits")
+    name: name for name in ("PackedConcepts", "StepKernels", "code_rows", "logits")
 }
 _HOMES = {
     "NOT_FINITE": "plain.rows",

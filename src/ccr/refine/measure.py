@@ -26,10 +26,8 @@ from ccr.coding import (
 from ccr.heads import entry_logits
 from ccr.inputs import Embeddings
 from ccr.metrics import Deviation, distances
-from ccr.refine.candidates import Candidates, largest
-from ccr.refine.data import Labelled
-from ccr.refine.engines import Predictor as Parameters
-from ccr.refine.engines import State
+from ccr.refine.data import Candidates, Labelled, largest
+from ccr.refine.engines import Predictor, State
 from ccr.refine.options import Epoch, Training
 from ccr.utils.threads import Workers
 
@@ -47,7 +45,7 @@ class Validation(NamedTuple):
 
 
 def validate(
-    state: Parameters, held_out: Labelled | None, workers: Workers | None = None, encode: Encode | None = None
+    state: Predictor, held_out: Labelled | None, workers: Workers | None = None, encode: Encode | None = None
 ) -> Validation:
     """Loss and accuracy on the held-out rows; `encode` is the state's encoder, if there is one already."""
     if held_out is None:
@@ -69,14 +67,16 @@ def validate(
     return Validation(loss, right)
 
 
-def settle(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None) -> tuple[ScoreRule, float]:
+def recalibrate(
+    rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None
+) -> tuple[ScoreRule, float]:
     """The rule fitted again to a dictionary that moved, if it is held to a length, and its mean number of active
     concepts: both by one pass over the sample."""
-    if rule.held is not None:
+    if rule.target_length is not None:
         found = _with_panels(panels, rule.nearby(), sample, workers, rule.levels)
-        settled = rule.settled(np.concatenate(found), len(sample))
-        if settled is not None:
-            return settled
+        fitted = rule.recalibrated_by(np.concatenate(found), len(sample))
+        if fitted is not None:
+            return fitted
         rule = rule.recalibrated(sample, panels.dictionary)
     return rule, length_of(rule, panels, sample, workers)
 
@@ -109,14 +109,14 @@ def moved_by(dictionary: np.ndarray, center: np.ndarray, workers: Workers | None
     return Deviation(float(every.mean()), float(every.max()))
 
 
-def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None = None) -> float:
+def mean_length(state: Predictor, sample: Embeddings, workers: Workers | None = None) -> float:
     """Mean number of active concepts."""
     counts = map_codes(state.rule, sample, state.dictionary, lambda _, codes: len(codes.data), workers=workers)
     return sum(counts) / len(sample)
 
 
 def strongest_weights(
-    state: Parameters,
+    state: Predictor,
     sample: Embeddings,
     keep: int,
     candidates: Candidates | None = None,
@@ -171,15 +171,11 @@ Stop = Literal["max_iter", "no_change", "solved"]
 
 
 @dataclass(frozen=True, eq=False)
-class Refinement:
+class Refinement(Predictor):
     """The result: the parameters of the best epoch, what happened on the way, which engine took the steps, and why it
     stopped (see `Stop`). `kept` are the rows of the dictionary that are left: concepts that a sparse head gave no
     weight are not in it, where others' codes do not depend on them."""
 
-    dictionary: np.ndarray
-    weights: np.ndarray
-    bias: np.ndarray
-    rule: Rule
     kept: np.ndarray
     history: tuple[Epoch, ...]
     best_epoch: int

@@ -10,9 +10,9 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
+from ccr.io.provenance import whole_list
 from ccr.knowledge import Knowledge
 from ccr.labels import store_part, validation_pair
-from ccr.left_out import whole_list
 from ccr.model import ConceptModel
 from ccr.refine import Callback
 from ccr.refine.region import Claims

@@ -140,7 +140,7 @@ BLOCK = 128
 NO_DROPOUT = Dropout(0, 0, np.uint64(0))
 
 
-class PackedConcepts:
+class DictionaryInFloats:
     """A dictionary as the products want it: as it is, with the `factors` (n,) of its concepts' bounds, None: 1. Nothing
     is screened, and no noise drawn from the `seed`."""
 
@@ -159,7 +159,7 @@ def scores_of(x: np.ndarray, dictionary: np.ndarray) -> np.ndarray:
     return product
 
 
-def code_rows(x: np.ndarray, packed: PackedConcepts, criterion: Criterion, entries: Entries) -> int:
+def code_rows(x: np.ndarray, packed: DictionaryInFloats, criterion: Criterion, entries: Entries) -> int:
     """Active entries of all rows of x; what does not fit into `entries.indices` is counted in the pointers but not
     written. Returns how many scores were computed in floats."""
     count, capacity = 0, len(entries.indices)
