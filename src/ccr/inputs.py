@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from ccr import kernels
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.utils.arrays import as_array, is_sparse, is_tensor, release
+from ccr.utils.arrays import as_array, is_sparse, is_tensor, release, row_products
 from ccr.utils.arrays import unit_rows as row_units
 from ccr.utils.lazy import LazyModule
 from ccr.utils.threads import Workers
@@ -132,13 +131,20 @@ class Embeddings:
     """
 
     def __init__(
-        self, X: Any, *, mean: np.ndarray | None = None, metric: np.ndarray | None = None, normalize: bool = True
+        self,
+        X: Any,
+        *,
+        mean: np.ndarray | None = None,
+        metric: np.ndarray | None = None,
+        wide_metric: np.ndarray | None = None,
+        normalize: bool = True,
     ) -> None:
         if is_sparse(X) or (is_tensor(X) and X.layout != torch.strided):
             dense = "X.toarray()" if is_sparse(X) else "X.to_dense()"
             raise CCRError(f"X must be dense, got a sparse matrix: embeddings have no zeros to leave out; use {dense}")
         self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else as_array(X)
         self.mean, self.metric = mean, metric
+        self._wide_metric = wide_metric  # the metric in float64, where the caller has it
         self.normalize = normalize
         shape = tuple(self.source.shape)
         if len(shape) != 2:
@@ -210,11 +216,11 @@ class Embeddings:
         placed = row_units(wide)
         if self.mean is not None:
             placed = row_units(placed - self.mean)
-        return placed if self.metric is None else row_units(placed @ self._wide_metric)
-
-    @cached_property
-    def _wide_metric(self) -> np.ndarray:
-        return np.asarray(self.metric, np.float64)
+        if self.metric is None:
+            return placed
+        if self._wide_metric is None:
+            self._wide_metric = self.metric.astype(np.float64)
+        return row_units(row_products(placed, self._wide_metric))
 
     def chunks(self, width: int = 1) -> Iterator[torch.Tensor]:
         """All rows in order, prepared, in pieces that stay small when multiplied up to `width` columns."""

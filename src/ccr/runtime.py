@@ -65,9 +65,10 @@ def _unpack(folder: ModelFolder) -> RuntimeModel:
     if not np.allclose(np.linalg.norm(concepts, axis=1), 1.0, atol=UNIT_TOLERANCE):
         raise FormatError("the model's concepts are not unit vectors: the file was changed after it was saved")
     classes, d = known_classes(config), concepts.shape[1]
+    whiten = optional(tensors, "metric_whiten", (d, d))
     return RuntimeModel(
         mean=optional(tensors, "image_mean", (d,)),
-        metric=optional(tensors, "metric_whiten", (d, d)),
+        metric=None if whiten is None else whiten.astype(np.float64),
         names=names,
         concepts=concepts.astype(np.float64),
         rule=rule,
@@ -97,7 +98,8 @@ class RuntimeModel:
 
     Parameters
     ----------
-    mean, metric : (d,) and (d, d), from which and in which images are measured before they meet concepts, or None.
+    mean, metric : (d,) and (d, d), from and in which images are measured before they meet concepts; the metric is
+        float64. None: as they are.
     names : of the concepts (n).
     concepts : their unit embeddings (n, d), float64, in which scores are computed.
     rule : which scores are active.
@@ -156,7 +158,7 @@ class RuntimeModel:
 
     def _codes(self, X: Any) -> Iterator[Entries]:
         """Codes of some rows of X after the other, in order."""
-        images = Embeddings(X, mean=self.mean, metric=self.metric)
+        images = Embeddings(X, mean=self.mean, metric=self.metric, wide_metric=self.metric)
         images.check_dimension(self.dimension)
         for start in range(0, len(images), FEW_ROWS):
             rows = np.arange(start, min(start + FEW_ROWS, len(images)))

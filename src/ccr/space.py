@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -166,7 +167,13 @@ class Space:
 
     def images(self, X: Any) -> Embeddings:
         """Images X (m, d) in this space: unit rows, measured from the mean, in the metric; nothing is read yet."""
-        return Embeddings(X, mean=self.image_mean, metric=None if self.metric is None else self.metric.whiten)
+        metric = None if self.metric is None else self.metric.whiten
+        return Embeddings(X, mean=self.image_mean, metric=metric, wide_metric=self._wide_metric)
+
+    @cached_property
+    def _wide_metric(self) -> np.ndarray | None:
+        """For single rows, which are placed in float64: converting it takes as long as placing one."""
+        return None if self.metric is None else self.metric.whiten.astype(np.float64)
 
     def readouts(self, embedding: np.ndarray, rows: np.ndarray) -> Readouts:
         """The products of `rows` (n, d) with the image in this space as linear functions of its `embedding` (d,), of

@@ -58,6 +58,13 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     return np.asarray(scaled / np.where(norms > 0, norms, 1.0))
 
 
+def row_products(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """rows (b, d) @ matrix (d, n), row by row, for a few rows: what a row gets does not depend on its neighbours, and a
+    product with one row is over before a second thread of the BLAS has woken up. On a busy machine a product with 64
+    rows at once waits for that thread: 112 ms instead of 2."""
+    return np.array([row @ matrix for row in rows])
+
+
 def softmax(logits: np.ndarray, axis: int = -1) -> np.ndarray:
     """Probabilities of logits, along an axis."""
     powers = np.exp(logits - logits.max(axis=axis, keepdims=True))
