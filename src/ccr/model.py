@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccr import metrics
-from ccr import metrics as quality
 from ccr.calibration import Calibration
 from ccr.coding import (
     FEW_ROWS,
@@ -173,17 +172,17 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
         numbers = np.searchsorted(self.classes, truth)
         winners, first, sure, active, silent, playing, done = [], [], [], 0, 0, 0.0, 0
-        told = np.zeros(3, np.int64)
+        truths = np.zeros(3, np.int64)
         for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings, self._decide):
             logits = self.head.logits(codes)
             winners.append(logits.argmax(axis=1))
-            first.append(quality.among_first(logits, numbers[done : done + len(logits)], 5))
-            sure.append(quality.confidences(logits))
+            first.append(metrics.among_first(logits, numbers[done : done + len(logits)], 5))
+            sure.append(metrics.confidences(logits))
             active += codes.nnz
             silent += codes.shape[0] - metrics.explained(codes, self.head)
             playing += metrics.in_play(codes, self.head) * codes.shape[0]
             if self.provenance.knowledge is not None:
-                told += metrics.true_shown(codes, self.head, numbers[done : done + len(logits)], self.answers)
+                truths += metrics.true_shown(codes, self.head, numbers[done : done + len(logits)], self.answers)
             done += len(logits)
         predicted = self.classes[np.concatenate(winners)]
         present, counts = np.unique(truth, return_counts=True)
@@ -202,11 +201,11 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             retention=metrics.retention(self.concepts, self.initial),
             per_class=metrics.per_class_accuracy(truth, predicted),
             class_images=dict(zip(present.tolist(), counts.tolist(), strict=True)),
-            macro_f1=quality.macro_f1(truth, predicted),
+            macro_f1=metrics.macro_f1(truth, predicted),
             top5=float(np.concatenate(first).mean()),
-            calibration_error=quality.calibration_error(np.concatenate(sure), predicted == truth),
-            truth=int(told[0]) / int(told[1]) if told[1] else None,
-            unanswered=1.0 - int(told[1]) / int(told[2]) if told[2] else None,
+            calibration_error=metrics.calibration_error(np.concatenate(sure), predicted == truth),
+            truth=int(truths[0]) / int(truths[1]) if truths[1] else None,
+            unanswered=1.0 - int(truths[1]) / int(truths[2]) if truths[2] else None,
             **self._known_facts(X),
         )
 
