@@ -43,7 +43,7 @@ def _measure(shape: Shape) -> dict[str, float]:
     with Workers() as workers:
         trainers = {way: trainer_of(problem, workers) for way in ("rows", "concepts", "tried")}
         for way in ("rows", "concepts"):
-            trainers[way].engine._training.division = Fixed(concepts=way == "concepts")
+            trainers[way].engine._kernels.division = Fixed(concepts=way == "concepts")
         return take_turns(
             {way: lambda own=own: own._epoch(1, 10) for way, own in trainers.items()}, rounds=shape.rounds
         )

@@ -20,7 +20,7 @@ from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
 from ccr.refine.data import split
 from ccr.refine.engines import SparseEngine
-from ccr.refine.loop import Problem, Trainer
+from ccr.refine.loop import RefinementProblem, Trainer
 from ccr.refine.options import Training
 from ccr.utils.threads import Workers
 
@@ -47,11 +47,18 @@ def measure(rows: int) -> tuple[float, float]:
     train, held_out = split(
         Embeddings.ready(torch.from_numpy(X)), rng.integers(0, CLASSES, rows), None, np.arange(0, rows, 10)
     )
-    problem = Problem(D, train, held_out, HardThreshold(length=LENGTH), 0.1, CLASSES, Training(max_iter=EPOCHS))
+    problem = RefinementProblem(
+        D, train, held_out, HardThreshold(length=LENGTH), 0.1, CLASSES, Training(max_iter=EPOCHS)
+    )
     whole, steps = [], []
     for _ in range(ROUNDS):
         with Workers() as workers:
-            trainer = Trainer(problem, "sparse", lambda start, config: SparseEngine(start, config, workers), workers)
+            trainer = Trainer(
+                problem,
+                "sparse",
+                lambda start, settings, center: SparseEngine(start, settings, workers, center),
+                workers,
+            )
             ends, taken = _timed(trainer)
         whole += list(np.diff(ends))
         steps += taken[1:]

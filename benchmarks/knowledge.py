@@ -192,8 +192,7 @@ def _cost() -> None:
     import tempfile
 
     from benchmarks import whole_fit
-    from ccr.refine.candidates import class_groups
-    from ccr.refine.data import split
+    from ccr.refine.data import class_groups, split
 
     rows, rng = 1_281_167, np.random.default_rng(0)
     path = Path(tempfile.gettempdir()) / f"ccr-whole-fit-{rows}.npy"

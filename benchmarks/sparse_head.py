@@ -16,8 +16,9 @@ import torch
 from ccr.coding import HardThreshold
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
+from ccr.kernels import StepSettings
 from ccr.refine.data import Window
-from ccr.refine.engines import SparseEngine, State, StepConfig
+from ccr.refine.engines import SparseEngine, State
 from ccr.utils.threads import Workers
 
 CONCEPTS, CLASSES, DIMENSIONS, LENGTH, BATCH, STEPS, PER_CLASS, ROUNDS = 4523, 1000, 512, 47, 2048, 8, 5, 6
@@ -42,7 +43,10 @@ def main() -> None:
     with Workers() as workers:
 
         def engine(rows: np.ndarray, mask: np.ndarray | None) -> SparseEngine:
-            config = StepConfig(0.1, True, 0.9, 0.0, 1e-6, 0.15, 0, sparse_head=mask is not None)
+            config = StepSettings.of(
+                radius=0.1, adaptive=True, momentum=0.9, dropout=0.0, alpha=1e-6, scale=0.15, seed=0,
+                sparse_head=mask is not None,
+            )  # fmt: skip
             made = SparseEngine(State(D[rows], weights[rows], np.zeros(CLASSES, np.float32), rule), config, workers)
             if mask is not None:
                 made.restrict(mask[rows])

@@ -18,7 +18,7 @@ from ccr.inputs import Embeddings
 from ccr.kernels.choice import choose_tier
 from ccr.refine.data import Labelled
 from ccr.refine.engines import SparseEngine
-from ccr.refine.loop import Problem, Trainer
+from ccr.refine.loop import RefinementProblem, Trainer
 from ccr.refine.options import Training
 from ccr.utils.threads import Workers
 
@@ -54,7 +54,7 @@ def run() -> list[Line]:
     return [line for shape in SHAPES for line in _measure(shape)]
 
 
-def random_problem(shape: Shape) -> tuple[torch.Tensor, Problem]:
+def random_problem(shape: Shape) -> tuple[torch.Tensor, RefinementProblem]:
     """Random rows and labels, and a training on them."""
     rng = np.random.default_rng(0)
     D = unit_rows(rng.standard_normal((shape.n, DIMENSION), dtype=np.float32))
@@ -62,7 +62,9 @@ def random_problem(shape: Shape) -> tuple[torch.Tensor, Problem]:
     y = rng.integers(0, shape.classes, shape.rows)
     data = Labelled(Embeddings.ready(X), np.arange(len(X)), y, np.ones(len(X), np.float32))
     training = Training(batch_size=Training().batch(shape.images))
-    return X, Problem(D, data, None, HardThreshold(length=shape.length, sign="both"), 0.1, shape.classes, training)
+    return X, RefinementProblem(
+        D, data, None, HardThreshold(length=shape.length, sign="both"), 0.1, shape.classes, training
+    )
 
 
 def _measure(shape: Shape) -> list[Line]:
@@ -86,11 +88,13 @@ def _measure(shape: Shape) -> list[Line]:
     return _lines(shape, Training().batch(shape.images), seconds)
 
 
-def trainer_of(problem: Problem, workers: Workers) -> Trainer:
-    return Trainer(problem, "sparse", lambda start, config: SparseEngine(start, config, workers), workers)
+def trainer_of(problem: RefinementProblem, workers: Workers) -> Trainer:
+    return Trainer(
+        problem, "sparse", lambda start, settings, center: SparseEngine(start, settings, workers, center), workers
+    )
 
 
-def _with_few_weights(problem: Problem, workers: Workers) -> Trainer:
+def _with_few_weights(problem: RefinementProblem, workers: Workers) -> Trainer:
     """The same with weights for some classes only, PER_CLASS each, and all concepts."""
     few = problem._replace(training=replace(problem.training, weights_per_class=PER_CLASS))
     trainer, rng = trainer_of(few, workers), np.random.default_rng(1)

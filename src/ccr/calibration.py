@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy  # its parts are imported when they are first used
-from scipy import sparse
-from scipy.special import logsumexp, softmax
 
 from ccr.errors import CCRError
 from ccr.heads import LinearHead
 from ccr.labels import Labels, validation_rows
 from ccr.metrics import Interval, finite, wilson_interval
+from ccr.utils.arrays import softmax
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import is_number
+
+if TYPE_CHECKING:
+    import scipy
+    from scipy import sparse, special
+else:
+    scipy = LazyModule("scipy")
+    sparse = LazyModule("scipy.sparse")
+    special = LazyModule("scipy.special")
 
 # Knowing when not to answer (docs/uncertainty.md): temperature, split conformal sets, and how well they hold.
 #: Logarithms of temperatures that are tried: from a twentieth to twenty.
@@ -94,7 +101,7 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
 
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
-        return float(np.mean(logsumexp(wide * scale, axis=1) - own * scale))
+        return float(np.mean(special.logsumexp(wide * scale, axis=1) - own * scale))
 
     found = scipy.optimize.minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
     return math.exp(found.x) if loss(found.x) < loss(0.0) else 1.0
@@ -120,7 +127,7 @@ def measured_temperature(logits: np.ndarray, y: np.ndarray, folds: int = 5) -> f
 def cross_entropy(logits: np.ndarray, y: np.ndarray) -> float:
     """Mean cross-entropy (log loss) of softmax(logits) with class numbers y (m,)."""
     wide = logits.astype(np.float64)
-    return float(np.mean(logsumexp(wide, axis=1) - wide[np.arange(len(y)), y]))
+    return float(np.mean(special.logsumexp(wide, axis=1) - wide[np.arange(len(y)), y]))
 
 
 def fewest_images(coverage: float) -> int:
@@ -196,15 +203,15 @@ class Calibration:
     typical: np.ndarray
 
 
-class Coded(NamedTuple):
+class CodedLabels(NamedTuple):
     """Codes (m, n), CSR, with class numbers (m,)."""
 
     codes: sparse.csr_matrix
     y: np.ndarray
 
-    def take(self, rows: np.ndarray) -> Coded:
+    def take(self, rows: np.ndarray) -> CodedLabels:
         """These rows alone."""
-        return Coded(self.codes[rows], self.y[rows])
+        return CodedLabels(self.codes[rows], self.y[rows])
 
 
 class Calibrated(NamedTuple):
@@ -214,7 +221,7 @@ class Calibrated(NamedTuple):
     calibration: Calibration
 
 
-def calibrate(head: LinearHead, warm: Coded, held: Coded, coverage: float) -> Calibrated:
+def calibrate(head: LinearHead, warm: CodedLabels, held: CodedLabels, coverage: float) -> Calibrated:
     """The head at the temperature that fits `warm`, and sets of this coverage by `held`, which are other images."""
     temperature = measured_temperature(head.logits(warm.codes), warm.y)
     cooled = LinearHead(head.coef / head.coef.dtype.type(temperature), head.intercept / temperature)
@@ -230,7 +237,7 @@ def half_rows(y: np.ndarray, classes: np.ndarray, seed: int) -> tuple[np.ndarray
     return first, np.setdiff1d(np.arange(len(y)), first)
 
 
-def halves(labelled: Coded, classes: np.ndarray, seed: int) -> tuple[Coded, Coded]:
+def halves(labelled: CodedLabels, classes: np.ndarray, seed: int) -> tuple[CodedLabels, CodedLabels]:
     """Two parts of every class, at random."""
     first, second = half_rows(labelled.y, classes, seed)
     if not len(first):

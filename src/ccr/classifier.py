@@ -10,18 +10,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ccr.calibration import SHARE, Coded, check_coverage, fewest_images, half_rows, halves
+from ccr.calibration import SHARE, CodedLabels, check_coverage, fewest_images, half_rows, halves
 from ccr.coding import Coder, HardThreshold, ThresholdRule, TopRule, apply_rule
 from ccr.coding.coders import usual_length
-from ccr.concepts import Concepts
+from ccr.concepts import Concepts, stored_concepts
 from ccr.edit import EditSession
 from ccr.errors import CCRError
 from ccr.estimator import FromModel, ModelEstimator, answered_by
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
-from ccr.io.format import stored_concepts
 from ccr.io.hub import OnHub
-from ccr.io.provenance import Provenance, encoder_of, training_facts
+from ccr.io.provenance import Provenance, encoder_of, kept_concepts, left_out_facts, training_facts
 from ccr.knowledge import Knowledge
 from ccr.labels import (
     MOST_VALIDATION,
@@ -35,13 +34,11 @@ from ccr.labels import (
     training_weights,
     validation_rows,
 )
-from ccr.left_out import kept_concepts, left_out_facts
 from ccr.metrics import fidelity
 from ccr.model import ConceptModel
 from ccr.refine import Callback, Refinement, Training, refine
-from ccr.refine.candidates import Permitted
 from ccr.refine.checkpoint import CheckpointFolder
-from ccr.refine.data import split
+from ccr.refine.data import Permitted, split
 from ccr.refine.engines import EngineName
 from ccr.refine.likely import (
     FitData,
@@ -98,12 +95,12 @@ class Placed(NamedTuple):
     images: Embeddings
     y: np.ndarray
 
-    def coded(self, model: ConceptModel) -> Coded:
+    def coded(self, model: ConceptModel) -> CodedLabels:
         """Their codes by a model."""
-        return Coded(apply_rule(model.rule, self.images, model.concepts.embeddings), self.y)
+        return CodedLabels(apply_rule(model.rule, self.images, model.concepts.embeddings), self.y)
 
 
-class Parts(NamedTuple):
+class CalibrationParts(NamedTuple):
     """What chooses the epoch (as `refine` takes it), which rows are not trained on, and what gives temperature (None:
     half of the other) and sets."""
 
@@ -122,8 +119,8 @@ class Parts(NamedTuple):
         return model.with_certainty(self.warm.coded(model), held, self.coverage)
 
 
-def hold_out(images: Embeddings, labels: Labels, watched: Any, *, coverage: float, seed: int) -> Parts:
-    """Parts for a fit: `watched` are rows of the `images`, or (other images, class numbers), which are shared."""
+def hold_out(images: Embeddings, labels: Labels, watched: Any, *, coverage: float, seed: int) -> CalibrationParts:
+    """The parts of a fit: `watched` are rows of the `images`, or (other images, class numbers), which are shared."""
     coverage = check_coverage(coverage)
     if isinstance(watched, tuple):
         other, y = watched
@@ -131,14 +128,14 @@ def hold_out(images: Embeddings, labels: Labels, watched: Any, *, coverage: floa
         second = np.setdiff1d(np.arange(len(y)), first)
         _check_enough(len(second) if len(first) else 0, coverage)
         warm, held = (_placed(other, y, rows) for rows in (first, second))
-        parts = Parts(tuple(warm), None, warm, held, coverage, seed)
+        parts = CalibrationParts(tuple(warm), None, warm, held, coverage, seed)
     else:
         rest = np.setdiff1d(np.arange(len(labels.y)), watched)
         chosen = validation_rows(Labels(labels.classes, labels.y[rest]), SHARE, seed=seed, most=MOST_VALIDATION)
         left_out = rest[chosen]
         _check_enough(len(left_out), coverage)
         chose = _placed(images, labels.y, watched) if len(watched) else None
-        parts = Parts(watched, left_out, chose, _placed(images, labels.y, left_out), coverage, seed)
+        parts = CalibrationParts(watched, left_out, chose, _placed(images, labels.y, left_out), coverage, seed)
         if parts.warm is None:
             first, second = half_rows(parts.held.y, labels.classes, seed)
             _check_enough(len(second) if len(first) else 0, coverage)

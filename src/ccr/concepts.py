@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from ccr.errors import CCRError
-from ccr.geometry import unit_rows
-from ccr.grounding import learn_direction
+from ccr.errors import CCRError, FormatError
+from ccr.utils.arrays import is_tensor, unit_rows
 from ccr.utils.texts import check_name, did_you_mean
 
 
@@ -51,6 +49,8 @@ class Concepts:
         mean, covariance : (d,) and (d, d), of many images. None: the same spread in all directions.
         among : the list that it will join: it is placed so that it has the learned direction from that list's mean.
         """
+        from ccr.grounding import learn_direction  # brings SciPy
+
         if among is not None and text is not None and np.shape(text) == (among.dimension,):
             text = unit_rows(np.asarray(text, np.float64)[None])[0] - among.embeddings.mean(axis=0)
         learned = learn_direction(shows, lacks, text=text, mean=mean, covariance=covariance)
@@ -106,6 +106,17 @@ class Concepts:
         return Concepts(self.names, embeddings)
 
 
+def stored_concepts(names: Any, rows: np.ndarray) -> Concepts:
+    """Concepts whose embeddings are these rows bit for bit; making them unit again could change the last digit."""
+    concepts = Concepts(names, rows)
+    exact = np.array(rows, dtype=np.float32)
+    if not np.allclose(exact, concepts.embeddings, atol=1e-5):
+        raise FormatError("the model's concepts are not unit vectors: the file was changed after it was saved")
+    exact.setflags(write=False)
+    object.__setattr__(concepts, "embeddings", exact)
+    return concepts
+
+
 def unknown_concept(name: object, known: Sequence[str]) -> CCRError:
     """The error for a name that no concept has."""
     close = did_you_mean(name, known)
@@ -132,7 +143,7 @@ def _checked_names(names: Iterable[str], n: int) -> tuple[str, ...]:
 
 
 def _checked_rows(embeddings: Any) -> np.ndarray:
-    if isinstance(embeddings, torch.Tensor):
+    if is_tensor(embeddings):
         embeddings = embeddings.detach().cpu().double().numpy()  # NumPy has no bfloat16
     try:
         rows = np.array(embeddings, dtype=np.float64)

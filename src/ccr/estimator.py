@@ -14,8 +14,8 @@ from sklearn.utils._set_output import _get_output_config  # the one place that k
 
 from ccr.errors import CCRError, FormatError
 from ccr.explain import Explanation
+from ccr.io.provenance import whole_list
 from ccr.labels import labels_like, labels_of, sample_weights
-from ccr.left_out import whole_list
 from ccr.linear_model import LinearModel
 from ccr.utils.arrays import coded_frame
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
 from ccr.errors import CCRError
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import is_number
 
-Rows = TypeVar("Rows", np.ndarray, torch.Tensor)
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
+
+Rows = TypeVar("Rows", np.ndarray, "torch.Tensor")
 
 
 class Coherence(NamedTuple):
@@ -29,7 +34,7 @@ class Coherence(NamedTuple):
 class ConeWidening(NamedTuple):
     """Angular dispersion as a map: angles to `axis` are multiplied by `factor`."""
 
-    axis: torch.Tensor
+    axis: np.ndarray | torch.Tensor
     factor: float
 
 
@@ -89,7 +94,7 @@ def fit_cone(embeddings: torch.Tensor, factor: float | None = None) -> ConeWiden
 
 def widen(embeddings: torch.Tensor, cone: ConeWidening) -> torch.Tensor:
     """`cos(a) c + sin(a) e` becomes `cos(r a) c + sin(r a) e` for every row, with the cone's `c` and `r`."""
-    unit, axis = _unit(embeddings), cone.axis.to(embeddings)
+    unit, axis = _unit(embeddings), _copied(cone.axis).to(embeddings)
     if cone.factor == 1.0:
         return unit
     across = unit - (unit @ axis)[:, None] * axis

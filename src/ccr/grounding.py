@@ -8,14 +8,19 @@ a concept by answers about photos alone (`ccr.grounding`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.knowledge import NO, UNKNOWN, YES
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 # Grounding: a concept starts between its text and what the classes and photos known to show it look like, and
 # transfer: does it recognise classes that it was not told about? (Knowledge, docs/method.md) Both work on sufficient

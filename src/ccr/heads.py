@@ -4,24 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy  # its parts are imported when they are first used
-from scipy import sparse
-from scipy.special import log_softmax, softmax
 
 from ccr import kernels
-from ccr.coding import ActiveEntries, code_size
+from ccr.coding import Entries, code_size
 from ccr.errors import CCRError
+from ccr.utils.arrays import is_sparse, softmax
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import scipy
+    from scipy import sparse, special
+else:
+    scipy = LazyModule("scipy")
+    sparse = LazyModule("scipy.sparse")
+    special = LazyModule("scipy.special")
 
 
 # The linear head: logits = codes @ coef.T + intercept.
-def entry_logits(codes: ActiveEntries, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def entry_logits(codes: Entries, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Codes (b, n) times weights (n, C), plus bias (C,): logits (b, C), all float32."""
     out = np.empty((len(codes.pointers) - 1, len(bias)), np.float32)
     kernels.logits(codes.pointers, codes.indices, codes.data, weights, bias, out)
     return out
+
+
+def few_logits(codes: Entries, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The same for a few rows, with NumPy alone. Concept by concept from the bias on, as the kernels add up, so that
+    classes with the same weights get the same logit."""
+    spans = pairwise(codes.pointers.tolist())
+    terms = [codes.data[start:stop, None] * weights[codes.indices[start:stop]] for start, stop in spans]
+    return np.array([np.concatenate([bias[None], some]).sum(axis=0) for some in terms])
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +50,9 @@ class LinearHead:
     def logits(self, codes: Any) -> np.ndarray:
         """Logits (m, classes) of codes (m, concepts), CSR or dense."""
         weights, bias = self.transposed()
-        if sparse.issparse(codes) and codes.format == "csr" and codes.dtype == weights.dtype == np.float32:
+        if is_sparse(codes) and codes.format == "csr" and codes.dtype == weights.dtype == np.float32:
             # As a model computes them in predictions, to the bit.
-            entries = ActiveEntries(*(np.asarray(part) for part in (codes.indptr, codes.indices, codes.data)))
+            entries = Entries(*(np.asarray(part) for part in (codes.indptr, codes.indices, codes.data)))
             return entry_logits(entries, weights, bias.astype(np.float32))
         return np.asarray(codes @ weights) + bias
 
@@ -72,7 +88,7 @@ def softmax_objective(
     logits = head.logits(codes)
     rows = np.arange(len(y))
     share = weight / weight.sum()
-    loss = -float(share @ log_softmax(logits, axis=1)[rows, y]) + alpha / 2 * float((head.coef**2).sum())
+    loss = -float(share @ special.log_softmax(logits, axis=1)[rows, y]) + alpha / 2 * float((head.coef**2).sum())
     slope = softmax(logits, axis=1)
     slope[rows, y] -= 1.0
     slope *= share[:, None]

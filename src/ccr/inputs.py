@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from scipy import sparse
 
 from ccr import kernels
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.utils.arrays import as_array, release
+from ccr.utils.arrays import as_array, is_sparse, is_tensor, release, row_products
+from ccr.utils.arrays import unit_rows as row_units
+from ccr.utils.lazy import LazyModule
 from ccr.utils.threads import Workers
+
+if TYPE_CHECKING:
+    import torch
+    from scipy import sparse
+else:
+    torch = LazyModule("torch")
+    sparse = LazyModule("scipy.sparse")
 
 # What X may be: an array, a memmap, a tensor, a table; looked at and read as float32, and refused if it is none.
 #: Rows whose largest number lies between these keep their precision as float32.
 FLOAT32_RANGE = (1e-30, 1e30)
+
+
+def one_row(x: Any) -> np.ndarray:
+    """One embedding x (d,) as rows (1, d)."""
+    rows = np.atleast_2d(as_array(x))
+    if len(rows) != 1:
+        raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
+    return rows
 
 
 def in_memory(source: Any) -> bool:
@@ -28,15 +42,7 @@ def in_memory(source: Any) -> bool:
         if isinstance(base, np.memmap):
             return False
         base = base.base
-    return isinstance(source, (np.ndarray, torch.Tensor))
-
-
-def directions(rows: np.ndarray) -> np.ndarray:
-    """Unit rows of any scale; zeros stay."""
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    scaled = rows / np.where(largest > 0, largest, 1.0)  # so that squares neither vanish nor overflow
-    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return np.asarray(scaled / np.where(norms > 0, norms, 1.0))
+    return isinstance(source, np.ndarray) or is_tensor(source)
 
 
 def empty_rows(rows: int, columns: int) -> torch.Tensor:
@@ -46,7 +52,7 @@ def empty_rows(rows: int, columns: int) -> torch.Tensor:
 
 def check_numeric(source: Any) -> None:
     kind = getattr(source.dtype, "kind", "f")  # torch's floating types have no kind
-    if kind == "c" or (isinstance(source, torch.Tensor) and source.is_complex()):
+    if kind == "c" or (is_tensor(source) and source.is_complex()):
         raise CCRError(f"X must hold real numbers, got {source.dtype}. Complex data not supported: take its real part")
     if kind not in "fiub":
         raise CCRError(f"X must hold real numbers, got {source.dtype}: convert it to float32")
@@ -68,7 +74,7 @@ def only_zeros(row: int) -> CCRError:
 
 def in_range(rows: Any) -> Any:
     """Rows of numbers that float32 cannot hold, each divided by a power of two: its direction keeps every bit."""
-    if isinstance(rows, torch.Tensor):
+    if is_tensor(rows):
         if rows.dtype != torch.float64:
             return rows
         rows = rows.detach().cpu().numpy()
@@ -82,7 +88,7 @@ def in_range(rows: Any) -> Any:
 
 
 def as_tensor(rows: Any) -> torch.Tensor:
-    if isinstance(rows, torch.Tensor):
+    if is_tensor(rows):
         return rows.detach().to(device="cpu", dtype=torch.float32)
     if isinstance(rows, np.ndarray) and rows.dtype == np.float16 and rows.flags.writeable:
         return torch.from_numpy(_forward(rows)).float()  # faster than NumPy's conversion
@@ -125,13 +131,20 @@ class Embeddings:
     """
 
     def __init__(
-        self, X: Any, *, mean: np.ndarray | None = None, metric: np.ndarray | None = None, normalize: bool = True
+        self,
+        X: Any,
+        *,
+        mean: np.ndarray | None = None,
+        metric: np.ndarray | None = None,
+        wide_metric: np.ndarray | None = None,
+        normalize: bool = True,
     ) -> None:
-        if sparse.issparse(X) or (isinstance(X, torch.Tensor) and X.layout != torch.strided):
-            dense = "X.toarray()" if sparse.issparse(X) else "X.to_dense()"
+        if is_sparse(X) or (is_tensor(X) and X.layout != torch.strided):
+            dense = "X.toarray()" if is_sparse(X) else "X.to_dense()"
             raise CCRError(f"X must be dense, got a sparse matrix: embeddings have no zeros to leave out; use {dense}")
         self.source = X if hasattr(X, "shape") and hasattr(X, "dtype") else as_array(X)
         self.mean, self.metric = mean, metric
+        self._wide_metric = wide_metric  # the metric in float64, where the caller has it
         self.normalize = normalize
         shape = tuple(self.source.shape)
         if len(shape) != 2:
@@ -188,21 +201,26 @@ class Embeddings:
         return self._read(slice(start, stop), np.arange(start, stop))
 
     def exact(self, rows: np.ndarray) -> np.ndarray:
-        """These few rows in float64, prepared in it from what X holds."""
+        """These few rows in float64, checked and prepared in it from what X holds, with NumPy alone."""
         found = self.source[rows]
-        if isinstance(found, torch.Tensor):
+        if is_tensor(found):
             found = found.detach().to("cpu", torch.float64).numpy()
         wide = np.asarray(found, np.float64)
+        largest = np.abs(wide).max(axis=1)  # NaN where a number of the row is
+        if not np.isfinite(largest).all():
+            raise not_finite(rows[np.flatnonzero(~np.isfinite(largest))[0]])
         if not self.normalize:
             return wide
-        placed = directions(wide)
+        if not largest.all():
+            raise only_zeros(rows[np.flatnonzero(largest == 0)[0]])
+        placed = row_units(wide)
         if self.mean is not None:
-            placed = directions(placed - self.mean)
-        return placed if self.metric is None else directions(placed @ self._wide_metric)
-
-    @cached_property
-    def _wide_metric(self) -> np.ndarray:
-        return np.asarray(self.metric, np.float64)
+            placed = row_units(placed - self.mean)
+        if self.metric is None:
+            return placed
+        if self._wide_metric is None:
+            self._wide_metric = self.metric.astype(np.float64)
+        return row_units(row_products(placed, self._wide_metric))
 
     def chunks(self, width: int = 1) -> Iterator[torch.Tensor]:
         """All rows in order, prepared, in pieces that stay small when multiplied up to `width` columns."""

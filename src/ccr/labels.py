@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
 
 from ccr.errors import CCRError
 from ccr.inputs import RESIDENT_BYTES
-from ccr.space import Space
 from ccr.utils.parameters import is_number
 from ccr.utils.texts import check_name
+
+if TYPE_CHECKING:
+    from sklearn.model_selection import StratifiedKFold
+
+    from ccr.space import Space
 
 # Labels and weights at the border: any labels in, class numbers and one weight per image out.
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
@@ -279,4 +282,6 @@ def hold_out(train: Part, *, seed: int = 0) -> tuple[Part, Part]:
 
 def stratified_folds() -> StratifiedKFold:
     """Three folds that every cross-validation here shares, classes in equal shares."""
+    from sklearn.model_selection import StratifiedKFold  # a second that only training waits for
+
     return StratifiedKFold(FOLDS, shuffle=True, random_state=0)

@@ -6,35 +6,31 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from scipy import sparse
-from scipy.special import softmax
 
 from ccr import calibration as conformal
-from ccr.calibration import Calibration, Coded, calibrate, halves
+from ccr.calibration import Calibration, CodedLabels, calibrate, halves
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.explain import Explanation, Explanations, Question, explain, settling_question
 from ccr.heads import LinearHead
-from ccr.inputs import Embeddings
+from ccr.inputs import Embeddings, one_row
 from ccr.io.provenance import Provenance
 from ccr.labels import known_labels, labels_like, labels_of, seed_of, store_part
 from ccr.shown import of_photos
 from ccr.space import Space
-from ccr.utils.arrays import as_array
+from ccr.utils.arrays import softmax
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 
 # LinearModel: what all fitted models share. Their logits are a linear head's on codes over named columns.
-def one_row(x: Any) -> np.ndarray:
-    """One embedding x (d,) as rows (1, d)."""
-    rows = np.atleast_2d(as_array(x))
-    if len(rows) != 1:
-        raise CCRError(f"explain takes one embedding, got {len(rows)} rows: explain(X[i])")
-    return rows
-
-
 class LinearModel(ABC):
     """A fitted model: `space.images(X)` -> `encode` -> `head` -> prediction and explanation. It is never changed."""
 
@@ -80,7 +76,7 @@ class LinearModel(ABC):
 
     def explain(self, x: Any) -> Explanation:
         """Why the embedding x (d,) is predicted as it is."""
-        return self._explained(self._explained_code(one_row(x)))
+        return self._explained(self._row_code(one_row(x)))
 
     def explain_many(self, X: Any) -> Explanations:
         """Why each row of the embeddings X (m, d) is predicted as it is; `to_frame` makes a table of it."""
@@ -111,6 +107,10 @@ class LinearModel(ABC):
         embeddings.check_dimension(self.dimension)
         return embeddings
 
+    def _row_code(self, rows: np.ndarray) -> Any:
+        """What the explanation of one row (1, d) is made of: CSR, or `Entries`."""
+        return self._explained_code(rows)
+
     def _explained_code(self, rows: Any) -> sparse.csr_matrix:
         """What the explanations of rows (m, d) are made of."""
         return sparse.csr_matrix(self.encode(rows))
@@ -121,7 +121,7 @@ class LinearModel(ABC):
         concepts."""
         return None
 
-    def _explained(self, code: sparse.csr_matrix) -> Explanation:
+    def _explained(self, code: Any) -> Explanation:
         """The explanation of one code (1, n)."""
         classes = self.classes.tolist()
         shown = of_photos(getattr(self, "shown", None))
@@ -155,13 +155,13 @@ class Certain(LinearModel):
         coverage = conformal.check_coverage(coverage)
         codes = self.encode(X)
         truth = known_labels(labels_of(X, y), codes.shape[0], self.classes)
-        labelled = Coded(codes, np.searchsorted(self.classes, truth).astype(np.int64))
+        labelled = CodedLabels(codes, np.searchsorted(self.classes, truth).astype(np.int64))
         whole = isinstance(random_state, (int, np.integer)) and random_state >= 0
         seed = int(random_state) if whole else seed_of(random_state)
         found = self.with_certainty(*halves(labelled, self.classes, seed), coverage)
         return replace(found, provenance=_without_calibration_error(self.provenance))  # type: ignore[type-var]
 
-    def with_certainty(self: Kind, warm: Coded, held: Coded, coverage: float) -> Kind:
+    def with_certainty(self: Kind, warm: CodedLabels, held: CodedLabels, coverage: float) -> Kind:
         """The same model at the temperature that fits `warm`, with sets of this coverage by `held`, other images."""
         head, found = calibrate(self.head, warm, held, coverage)
         return replace(self, head=head, calibration=found)  # type: ignore[type-var]

@@ -5,18 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from scipy import sparse
-from scipy.special import logsumexp, ndtri
 
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings, Moments
+from ccr.utils.arrays import is_sparse, is_tensor
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import is_number
+
+if TYPE_CHECKING:
+    import torch
+    from scipy import sparse, special
+else:
+    torch = LazyModule("torch")
+    sparse = LazyModule("scipy.sparse")
+    special = LazyModule("scipy.special")
 
 # Measures (docs/method.md): how accurate, how short, how far the concepts went, and are they still themselves.
 #: Concepts of an image whose truth is measured: those that an explanation names first.
@@ -127,7 +134,7 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interva
         raise CCRError(f"an interval needs 0 <= successes <= n and n >= 1, got {successes} of {n}")
     if not (is_number(confidence) and 0 < confidence < 1):
         raise CCRError(f"confidence must be in (0, 1), got {confidence!r}: 0.95 is usual")
-    z = float(ndtri(0.5 + confidence / 2))
+    z = float(special.ndtri(0.5 + confidence / 2))
     share = successes / n
     center = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
@@ -331,7 +338,7 @@ def _checked_codes(codes: Any, y: np.ndarray, k: int) -> sparse.csr_matrix:
 
 
 def _rows(dictionary: Any) -> np.ndarray:
-    if isinstance(dictionary, torch.Tensor):
+    if is_tensor(dictionary):
         dictionary = dictionary.detach().cpu().numpy()
     return np.asarray(getattr(dictionary, "embeddings", dictionary), dtype=np.float64)
 
@@ -339,7 +346,7 @@ def _rows(dictionary: Any) -> np.ndarray:
 def _nonzeros(codes: Any) -> int:
     if codes.shape[0] == 0:
         raise CCRError("codes must have at least one row to have a length, got none")
-    if sparse.issparse(codes):
+    if is_sparse(codes):
         return int(codes.count_nonzero())
     return int(np.count_nonzero(np.asarray(codes)))
 
@@ -376,7 +383,7 @@ def among_first(logits: np.ndarray, numbers: np.ndarray, k: int) -> np.ndarray:
 def confidences(logits: np.ndarray) -> np.ndarray:
     """The probability (b,) of the class with the largest logit of each row (b, classes)."""
     wide = logits.astype(np.float64)
-    return np.exp(wide.max(axis=1) - logsumexp(wide, axis=1))
+    return np.exp(wide.max(axis=1) - special.logsumexp(wide, axis=1))
 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float:

@@ -13,22 +13,24 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from ccr import metrics
-from ccr import metrics as quality
 from ccr.calibration import Calibration
 from ccr.coding import (
-    ActiveEntries,
+    FEW_ROWS,
     Decide,
+    Entries,
     Rule,
+    ThresholdRule,
+    TopRule,
     active_rows,
     apply_rule,
     code_chunks,
     decider,
+    few_codes,
     map_codes,
     rule_at_length,
 )
@@ -54,7 +56,7 @@ from ccr.explain import (
 from ccr.explain.claims import Claim, claims_of, measure_claims
 from ccr.explain.counterfactual import CorrectedBatch
 from ccr.export.exports import Exports
-from ccr.heads import LinearHead, entry_logits
+from ccr.heads import LinearHead, entry_logits, few_logits
 from ccr.inputs import Embeddings
 from ccr.io.folder import read_folder, save_folder
 from ccr.io.format import pack, unpack
@@ -62,9 +64,15 @@ from ccr.io.hub import OnHub
 from ccr.io.provenance import Provenance, Signature, model_digest
 from ccr.labels import known_labels, labels_of
 from ccr.linear_model import Certain
-from ccr.photos.on_photos import OnPhotos
+from ccr.photos import OnPhotos
 from ccr.shown import Shown
 from ccr.space import Readouts, Space
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 #: Training images on which claims are measured, and claims that are measured, at most.
 CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
@@ -131,12 +139,19 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
 
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes of X (m, n), CSR: the scores of the active concepts."""
-        return apply_rule(self.rule, self.images(X), self.concepts.embeddings, self._decide)
+        images = self.images(X)
+        few = self._few(images)
+        if few is not None:
+            return sparse.csr_matrix((few.data, few.indices, few.pointers), shape=(len(images), len(self.concepts)))
+        return apply_rule(self.rule, images, self.concepts.embeddings, self._decide)
 
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
         (weights, bias), embeddings, dictionary = self._weights, self.images(X), self.concepts.embeddings
+        few = self._few(embeddings)
+        if few is not None:
+            return [use(few_logits(few, weights, bias))]
 
-        def predicted(_: slice, codes: ActiveEntries) -> np.ndarray:
+        def predicted(_: slice, codes: Entries) -> np.ndarray:
             return use(entry_logits(codes, weights, bias))
 
         return map_codes(self.rule, embeddings, dictionary, predicted, decide=self._decide)
@@ -157,17 +172,17 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         truth = known_labels(labels_of(X, y), len(embeddings), self.classes)
         numbers = np.searchsorted(self.classes, truth)
         winners, first, sure, active, silent, playing, done = [], [], [], 0, 0, 0.0, 0
-        told = np.zeros(3, np.int64)
+        truths = np.zeros(3, np.int64)
         for codes in code_chunks(self.rule, embeddings, self.concepts.embeddings, self._decide):
             logits = self.head.logits(codes)
             winners.append(logits.argmax(axis=1))
-            first.append(quality.among_first(logits, numbers[done : done + len(logits)], 5))
-            sure.append(quality.confidences(logits))
+            first.append(metrics.among_first(logits, numbers[done : done + len(logits)], 5))
+            sure.append(metrics.confidences(logits))
             active += codes.nnz
             silent += codes.shape[0] - metrics.explained(codes, self.head)
             playing += metrics.in_play(codes, self.head) * codes.shape[0]
             if self.provenance.knowledge is not None:
-                told += metrics.true_shown(codes, self.head, numbers[done : done + len(logits)], self.answers)
+                truths += metrics.true_shown(codes, self.head, numbers[done : done + len(logits)], self.answers)
             done += len(logits)
         predicted = self.classes[np.concatenate(winners)]
         present, counts = np.unique(truth, return_counts=True)
@@ -186,11 +201,11 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             retention=metrics.retention(self.concepts, self.initial),
             per_class=metrics.per_class_accuracy(truth, predicted),
             class_images=dict(zip(present.tolist(), counts.tolist(), strict=True)),
-            macro_f1=quality.macro_f1(truth, predicted),
+            macro_f1=metrics.macro_f1(truth, predicted),
             top5=float(np.concatenate(first).mean()),
-            calibration_error=quality.calibration_error(np.concatenate(sure), predicted == truth),
-            truth=int(told[0]) / int(told[1]) if told[1] else None,
-            unanswered=1.0 - int(told[1]) / int(told[2]) if told[2] else None,
+            calibration_error=metrics.calibration_error(np.concatenate(sure), predicted == truth),
+            truth=int(truths[0]) / int(truths[1]) if truths[1] else None,
+            unanswered=1.0 - int(truths[1]) / int(truths[2]) if truths[2] else None,
             **self._known_facts(X),
         )
 
@@ -346,6 +361,20 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     def load(cls, path: str | os.PathLike[str]) -> ConceptModel:
         """Read a model written by `save`."""
         return cls(**read_folder(path, unpack))
+
+    def _few(self, images: Embeddings) -> Entries | None:
+        """Codes of a few images, with NumPy alone; None for many, and where codes are solved for by the kernels."""
+        if len(images) > FEW_ROWS or not isinstance(self.rule, (ThresholdRule, TopRule)):
+            return None
+        return few_codes(self.rule, images.exact(np.arange(len(images))), self._wide_concepts)
+
+    def _row_code(self, rows: np.ndarray) -> Any:
+        few = self._few(self.images(rows))
+        return self._explained_code(rows) if few is None else few
+
+    @cached_property
+    def _wide_concepts(self) -> np.ndarray:
+        return self.concepts.embeddings.astype(np.float64)
 
     @cached_property
     def _decide(self) -> Decide:

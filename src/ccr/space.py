@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 
 from ccr.errors import CCRError
 from ccr.geometry import ConeWidening, centered, fit_cone, symmetric_map, unit_rows, widen
 from ccr.inputs import Embeddings
+from ccr.utils.arrays import as_array
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import Parameters, is_number
 from ccr.utils.threads import threads_for
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 Center = Literal["data"] | None
 
@@ -121,13 +128,13 @@ class Space:
     Parameters
     ----------
     image_mean, concept_mean : what images and concepts are measured from, (d,) each, or None: as they are.
-    dispersion : None, a `ConeWidening`, or the (d, d) matrix of symmetric dispersion.
+    dispersion : None, a `ConeWidening`, or the (d, d) matrix of symmetric dispersion; arrays, not tensors.
     metric : None, or the images' metric, in which the cosine of two concepts is the correlation of their scores.
     """
 
     image_mean: np.ndarray | None
     concept_mean: np.ndarray | None
-    dispersion: ConeWidening | torch.Tensor | None
+    dispersion: ConeWidening | np.ndarray | None
     metric: ImageMetric | None = None
 
     @classmethod
@@ -141,7 +148,7 @@ class Space:
         if dispersion is None:
             return plain
         with threads_for(texts.size * texts.shape[1]):
-            return cls(image_mean, concept_mean, dispersion.fit(torch.from_numpy(plain.texts(texts))))
+            return cls(image_mean, concept_mean, _as_arrays(dispersion.fit(torch.from_numpy(plain.texts(texts)))))
 
     @classmethod
     def fit_metric(cls, texts: np.ndarray, X: Any, *, shrinkage: float) -> Space:
@@ -160,7 +167,13 @@ class Space:
 
     def images(self, X: Any) -> Embeddings:
         """Images X (m, d) in this space: unit rows, measured from the mean, in the metric; nothing is read yet."""
-        return Embeddings(X, mean=self.image_mean, metric=None if self.metric is None else self.metric.whiten)
+        metric = None if self.metric is None else self.metric.whiten
+        return Embeddings(X, mean=self.image_mean, metric=metric, wide_metric=self._wide_metric)
+
+    @cached_property
+    def _wide_metric(self) -> np.ndarray | None:
+        """For single rows, which are placed in float64: converting it takes as long as placing one."""
+        return None if self.metric is None else self.metric.whiten.astype(np.float64)
 
     def readouts(self, embedding: np.ndarray, rows: np.ndarray) -> Readouts:
         """The products of `rows` (n, d) with the image in this space as linear functions of its `embedding` (d,), of
@@ -211,11 +224,21 @@ def check_dispersion(dispersion: Any) -> None:
         raise CCRError(f"dispersion must be None, Angular() or Symmetric(), got {dispersion!r}")
 
 
-def _spread(rows: torch.Tensor, how: ConeWidening | torch.Tensor | None) -> torch.Tensor:
+def _as_arrays(fitted: ConeWidening | torch.Tensor) -> ConeWidening | np.ndarray:
+    """A fitted dispersion as a space keeps it: reading a model needs no torch."""
+    if isinstance(fitted, ConeWidening):
+        return ConeWidening(as_array(fitted.axis), fitted.factor)
+    return as_array(fitted)
+
+
+def _spread(rows: torch.Tensor, how: ConeWidening | np.ndarray | torch.Tensor | None) -> torch.Tensor:
     with threads_for(rows.numel() * rows.shape[1]):
         if isinstance(how, ConeWidening):
             return widen(rows, how)
-        return rows if how is None else unit_rows(rows @ how.to(rows))
+        if how is None:
+            return rows
+        matrix = torch.from_numpy(np.array(how)) if isinstance(how, np.ndarray) else how
+        return unit_rows(rows @ matrix.to(rows))
 
 
 def _common_part(rows: np.ndarray) -> np.ndarray:

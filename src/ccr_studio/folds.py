@@ -17,7 +17,7 @@ import numpy as np
 from ccr.data.store import EmbeddingStore
 from ccr.errors import FormatError
 from ccr.io.files import map_array, write_bytes
-from ccr.left_out import whole_list
+from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
 from ccr.review import out_of_fold
 from ccr.review.rounds import FEWEST_IMAGES

@@ -16,7 +16,7 @@ from ccr.edit.changes import texts_of
 from ccr.errors import CCRError
 from ccr.explain import Audit, Explanation, ModelView, explain, view_codes
 from ccr.inputs import CHUNK_VALUES, Embeddings
-from ccr.left_out import whole_list
+from ccr.io.provenance import whole_list
 from ccr.metrics import fidelity
 from ccr.model import ConceptModel
 from ccr.shown import of_photos

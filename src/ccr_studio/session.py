@@ -17,7 +17,7 @@ from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.io.files import check_writable, map_array, read_object, remove_leftovers, understood, write_bytes, write_json
 from ccr.io.format import stored_concepts
-from ccr.left_out import whole_list
+from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
 from ccr_studio.cache import npy
 

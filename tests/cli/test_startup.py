@@ -45,7 +45,10 @@ def test_every_commands_help_was_printed(loaded: dict[str, list[str]]) -> None:
 
 
 def test_the_check_would_see_an_import() -> None:
-    code = "import sys, ccr; ccr.Concepts; assert 'torch' in sys.modules and 'numpy' in sys.modules"
+    code = (
+        "import sys, numpy; from ccr.geometry import coherence; coherence(numpy.eye(2)); "
+        "assert 'torch' in sys.modules and 'numpy' in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -77,6 +80,22 @@ def test_what_only_reads_a_model_does_not_import_what_fits_or_draws(
     arguments = [str(model), str(workspace / "store"), str(tmp_path / "predicted.csv")]
     done = subprocess.run([sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["evaluate", "audit", "edit", "predict", "serve"]
+
+
+def test_a_model_predicts_and_explains_one_row_without_torch_and_numba() -> None:
+    code = """
+import sys
+import numpy as np
+from ccr import ConceptModel
+
+X = np.load(sys.argv[2])["rows"]
+model = ConceptModel.load(sys.argv[1])
+model.predict(X[:1]), model.predict_proba(X), model.explain(X[0]).to_dict(), str(model.explain(X[0]))
+assert not {"torch", "numba", "llvmlite", "sklearn", "scipy", "PIL", "pyarrow"} & set(sys.modules)
+"""
+    saved = Path(__file__).parents[1] / "models" / "saved"
+    for name in ("threshold-both", "threshold-fixed-positive", "top"):
+        subprocess.run([sys.executable, "-c", code, str(saved / name), str(saved / "answers.npz")], check=True)
 
 
 def test_stores_and_data_sets_are_opened_without_torch() -> None:

@@ -12,7 +12,7 @@ import pytest
 from ccr import kernels
 
 TIERS = sorted({"plain", kernels.TIER})
-NAMES = {"TIER": "NAME"} | {name: name for name in ("SCREENS", "PackedConcepts", "Training", "code_rows", "logits")}
+NAMES = {"TIER": "NAME"} | {name: name for name in ("SCREENS", "PackedConcepts", "StepKernels", "code_rows", "logits")}
 bytes_only = pytest.mark.skipif(kernels.TIER != "x86", reason="scores in bytes are a part of the x86 kernels")
 
 

@@ -118,9 +118,9 @@ def test_positive_scores_may_not_suffice() -> None:
 
 def test_rule_is_nudged_toward_its_length_only_when_it_has_one() -> None:
     held = ThresholdRule(0.2, length=10.0)
-    assert held.nudged(12.0).threshold > 0.2 > held.nudged(8.0).threshold
-    assert held.nudged(10.0).threshold == 0.2
-    assert ThresholdRule(0.2).nudged(50.0).threshold == 0.2
+    assert held.with_feedback(12.0).threshold > 0.2 > held.with_feedback(8.0).threshold
+    assert held.with_feedback(10.0).threshold == 0.2
+    assert ThresholdRule(0.2).with_feedback(50.0).threshold == 0.2
 
 
 def test_zero_rows_and_tensors_are_coded() -> None:
@@ -164,7 +164,7 @@ def test_a_rule_is_settled_by_the_scores_near_its_threshold_as_by_all(
     rule = ThresholdRule(exact * away, positive, length)
     near = ThresholdRule(rule.nearby().bound, positive)
     found = scores[near.mask(torch.from_numpy(scores)).numpy()]
-    settled = rule.settled(found if positive else np.abs(found), len(X))
+    settled = rule.recalibrated_by(found if positive else np.abs(found), len(X))
     if settled is None:
         assert len(found) <= round(len(X) * length)
         return
@@ -175,8 +175,8 @@ def test_a_rule_is_settled_by_the_scores_near_its_threshold_as_by_all(
 
 
 def test_a_rule_without_a_length_is_not_settled() -> None:
-    assert ThresholdRule(0.2).settled(np.ones(9, np.float32), 3) is None
-    assert TopRule(2).settled(np.ones(9, np.float32), 3) is None
+    assert ThresholdRule(0.2).recalibrated_by(np.ones(9, np.float32), 3) is None
+    assert TopRule(2).recalibrated_by(np.ones(9, np.float32), 3) is None
 
 
 @given(st.integers(1, 5000), st.sampled_from([(1, 1), (128, 512), (4523, 512), (30_000, 4), (2_000_000, 1)]))

@@ -14,8 +14,7 @@ from ccr import ConceptClassifier, HardThreshold
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
-from ccr.refine.candidates import OF_A_CLASS, Candidates, _some_of_each, evidence
-from ccr.refine.data import Labelled, split
+from ccr.refine.data import OF_A_CLASS, Candidates, Labelled, _some_of_each, evidence, split
 from ccr.refine.measure import strongest
 from ccr.refine.options import Training
 from tests.conftest import Data

@@ -14,7 +14,7 @@ from ccr import kernels
 from ccr.coding import Panels, ThresholdRule, TopRule
 from ccr.geometry import project_to_cap, unit_rows
 from ccr.kernels import FAR_BELOW, PADDING
-from ccr.kernels.plain.arguments import Criterion, Dropout, Entries, Parameters, StepSettings
+from ccr.kernels.plain.arguments import Criterion, Dropout, Entries, StepSettings, StepState
 from ccr.kernels.plain.rows import cap_row
 from ccr.kernels.plain.select import mixed_bits, select_active
 from ccr.kernels.plain.select import step_salt as kernel_salt
@@ -100,13 +100,13 @@ def padded(array: np.ndarray, value: float = 0.0) -> np.ndarray:
 
 @pytest.mark.parametrize("tier", TIERS)
 @given(st.lists(st.floats(-200.0, 200.0, width=32), min_size=2, max_size=40), st.floats(0.0, 3.0, width=32), st.data())
-def test_slope_of_logits_is_that_of_cross_entropy(
+def test_the_gradient_by_logits_is_that_of_cross_entropy(
     tier: str, values: list[float], share: float, data: st.DataObject
 ) -> None:
     logits, y = np.array(values, np.float32), data.draw(st.integers(0, len(values) - 1))
     line, p = padded(logits, FAR_BELOW), softmax(logits.astype(np.float64))
     total = np.ones_like(line)
-    loss = module(tier, "step").slope_of(line, y, np.float32(share), total)
+    loss = module(tier, STEP[tier]).logit_gradient(line, y, np.float32(share), total)
     exact = logits.astype(np.float64)
     assert loss == pytest.approx(share * (np.logaddexp.reduce(exact) - exact[y]), rel=1e-5, abs=1e-6)
     assert np.allclose(line[: len(values)], share * (p - np.eye(len(values))[y]), rtol=1e-5, atol=2e-7)
@@ -114,25 +114,28 @@ def test_slope_of_logits_is_that_of_cross_entropy(
     assert np.array_equal(total, 1 + line)
 
 
-def a_head(weights: np.ndarray, bias: np.ndarray) -> Parameters:
-    """Parameters of which only the head is read."""
+def a_head(weights: np.ndarray, bias: np.ndarray) -> StepState:
+    """StepState of which only the head is read."""
     line = np.zeros(len(weights), np.float32)
-    return Parameters(
+    return StepState(
         weights, weights, weights, line, padded(weights), padded(weights), line, padded(bias, FAR_BELOW), bias,
         np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros((0, PADDING), np.float32),
     )  # fmt: skip
 
 
+#: Where each tier has its gradients.
+STEP = {"plain": "training", "x86": "phases"}
+
 SETTINGS = StepSettings(
     refine=True, adaptive=True, momentum=0.9, radius=0.1, penalty=0.0, scale=1.0, kind=kernels.TWO_SIDED, length=0,
-    held=1.0, nudge=0.05, dropped=0, keep=1.25, seed=0, classes=2,
+    target_length=1.0, nudge=0.05, dropped=0, keep=1.25, seed=0, classes=2,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("classes", [2, 3, 17, 100])
 @pytest.mark.parametrize("active", [0, 1, 4, 11])
-def test_head_slopes_are_the_derivatives(tier: str, classes: int, active: int) -> None:
+def test_head_gradients_are_the_derivatives(tier: str, classes: int, active: int) -> None:
     rng = np.random.default_rng(classes + active)
     b, n = 9, 12
     codes = np.zeros((b, n), np.float32)
@@ -142,19 +145,21 @@ def test_head_slopes_are_the_derivatives(tier: str, classes: int, active: int) -
     y, share = rng.integers(0, classes, b), rng.uniform(0.1, 1, b).astype(np.float32)
     shown = sparse.csr_matrix(codes)
     entries = Entries(shown.indptr, shown.indices, shown.data)
-    slopes, through = padded(np.zeros((b, classes))), np.empty_like(entries.data)
+    grad_logits, grad_scores = padded(np.zeros((b, classes))), np.empty_like(entries.data)
     head = a_head(weights, bias[0])
-    bias_slope = np.zeros_like(head.bias)
-    loss = module(tier, "step").head_slopes(entries, y, share, head, SETTINGS, slopes, bias_slope, through)
+    grad_bias = np.zeros_like(head.bias)
+    loss = module(tier, STEP[tier]).head_gradients(
+        entries, y, share, head, SETTINGS, grad_logits, grad_bias, grad_scores
+    )
     logits = codes.astype(np.float64) @ weights + bias[0]
     p = softmax(logits, axis=1)
     expected = (p - np.eye(classes)[y]) * share[:, None]
     assert loss == pytest.approx(-(share * np.log(p[np.arange(b), y])).sum(), rel=1e-5)
-    assert np.allclose(slopes, padded(expected), atol=1e-6)
-    assert np.allclose(bias_slope, padded(expected.sum(axis=0)), atol=1e-6)
-    assert np.allclose(through, 1.25 * (expected @ weights.T)[codes != 0], atol=1e-5)
+    assert np.allclose(grad_logits, padded(expected), atol=1e-6)
+    assert np.allclose(grad_bias, padded(expected.sum(axis=0)), atol=1e-6)
+    assert np.allclose(grad_scores, 1.25 * (expected @ weights.T)[codes != 0], atol=1e-5)
     out = np.empty((b, classes), np.float32)
-    module(tier, "step").logits(*entries, weights, np.ascontiguousarray(bias[0]), out)
+    module(tier, STEP[tier]).logits(*entries, weights, np.ascontiguousarray(bias[0]), out)
     assert np.allclose(out, logits, atol=1e-5)
 
 
@@ -164,7 +169,9 @@ def test_the_loss_of_a_head_that_diverged_is_not_a_number(tier: str, bad: list[f
     head = a_head(np.array([bad], np.float32), np.zeros(3, np.float32))
     one, out, y = np.ones(1, np.float32), np.empty((1, PADDING), np.float32), np.zeros(1, np.int64)
     entries = Entries(np.array([0, 1], np.int32), np.zeros(1, np.int32), one.copy())
-    loss = module(tier, "step").head_slopes(entries, y, one, head, SETTINGS, out, np.zeros_like(head.bias), one.copy())
+    loss = module(tier, STEP[tier]).head_gradients(
+        entries, y, one, head, SETTINGS, out, np.zeros_like(head.bias), one.copy()
+    )
     assert not np.isfinite(loss)
 
 

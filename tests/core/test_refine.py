@@ -15,8 +15,9 @@ from ccr import HardThreshold, TopK
 from ccr.coding import ThresholdRule
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
+from ccr.kernels import StepSettings
 from ccr.refine import Training, refine
-from ccr.refine.engines import DenseEngine, State, StepConfig, dropped, gradients
+from ccr.refine.engines import DenseEngine, State, dropped, gradients
 from ccr.refine.measure import BestEpoch
 from tests.conftest import Data
 
@@ -42,7 +43,7 @@ def engine(seed: int, *, radius: float, adaptive: bool, dropout: float = 0.0, al
         parts["bias"].float().numpy(),
         ThresholdRule(0.2),
     )
-    options = StepConfig(
+    options = StepSettings.of(
         radius=radius, adaptive=adaptive, momentum=0.9, dropout=dropout, alpha=alpha, scale=0.5, seed=7
     )
     return DenseEngine(start, options, torch.device("cpu"))
@@ -83,8 +84,8 @@ def test_dictionary_gradient_against_finite_differences() -> None:
             up, down = D.clone(), D.clone()
             up[row, column] += step
             down[row, column] -= step
-            slope = (loss(up, keep) - loss(down, keep)) / (2 * step)
-            assert float(found[row, column]) == pytest.approx(slope, abs=1e-7)
+            grad = (loss(up, keep) - loss(down, keep)) / (2 * step)
+            assert float(found[row, column]) == pytest.approx(grad, abs=1e-7)
 
 
 def test_sgd_step_is_torch_sgd_then_normalise() -> None:

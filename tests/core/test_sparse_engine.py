@@ -17,9 +17,10 @@ from ccr.coding import Rule, ThresholdRule, TopRule
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
+from ccr.kernels import StepSettings
 from ccr.refine import Training, refine
 from ccr.refine.data import Labelled, Window
-from ccr.refine.engines import DenseEngine, Engine, Report, SparseEngine, State, StepConfig
+from ccr.refine.engines import DenseEngine, Engine, Report, SparseEngine, State
 from ccr.utils.threads import Workers
 from tests.conftest import Data
 from tests.core.kernel_tiers import TIERS, bytes_only, module, using
@@ -48,9 +49,9 @@ def start(rule: Rule, seed: int = 0) -> State:
     )
 
 
-def options(**changes: object) -> StepConfig:
-    usual = StepConfig(radius=0.3, adaptive=True, momentum=0.9, dropout=0.0, alpha=1e-3, scale=0.3, seed=5)
-    return replace(usual, **changes)  # type: ignore[arg-type]
+def options(**changes: object) -> StepSettings:
+    usual = {"radius": 0.3, "adaptive": True, "momentum": 0.9, "dropout": 0.0, "alpha": 1e-3, "scale": 0.3, "seed": 5}
+    return StepSettings.of(**(usual | changes))  # type: ignore[arg-type]
 
 
 def batch(rng: np.random.Generator, engine: DenseEngine, rows: int = 150) -> tuple[torch.Tensor, ...]:
@@ -151,7 +152,7 @@ def test_a_wide_head_is_trained_a_few_classes_at_a_time(
     with Workers() as workers:
         sparse = SparseEngine(start(RULES["held length"]), settings, workers)
         assert_same_path(dense, sparse, steps=10, seed=5)
-        assert len(sparse._training.workspace.logits) > 0
+        assert len(sparse._kernels.workspace.logits) > 0
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -176,7 +177,7 @@ def test_a_head_of_few_weights_is_trained_as_the_masked_one(
             assert_same_path(dense, sparse, steps=5, seed=6)
             assert not sparse.state().weights[~allowed].any()
             if tier == "x86":
-                assert (len(sparse._training.workspace.sparse.starts) > 0) == (part < 0.5)
+                assert (len(sparse._kernels.workspace.sparse.starts) > 0) == (part < 0.5)
         again = SparseEngine(start(RULES["held length"]), settings, workers)
         again.load_state_dict(sparse.state_dict())
         again.rule = sparse.rule
@@ -284,7 +285,7 @@ def test_rows_that_keep_their_bytes_change_no_bit(threads: int, monkeypatch: pyt
             reports = [engine.steps(Window(x, rows, y[rows], ones[rows], lasting), 96, rates) for rows in windows]
             found.append((*engine.state_dict().values(), *(part for report in reports for part in report)))
         assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
-        quads, about = engine._training.rounded[1]
+        quads, about = engine._kernels.rounded[1]
         seen = np.isin(np.arange(700), np.concatenate(windows))
         assert np.array_equal(about[:, module("x86", "arguments").SCALE] > 0, seen)
         # Bytes of zeros: now no score of a unit row could be active.
@@ -452,5 +453,5 @@ def test_batches_may_grow_from_window_to_window(tier: str, sparse: bool) -> None
             afresh.load_state_dict(afresh.state_dict())  # lets go of its memory
             assert np.allclose(reports[0].losses, reports[1].losses, rtol=1e-6)  # chunks may be others
             if tier == "x86":
-                assert len(one._training.workspace.entries.rows) >= size * N
-                assert sparse or len(one._training.workspace.slopes) >= size
+                assert len(one._kernels.workspace.entries.rows) >= size * N
+                assert sparse or len(one._kernels.workspace.grad_logits) >= size

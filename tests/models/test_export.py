@@ -18,7 +18,7 @@ import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, HardThreshold, TopK
 from ccr.encoders.protocol import ClipPreprocess
 from ccr.errors import CCRError, WriteError
-from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, Parts, add_centre_square
+from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, GraphParts, add_centre_square
 from ccr.export.onnx_model import onnx_model
 from tests.conftest import Data
 
@@ -173,7 +173,7 @@ def test_only_the_bundled_tower_can_be_joined(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def resizing() -> Any:
     """A graph that resizes and crops and does nothing else."""
-    parts = Parts()
+    parts = GraphParts()
     square, helper = add_centre_square(parts, 224), onnx.helper
     given = helper.make_tensor_value_info(PIXELS, onnx.TensorProto.UINT8, ["height", "width", 3])
     made = helper.make_tensor_value_info(square, onnx.TensorProto.DOUBLE, [3, 224, 224])

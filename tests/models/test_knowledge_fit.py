@@ -17,7 +17,7 @@ from ccr.edit import EditSession
 from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.io.folder import ModelFolder, load_folder, save_folder
 from ccr.knowledge import Answer
-from ccr.refine.candidates import Candidates, Permitted
+from ccr.refine.data import Candidates, Permitted
 
 CLASSES, CONCEPTS, D, EACH = 6, 14, 24, 30
 NAMES = [f"concept {number}" for number in range(CONCEPTS)]

@@ -13,7 +13,7 @@ from ccr import ConceptClassifier, ConceptModel, HardThreshold
 from ccr.errors import CCRError, FormatError
 from ccr.io.folder import ModelFolder, load_folder, save_folder
 from ccr.io.format import unpack
-from ccr.left_out import whole_list
+from ccr.io.provenance import whole_list
 from tests.conftest import Data
 
 

@@ -9,6 +9,7 @@ import pytest
 from llvmlite import binding
 
 from ccr import ConceptClassifier, kernels
+from ccr.coding import FEW_ROWS
 
 SAVED = Path(__file__).parent / "saved"
 NAMES = sorted(path.name for path in SAVED.iterdir() if path.is_dir())
@@ -24,22 +25,26 @@ def test_every_coder_is_there() -> None:
     assert len(NAMES) == 8
 
 
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
-def test_predictions_and_codes_are_the_same(name: str, answers: dict[str, np.ndarray]) -> None:
-    model, rows = ConceptClassifier.load(SAVED / name), answers["rows"]
-    codes = model.transform(rows)
-    assert np.array_equal(model.predict(rows), answers[f"{name}.predictions"])
+def test_predictions_and_codes_are_the_same(name: str, times: int, answers: dict[str, np.ndarray]) -> None:
+    """To the bit by the kernels, which code many rows; to rounding where NumPy codes a few."""
+    model, few = ConceptClassifier.load(SAVED / name), answers["rows"]
+    rows, m = np.concatenate([few] * times), len(few)
+    codes = model.transform(rows)[:m]
+    assert np.array_equal(model.predict(rows)[:m], answers[f"{name}.predictions"])
     assert np.array_equal(codes.indptr, answers[f"{name}.pointers"])
     assert np.array_equal(codes.indices, answers[f"{name}.indices"])
     found = {
         "codes": codes.data,
-        "logits": model.model_.logits(rows),
-        "probabilities": model.predict_proba(rows),
-        "contributions": np.array([term.contribution for term in model.explain(rows[0]).contributions]),
+        "logits": model.model_.logits(rows)[:m],
+        "probabilities": model.predict_proba(rows)[:m],
+        "contributions": np.array([term.contribution for term in model.explain_many(rows)[0].contributions]),
     }
     for what, values in found.items():
         expected = answers[f"{name}.{what}"]
-        if binding.get_host_cpu_name() == str(answers["cpu"]) and kernels.TIER == "x86":  # as they were written
+        as_written = binding.get_host_cpu_name() == str(answers["cpu"]) and kernels.TIER == "x86"
+        if as_written and len(rows) > FEW_ROWS:
             assert np.array_equal(values, expected), what
         assert np.allclose(values, expected, rtol=1e-5, atol=1e-6), what
 

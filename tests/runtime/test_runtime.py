@@ -16,6 +16,7 @@ import torch
 
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, HardThreshold, TopK
+from ccr.coding import FEW_ROWS
 from ccr.errors import CCRError, FormatError
 from tests.conftest import Data
 
@@ -70,6 +71,21 @@ def test_on_real_embeddings_it_is_the_full_model(clip: Data, tmp_path: Path) -> 
         other = str(next(label for label in fitted.classes_ if label != mine.prediction))
         assert mine.contrast(other).difference == pytest.approx(theirs.contrast(other).difference, abs=1e-5)
         assert mine.bias + sum(term.contribution for term in mine.contributions) == pytest.approx(mine.logit)
+
+
+def test_few_rows_have_the_active_concepts_that_they_have_among_many(clip: Data) -> None:
+    for coder in (HardThreshold(length=8), HardThreshold(length=8, sign="both"), TopK(6)):
+        model = ConceptClassifier(clip.concepts, coder=coder, max_iter=2, random_state=0).fit(clip.X, clip.y).model_
+        many, logits = model.encode(clip.X_test), model.logits(clip.X_test)
+        assert len(clip.X_test) > FEW_ROWS
+        for size in (1, 7, FEW_ROWS):
+            rows = slice(0, size)
+            few = model.encode(clip.X_test[rows])
+            assert np.array_equal(few.indices, many[rows].indices)
+            assert np.array_equal(few.indptr, many[rows].indptr)
+            assert np.abs(few.data - many[rows].data).max() < 1e-6
+            assert np.abs(model.logits(clip.X_test[rows]) - logits[rows]).max() < 1e-5
+            assert np.array_equal(few[0].toarray(), model.encode(clip.X_test[:1]).toarray())  # to the bit
 
 
 @pytest.mark.parametrize("name", ["omp", "ip-omp", "lasso"])

@@ -10,7 +10,8 @@ import ccr.scale.embedding as embedding
 from ccr.data.datasets import open_samples
 from ccr.errors import CCRError
 from ccr.scale import embed
-from ccr.scale.embedding import Part, Task
+from ccr.scale.embedding import StorePart as Part
+from ccr.scale.embedding import Task
 from tests.data.helpers import folder_files
 from tests.scale.conftest import kill_driver, kill_node, kill_worker, wait_for
 

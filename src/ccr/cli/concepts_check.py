@@ -166,8 +166,7 @@ def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer
     from ccr.classifier import ConceptClassifier
     from ccr.grounding import transfer
     from ccr.knowledge import Knowledge
-    from ccr.refine.candidates import class_groups
-    from ccr.refine.data import Labelled
+    from ccr.refine.data import Labelled, class_groups
     from ccr.space import Space
 
     known = Knowledge.read(file)

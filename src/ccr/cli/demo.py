@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccr.encoders.assets import Log
     from ccr.knowledge import Knowledge
     from ccr.labels import Part
-    from ccr.show.pages import Shown
+    from ccr.show.pages import ShownPhoto
 
 LENGTH, SEEDS = 11, 5
 #: From a folder of photos to a report, as in README.md.
@@ -53,10 +53,10 @@ class _Measured(NamedTuple):
 class _Chosen(NamedTuple):
     """Test photos to show: the surest right prediction, with and without knowledge, the surest wrong one, a gallery."""
 
-    right: Shown
-    untold: Shown
-    wrong: Shown
-    gallery: list[Shown]
+    right: ShownPhoto
+    untold: ShownPhoto
+    wrong: ShownPhoto
+    gallery: list[ShownPhoto]
 
 
 def demo(
@@ -246,7 +246,7 @@ def _choose(measured: _Measured, test: EmbeddingStore) -> _Chosen:
     """What to show of the test photos; the gallery has mistakes of different classes first."""
     import numpy as np
 
-    from ccr.show.pages import Shown
+    from ccr.show.pages import ShownPhoto
 
     model = measured.known.model
     probabilities = model.predict_proba(test)
@@ -257,7 +257,8 @@ def _choose(measured: _Measured, test: EmbeddingStore) -> _Chosen:
     bad = bad[first_of_class]
     spread = good[np.linspace(1, len(good) - 1, 12).astype(int)]
     shown = [
-        Shown(test.image(int(row)), model.explain(test[int(row)]), test.y[row]) for row in [good[0], *bad[:7], *spread]
+        ShownPhoto(test.image(int(row)), model.explain(test[int(row)]), test.y[row])
+        for row in [good[0], *bad[:7], *spread]
     ]
     untold = shown[0]._replace(explanation=measured.plain.model.explain(test[int(good[0])]))
     return _Chosen(shown[0], untold, shown[1], shown[2:])

@@ -155,7 +155,7 @@ def edit(
 
 def _add(session: EditSession, names: list[str], model: ConceptModel, encoder: str | None, *, silent: bool) -> None:
     """Concepts that the fit left out come back as they were; others are embedded."""
-    from ccr.left_out import left_out_text
+    from ccr.io.provenance import left_out_text
 
     new = [name for name in names if left_out_text(model.provenance, name) is None]
     text_encoder = model_encoder(model, encoder, silent=silent) if new else None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_PROBED = 20_000
 
 
-class Controls(NamedTuple):
+class Compared(NamedTuple):
     """What a model is compared with."""
 
     baseline: ConceptModel | None
@@ -133,7 +133,7 @@ def _controls(
     fit: bool,
     probe: bool | None,
     tell: Tell,
-) -> Controls:
+) -> Compared:
     from ccr.model import ConceptModel
     from ccr.refine.region import chosen_radius
     from ccr.show.report.classes import check_baseline
@@ -142,7 +142,7 @@ def _controls(
     if baseline is not None:
         check_baseline(baseline, rows)
     if "train" not in set(store.splits):
-        return Controls(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
+        return Compared(baseline, None, ["The store has no split train: no baseline is fitted and no linear probe."])
     train = store.select("train")
     if given is None and fit and chosen_radius(model.radius, model.fidelity) == 0:
         notes.append("The model's concepts stayed where they started: it is its own baseline.")
@@ -152,10 +152,10 @@ def _controls(
             left_out = len(model.model_.provenance.left_out)
             notes.append(f"The baseline has the concepts that the model kept, without the {left_out} that it left out.")
     if probe or (probe is None and len(train) <= MOST_PROBED):
-        return Controls(baseline, _probe(train, rows, notes, tell), notes)
+        return Compared(baseline, _probe(train, rows, notes, tell), notes)
     if probe is None:
         notes.append(f"No linear probe: {len(train):,} training images are many; ask for it with --probe.")
-    return Controls(baseline, None, notes)
+    return Compared(baseline, None, notes)
 
 
 def _fewer_known(model: ConceptClassifier) -> bool:
@@ -191,7 +191,7 @@ def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: 
     return probe_accuracy(Part.of(train), Part.of(rows))
 
 
-def _facts(model: Path, data: str, controls: Controls, baseline: Path | None, command: str) -> list[tuple[str, str]]:
+def _facts(model: Path, data: str, controls: Compared, baseline: Path | None, command: str) -> list[tuple[str, str]]:
     if baseline is not None:
         compared = str(baseline.resolve())
     elif controls.baseline is None:
@@ -225,7 +225,7 @@ def _show(
     split: str,
     rows: EmbeddingStore,
     model: ConceptClassifier,
-    controls: Controls,
+    controls: Compared,
     size: int,
     seconds: float,
     *,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
 
 import numpy as np
-from scipy import sparse
 
 from ccr.coding.codes import apply_rule
 from ccr.coding.lasso import LassoRule, calibrate_alpha
@@ -15,7 +14,13 @@ from ccr.coding.pursuit import PursuitRule
 from ccr.coding.rules import Rule, ScoreRule, ThresholdRule, TopRule, calibrate
 from ccr.errors import CCRError, FormatError
 from ccr.inputs import Embeddings
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import Parameters, is_number
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 # Coders: what the user wants of a code, such as `HardThreshold(length=12)` (Information pursuit and Algorithm 2,
 # docs/method.md).

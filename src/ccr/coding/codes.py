@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
-from scipy import sparse
 
 from ccr.coding.rules import Encode, Rule, ThresholdRule, TopRule
-from ccr.coding.scoring import ActiveEntries
 from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.kernels import Entries
+from ccr.utils.arrays import row_products
+from ccr.utils.lazy import LazyModule
 from ccr.utils.threads import Workers
+
+if TYPE_CHECKING:
+    import torch
+    from scipy import sparse
+else:
+    torch = LazyModule("torch")
+    sparse = LazyModule("scipy.sparse")
 
 # Close calls: scores that lie within rounding of what decides are computed again in float64. Kernels add up in
 # float32, and every form that a model is exported to in an order of its own, so that a score within rounding of the
@@ -27,7 +34,7 @@ CLOSE = 4e-6
 #: From the numbers of some rows to those rows (k, d), placed in float64.
 Exact = Callable[[np.ndarray], np.ndarray]
 #: From embeddings (b, d), and a way to read some of them exactly, to their codes.
-Decide = Callable[[torch.Tensor, Exact], ActiveEntries]
+Decide = Callable[["torch.Tensor", Exact], Entries]
 
 
 def decider(rule: Rule, dictionary: np.ndarray) -> Decide:
@@ -57,7 +64,7 @@ def _threshold(rule: ThresholdRule, dictionary: np.ndarray) -> Decide:
     ).encoder(dictionary)
     bounds = rule.bounds.astype(np.float64)  # of float32, as the kernels compare
 
-    def decide(x: torch.Tensor, exact: Exact) -> ActiveEntries:
+    def decide(x: torch.Tensor, exact: Exact) -> Entries:
         codes = encode(x)
         bound = bounds[codes.indices] if rule.factors is not None else bounds
         doubtful = np.flatnonzero((codes.data if rule.positive else np.abs(codes.data)) < bound + CLOSE)
@@ -78,7 +85,7 @@ def _threshold(rule: ThresholdRule, dictionary: np.ndarray) -> Decide:
 def _top(rule: TopRule, dictionary: np.ndarray) -> Decide:
     encode, length = TopRule(rule.length + 1).encoder(dictionary), rule.length
 
-    def decide(x: torch.Tensor, exact: Exact) -> ActiveEntries:
+    def decide(x: torch.Tensor, exact: Exact) -> Entries:
         codes = encode(x)
         (full,) = np.nonzero(np.diff(codes.pointers) == length + 1)  # others have fewer scores that are not zero
         if not len(full):
@@ -102,7 +109,7 @@ def _last_smallest(sizes: np.ndarray) -> np.ndarray:
     return np.asarray(sizes.shape[1] - 1 - sizes[:, ::-1].argmin(axis=1))
 
 
-def _choose_again(codes: ActiveEntries, rows: np.ndarray, scores: np.ndarray, length: int) -> None:
+def _choose_again(codes: Entries, rows: np.ndarray, scores: np.ndarray, length: int) -> None:
     """Write the `length` largest of the scores (k, n), of equals the first, into these rows of the codes."""
     best = np.sort(np.argsort(-np.abs(scores), axis=1, kind="stable")[:, :length], axis=1)
     places = codes.pointers[rows, None] + np.arange(length)
@@ -110,10 +117,23 @@ def _choose_again(codes: ActiveEntries, rows: np.ndarray, scores: np.ndarray, le
     codes.data[places] = np.take_along_axis(scores, best, axis=1)
 
 
-def _only(codes: ActiveEntries, kept: np.ndarray) -> ActiveEntries:
+def _only(codes: Entries, kept: np.ndarray) -> Entries:
     """The entries that are kept."""
     before = np.concatenate([[0], np.cumsum(kept)])
-    return ActiveEntries(before[codes.pointers].astype(codes.pointers.dtype), codes.indices[kept], codes.data[kept])
+    return Entries(before[codes.pointers].astype(codes.pointers.dtype), codes.indices[kept], codes.data[kept])
+
+
+#: Up to so many rows are coded with NumPy alone: before torch and the kernels are loaded, and without waking threads.
+FEW_ROWS = 64
+
+
+def few_codes(rule: ThresholdRule | TopRule, placed: np.ndarray, dictionary: np.ndarray) -> Entries:
+    """Codes of a few rows (b, d), which are placed already, over the dictionary's rows (n, d), both float64: the same
+    entries are active as `decider` finds."""
+    scores = row_products(placed, dictionary.T)
+    rows, columns = np.nonzero(rule.select(scores))
+    pointers = np.searchsorted(rows, np.arange(len(placed) + 1)).astype(np.int32)
+    return Entries(pointers, columns.astype(np.int32), scores[rows, columns].astype(np.float32))
 
 
 Result = TypeVar("Result")
@@ -155,7 +175,7 @@ def map_codes(
     rule: Rule,
     X: Embeddings,
     dictionary: np.ndarray,
-    use: Callable[[slice, ActiveEntries], Result],
+    use: Callable[[slice, Entries], Result],
     *,
     rows: np.ndarray | None = None,
     workers: Workers | None = None,
@@ -191,7 +211,7 @@ def _spans(count: int, dictionary: np.ndarray) -> list[slice]:
 
 
 def _coding(
-    decide: Decide, X: Embeddings, rows: np.ndarray | None, use: Callable[[slice, ActiveEntries], Result]
+    decide: Decide, X: Embeddings, rows: np.ndarray | None, use: Callable[[slice, Entries], Result]
 ) -> Callable[[slice], Result]:
     def work(part: slice) -> Result:
         numbers = np.arange(part.start, part.stop) if rows is None else rows[part]

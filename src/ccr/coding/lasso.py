@@ -7,17 +7,23 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from ccr import kernels
 from ccr.coding.pursuit import PursuitRule
 from ccr.coding.rules import Encode, Rule
-from ccr.coding.scoring import ActiveEntries
 from ccr.errors import CCRWarning
 from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.kernels import Entries
+from ccr.utils.lazy import LazyModule
 from ccr.utils.threads import Workers
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 # The rule of the non-negative lasso (SpLiCE, Bhalla et al. 2024): codes are the few non-negative concept weights
 # whose sum comes near the image.
@@ -62,7 +68,7 @@ class LassoRule:
     def encoder(self, dictionary: np.ndarray) -> Encode:
         solver = Solver(dictionary)
 
-        def encode(x: torch.Tensor) -> ActiveEntries:
+        def encode(x: torch.Tensor) -> Entries:
             codes, unfinished = solver.codes(x, self.alpha)
             if unfinished:
                 warnings.warn(
@@ -73,7 +79,7 @@ class LassoRule:
                 )
             rows, columns = np.nonzero(codes)
             pointers = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(codes)))]).astype(np.int32)
-            return ActiveEntries(pointers, columns.astype(np.int32), codes[rows, columns])
+            return Entries(pointers, columns.astype(np.int32), codes[rows, columns])
 
         return encode
 

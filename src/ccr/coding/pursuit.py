@@ -6,15 +6,20 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from ccr import kernels
 from ccr.coding.rules import Encode
-from ccr.coding.scoring import ActiveEntries
 from ccr.inputs import Embeddings
+from ccr.kernels import Entries
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 log = logging.getLogger("ccr")
 
@@ -45,7 +50,7 @@ class PursuitRule:
         grams = gram.numpy(), gram.float().numpy()
         unit = bool(((gram.diagonal() - 1.0).abs() < 1e-5).all())
 
-        def encode(x: torch.Tensor) -> ActiveEntries:
+        def encode(x: torch.Tensor) -> Entries:
             shape = (len(x), self.length)
             indices, data, counts = np.empty(shape, np.int32), np.empty(shape, np.float32), np.full(len(x), -1)
             if unit:
@@ -57,7 +62,7 @@ class PursuitRule:
                 indices[hard], data[hard], counts[hard] = again
             written = (np.arange(self.length) < counts[:, None]) & (data != 0.0)
             pointers = np.concatenate([[0], np.cumsum(written.sum(axis=1))]).astype(np.int32)
-            return ActiveEntries(pointers, indices[written], data[written])
+            return Entries(pointers, indices[written], data[written])
 
         return encode
 

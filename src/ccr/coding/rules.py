@@ -12,27 +12,127 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-import torch
 
 from ccr import kernels
-from ccr.coding.scoring import ActiveEntries, Panels, Selection, threshold_mask, top_mask
 from ccr.errors import CCRWarning
 from ccr.inputs import CHUNK_VALUES, Embeddings
+from ccr.kernels import Entries
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 log = logging.getLogger("ccr")
 
 #: Thresholds are calibrated on at most this many rows: AEL is then right to about half a percent.
 CALIBRATION_ROWS = 16_384
-#: How strongly a batch's length corrects the threshold; see `ThresholdRule.nudged`.
+#: How strongly a batch's length corrects the threshold; see `ThresholdRule.with_feedback`.
 NUDGE = 0.05
 #: A new threshold is looked for above this part of the one before, and first, by the kernels, above that.
 NEAR, NEARER = 0.9, 0.97
 
+
+# Active entries without all scores: a dictionary packed for the kernels, and a rule's selection.
+class Selection(NamedTuple):
+    """A score rule as the kernels take it; see `kernels.select_active`."""
+
+    kind: int
+    bound: float
+    length: int
+    expected: float  # active entries per row, to make room for
+    factors: np.ndarray | None = None  # (n,): the bound of each concept is `bound` times its factor; None: all are 1
+
+    def room(self, rows: int, n: int) -> int:
+        """Entries to make room for, of so many rows of n scores."""
+        return 64 + int(rows * min(self.expected * 1.25, n))
+
+
+# Which entries of scores are active, in torch: for the rules, and for modules that are compiled or exported.
+def threshold_mask(scores: torch.Tensor, threshold: torch.Tensor, positive: bool) -> torch.Tensor:
+    """|s| >= threshold, or s > threshold when `positive`; zeros never (Algorithm 2, docs/method.md). The
+    threshold is one number (), or one for each concept (n,)."""
+    if positive:
+        return scores > threshold
+    return (scores.abs() >= threshold) & (scores != 0)
+
+
+def top_mask(scores: torch.Tensor, length: int) -> torch.Tensor:
+    """The `length` scores of largest absolute value in each row, of equals the first; zeros never."""
+    size = scores.abs()
+    bound = size.topk(length, dim=1).values[:, -1:]
+    above, equal = size > bound, size == bound
+    # Of equals the first ones, as the kernels take them; topk takes any.
+    fits = equal & (equal.cumsum(dim=1) <= length - above.sum(dim=1, keepdim=True))
+    return (above | fits) & (scores != 0)
+
+
+#: Screening scores in bytes pays while at most this part of them must then be computed in floats.
+FEW = 0.2
+#: How far a row's norm may be from 1.
+UNIT_TOLERANCE = 5e-6
+
+
+class Panels:
+    """A dictionary (n, d) packed for the kernels, which find the active entries of rows by it.
+
+    `looked` is how many scores of a row could be active, if it is known. `pack` is called again when the rows moved.
+    `seed` is that of the noise of a screening in bytes; None draws it afresh, so that rows cannot be built against it.
+    The factors of the selection are packed too: later selections may have another bound, but the same factors.
+    """
+
+    def __init__(
+        self, dictionary: np.ndarray, selection: Selection, looked: float | None = None, *, seed: int | None = None
+    ) -> None:
+        self.dictionary = dictionary
+        self.wanted = screens(selection, len(dictionary), looked)
+        self.screened = self.wanted and _is_unit(dictionary)
+        # Numba would compile all kernels again for an array that cannot be written.
+        writable = dictionary if dictionary.flags.writeable else dictionary.copy()
+        self.packed = kernels.PackedConcepts(writable, screened=self.screened, seed=seed, factors=selection.factors)
+
+    def pack(self) -> None:
+        self.packed.pack()
+
+    def entries(self, x: np.ndarray, selection: Selection) -> Entries:
+        """The active entries of rows x (b, d)."""
+        return self.examined(x, selection)[0]
+
+    def encoder(self, selection: Selection) -> Callable[[torch.Tensor], Entries]:
+        """The function from embeddings (b, d) to their codes under the selection."""
+        return lambda x: self.entries(x.contiguous().numpy(), selection)
+
+    def examined(self, x: np.ndarray, selection: Selection) -> tuple[Entries, int]:
+        """The active entries of rows x (b, d), and how many scores were computed in floats to find them."""
+        criterion = kernels.Criterion(selection.kind, np.float32(selection.bound), selection.length)
+        pointers = np.empty(len(x) + 1, np.int32)
+        capacity = selection.room(len(x), len(self.dictionary))
+        while True:
+            indices, data = np.empty(capacity, np.int32), np.empty(capacity, np.float32)
+            looked = kernels.code_rows(x, self.packed, criterion, Entries(pointers, indices, data))
+            if pointers[-1] <= capacity:
+                return Entries(pointers, indices[: pointers[-1]], data[: pointers[-1]]), looked
+            capacity = int(pointers[-1])
+
+
+def screens(selection: Selection, n: int, looked: float | None = None) -> bool:
+    """Whether a product in bytes should come first: `looked` of n scores, or as many as are expected to be active, must
+    be computed in floats all the same."""
+    expected = selection.expected if looked is None else looked
+    return kernels.SCREENS and selection.kind != kernels.TOP and expected <= FEW * n
+
+
+def _is_unit(dictionary: np.ndarray) -> bool:
+    """Whether all rows have norm 1, on which the bound of the screening rests."""
+    return bool((np.abs(np.linalg.norm(dictionary, axis=1) - 1.0) <= UNIT_TOLERANCE).all())
+
+
 #: From embeddings (b, d) to their codes.
-Encode = Callable[[torch.Tensor], ActiveEntries]
+Encode = Callable[["torch.Tensor"], Entries]
 
 
 class Rule(Protocol):
@@ -61,12 +161,16 @@ class ScoreRule(Rule, Protocol):
     """A rule that keeps scores as they are or drops them: codes have the gradient of scores."""
 
     @property
-    def held(self) -> float | None:
+    def target_length(self) -> float | None:
         """The mean length that the threshold is held to while the dictionary moves; None: it stays."""
         ...
 
+    def select(self, scores: np.ndarray) -> np.ndarray:
+        """Which entries of the scores (b, n), float64, are active."""
+        ...
+
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
-        """Which entries of the scores (b, n) are active."""
+        """The same in torch."""
         ...
 
     def selection(self) -> Selection:
@@ -86,11 +190,11 @@ class ScoreRule(Rule, Protocol):
         others' scores."""
         ...
 
-    def levels(self, codes: ActiveEntries) -> np.ndarray:
+    def levels(self, codes: Entries) -> np.ndarray:
         """The sizes of these scores in the unit of the threshold: a score is active if its level passes it."""
         ...
 
-    def settled(self, levels: np.ndarray, rows: int) -> tuple[ScoreRule, float] | None:
+    def recalibrated_by(self, levels: np.ndarray, rows: int) -> tuple[ScoreRule, float] | None:
         """The rule fitted again to the `levels` of the scores of some rows, all that are active a little below its
         threshold (`nearby`), and the mean length that they have then; None if these do not decide it."""
         ...
@@ -99,7 +203,7 @@ class ScoreRule(Rule, Protocol):
         """What is active a little below the threshold."""
         ...
 
-    def nudged(self, mean_length: float) -> ScoreRule:
+    def with_feedback(self, mean_length: float) -> ScoreRule:
         """The rule after a batch of this mean length was seen, kept on its requested length."""
         ...
 
@@ -151,8 +255,12 @@ class ThresholdRule:
         return 1
 
     @property
-    def held(self) -> float | None:
+    def target_length(self) -> float | None:
         return self.length
+
+    def select(self, scores: np.ndarray) -> np.ndarray:
+        bounds = self.bounds.astype(np.float64)  # of float32, as the kernels compare
+        return np.asarray(scores > bounds if self.positive else (np.abs(scores) >= bounds) & (scores != 0))
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
         return threshold_mask(scores, torch.tensor(self.bounds, device=scores.device), self.positive)
@@ -182,14 +290,14 @@ class ThresholdRule:
     def for_fewer(self, mean_length: float) -> ThresholdRule:
         return self if self.length is None else replace(self, length=mean_length)
 
-    def levels(self, codes: ActiveEntries) -> np.ndarray:
+    def levels(self, codes: Entries) -> np.ndarray:
         sizes = codes.data if self.positive else np.abs(codes.data)
         if self.factors is None:
             return sizes
         factors = np.array(self.factors, np.float32)[codes.indices]
         return np.divide(sizes, factors, out=np.full_like(sizes, np.inf), where=factors > 0)
 
-    def settled(self, levels: np.ndarray, rows: int) -> tuple[ThresholdRule, float] | None:
+    def recalibrated_by(self, levels: np.ndarray, rows: int) -> tuple[ThresholdRule, float] | None:
         wanted = len(levels) if self.length is None else round(rows * self.length)
         if self.length is None or not 0 < wanted < len(levels):
             return None
@@ -204,7 +312,7 @@ class ThresholdRule:
     def nearby(self) -> Selection:
         return self.selection()._replace(bound=NEARER * self.threshold)
 
-    def nudged(self, mean_length: float) -> ThresholdRule:
+    def with_feedback(self, mean_length: float) -> ThresholdRule:
         if self.length is None:
             return self
         # Relative steps make it independent of the scores' scale; the cap keeps one odd batch harmless.
@@ -241,8 +349,15 @@ class TopRule:
         return self.length
 
     @property
-    def held(self) -> None:
+    def target_length(self) -> None:
         return None
+
+    def select(self, scores: np.ndarray) -> np.ndarray:
+        # Stable: of equals the first, as the kernels take them.
+        kept = np.argsort(-np.abs(scores), axis=1, kind="stable")[:, : self.length]
+        active = np.zeros(scores.shape, bool)
+        np.put_along_axis(active, kept, True, axis=1)
+        return active & (scores != 0)
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
         return top_mask(scores, self.length)
@@ -262,16 +377,16 @@ class TopRule:
     def for_fewer(self, mean_length: float) -> None:
         return None
 
-    def levels(self, codes: ActiveEntries) -> np.ndarray:
+    def levels(self, codes: Entries) -> np.ndarray:
         return np.abs(codes.data)
 
-    def settled(self, levels: np.ndarray, rows: int) -> None:
+    def recalibrated_by(self, levels: np.ndarray, rows: int) -> None:
         return None
 
     def nearby(self) -> Selection:
         return self.selection()
 
-    def nudged(self, mean_length: float) -> TopRule:
+    def with_feedback(self, mean_length: float) -> TopRule:
         return self
 
     def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> TopRule:

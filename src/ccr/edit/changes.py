@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from ccr.coding import ThresholdRule
-from ccr.concepts import Concepts
+from ccr.concepts import Concepts, stored_concepts
 from ccr.errors import CCRError
 from ccr.explain.terms import position
 from ccr.geometry import unit_rows
 from ccr.grounding import UNKNOWN_SHARE, evidence, ground
 from ccr.heads import LinearHead
-from ccr.io.format import stored_concepts
-from ccr.left_out import without
+from ccr.io.provenance import without
 from ccr.model import ConceptModel
 from ccr.utils.arrays import as_array
 

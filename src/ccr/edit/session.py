@@ -15,14 +15,13 @@ from ccr.edit import changes
 from ccr.errors import CCRError, CCRWarning
 from ccr.explain.terms import plain, plain_fields, position
 from ccr.heads import LinearHead
+from ccr.io.provenance import left_out_text
 from ccr.knowledge import Answer, Knowledge, Verdict
 from ccr.labels import Labels, known_labels, labels_of, training_weights
-from ccr.left_out import left_out_text
 from ccr.metrics import Interval, wilson_interval
 from ccr.model import ConceptModel
 from ccr.refine import Training
-from ccr.refine.candidates import candidates_for
-from ccr.refine.data import split
+from ccr.refine.data import candidates_for, split
 from ccr.refine.head_only import solve_head
 from ccr.refine.region import permitted_weights
 from ccr.utils.parameters import as_number

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from ccr.errors import CCRError
 from ccr.explain.terms import Status, plain_fields, status
 from ccr.heads import LinearHead
 from ccr.knowledge import NO, UNKNOWN, YES, Knowledge
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 #: Negative code entries that are looked at together with all classes.
 RISEN_AT_ONCE = 4096

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import softmax
 
 from ccr.explain.terms import Contrast, Contribution, plain_fields, position
 from ccr.explain.views import ModelView
 from ccr.heads import LinearHead
+from ccr.utils.arrays import softmax
 
 if TYPE_CHECKING:
     from ccr.explain.explanation import Explanation

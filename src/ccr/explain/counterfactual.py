@@ -7,14 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import scipy  # its parts are imported when they are first used
-from scipy import sparse
-from scipy.special import softmax
 
 from ccr.errors import CCRError
 from ccr.explain.terms import Contribution, contributions, plain, plain_fields
 from ccr.heads import LinearHead
+from ccr.utils.arrays import softmax
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import is_number
+
+if TYPE_CHECKING:
+    import scipy
+    from scipy import sparse
+else:
+    scipy = LazyModule("scipy")
+    sparse = LazyModule("scipy.sparse")
 
 if TYPE_CHECKING:
     from ccr.explain.explanation import Explanation

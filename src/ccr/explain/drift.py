@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from ccr.concepts import Concepts
 from ccr.explain.terms import plain, plain_fields
 from ccr.explain.views import ImageActivation, TopCandidates
 from ccr.inputs import CHUNK_VALUES
 from ccr.metrics import Deviation, Fidelity, deviation
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 #: As in `metrics.retention`: cosines this close are a tie, and a tie is not a loss.
 TIE = 1e-6

@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from scipy import sparse
-from scipy.special import softmax
 
 from ccr.concepts import unknown_concept
 from ccr.errors import CCRError
@@ -26,11 +24,18 @@ from ccr.explain.picture import picture
 from ccr.explain.terms import Contrast, Contribution, contributions, plain, position, sum_rows, sum_text
 from ccr.explain.views import ModelView
 from ccr.explain.where import Where
-from ccr.heads import LinearHead
+from ccr.heads import LinearHead, few_logits
+from ccr.kernels import Entries
 from ccr.shown import STATED, Shown
-from ccr.utils.arrays import to_frame
+from ccr.utils.arrays import softmax, to_frame
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import is_number
 from ccr.utils.texts import percent
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 # Explanation: one prediction as a short, exact sum of named contributions, and what could be asked about it.
 #: Contributions that `print` names; the others are summed.
@@ -214,12 +219,13 @@ def explain(
     answers: np.ndarray | None = None,
     shown: Shown | None = None,
 ) -> Explanation:
-    """Explain the prediction that the head makes for one code (1, n), CSR; `answers` (classes, n) is what is known,
-    `shown` maps scores to probabilities."""
-    columns, values = code.indices[code.data != 0], code.data[code.data != 0].astype(np.float64)
-    active_head = _double(LinearHead(head.coef[:, columns], head.intercept))
+    """Explain the prediction that the head makes for one code, `Entries` of one row or CSR (1, n); `answers`
+    (classes, n) is what is known, `shown` maps scores to probabilities."""
+    columns, own = code.indices[code.data != 0], code.data[code.data != 0]
+    values, weights = own.astype(np.float64), head.coef[:, columns]
+    active_head = _double(LinearHead(weights, head.intercept))
     logits = active_head.coef @ values + active_head.intercept
-    winner = _predicted(LinearHead(head.coef[:, columns], head.intercept), code.data[code.data != 0])
+    winner = _predicted(LinearHead(weights, head.intercept), own)
     probabilities = softmax(logits)
     active = tuple(concepts[column] for column in columns)
     return Explanation(
@@ -261,9 +267,8 @@ def _likely(shown: Shown | None, codes: np.ndarray, columns: np.ndarray) -> np.n
 
 def _predicted(head: LinearHead, values: np.ndarray) -> int:
     """The class that wins in the code's own digits, as in `predict`: more digits may order a tie otherwise."""
-    columns = np.arange(len(values), dtype=np.int32)
-    pointers = np.array([0, len(values)], np.int32)
-    return int(head.logits(sparse.csr_matrix((values, columns, pointers), shape=(1, len(values))))[0].argmax())
+    codes = Entries(np.array([0, len(values)]), np.arange(len(values)), values)
+    return int(few_logits(codes, head.coef.T.astype(values.dtype), head.intercept.astype(values.dtype))[0].argmax())
 
 
 def _double(head: LinearHead) -> LinearHead:

@@ -6,15 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from ccr.errors import CCRError
 from ccr.explain.terms import plain, plain_fields, position
 from ccr.heads import LinearHead
+from ccr.utils.lazy import LazyModule
 from ccr.utils.parameters import is_number
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = LazyModule("scipy.sparse")
 
 # For a concept, the images that show it most, and those that show it only just.
 #: One candidate: an image `row` and its code for a concept `column`.

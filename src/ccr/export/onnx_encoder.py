@@ -16,7 +16,7 @@ from ccr.encoders.bundled import BundledEncoder
 from ccr.encoders.protocol import ClipPreprocess
 from ccr.errors import CCRError, MissingExtraError
 
-# Parts of an ONNX graph: nodes and constants, named as they are added.
+# GraphParts of an ONNX graph: nodes and constants, named as they are added.
 #: Of 2022, so that most runtimes know it.
 OPSET, IR_VERSION = 18, 8
 
@@ -30,7 +30,7 @@ def onnx_library() -> Any:
     return onnx
 
 
-class Parts:
+class GraphParts:
     """Nodes and constants of a graph in the order in which they are added."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ _PRECISION = 22
 _SUPPORT = 2.0  # of the bicubic filter, with a = -0.5
 
 
-def add_centre_square(parts: Parts, size: int) -> str:
+def add_centre_square(parts: GraphParts, size: int) -> str:
     """PIXELS (height, width, 3) with the short side at `size`, and of that the centre square (3, size, size)."""
     for name, value in {"n_0": 0.0, "n_half": 0.5, "n_1": 1.0, "n_2": 2.0, "n_side": size, "n_255": 255.0}.items():
         parts.constant(name, np.float64(value))
@@ -88,7 +88,7 @@ def flattens_first() -> bool:
     return Image.fromarray(pixels).resize((1, 3), Image.Resampling.BOX).getpixel((0, 0)) == 0
 
 
-def _in_order(parts: Parts, planes: str) -> str:
+def _in_order(parts: GraphParts, planes: str) -> str:
     """The square, by the order that Pillow takes: flat first if the height is reduced by more than twice as many pixels
     as the width."""
     less = {side: parts.add("Sub", side, f"{side}_resized", name=f"{side}_less") for side in ("height", "width")}
@@ -99,24 +99,24 @@ def _in_order(parts: Parts, planes: str) -> str:
     helper, double = parts.onnx.helper, parts.onnx.TensorProto.DOUBLE
     branches = {}
     for name, steps in {"then": _flat_first, "else": _narrow_first}.items():
-        inner = Parts()
+        inner = GraphParts()
         # Of no shape: where it is known, the nodes of the tower are fused otherwise than in its own file.
         made = helper.make_tensor_value_info(steps(inner, planes, f"{name}_square"), double, None)
         branches[f"{name}_branch"] = helper.make_graph(inner.nodes, name, [], [made], inner.constants)
     return parts.add("If", much, name="square", **branches)
 
 
-def _narrow_first(parts: Parts, planes: str, name: str) -> str:
+def _narrow_first(parts: GraphParts, planes: str, name: str) -> str:
     narrow = _rounded(parts, parts.add("MatMul", planes, "across", name=f"{name}_narrow_sums"), f"{name}_narrow")
     return _rounded(parts, parts.add("MatMul", "down", narrow, name=f"{name}_sums"), name)
 
 
-def _flat_first(parts: Parts, planes: str, name: str) -> str:
+def _flat_first(parts: GraphParts, planes: str, name: str) -> str:
     flat = _rounded(parts, parts.add("MatMul", "down", planes, name=f"{name}_flat_sums"), f"{name}_flat")
     return _rounded(parts, parts.add("MatMul", flat, "across", name=f"{name}_sums"), name)
 
 
-def _sides(parts: Parts) -> str:
+def _sides(parts: GraphParts) -> str:
     """The smaller of height and width; both are noted as doubles under their names."""
     shape = parts.add("Shape", PIXELS, name="shape")
     for axis, name in enumerate(("height", "width")):
@@ -125,7 +125,7 @@ def _sides(parts: Parts) -> str:
     return parts.add("Min", "height", "width", name="short_side")
 
 
-def _weights(parts: Parts, side: str, short: str) -> str:
+def _weights(parts: GraphParts, side: str, short: str) -> str:
     """The matrix (size, pixels of this side) of whole numbers that makes the pixels of the square."""
 
     def named(operator: str, *inputs: str, name: str) -> str:
@@ -158,7 +158,7 @@ def _weights(parts: Parts, side: str, short: str) -> str:
     return _whole(parts, side, named("Div", raw, total, name="weights"))
 
 
-def _bicubic(parts: Parts, side: str, position: str) -> str:
+def _bicubic(parts: GraphParts, side: str, position: str) -> str:
     """((a + 2) x - (a + 3)) x x + 1 up to 1, (((x - 5) x + 8) x - 4) a up to 2, with a = -0.5."""
 
     def step(operator: str, value: str, other: float | str, name: str) -> str:
@@ -175,7 +175,7 @@ def _bicubic(parts: Parts, side: str, position: str) -> str:
     return parts.add("Where", step("Less", x, 1.0, "is_near"), near, outer, name=f"{side}_filter")
 
 
-def _whole(parts: Parts, side: str, weights: str) -> str:
+def _whole(parts: GraphParts, side: str, weights: str) -> str:
     """Weights as whole numbers of 2^-22, halves away from zero."""
     scaled = parts.add("Mul", weights, "n_unit", name=f"{side}_scaled")
     up = parts.add("Floor", parts.add("Add", scaled, "n_half", name=f"{side}_plus"), name=f"{side}_up")
@@ -184,7 +184,7 @@ def _whole(parts: Parts, side: str, weights: str) -> str:
     return parts.add("Where", negative, down, up, name=f"{side}_whole_weights")
 
 
-def _rounded(parts: Parts, sums: str, name: str) -> str:
+def _rounded(parts: GraphParts, sums: str, name: str) -> str:
     """Sums of such weights as pixels from 0 to 255, halves up."""
     carried = parts.add("Add", sums, "n_carry", name=f"{name}_carried")
     floor = parts.add("Floor", parts.add("Div", carried, "n_unit", name=f"{name}_quotient"), name=f"{name}_floor")
@@ -206,7 +206,7 @@ def check_bundled(model: Any) -> None:
         )
 
 
-def add_tower(parts: Parts, *, log: Log | None = None) -> str:
+def add_tower(parts: GraphParts, *, log: Log | None = None) -> str:
     """Everything from one photo's PIXELS (height, width, 3) to its embedding (1, 512); the embedding's name."""
     tower = _tower(str(fetch(CLIP_IMAGE_TOWER, log=log)))
     seen = _preprocessed(parts, ClipPreprocess())
@@ -243,7 +243,7 @@ def _tower(path: str) -> Any:
     return tower
 
 
-def _preprocessed(parts: Parts, how: ClipPreprocess) -> str:
+def _preprocessed(parts: GraphParts, how: ClipPreprocess) -> str:
     """(1, 3, size, size) float32, as `ClipPreprocess` makes it: the arithmetic is the same, step by step."""
     square = add_centre_square(parts, how.size)
     pixels = parts.add("Cast", square, name="square_float", to=parts.onnx.TensorProto.FLOAT)

@@ -14,7 +14,7 @@ from ccr.encoders.assets import Log
 from ccr.errors import CCRError
 from ccr.explain.terms import plain
 from ccr.export.exports import exportable_rule
-from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, Parts, add_tower, check_bundled, onnx_library
+from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, GraphParts, add_tower, check_bundled, onnx_library
 from ccr.export.torch_module import LARGE, SMALL
 from ccr.io.files import write_bytes
 from ccr.shown import Shown, of_photos
@@ -32,7 +32,7 @@ def outputs_of(model: Any) -> tuple[str, ...]:
     return OUTPUTS if of_photos(model.shown) is None else (*OUTPUTS, "shown")
 
 
-def add_model(parts: Parts, model: Any, embeddings: str) -> None:
+def add_model(parts: GraphParts, model: Any, embeddings: str) -> None:
     """Everything from embeddings (b, d) to `outputs_of` the model."""
     rule = exportable_rule(model.rule, "ONNX")
     parts.constant("one", np.float64(1.0))
@@ -47,7 +47,7 @@ def add_model(parts: Parts, model: Any, embeddings: str) -> None:
     _head(parts, model, parts.add("Cast", kept, name="codes", to=parts.onnx.TensorProto.FLOAT))
 
 
-def _shown(parts: Parts, kept: str, shown: Shown) -> None:
+def _shown(parts: GraphParts, kept: str, shown: Shown) -> None:
     """1 / (1 + exp(-(intercept + slope * score))) of the scores that are kept."""
     scaled = parts.add("Mul", kept, parts.constant("shown_slope", np.float64(shown.slope)), name="shown_scaled")
     logits = parts.add("Add", scaled, parts.constant("shown_intercepts", shown.intercepts), name="shown_logits")
@@ -58,13 +58,13 @@ def _shown(parts: Parts, kept: str, shown: Shown) -> None:
     parts.add("Cast", masked, name="shown", to=parts.onnx.TensorProto.FLOAT)
 
 
-def _wide(parts: Parts, name: str, value: np.ndarray) -> str:
+def _wide(parts: GraphParts, name: str, value: np.ndarray) -> str:
     """Numbers that are kept as float32, and computed with as float64."""
     kept = parts.constant(f"{name}_float", np.ascontiguousarray(value, np.float32))
     return parts.add("Cast", kept, name=name, to=parts.onnx.TensorProto.DOUBLE)
 
 
-def _place(parts: Parts, model: Any, embeddings: str) -> str:
+def _place(parts: GraphParts, model: Any, embeddings: str) -> str:
     """Unit rows in the model's space."""
     rows = _first_unit(parts, embeddings)
     if model.space.image_mean is not None:
@@ -76,7 +76,7 @@ def _place(parts: Parts, model: Any, embeddings: str) -> str:
     return rows
 
 
-def _first_unit(parts: Parts, rows: str) -> str:
+def _first_unit(parts: GraphParts, rows: str) -> str:
     """Every row divided by its norm, however large or small its numbers are; zeros become NaN, and so do its codes."""
     size = parts.add("Abs", rows, name="sizes")
     largest = parts.add("ReduceMax", size, "columns", name="largest", keepdims=1)
@@ -87,7 +87,7 @@ def _first_unit(parts: Parts, rows: str) -> str:
     return parts.add("Div", scaled, parts.add("ReduceL2", scaled, "columns", name="norm", keepdims=1), name="unit")
 
 
-def _unit(parts: Parts, rows: str, name: str) -> str:
+def _unit(parts: GraphParts, rows: str, name: str) -> str:
     """Every row divided by its norm; zeros stay."""
     norm = parts.add("ReduceL2", rows, "columns", name=f"{name}_norm", keepdims=1)
     zero = parts.constant(f"{name}_zero", np.float64(0.0))
@@ -95,7 +95,7 @@ def _unit(parts: Parts, rows: str, name: str) -> str:
     return parts.add("Div", rows, parts.add("Where", is_zero, "one", norm, name=f"{name}_divisor"), name=name)
 
 
-def _threshold(parts: Parts, scores: str, rule: ThresholdRule) -> str:
+def _threshold(parts: GraphParts, scores: str, rule: ThresholdRule) -> str:
     bound = parts.constant("threshold", rule.bounds.astype(np.float64))
     if rule.positive:
         mask = parts.add("Greater", scores, bound, name="active")
@@ -104,7 +104,7 @@ def _threshold(parts: Parts, scores: str, rule: ThresholdRule) -> str:
     return parts.add("Where", mask, scores, _none(parts, scores), name="kept")
 
 
-def _top(parts: Parts, scores: str, rule: TopRule) -> str:
+def _top(parts: GraphParts, scores: str, rule: TopRule) -> str:
     """Of equal scores TopK takes the first, as the kernels do."""
     sizes = parts.add("Abs", scores, name="score_sizes")
     length = parts.constant("length", np.array([rule.length], np.int64))
@@ -114,12 +114,12 @@ def _top(parts: Parts, scores: str, rule: TopRule) -> str:
     return parts.add("ScatterElements", _none(parts, scores), "top", kept, name="kept", axis=1)
 
 
-def _none(parts: Parts, scores: str) -> str:
+def _none(parts: GraphParts, scores: str) -> str:
     """Zeros, and NaN where a score is, so that no prediction comes out of a damaged embedding."""
     return parts.add("Sub", scores, scores, name="none")
 
 
-def _head(parts: Parts, model: Any, codes: str) -> None:
+def _head(parts: GraphParts, model: Any, codes: str) -> None:
     """Logits, probabilities, the label, and the contributions to it."""
     coef = model.head.coef.astype(np.float32)
     weights = parts.constant("weights_t", coef.T.copy())
@@ -132,7 +132,7 @@ def _head(parts: Parts, model: Any, codes: str) -> None:
     parts.add("Mul", codes, weights_of, name="contributions")
 
 
-def _label(parts: Parts, classes: np.ndarray, winner: str, logits: str) -> None:
+def _label(parts: GraphParts, classes: np.ndarray, winner: str, logits: str) -> None:
     """The winner's class; where logits are NaN, the label that stands for none, if classes of this kind have one."""
     none = {"O": "", "f": np.nan}.get(classes.dtype.kind)
     if none is not None:
@@ -172,7 +172,7 @@ def write_onnx(
 
 def onnx_model(model: Any, *, with_encoder: bool = False, log: Log | None = None) -> Any:
     """The same as an object of onnx."""
-    parts = Parts()
+    parts = GraphParts()
     onnx, made = parts.onnx, parts.onnx.helper.make_tensor_value_info
     exportable_rule(model.rule, "ONNX")
     if with_encoder:

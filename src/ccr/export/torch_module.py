@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ccr.coding import ThresholdRule, TopRule
-from ccr.coding.scoring import threshold_mask, top_mask
+from ccr.coding.rules import threshold_mask, top_mask
 from ccr.export.exports import exportable_rule
 
 #: Rows whose largest number lies outside of these are scaled before their squares are added.

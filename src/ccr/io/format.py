@@ -8,12 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 
 import ccr
 from ccr.calibration import Calibration
 from ccr.coding import CODERS, rule_from_dict, rule_to_dict
-from ccr.concepts import Concepts
+from ccr.concepts import stored_concepts
 from ccr.errors import FormatError
 from ccr.explain.claims import ClaimEvidence
 from ccr.geometry import ConeWidening
@@ -33,7 +32,7 @@ from ccr.io.checks import (
 )
 from ccr.io.folder import ModelFolder
 from ccr.io.provenance import Provenance, Signature
-from ccr.refine import Epoch
+from ccr.refine.options import Epoch
 from ccr.space import Angular, ImageMetric, Space, Symmetric
 
 #: A user's choices that a configuration can name.
@@ -175,24 +174,13 @@ def unpack_head(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], co
     return {"head": LinearHead(coef, intercept), "classes": classes}
 
 
-def stored_concepts(names: Any, rows: np.ndarray) -> Concepts:
-    """Concepts whose embeddings are these rows bit for bit; making them unit again could change the last digit."""
-    concepts = Concepts(names, rows)
-    exact = np.array(rows, dtype=np.float32)
-    if not np.allclose(exact, concepts.embeddings, atol=1e-5):
-        raise FormatError("the model's concepts are not unit vectors: the file was changed after it was saved")
-    exact.setflags(write=False)
-    object.__setattr__(concepts, "embeddings", exact)
-    return concepts
-
-
 def pack_space(space: Space) -> dict[str, np.ndarray]:
     """A space as tensors."""
     tensors = {"image_mean": space.image_mean, "concept_mean": space.concept_mean}
     if isinstance(space.dispersion, ConeWidening):
-        tensors["dispersion_axis"] = space.dispersion.axis.numpy()
+        tensors["dispersion_axis"] = np.asarray(space.dispersion.axis)
     elif space.dispersion is not None:
-        tensors["dispersion_matrix"] = space.dispersion.numpy()
+        tensors["dispersion_matrix"] = space.dispersion
     if space.metric is not None:
         tensors |= {"metric_whiten": space.metric.whiten, "metric_color": space.metric.color}
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
@@ -201,12 +189,12 @@ def pack_space(space: Space) -> dict[str, np.ndarray]:
 def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dimension: int) -> Space:
     """The space of `pack_space`, of embeddings with this many dimensions."""
     line, square = (dimension,), (dimension, dimension)
-    dispersion: ConeWidening | torch.Tensor | None = None
+    dispersion: ConeWidening | np.ndarray | None = None
     if "dispersion_axis" in tensors:
-        axis = torch.from_numpy(tensor(tensors, "dispersion_axis", line))
+        axis = tensor(tensors, "dispersion_axis", line)
         dispersion = ConeWidening(axis, positive(config, "dispersion_factor"))
     elif "dispersion_matrix" in tensors:
-        dispersion = torch.from_numpy(tensor(tensors, "dispersion_matrix", square))
+        dispersion = tensor(tensors, "dispersion_matrix", square)
     whiten, color = (optional(tensors, f"metric_{name}", square) for name in ("whiten", "color"))
     if (whiten is None) != (color is None):
         raise FormatError("the model has one of metric_whiten and metric_color, not both: save it again")
@@ -237,7 +225,7 @@ def _unpack_choice(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, torch.device):
+    if type(value).__name__ == "device":  # of torch, which is not imported to see it
         return str(value)
     return value.item() if isinstance(value, np.generic) else value
 

@@ -4,35 +4,39 @@ CCR_KERNELS chooses a tier, or fewer instructions; otherwise it is the fastest t
 valid input and works on contiguous float32 arrays, without the GIL, on the rows or concepts that it is given: who calls
 it decides about threads (`ccr.utils.threads.Workers`)."""
 
-from ccr.kernels.choice import tier
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ccr.kernels.plain.arguments import (
     FAR_BELOW,
+    ONE_SIDED,
     PADDING,
     SIZE_DECAY,
     SIZE_FLOOR,
+    TOP,
+    TWO_SIDED,
     BatchPlan,
     Criterion,
     Entries,
-    Parameters,
     StepSettings,
+    StepState,
     line_zeros,
 )
-from ccr.kernels.plain.lasso import nonnegative_lasso
-from ccr.kernels.plain.pursuit import pursue, pursue_fast
-from ccr.kernels.plain.rows import NOT_FINITE, prepare_rows
-from ccr.kernels.plain.select import ONE_SIDED, TOP, TWO_SIDED
-from ccr.kernels.warm import warm_up, warm_up_before_timing
 
-#: The tier in use, "plain" or "x86", and the instructions it is made of ("plain", "avx2", ...); then what it has:
-#: whether it can compute scores in bytes first, a dictionary made ready for `code_rows` and for `Training`, and
-#: products of codes with the head.
-TIER: str = tier.NAME
-VARIANT: str = tier.VARIANT
-SCREENS: bool = tier.SCREENS
-PackedConcepts = tier.PackedConcepts
-Training = tier.Training
-code_rows = tier.code_rows
-logits = tier.logits
+if TYPE_CHECKING:
+    from ccr.kernels.plain.lasso import nonnegative_lasso
+    from ccr.kernels.plain.pursuit import pursue, pursue_fast
+    from ccr.kernels.plain.rows import NOT_FINITE, prepare_rows
+    from ccr.kernels.plain.select import code_rows
+    from ccr.kernels.plain.tier import PackedConcepts, StepKernels
+    from ccr.kernels.plain.training import logits
+    from ccr.kernels.warm import warm_up, warm_up_before_timing
+
+    TIER: str
+    VARIANT: str
+    SCREENS: bool
 
 __all__ = [
     "FAR_BELOW",
@@ -50,9 +54,9 @@ __all__ = [
     "Criterion",
     "Entries",
     "PackedConcepts",
-    "Parameters",
+    "StepKernels",
     "StepSettings",
-    "Training",
+    "StepState",
     "code_rows",
     "line_zeros",
     "logits",
@@ -63,3 +67,31 @@ __all__ = [
     "warm_up",
     "warm_up_before_timing",
 ]
+
+#: What the tier in use has: its name, "plain" or "x86", and the instructions it is made of ("plain", "avx2", ...);
+#: whether it can compute scores in bytes first, a dictionary made ready for `code_rows` and for `StepKernels`, and
+#: products of codes with the head.
+_OF_TIER = {"TIER": "NAME", "VARIANT": "VARIANT", "SCREENS": "SCREENS"} | {
+    name: name for name in ("PackedConcepts", "StepKernels", "code_rows", "logits")
+}
+_HOMES = {
+    "NOT_FINITE": "plain.rows",
+    "nonnegative_lasso": "plain.lasso",
+    "prepare_rows": "plain.rows",
+    "pursue": "plain.pursuit",
+    "pursue_fast": "plain.pursuit",
+    "warm_up": "warm",
+    "warm_up_before_timing": "warm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: numba takes a second, and a few rows are coded without it.
+    if name in _OF_TIER:
+        found = getattr(import_module("ccr.kernels.choice").tier, _OF_TIER[name])
+    elif name in _HOMES:
+        found = getattr(import_module(f"ccr.kernels.{_HOMES[name]}"), name)
+    else:
+        raise AttributeError(f"module 'ccr.kernels' has no attribute {name!r}")
+    globals()[name] = found
+    return found

@@ -15,8 +15,7 @@ import numpy as np
 from ccr.kernels.choice import tier
 from ccr.kernels.compiling import CACHE
 from ccr.kernels.plain import lasso, pursuit, rows
-from ccr.kernels.plain.arguments import PADDING, BatchPlan, Criterion, Entries, Parameters, StepSettings
-from ccr.kernels.plain.select import TWO_SIDED
+from ccr.kernels.plain.arguments import PADDING, TWO_SIDED, BatchPlan, Criterion, Entries, StepSettings, StepState
 from ccr.utils.processes import isolated_python
 from ccr.utils.threads import Workers
 
@@ -94,17 +93,17 @@ def _call_training() -> None:
     _call_coding()
     line, square = np.ones(2, np.float32), np.eye(2, dtype=np.float32)
     head, bias = np.zeros((2, PADDING), np.float32), np.zeros(PADDING, np.float32)
-    parameters = Parameters(
+    parameters = StepState(
         square.copy(), square, square.copy(), line.copy(), head, head.copy(), line.copy(), bias, bias.copy(),
         np.zeros(1), np.full(1, 0.5), np.zeros(1, np.int64), head.copy(),
     )  # fmt: skip
     settings = StepSettings(
         refine=True, adaptive=True, momentum=0.9, radius=0.1, penalty=0.0, scale=1.0, kind=TWO_SIDED, length=0,
-        held=1.0, nudge=0.05, dropped=0, keep=1.0, seed=0, classes=2,
+        target_length=1.0, nudge=0.05, dropped=0, keep=1.0, seed=0, classes=2,
     )  # fmt: skip
     plan = BatchPlan(square, np.arange(2, dtype=np.int32), np.arange(2), line, 2, np.zeros((1, 2)))
     packed = tier.PackedConcepts(parameters.dictionary, screened=tier.SCREENS, seed=0)
-    tier.Training(parameters).take(plan, settings, packed, Workers(1), lasting=True)
+    tier.StepKernels(parameters).take(plan, settings, packed, Workers(1), lasting=True)
 
 
 def _call_pursuit() -> None:

@@ -1,4 +1,4 @@
-"""OnPhotos: what a model says of photos, for whatever answers about their embeddings."""
+"""Predictions and explanations of photos, for whatever model answers about their embeddings."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ from ccr.utils.progress import Tell, no_progress
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
-    from ccr.encoders.protocol import Encoder
-    from ccr.explain import Explanation, Explanations
     from ccr.model import ConceptModel
-    from ccr.photos.prediction import Predictions
 
 # From a picture to its explanation with `where`: the one call that the command line, pages and the studio share.
 #: "auto": exact where the encoder can, else by covering parts.
@@ -179,53 +176,3 @@ def _has_pixels(given: Any) -> bool:
 
 def _is_path(given: Any) -> bool:
     return isinstance(given, str) or hasattr(given, "__fspath__")
-
-
-class OnPhotos:
-    """`predict_images` and `explain_image` of a `ConceptModel`; encoders are imported when they are used."""
-
-    def predict_images(
-        self,
-        paths: Any,
-        *,
-        encoder: Encoder | str | None = None,
-        explain: int = 5,
-        workers: int = 0,
-        batch_size: int = 32,
-        tell: Tell = no_progress,
-    ) -> Predictions:
-        """What each photo shows: class, probability, runner-up, the concepts that contribute most.
-
-        Parameters
-        ----------
-        paths : image files, folders or patterns: one, a list, a series, or a data frame with a column "path".
-        encoder : the model's encoder, by itself or by its spec; None: the one that the model names.
-        explain : concepts per photo, from 0.
-        workers : processes that read and decode ahead of the encoder.
-        batch_size : images that the encoder gets at a time.
-        tell : called as photos pass.
-
-        A photo that cannot be read has an `error` instead of a class.
-        """
-        pass
-
-        options: dict[str, Any] = {"explain": explain, "workers": workers, "batch_size": batch_size, "tell": tell}
-        return predict_several(self, paths, encoder, **options)
-
-    def explain_image(self, image: Any, *, encoder: Encoder | str | None = None, where: bool = False) -> Explanation:
-        """Why the photo is predicted as it is; a notebook shows it beside the sum. It is a path, an image of Pillow, or
-        an array (height, width, 3) of uint8.
-
-        `where` adds which parts of the picture each contribution comes from (docs/where.md).
-        """
-        if not where:
-            return self.explain_images([image], encoder=encoder)[0]
-        pass
-
-        return explain_photo(self, image, encoder)
-
-    def explain_images(self, images: Any, *, encoder: Encoder | str | None = None) -> Explanations:
-        """The same for several; what cannot be read is an error."""
-        pass
-
-        return explain_several(self, images, encoder)

@@ -1,16 +1,20 @@
-"""Labelled rows and the order in which training reads them."""
+"""Labelled rows, the order in which training reads them, and the concepts that may speak for their classes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from ccr.errors import CCRError
+from ccr.grounding import Groups
 from ccr.inputs import Embeddings
+from ccr.refine.options import Training
 from ccr.utils.threads import Workers
 
 #: Rows are shuffled in runs of so many neighbours, which a disk reads as fast as it can, and then singly among at least
@@ -95,3 +99,114 @@ def split(
         return Labelled(X, everything, y[everything], weights[everything]), None
     rest = np.setdiff1d(everything, validation)
     return Labelled(X, rest, y[rest], weights[rest]), Labelled(X, validation, y[validation], weights[validation])
+
+
+# Candidates: which concepts may speak for a class, by what its images show and by what is known of it (Candidates and
+# Knowledge, docs/method.md).
+#: Images of a class that are looked at, at most, and images in all by which scores are standardised.
+OF_A_CLASS, IN_ALL = 256, 4096
+#: Rows that are read at once.
+AT_ONCE = 8192
+
+
+class Permitted(NamedTuple):
+    """Which weights knowledge permits (n, C), and which of them it confirms; the others stay zero in every step.
+    `preference` (n, C), if given, multiplies a weight's worth where a class chooses its few weights."""
+
+    allowed: np.ndarray
+    confirmed: np.ndarray
+    preference: np.ndarray | None = None
+
+    def of(self, rows: np.ndarray) -> Permitted:
+        """Those of these concepts alone."""
+        return Permitted(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The `count` concepts of largest evidence (n, C) are the candidates of a class; those that are `confirmed` (n, C),
+    if knowledge says which, come first, and those that are not permitted last, whatever the sign of their evidence."""
+
+    evidence: np.ndarray
+    count: int
+    permitted: Permitted | None = None
+
+    def of(self, rows: np.ndarray) -> Candidates:
+        """Those of these concepts alone."""
+        known = None if self.permitted is None else self.permitted.of(rows)
+        return Candidates(self.evidence[rows], self.count, known)
+
+    def mask(self, *, one_sided: bool) -> np.ndarray:
+        """Which concept is a candidate of which class (n, C). Codes that are not one-sided also say what images lack:
+        of these, evidence of either sign counts."""
+        worth = self.evidence if one_sided else np.abs(self.evidence)
+        if self.permitted is None:
+            return largest(worth, self.count)
+        allowed, confirmed, _ = self.permitted
+        first = np.where(confirmed, worth - worth.min() + worth.max() + 1.0, worth)
+        return largest(np.where(allowed, first, worth.min() - 1.0), self.count) | confirmed
+
+
+def largest(worth: np.ndarray, count: int) -> np.ndarray:
+    """Which entries (n, C) are among the `count` largest of their column; of equal ones, the first are."""
+    order = np.argsort(-worth, axis=0, kind="stable")[:count]
+    chosen = np.zeros(worth.shape, bool)
+    np.put_along_axis(chosen, order, True, axis=0)
+    return chosen
+
+
+def candidates_for(
+    dictionary: np.ndarray,
+    data: Labelled,
+    classes: int,
+    training: Training,
+    workers: Workers | None = None,
+    permitted: Permitted | None = None,
+) -> Candidates | None:
+    """The candidates that training asks for, by the evidence of the rows of this dictionary; None: all concepts. Where
+    knowledge permits some weights, forbidden ones are never candidates and confirmed ones always are."""
+    count = training.candidates_per_class(known=permitted is not None)
+    if count is None or count >= len(dictionary):
+        return None
+    return Candidates(evidence(dictionary, data, classes, workers), count, permitted)
+
+
+def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Workers | None = None) -> np.ndarray:
+    """How many standard deviations above the mean of all images the images of a class score on a concept, on average:
+    (n, C), float32, for the scores of the rows of this dictionary (n, d). Zero where all images score alike, and for a
+    class without images."""
+    seen = data.sample(IN_ALL).moments()
+    groups = class_groups(data, classes, workers)
+    means = np.where(groups.counts[:, None] > 0, groups.means, seen.mean) - seen.mean
+    rows = dictionary.astype(np.float64)
+    spread = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ seen.covariance, rows), 0.0))
+    apart = rows @ means.T
+    found = np.divide(apart, spread[:, None], out=np.zeros_like(apart), where=spread[:, None] > 1e-12)
+    return found.astype(np.float32)
+
+
+def class_groups(data: Labelled, classes: int, workers: Workers | None = None) -> Groups:
+    """The weighted mean of some images of each class (C, d), zero for a class without any, and how many images the
+    class has."""
+    chosen = _some_of_each(data.y, classes)
+    chosen = chosen[np.argsort(data.rows[chosen], kind="stable")]  # read in the file's order
+    sums = np.zeros((classes, data.X.shape[1] + 1))
+    for start in range(0, len(chosen), AT_ONCE):
+        part = chosen[start : start + AT_ONCE]
+        member = sparse.csr_matrix(
+            (data.weight[part].astype(np.float64), (data.y[part], np.arange(len(part)))), shape=(classes, len(part))
+        )
+        sums[:, :-1] += member @ data.X.take(data.rows[part], workers).numpy()
+        sums[:, -1] += np.asarray(member.sum(axis=1)).ravel()
+    there = sums[:, -1:] > 0
+    means = np.divide(sums[:, :-1], sums[:, -1:], out=np.zeros((classes, data.X.shape[1])), where=there)
+    return Groups(means, np.where(there[:, 0], np.bincount(data.y, minlength=classes), 0))
+
+
+def _some_of_each(y: np.ndarray, classes: int) -> np.ndarray:
+    """Positions in y of at most `OF_A_CLASS` images of each class, evenly spaced."""
+    order, counts = np.argsort(y, kind="stable"), np.bincount(y, minlength=classes)
+    rank = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    count = counts[y[order]]
+    taken = np.minimum(count, OF_A_CLASS)
+    return order[rank * taken // count != (rank - 1) * taken // count]

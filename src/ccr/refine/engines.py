@@ -13,7 +13,7 @@ from ccr import kernels
 from ccr.coding import NUDGE, Coder, HardThreshold, Panels, Rule, ScoreRule, Selection, TopK, screens
 from ccr.errors import CCRError
 from ccr.geometry import cap
-from ccr.kernels import FAR_BELOW, PADDING, SIZE_DECAY, SIZE_FLOOR, BatchPlan, Parameters, StepSettings, line_zeros
+from ccr.kernels import FAR_BELOW, PADDING, SIZE_DECAY, SIZE_FLOOR, BatchPlan, StepSettings, StepState, line_zeros
 from ccr.refine.data import Window
 from ccr.refine.options import Training
 from ccr.utils.threads import Workers, resolve_device
@@ -21,50 +21,20 @@ from ccr.utils.threads import Workers, resolve_device
 
 # The contract between the training loop and what takes its steps.
 @dataclass(frozen=True, eq=False)
-class State:
+class Predictor:
     """Everything that a prediction needs: dictionary (n, d), weights (n, C), bias (C,), coding rule."""
 
     dictionary: np.ndarray
     weights: np.ndarray
     bias: np.ndarray
-    rule: ScoreRule
-
-
-class Predictor(Protocol):
-    """What predicts: a `State` while training, a `Refinement` after it."""
-
-    @property
-    def dictionary(self) -> np.ndarray: ...
-
-    @property
-    def weights(self) -> np.ndarray: ...
-
-    @property
-    def bias(self) -> np.ndarray: ...
-
-    @property
-    def rule(self) -> Rule: ...
+    rule: Rule
 
 
 @dataclass(frozen=True, eq=False)
-class StepConfig:
-    """What stays the same for all steps.
+class State(Predictor):
+    """What training has reached: its rule keeps scores, so that the dictionary can be refined through it."""
 
-    `radius` is that of the caps, 0 leaves the dictionary alone; `adaptive`, `momentum` and `dropout` are those of
-    `Training`; `alpha` is the penalty on squared weights for codes scaled to size 1, `scale` the size of a code entry;
-    `seed` is that of dropout, `sparse_head` says that weights will be restricted; `center` (n, d) are the centres of
-    the caps, None: where the dictionary starts.
-    """
-
-    radius: float
-    adaptive: bool
-    momentum: float
-    dropout: float
-    alpha: float
-    scale: float
-    seed: int
-    sparse_head: bool = False
-    center: np.ndarray | None = None
+    rule: ScoreRule
 
 
 class Report(NamedTuple):
@@ -140,11 +110,11 @@ def gradients(
     log_p = torch.log_softmax(codes @ weights + bias, dim=1)
     share = weight / len(y)
     loss = -(share * log_p[rows, y]).sum()
-    slope = log_p.exp()
-    slope[rows, y] -= 1.0
-    slope *= share[:, None]
-    through = ((slope @ weights.T) * keep).T @ x if refine else None
-    return Gradients(loss, codes.T @ slope, slope.sum(dim=0), through)
+    grad = log_p.exp()
+    grad[rows, y] -= 1.0
+    grad *= share[:, None]
+    grad_scores = ((grad @ weights.T) * keep).T @ x if refine else None
+    return Gradients(loss, codes.T @ grad, grad.sum(dim=0), grad_scores)
 
 
 class DenseEngine:
@@ -152,11 +122,14 @@ class DenseEngine:
 
     by_concept: tuple[str, ...] = ("dictionary", "weights", "allowed", "moment0", "size0", "moment2", "size2")
 
-    def __init__(self, start: State, config: StepConfig, device: torch.device) -> None:
+    def __init__(
+        self, start: State, settings: StepSettings, device: torch.device, center: np.ndarray | None = None
+    ) -> None:
+        """`center` (n, d) are the centres of the caps, None: where the dictionary starts."""
         self.rule = start.rule
-        self.config = config
+        self.settings = settings
         self.dictionary = torch.tensor(start.dictionary, device=device)
-        self.center = self.dictionary.clone() if config.center is None else torch.tensor(config.center, device=device)
+        self.center = self.dictionary.clone() if center is None else torch.tensor(center, device=device)
         self.weights = torch.tensor(start.weights, device=device)
         self.bias = torch.tensor(start.bias, device=device)
         parameters = (self.weights, self.bias[None], self.dictionary)
@@ -174,10 +147,10 @@ class DenseEngine:
     ) -> tuple[float, float]:
         """Loss and length of one batch."""
         x, y, weight = (tensor.to(self.weights.device) for tensor in (x, y, weight))
-        config = self.config
+        settings = self.settings
         scores = x @ self.dictionary.T
         active = self.rule.mask(scores)
-        keep = dropped(active, config.dropout, seed=config.seed, step=self.taken)
+        keep = dropped(active, settings.dropout, seed=settings.seed, step=self.taken)
         length = float(active.sum()) / len(x)
         gradient = gradients(
             x,
@@ -188,13 +161,13 @@ class DenseEngine:
             bias=self.bias,
             keep=keep,
             scores=scores,
-            refine=config.radius > 0,
+            refine=settings.refine,
         )
         self.taken += 1
         self._move_head(gradient, head_rate)
         if gradient.dictionary is not None:
             self._move_dictionary(gradient.dictionary, dictionary_rate)
-            self.rule = self.rule.nudged(length)
+            self.rule = self.rule.with_feedback(length)
         return float(gradient.loss), length
 
     def restrict(self, allowed: np.ndarray) -> None:
@@ -228,29 +201,29 @@ class DenseEngine:
         return own
 
     def _move_head(self, gradient: Gradients, rate: float) -> None:
-        config = self.config
-        slope = gradient.weights * self.allowed + config.alpha * config.scale**2 * self.weights
-        unit = config.scale if config.adaptive else 1.0
-        self.weights -= (rate / unit) * self._direction(0, slope)
+        settings = self.settings
+        grad = gradient.weights * self.allowed + settings.penalty * self.weights
+        unit = settings.scale if settings.adaptive else 1.0
+        self.weights -= (rate / unit) * self._direction(0, grad)
         self.bias -= rate * self._direction(1, gradient.bias[None])[0]
 
-    def _move_dictionary(self, slope: torch.Tensor, rate: float) -> None:
-        if self.config.adaptive:
+    def _move_dictionary(self, grad: torch.Tensor, rate: float) -> None:
+        if self.settings.adaptive:
             # Along the row, normalising undoes every step: only the tangent part counts.
-            slope = slope - (slope * self.dictionary).sum(dim=1, keepdim=True) * self.dictionary
-        moved = self.dictionary - rate * self._direction(2, slope)
-        self.dictionary = cap(moved, self.center, self.config.radius)
+            grad = grad - (grad * self.dictionary).sum(dim=1, keepdim=True) * self.dictionary
+        moved = self.dictionary - rate * self._direction(2, grad)
+        self.dictionary = cap(moved, self.center, self.settings.radius)
 
-    def _direction(self, which: int, slope: torch.Tensor) -> torch.Tensor:
-        """Momentum; adaptive: its mean, divided row by row by the running root mean square of the slope."""
-        beta = self.config.momentum
+    def _direction(self, which: int, grad: torch.Tensor) -> torch.Tensor:
+        """Momentum; adaptive: its mean, divided row by row by the running root mean square of the gradient."""
+        beta = self.settings.momentum
         moment, size = self.moments[which], self.sizes[which]
-        if not self.config.adaptive:
-            return moment.mul_(beta).add_(slope)
-        moment.mul_(beta).add_(slope, alpha=1.0 - beta)
-        square = (slope**2).sum(dim=1, keepdim=True)
+        if not self.settings.adaptive:
+            return moment.mul_(beta).add_(grad)
+        moment.mul_(beta).add_(grad, alpha=1.0 - beta)
+        square = (grad**2).sum(dim=1, keepdim=True)
         if which < 2:
-            square /= slope.shape[1]  # head: a step is measured per entry, dictionary: per row
+            square /= grad.shape[1]  # head: a step is measured per entry, dictionary: per row
         size.mul_(SIZE_DECAY).add_(square, alpha=1.0 - SIZE_DECAY)
         unbias, unbias_size = 1.0 - beta**self.taken, 1.0 - SIZE_DECAY**self.taken
         return (moment / unbias) / ((size / unbias_size).sqrt() + SIZE_FLOOR)
@@ -300,30 +273,33 @@ class SparseEngine:
 
     by_concept = tuple(name for name in REMEMBERED if not name.startswith(("bias", "steps")))
 
-    def __init__(self, start: State, config: StepConfig, workers: Workers) -> None:
+    def __init__(
+        self, start: State, settings: StepSettings, workers: Workers, center: np.ndarray | None = None
+    ) -> None:
+        """`center` as in `DenseEngine`."""
         self.rule = start.rule
-        self.config = config
+        self.settings = settings
         self.workers = workers
         n, self.classes = start.weights.shape
         d, width = start.dictionary.shape[1], -(-self.classes // PADDING) * PADDING
-        dictionary, center, moment = (line_zeros(n, d) for _ in range(3))
+        dictionary, centres, moment = (line_zeros(n, d) for _ in range(3))
         dictionary[:] = start.dictionary
-        center[:] = start.dictionary if config.center is None else config.center
+        centres[:] = start.dictionary if center is None else center
         weights, weight_moment, bias = line_zeros(n, width), line_zeros(n, width), line_zeros(width)
         weights[:, : self.classes], bias[:] = start.weights, FAR_BELOW
         bias[: self.classes] = start.bias
-        self.parameters = Parameters(
-            dictionary=dictionary, center=center,
+        self.parameters = StepState(
+            dictionary=dictionary, center=centres,
             dictionary_moment=moment, dictionary_size=np.zeros(n, np.float32),
             weights=weights, weight_moment=weight_moment, weight_size=np.zeros(n, np.float32),
             bias=bias, bias_moment=line_zeros(width),
             bias_size=np.zeros(1), threshold=np.zeros(1), steps=np.zeros(1, np.int64),
-            allowed=line_zeros(n, width) if config.sparse_head else line_zeros(0, width),
+            allowed=line_zeros(n, width) if settings.sparse_head else line_zeros(0, width),
         )  # fmt: skip
         self._looked = np.full(1, np.nan)  # scores that a row of the last batch had computed in floats
         self.parameters.allowed[:] = 1.0
         self._panels: Panels | None = None
-        self._training = kernels.Training(self.parameters)
+        self._kernels = kernels.StepKernels(self.parameters)
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
         selection = self.rule.selection()
@@ -334,11 +310,11 @@ class SparseEngine:
             window.x.contiguous().numpy(), window.rows.astype(np.int32), window.y, _shares(window.weight, size), size,
             rates,
         )  # fmt: skip
-        losses, lengths, looked = self._training.take(
-            plan, self._settings(selection), self._packed(selection).packed, self._workers_for(plan),
+        losses, lengths, looked = self._kernels.take(
+            plan, self._settings_under(selection), self._packed(selection).packed, self._workers_for(plan),
             lasting=window.lasting,
         ).T  # fmt: skip
-        if self.config.radius > 0:
+        if self.settings.refine:
             self.rule = self.rule.with_threshold(float(threshold[0]))
         self._looked[0] = looked[-1]
         return Report(losses, lengths)
@@ -348,7 +324,7 @@ class SparseEngine:
         parameters.allowed[:, : self.classes] = allowed
         for array in (parameters.weights, parameters.weight_moment):
             array *= parameters.allowed
-        self._training.restricted(self.classes)
+        self._kernels.restricted(self.classes)
 
     def state(self) -> State:
         now = self.parameters
@@ -371,16 +347,13 @@ class SparseEngine:
             getattr(self.parameters, name)[:] = state[name]
         self._looked[:] = state["looked"]
         self._panels = None
-        self._training.restricted(self.classes)
+        self._kernels.restricted(self.classes)
 
-    def _settings(self, selection: Selection) -> StepSettings:
-        config = self.config
-        return StepSettings(
-            refine=config.radius > 0, adaptive=config.adaptive, momentum=float(config.momentum),
-            radius=float(config.radius), penalty=float(config.alpha * config.scale**2), scale=float(config.scale),
-            kind=selection.kind, length=selection.length, held=float(self.rule.held or 0.0), nudge=NUDGE,
-            dropped=int(config.dropout * 2**32), keep=1.0 / (1.0 - config.dropout), seed=config.seed,
-            classes=self.classes,
+    def _settings_under(self, selection: Selection) -> StepSettings:
+        """The settings with what the coding rule says now."""
+        return self.settings._replace(
+            kind=selection.kind, length=selection.length, target_length=float(self.rule.target_length or 0.0),
+            nudge=NUDGE, classes=self.classes,
         )  # fmt: skip
 
     def _workers_for(self, plan: BatchPlan) -> Workers:
@@ -393,7 +366,7 @@ class SparseEngine:
         dictionary = self.parameters.dictionary
         wanted = screens(selection, len(dictionary), looked)
         if self._panels is None or self._panels.wanted != wanted:
-            self._panels = Panels(dictionary, selection, looked, seed=self.config.seed)  # every step packs them again
+            self._panels = Panels(dictionary, selection, looked, seed=self.settings.seed)  # every step packs them again
         return self._panels
 
 

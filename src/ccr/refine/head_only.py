@@ -11,8 +11,7 @@ from scipy import sparse
 
 from ccr.coding import Coder, apply_rule, code_size
 from ccr.heads import LinearHead, fit_softmax, softmax_objective
-from ccr.refine.candidates import Candidates, Permitted, candidates_for
-from ccr.refine.data import Labelled
+from ccr.refine.data import Candidates, Labelled, Permitted, candidates_for
 from ccr.refine.measure import Epoch, Refinement, strongest, validate
 from ccr.refine.options import Training
 

@@ -17,8 +17,7 @@ from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
 from ccr.labels import store_part, validation_pair
-from ccr.refine.candidates import Permitted
-from ccr.refine.data import Labelled
+from ccr.refine.data import Labelled, Permitted
 from ccr.refine.head_only import solve_head
 from ccr.refine.loop import Refinement
 from ccr.refine.measure import validate

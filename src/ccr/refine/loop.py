@@ -1,4 +1,6 @@
-"""`weights_per_class="auto"`: the fewest weights per class that validation images find no worse than the best."""
+"""The loop of Algorithm 2 (docs/method.md): minibatch steps with the exact projection after each, the length held,
+weights and concepts taken away, the best epoch kept. `refine` checks the problem, chooses an engine and runs a
+`Trainer`."""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from ccr.coding import Coder, ScoreCoder, ScoreRule, is_differentiable
 from ccr.errors import CCRError
 from ccr.geometry import check_radius, project_to_cap
 from ccr.inputs import Embeddings
-from ccr.refine.candidates import Permitted, candidates_for
-from ccr.refine.data import Labelled, split
-from ccr.refine.engines import DenseEngine, Engine, EngineName, SparseEngine, State, StepConfig, choose_engine
+from ccr.kernels import StepSettings
+from ccr.refine.data import Labelled, Permitted, candidates_for, split
+from ccr.refine.engines import DenseEngine, Engine, EngineName, SparseEngine, State, choose_engine
 from ccr.refine.head_only import fit_head
 from ccr.refine.measure import (
     BestEpoch,
@@ -29,8 +31,8 @@ from ccr.refine.measure import (
     mean_length,
     moved_by,
     pack,
+    recalibrate,
     sample_code_size,
-    settle,
     strongest_weights,
     unpack,
     validate,
@@ -38,17 +40,16 @@ from ccr.refine.measure import (
 from ccr.refine.options import Training
 from ccr.utils.threads import Workers, resolve_device, threads_for
 
-# One training run of Algorithm 2 (docs/method.md): minibatch steps, the exact projection after each, the length
-# held, weights and concepts taken away, the best epoch kept.
+#: Called with each epoch and the number of epochs.
 Callback = Callable[[Epoch, int], None]
 
-#: Of an engine's `state_dict`: a checkpoint of another one is not continued.
+#: Revision of an engine's `state_dict`: a checkpoint of another one is not continued.
 REVISION = 7
 #: Length, threshold and code size are measured on at most this many training rows: to about half a percent.
 SAMPLE_ROWS = 4096
 
 
-class Problem(NamedTuple):
+class RefinementProblem(NamedTuple):
     """What is minimised: over caps of which radius around which dictionary (n, d), on which data, through which coder;
     `start` (n, d) is where its rows start inside their caps, None: at their centres; `permitted` weights are the only
     ones, None: all are."""
@@ -67,15 +68,15 @@ class Problem(NamedTuple):
 class Trainer:
     """One training run: the engine that steps, the data, and what is measured between epochs.
 
-    `make_engine` gives the engine for a start and a configuration; `workers` are the threads that measure, None: each
-    measurement has its own.
+    `make_engine` gives the engine for a start, settings and the caps' centres; `workers` are the threads that measure,
+    None: each measurement has its own.
     """
 
     def __init__(
         self,
-        problem: Problem,
+        problem: RefinementProblem,
         name: Literal["dense", "sparse"],
-        make_engine: Callable[[State, StepConfig], Engine],
+        make_engine: Callable[[State, StepSettings, np.ndarray], Engine],
         workers: Workers | None = None,
     ) -> None:
         self.problem, self.name, self.make_engine, self.workers = problem, name, make_engine, workers
@@ -89,7 +90,7 @@ class Trainer:
         bound = 1.0 / math.sqrt(n)
         weights = np.random.default_rng([self.training.seed, 0]).uniform(-bound, bound, (n, classes))
         self.start = State(first, weights.astype(np.float32), np.zeros(classes, np.float32), rule)
-        self.config = StepConfig(
+        self.settings = StepSettings.of(
             radius=problem.radius,
             adaptive=self.training.optimizer == "adaptive",
             momentum=self.training.momentum,
@@ -98,9 +99,8 @@ class Trainer:
             scale=sample_code_size(rule, self.sample, first, workers),
             seed=self.training.seed,
             sparse_head=self.training.weights_per_class is not None or problem.permitted is not None,
-            center=problem.dictionary,
         )
-        self.engine = make_engine(self.start, self.config)
+        self.engine = make_engine(self.start, self.settings, self.center)
         if problem.permitted is not None:  # from the first step on: concepts never adapt to a forbidden weight
             self.engine.restrict(problem.permitted.allowed)
         self.candidates = candidates_for(
@@ -159,7 +159,7 @@ class Trainer:
         )
         if 0 < len(rows) < len(state.dictionary):
             length = mean_length(smaller, self.sample, self.workers)
-            asked = math.inf if state.rule.held is None else state.rule.held
+            asked = math.inf if state.rule.target_length is None else state.rule.target_length
             rule = smaller.rule.for_fewer(max(length, min(least, len(rows) / 4, asked)))
             if rule is not None:
                 return rows, rule.recalibrated(self.sample, smaller.dictionary)
@@ -181,7 +181,7 @@ class Trainer:
             self.start.rule.of(self.rows),
         )  # fmt: skip
         self.center = self.problem.dictionary[self.rows]
-        self.engine = self.make_engine(start, replace(self.config, center=self.center))
+        self.engine = self.make_engine(start, self.settings, self.center)
         self.engine.load_state_dict(arrays)
 
     def _result(self, now: Progress, stopped: Stop) -> Refinement:
@@ -240,7 +240,7 @@ class Trainer:
         """Where the epoch ended, its threshold set anew; no more is computed than once, and nothing is copied."""
         engine, panels = self.engine, self.engine.panels()
         if self.problem.radius > 0:
-            engine.rule, length = settle(engine.rule, panels, self.sample, self.workers)
+            engine.rule, length = recalibrate(engine.rule, panels, self.sample, self.workers)
         else:
             length = length_of(engine.rule, panels, self.sample, self.workers)
         state = engine.view()
@@ -251,7 +251,6 @@ class Trainer:
         )
 
 
-# Refinement (Algorithm 2, docs/method.md): the problem is checked, an engine chosen, and a `Trainer` run.
 def refine(
     dictionary: Any,
     X: Any,
@@ -298,7 +297,7 @@ def refine(
     classes, training = classes or int(train.y.max()) + 1, training or Training()
     if is_differentiable(coder):
         first = None if start is None else project_to_cap(np.asarray(start, np.float32), rows, radius)
-        problem = Problem(rows, train, held_out, coder, radius, classes, training, first, permitted)
+        problem = RefinementProblem(rows, train, held_out, coder, radius, classes, training, first, permitted)
         return _train(problem, choose_engine(engine, coder, training), callback, checkpoint)
     if radius > 0:
         raise CCRError(
@@ -312,18 +311,22 @@ def refine(
 
 
 def _train(
-    problem: Problem, name: Literal["dense", "sparse"], callback: Callback | None, checkpoint: Checkpoint | None
+    problem: RefinementProblem,
+    name: Literal["dense", "sparse"],
+    callback: Callback | None,
+    checkpoint: Checkpoint | None,
 ) -> Refinement:
     if name == "sparse":
         with Workers() as workers:
-            trainer = Trainer(problem, name, lambda start, config: SparseEngine(start, config, workers), workers)
-            return trainer.run(callback, checkpoint)
+            sparse = lambda start, settings, center: SparseEngine(start, settings, workers, center)  # noqa: E731
+            return Trainer(problem, name, sparse, workers).run(callback, checkpoint)
     device = resolve_device(problem.training.device)
     with threads_for(float(problem.training.batch(len(problem.train.y))) * problem.dictionary.size):
-        trainer = Trainer(problem, name, lambda start, config: DenseEngine(start, config, device))
-        return trainer.run(callback, checkpoint)
+        dense = lambda start, settings, center: DenseEngine(start, settings, device, center)  # noqa: E731
+        return Trainer(problem, name, dense).run(callback, checkpoint)
 
 
+# weights_per_class="auto": the fewest that validation images find no worse than the best.
 #: Weights per class that are tried; None is all of them.
 TRIED: tuple[int | None, ...] = (1, 2, 3, 5, 8, 12, None)
 
@@ -336,8 +339,8 @@ class PartedCheckpoint(Checkpoint, Protocol):
         ...
 
 
-class Run(Protocol):
-    """One refinement, with everything but these settled."""
+class RefineRun(Protocol):
+    """One refinement, with everything else given."""
 
     def __call__(
         self, *, training: Training, callback: Callback | None, checkpoint: PartedCheckpoint | None
@@ -345,7 +348,7 @@ class Run(Protocol):
 
 
 def refine_with(
-    run: Run,
+    run: RefineRun,
     weights: int | Literal["auto"] | None,
     held_out: Any,
     *,

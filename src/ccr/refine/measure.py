@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ccr.coding import (
-    ActiveEntries,
     Encode,
+    Entries,
     Panels,
     Rule,
     ScoreRule,
@@ -26,11 +26,9 @@ from ccr.coding import (
 from ccr.heads import entry_logits
 from ccr.inputs import Embeddings
 from ccr.metrics import Deviation, distances
-from ccr.refine.candidates import Candidates, largest
-from ccr.refine.data import Labelled
-from ccr.refine.engines import Predictor as Parameters
-from ccr.refine.engines import State
-from ccr.refine.options import Training
+from ccr.refine.data import Candidates, Labelled, largest
+from ccr.refine.engines import Predictor, State
+from ccr.refine.options import Epoch, Training
 from ccr.utils.threads import Workers
 
 # What is measured between epochs, part by part and by all threads.
@@ -47,14 +45,14 @@ class Validation(NamedTuple):
 
 
 def validate(
-    state: Parameters, held_out: Labelled | None, workers: Workers | None = None, encode: Encode | None = None
+    state: Predictor, held_out: Labelled | None, workers: Workers | None = None, encode: Encode | None = None
 ) -> Validation:
     """Loss and accuracy on the held-out rows; `encode` is the state's encoder, if there is one already."""
     if held_out is None:
         return Validation(math.nan, math.nan)
     data = held_out
 
-    def use(part: slice, codes: ActiveEntries) -> tuple[float, int]:
+    def use(part: slice, codes: Entries) -> tuple[float, int]:
         logits, y = entry_logits(codes, state.weights, state.bias), data.y[part]
         right, top = logits.argmax(axis=1), logits.max(axis=1)
         true = logits[np.arange(len(y)), y].astype(np.float64)
@@ -69,14 +67,16 @@ def validate(
     return Validation(loss, right)
 
 
-def settle(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None) -> tuple[ScoreRule, float]:
+def recalibrate(
+    rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None
+) -> tuple[ScoreRule, float]:
     """The rule fitted again to a dictionary that moved, if it is held to a length, and its mean number of active
     concepts: both by one pass over the sample."""
-    if rule.held is not None:
+    if rule.target_length is not None:
         found = _with_panels(panels, rule.nearby(), sample, workers, rule.levels)
-        settled = rule.settled(np.concatenate(found), len(sample))
-        if settled is not None:
-            return settled
+        fitted = rule.recalibrated_by(np.concatenate(found), len(sample))
+        if fitted is not None:
+            return fitted
         rule = rule.recalibrated(sample, panels.dictionary)
     return rule, length_of(rule, panels, sample, workers)
 
@@ -92,7 +92,7 @@ def _with_panels(
     selection: Selection,
     sample: Embeddings,
     workers: Workers | None,
-    use: Callable[[ActiveEntries], Result],
+    use: Callable[[Entries], Result],
 ) -> list[Result]:
     if workers is None:
         with Workers() as threads:
@@ -109,14 +109,14 @@ def moved_by(dictionary: np.ndarray, center: np.ndarray, workers: Workers | None
     return Deviation(float(every.mean()), float(every.max()))
 
 
-def mean_length(state: Parameters, sample: Embeddings, workers: Workers | None = None) -> float:
+def mean_length(state: Predictor, sample: Embeddings, workers: Workers | None = None) -> float:
     """Mean number of active concepts."""
     counts = map_codes(state.rule, sample, state.dictionary, lambda _, codes: len(codes.data), workers=workers)
     return sum(counts) / len(sample)
 
 
 def strongest_weights(
-    state: Parameters,
+    state: Predictor,
     sample: Embeddings,
     keep: int,
     candidates: Candidates | None = None,
@@ -127,7 +127,7 @@ def strongest_weights(
     """The `strongest` weights (n, C) by the root mean square of the concepts' codes, times a `preference` (n, C)."""
     squares, one_sided = np.zeros(len(state.dictionary)), True
 
-    def use(_: slice, codes: ActiveEntries) -> tuple[np.ndarray, bool]:
+    def use(_: slice, codes: Entries) -> tuple[np.ndarray, bool]:
         powers = np.bincount(codes.indices, codes.data.astype(np.float64) ** 2, minlength=len(squares))
         return powers, bool((codes.data >= 0).all())
 
@@ -158,7 +158,7 @@ def strongest(
 def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, workers: Workers | None = None) -> float:
     """`code_size` of the codes of a sample."""
 
-    def use(_: slice, codes: ActiveEntries) -> tuple[float, int]:
+    def use(_: slice, codes: Entries) -> tuple[float, int]:
         return float((codes.data.astype(np.float64) ** 2).sum()), len(codes.data)
 
     measured = map_codes(rule, sample, dictionary, use, workers=workers)
@@ -170,34 +170,12 @@ def sample_code_size(rule: Rule, sample: Embeddings, dictionary: np.ndarray, wor
 Stop = Literal["max_iter", "no_change", "solved"]
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """One line of the history, taken at the end of an epoch.
-
-    `validation_accuracy` and `validation_loss` are NaN without validation data; `length` is the mean number of
-    active concepts of the training images (at most 4,096 of them), `threshold` NaN where the coder has none.
-    """
-
-    epoch: int
-    train_loss: float
-    validation_loss: float
-    validation_accuracy: float
-    length: float
-    mean_deviation: float
-    max_deviation: float
-    threshold: float
-
-
 @dataclass(frozen=True, eq=False)
-class Refinement:
+class Refinement(Predictor):
     """The result: the parameters of the best epoch, what happened on the way, which engine took the steps, and why it
     stopped (see `Stop`). `kept` are the rows of the dictionary that are left: concepts that a sparse head gave no
     weight are not in it, where others' codes do not depend on them."""
 
-    dictionary: np.ndarray
-    weights: np.ndarray
-    bias: np.ndarray
-    rule: Rule
     kept: np.ndarray
     history: tuple[Epoch, ...]
     best_epoch: int

@@ -1,4 +1,4 @@
-"""How the refinement is trained: batches, steps, regularisation, stopping."""
+"""Options of a refinement (batches, steps, regularisation, stopping), and a line of its history."""
 
 from __future__ import annotations
 
@@ -142,6 +142,24 @@ class Training:
     def damping(self, progress: float) -> float:
         """Factor on both rates when this share of training, in [0, 1], is done."""
         return 0.5 * (1.0 + math.cos(math.pi * progress)) if self.schedule == "cosine" else 1.0
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of the history, taken at the end of an epoch.
+
+    `validation_accuracy` and `validation_loss` are NaN without validation data; `length` is the mean number of
+    active concepts of the training images (at most 4,096 of them), `threshold` NaN where the coder has none.
+    """
+
+    epoch: int
+    train_loss: float
+    validation_loss: float
+    validation_accuracy: float
+    length: float
+    mean_deviation: float
+    max_deviation: float
+    threshold: float
 
 
 def _whole(name: str, value: float | None, meaning: str) -> int | None:

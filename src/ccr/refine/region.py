@@ -16,8 +16,7 @@ from ccr.grounding import UNKNOWN_SHARE, Evidence, Groups, evidence, ground, tra
 from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
 from ccr.labels import labels_of, number_labels, store_part
-from ccr.refine.candidates import Permitted, class_groups
-from ccr.refine.data import Labelled, split
+from ccr.refine.data import Labelled, Permitted, class_groups, split
 from ccr.space import Center, Dispersion, Space, Symmetric, check_center, dispersed
 from ccr.utils.parameters import is_number
 

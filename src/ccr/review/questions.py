@@ -15,12 +15,11 @@ from ccr.errors import CCRError
 from ccr.explain.claims import Claim
 from ccr.explain.terms import plain, plain_fields, position
 from ccr.grounding import UNKNOWN_SHARE, evidence, ground
+from ccr.io.provenance import whole_list
 from ccr.knowledge import Knowledge
 from ccr.labels import as_labels, labels_of
-from ccr.left_out import whole_list
 from ccr.model import ConceptModel
-from ccr.refine.candidates import class_groups
-from ccr.refine.data import split
+from ccr.refine.data import class_groups, split
 from ccr.review.decisions import Decision, Decisions, Policy, Vote, check_policy, concept_digests
 
 # Questions about photos: which photo to ask about next, so that few answers find where a concept stops being shown.

@@ -10,9 +10,9 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
+from ccr.io.provenance import whole_list
 from ccr.knowledge import Knowledge
 from ccr.labels import store_part, validation_pair
-from ccr.left_out import whole_list
 from ccr.model import ConceptModel
 from ccr.refine import Callback
 from ccr.refine.region import Claims
@@ -117,6 +117,7 @@ def refit(
         settings["claims"] = claims
     if knowledge is None or not len(knowledge):
         knowledge, settings["claims"], settings["min_transfer"] = None, "open", None
+
     estimator = ConceptClassifier(texts, knowledge=knowledge, **settings)
     labels = model.classes[class_numbers(model, X, y)]
     if validation is not None:

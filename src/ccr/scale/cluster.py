@@ -30,7 +30,7 @@ class Board:
         return taken
 
 
-class Desk:
+class ItemActor:
     """Hands out what belongs to chunks: photos, or what rows are called."""
 
     def __init__(self, items: Sequence[Any], size: int) -> None:

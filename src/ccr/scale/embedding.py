@@ -109,7 +109,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Part:
+class StorePart:
     """Rows of a part: embeddings (rows, d), the numbers of their samples, and for rows left open the sample that has
     their content first, else -1."""
 
@@ -150,14 +150,14 @@ def part_path(folder: AnyPath, number: int) -> AnyPath:
     return folder / layout.PROGRESS / f"part_{number}.npz"
 
 
-def load_part(path: AnyPath, dimension: int, dtype: str) -> Part | None:
+def load_part(path: AnyPath, dimension: int, dtype: str) -> StorePart | None:
     """The part that was saved; None where there is none, or a damaged one: it is made again."""
     try:
         if isinstance(path, Place) and not path.is_file():
             return None
         with np.load(io.BytesIO(read_regular(path, MOST_TENSOR_BYTES)), allow_pickle=False) as archive:
             facts = json.loads(archive["facts"].tobytes())
-            part = Part(archive["embeddings"], archive["samples"], archive["firsts"], **facts)
+            part = StorePart(archive["embeddings"], archive["samples"], archive["firsts"], **facts)
         rows = len(part.metadata)
         whole = part.embeddings.shape == (rows, dimension) and part.embeddings.dtype == dtype
         return part if whole and len(part.samples) == len(part.firsts) == rows else None
@@ -167,7 +167,7 @@ def load_part(path: AnyPath, dimension: int, dtype: str) -> Part | None:
         return None
 
 
-def make_part(task: Task, decoded: Iterable[Decoded], encoder: Encoder, plan: dict[str, Any], chunk: int) -> Part:
+def make_part(task: Task, decoded: Iterable[Decoded], encoder: Encoder, plan: dict[str, Any], chunk: int) -> StorePart:
     """Embed the samples of a task, `chunk` of them after the other as the one-machine run does."""
     dtype, batch = str(plan["dtype"]), int(plan["batch_size"])
     unknown = np.full(encoder.dimension, np.nan, dtype)
@@ -193,7 +193,7 @@ def make_part(task: Task, decoded: Iterable[Decoded], encoder: Encoder, plan: di
         skipped += made.skipped
         reused, crossing = reused + made.reused, crossing + made.crossing
     counts = (np.array(numbers, np.int64), np.array(firsts, np.int64))
-    return Part(np.concatenate(embeddings), *counts, metadata, skipped, reused, crossing)
+    return StorePart(np.concatenate(embeddings), *counts, metadata, skipped, reused, crossing)
 
 
 def _check(sample: Sample, item: Decoded, content: bytes) -> None:
@@ -259,7 +259,7 @@ def write_rows(folder: str, number: int, wanted: Sequence[tuple[int, int, int]],
     place = as_place(folder)
 
     @lru_cache(maxsize=64)
-    def part(which: int) -> Part:
+    def part(which: int) -> StorePart:
         found = load_part(part_path(place, which), shape.dimension, shape.dtype)
         if found is None:
             raise UnreachableError(f"part {which} of {folder} was damaged meanwhile: run the same command again")
@@ -357,7 +357,7 @@ class _Job:
     ) -> list[dict[str, Any]]:
         """Make all parts that are not there; the facts of each, in order."""
         arguments = {
-            "desk": beside_driver(self.ray, Desk, self.dataset, contents, first_samples(contents), self.size),
+            "desk": beside_driver(self.ray, TaskActor, self.dataset, contents, first_samples(contents), self.size),
             "folder": str(self.folder),
             "plan": self.plan,
             "encoder": self.encoder.name,
@@ -379,7 +379,7 @@ class _Job:
         return write_shards(self.ray, self.folder, facts, int(self.plan["shard_size"]), shape)
 
 
-class Desk:
+class TaskActor:
     """Hands out the samples of parts."""
 
     def __init__(self, dataset: Dataset, contents: np.ndarray, firsts: np.ndarray, size: int) -> None:

@@ -26,7 +26,7 @@ from ccr.encoders import Encoder, load_encoder
 from ccr.errors import CCRError, UnreachableError
 from ccr.photos.prediction import Prediction
 from ccr.photos.run import PredictSummary, Run, photos_run, predict_rows, predict_samples, store_run
-from ccr.scale.cluster import Desk, beside_driver, connected, in_words, workers_of
+from ccr.scale.cluster import ItemActor, beside_driver, connected, in_words, workers_of
 from ccr.utils.progress import Tell, no_progress
 
 # A crew: actors of `ray.data`, each with an encoder of its own, that answer numbered tasks in JSON.
@@ -156,7 +156,7 @@ def predict(
 
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
-                seen = beside_driver(ray, Desk, [_from_anywhere(sample) for sample in samples], run.size)
+                seen = beside_driver(ray, ItemActor, [_from_anywhere(sample) for sample in samples], run.size)
                 given = arguments | {"desk": seen, "model": ray.put(model)}
                 yield from _predictions(answers(ray, PredictPhotos, numbers, workers, given), run)
 
@@ -179,7 +179,11 @@ def predict_store(
 
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
-                given = {"desk": beside_driver(ray, Desk, paths, run.size), "model": ray.put(model), "store": store}
+                given = {
+                    "desk": beside_driver(ray, ItemActor, paths, run.size),
+                    "model": ray.put(model),
+                    "store": store,
+                }
                 given |= {"size": run.size, "explain": explain}
                 yield from _predictions(answers(ray, PredictRows, numbers, workers, given), run)
 

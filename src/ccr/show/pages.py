@@ -161,7 +161,7 @@ def _review_cells(row: Mapping[str, Any]) -> list[str]:
     return [concept, *(escape(visible(str(row[name]))) for name in REVIEW_HEADER[1:])]
 
 
-class Shown(NamedTuple):
+class ShownPhoto(NamedTuple):
     """An image to show with its explanation and its true class."""
 
     image: Image.Image
@@ -176,10 +176,10 @@ def demo_page(
     *,
     truth: Sequence[Sequence[float]],
     probe: float,
-    right: Shown,
-    untold: Shown,
-    wrong: Shown,
-    gallery: Sequence[Shown],
+    right: ShownPhoto,
+    untold: ShownPhoto,
+    wrong: ShownPhoto,
+    gallery: Sequence[ShownPhoto],
     facts: Sequence[tuple[str, str]],
 ) -> str:
     """The page as HTML: fits without (`gain`), with knowledge (`known`) and with it `shuffled`, the `truth` of what
@@ -231,7 +231,7 @@ def demo_page(
     return page.page("Fruit by concepts", body)
 
 
-def _featured(item: Shown) -> str:
+def _featured(item: ShownPhoto) -> str:
     mistaken = str(item.truth) != str(item.explanation.prediction)
     against = item.explanation.contrast(item.truth) if mistaken else None
     return page.explanation_card(item.explanation, item.image, truth=item.truth, against=against, top=12, big=True)

@@ -1,4 +1,4 @@
-"""Which device torch works on."""
+"""Threads and devices: worker pools, and the device that torch works on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
-
-import torch
+from typing import TYPE_CHECKING, TypeVar
 
 from ccr.errors import CCRError
+from ccr.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 # Threads: who works on what, so that no two pools compete for the cores. Small products run on one thread, because
 # waking others costs more than they bring. Large work is cut into pieces that a few Python threads take one after

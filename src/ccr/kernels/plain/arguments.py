@@ -15,6 +15,9 @@ FAR_BELOW = np.float32(-3e38)
 #: Decay of the running size of a gradient, and what keeps a step from dividing by zero.
 SIZE_DECAY, SIZE_FLOOR = 0.99, 1e-12
 
+#: Kinds of a `Criterion`.
+TWO_SIDED, ONE_SIDED, TOP = 0, 1, 2
+
 
 class Criterion(NamedTuple):
     """What makes a score active: `kind` is TWO_SIDED (|s| >= bound), ONE_SIDED (s > bound) or TOP (the `length` largest
@@ -43,19 +46,19 @@ class Entries(NamedTuple):
 
 class SortedEntries(NamedTuple):
     """A batch's entries by concept: those of concept j are at starts[j]:starts[j + 1]. `rows` are those of the batch,
-    `sources` those of x; `through` is the derivative of the loss by the score."""
+    `sources` those of x; `grad_scores` is the derivative of the loss by the score."""
 
     starts: np.ndarray
     rows: np.ndarray
     sources: np.ndarray
     codes: np.ndarray
-    through: np.ndarray
+    grad_scores: np.ndarray
 
 
-class Parameters(NamedTuple):
-    """What training moves and what it remembers of it. Numbers that change are arrays of one. Rows of the head and the
-    bias are as wide as the next multiple of PADDING; beyond the classes weights are zero and the bias is FAR_BELOW.
-    `allowed`, if it has rows, is 1 for weights that may move and 0 for those that stay zero."""
+class StepState(NamedTuple):
+    """Parameters that training updates, with their momentum and running sizes. Numbers that change are arrays of one.
+    Rows of the head and the bias are as wide as the next multiple of PADDING; beyond the classes weights are zero and
+    the bias is FAR_BELOW. `allowed`, if it has rows, is 1 for weights that may move and 0 for those that stay zero."""
 
     dictionary: np.ndarray
     center: np.ndarray
@@ -73,9 +76,14 @@ class Parameters(NamedTuple):
 
 
 class StepSettings(NamedTuple):
-    """What stays the same for all steps. `kind` and `length` are those of the `Criterion`; `held` is the length that
-    the threshold is held to, by `nudge` per batch, or 0; `dropped` is the dropout in units of 2^-32, `keep` what the
-    other codes are multiplied by, `penalty` that on squared weights, `scale` the size of a code entry."""
+    """Settings of all steps, for the loop, its engines and the kernels.
+
+    `refine`: the dictionary moves too, within caps of `radius`. `adaptive` and `momentum` are those of
+    `ccr.refine.Training`, `penalty` is that on squared weights, `scale` the size of a code entry. Codes: `kind` and
+    `length` are those of the `Criterion`; `target_length` is the length that the threshold is held to, by `nudge` per
+    batch, or 0. `dropped` is the `dropout` in units of 2^-32, `keep` what the other codes are multiplied by, `seed` its
+    seed. `sparse_head`: weights will be restricted.
+    """
 
     refine: bool
     adaptive: bool
@@ -85,12 +93,37 @@ class StepSettings(NamedTuple):
     scale: float
     kind: int
     length: int
-    held: float
+    target_length: float
     nudge: float
     dropped: int
     keep: float
     seed: int
     classes: int
+    dropout: float = 0.0
+    sparse_head: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        radius: float,
+        adaptive: bool,
+        momentum: float,
+        dropout: float,
+        alpha: float,
+        scale: float,
+        seed: int,
+        classes: int = 0,
+        sparse_head: bool = False,
+    ) -> StepSettings:
+        """From options in their own units: `alpha` is the penalty for codes scaled to size 1. The engine adds what its
+        coding rule says."""
+        return cls(
+            refine=radius > 0, adaptive=adaptive, momentum=float(momentum), radius=float(radius),
+            penalty=float(alpha * scale**2), scale=float(scale), kind=TWO_SIDED, length=0, target_length=0.0, nudge=0.0,
+            dropped=int(dropout * 2**32), keep=1.0 / (1.0 - dropout), seed=seed, classes=classes,
+            dropout=float(dropout), sparse_head=sparse_head,
+        )  # fmt: skip
 
 
 class BatchPlan(NamedTuple):

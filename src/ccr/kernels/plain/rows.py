@@ -82,37 +82,37 @@ ZERO, ONE = np.float32(0.0), np.float32(1.0)
 
 
 @summing
-def penalised(slope, weights, penalty):  # type: ignore[no-untyped-def]
-    """slope += penalty * weights; the sum of its squares."""
+def penalised(grad, weights, penalty):  # type: ignore[no-untyped-def]
+    """grad += penalty * weights; the sum of its squares."""
     square = ZERO
-    for column in range(len(slope)):
-        slope[column] += penalty * weights[column]
-        square += slope[column] * slope[column]
+    for column in range(len(grad)):
+        grad[column] += penalty * weights[column]
+        square += grad[column] * grad[column]
     return square
 
 
 @compiled
-def multiply(slope, factors):  # type: ignore[no-untyped-def]
-    """slope *= factors."""
-    for column in range(len(slope)):
-        slope[column] *= factors[column]
+def multiply(grad, factors):  # type: ignore[no-untyped-def]
+    """grad *= factors."""
+    for column in range(len(grad)):
+        grad[column] *= factors[column]
 
 
 @fused
-def advance(parameters, moment, slope, decay, fresh, step):  # type: ignore[no-untyped-def]
-    """moment = decay * moment + fresh * slope; parameters -= step * moment."""
+def advance(parameters, moment, grad, decay, fresh, step):  # type: ignore[no-untyped-def]
+    """moment = decay * moment + fresh * grad; parameters -= step * moment."""
     for column in range(len(parameters)):
-        moment[column] = decay * moment[column] + fresh * slope[column]
+        moment[column] = decay * moment[column] + fresh * grad[column]
         parameters[column] -= step * moment[column]
 
 
 @summing
-def turn(row, moment, slope, along, decay, fresh, step):  # type: ignore[no-untyped-def]
-    """moment = decay * moment + fresh * (slope - along * row); row -= step * moment; its new squared length."""
+def turn(row, moment, grad, along, decay, fresh, step):  # type: ignore[no-untyped-def]
+    """moment = decay * moment + fresh * (grad - along * row); row -= step * moment; its new squared length."""
     square = ZERO
     for column in range(len(row)):
         own = row[column]
-        new = decay * moment[column] + fresh * (slope[column] - along * own)
+        new = decay * moment[column] + fresh * (grad[column] - along * own)
         moment[column] = new
         own -= step * new
         row[column] = own
@@ -128,7 +128,7 @@ def multiplied_added(left, right, rest):  # type: ignore[no-untyped-def]
 
 @compiled
 def stride(rate, size, square, adaptive, unbias, unbias_size):  # type: ignore[no-untyped-def]
-    """What the moment is multiplied by, and the new running size of the slope (`DenseEngine._direction`)."""
+    """What the moment is multiplied by, and the new running size of the grad (`DenseEngine._direction`)."""
     if not adaptive:
         return np.float32(rate), size
     size = multiplied_added(np.float32(1.0 - SIZE_DECAY), square, np.float32(SIZE_DECAY) * size)
@@ -226,50 +226,50 @@ def pace_of(rates, parameters, settings):  # type: ignore[no-untyped-def]
 
 
 @part
-def move_weights(weights, moment, size, slope, settings, pace):  # type: ignore[no-untyped-def]
-    """Step a concept's row of the head, against the gradient `slope`, which is written over; its new running size."""
+def move_weights(weights, moment, size, grad, settings, pace):  # type: ignore[no-untyped-def]
+    """Step a concept's row of the head, against the gradient `grad`, which is written over; its new running size."""
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
-    square = penalised(slope, weights, np.float32(settings.penalty)) / np.float32(settings.classes)
+    square = penalised(grad, weights, np.float32(settings.penalty)) / np.float32(settings.classes)
     step, size = stride(pace.head_rate, size, square, settings.adaptive, pace.unbias, pace.unbias_size)
-    advance(weights, moment, slope, decay, fresh, step)
+    advance(weights, moment, grad, decay, fresh, step)
     return size
 
 
 @part
-def move_concept(row, moment, size, center, slope, settings, pace):  # type: ignore[no-untyped-def]
-    """Step a concept's row of the dictionary, against the gradient `slope`, and back into its cap; its new running
+def move_concept(row, moment, size, center, grad, settings, pace):  # type: ignore[no-untyped-def]
+    """Step a concept's row of the dictionary, against the gradient `grad`, and back into its cap; its new running
     size."""
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
     along, square = ZERO, ZERO
     if settings.adaptive:
-        along, square = beside(slope, row)  # along the row, normalising undoes every step
+        along, square = beside(grad, row)  # along the row, normalising undoes every step
     step, size = stride(pace.dictionary_rate, size, square, settings.adaptive, pace.unbias, pace.unbias_size)
-    square = turn(row, moment, slope, along, decay, fresh, step)
+    square = turn(row, moment, grad, along, decay, fresh, step)
     cap_row(row, center, settings.radius, square)
     return size
 
 
 @compiled
-def move_bias(slope, rate, parameters, settings):  # type: ignore[no-untyped-def]
-    """Count a step, and step the bias against its gradient `slope`."""
+def move_bias(grad, rate, parameters, settings):  # type: ignore[no-untyped-def]
+    """Count a step, and step the bias against its gradient `grad`."""
     parameters.steps[0] += 1
     beta, steps = settings.momentum, parameters.steps[0]
     moment, square = parameters.bias_moment, 0.0
-    for column in range(len(slope)):
-        fresh = (1.0 - beta) * slope[column] if settings.adaptive else slope[column]
+    for column in range(len(grad)):
+        fresh = (1.0 - beta) * grad[column] if settings.adaptive else grad[column]
         moment[column] = beta * moment[column] + fresh
-        square += np.float64(slope[column]) ** 2
+        square += np.float64(grad[column]) ** 2
     if settings.adaptive:
         size = SIZE_DECAY * parameters.bias_size[0] + (1.0 - SIZE_DECAY) * square / settings.classes
         parameters.bias_size[0] = size
         rate = rate / (1.0 - beta**steps) / (np.sqrt(size / (1.0 - SIZE_DECAY**steps)) + SIZE_FLOOR)
-    for column in range(len(slope)):
+    for column in range(len(grad)):
         parameters.bias[column] -= np.float32(rate * moment[column])
 
 
 @compiled
 def move_threshold(length, parameters, settings):  # type: ignore[no-untyped-def]
     """After a batch of this mean length, move the threshold toward the length that it is held to, if any."""
-    if settings.refine and settings.held > 0.0:
-        excess = min(length / settings.held, 2.0) - 1.0
+    if settings.refine and settings.target_length > 0.0:
+        excess = min(length / settings.target_length, 2.0) - 1.0
         parameters.threshold[0] *= 1.0 + settings.nudge * excess

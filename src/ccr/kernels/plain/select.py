@@ -6,14 +6,12 @@ import numpy as np
 import torch
 
 from ccr.kernels.compiling import compiled
-from ccr.kernels.plain.arguments import Criterion, Dropout, Entries
+from ccr.kernels.plain.arguments import ONE_SIDED, TOP, Criterion, Dropout, Entries
 
 # Which scores of a row are active (Algorithms 1 and 2, docs/method.md). Few are: vector instructions mark them,
 # eight marks are looked at as one word, and only words that are not zero are taken apart.
 #: Entries of a piece, known to the compiler.
 PIECE = 64
-#: What makes an entry active.
-TWO_SIDED, ONE_SIDED, TOP = 0, 1, 2
 
 
 @compiled
@@ -142,7 +140,7 @@ BLOCK = 128
 NO_DROPOUT = Dropout(0, 0, np.uint64(0))
 
 
-class PackedConcepts:
+class DictionaryInFloats:
     """A dictionary as the products want it: as it is, with the `factors` (n,) of its concepts' bounds, None: 1. Nothing
     is screened, and no noise drawn from the `seed`."""
 
@@ -161,7 +159,7 @@ def scores_of(x: np.ndarray, dictionary: np.ndarray) -> np.ndarray:
     return product
 
 
-def code_rows(x: np.ndarray, packed: PackedConcepts, criterion: Criterion, entries: Entries) -> int:
+def code_rows(x: np.ndarray, packed: DictionaryInFloats, criterion: Criterion, entries: Entries) -> int:
     """Active entries of all rows of x; what does not fit into `entries.indices` is counted in the pointers but not
     written. Returns how many scores were computed in floats."""
     count, capacity = 0, len(entries.indices)

@@ -1,7 +1,7 @@
 """What `ccr.kernels` takes from this tier."""
 
-from ccr.kernels.plain.select import PackedConcepts, code_rows, select_active
-from ccr.kernels.plain.training import Training, logits, move_concepts
+from ccr.kernels.plain.select import DictionaryInFloats, code_rows, select_active
+from ccr.kernels.plain.training import PlainSteps, logits, move_concepts
 
 NAME = VARIANT = "plain"
 #: Whether scores can be computed in bytes first.
@@ -9,4 +9,7 @@ SCREENS = False
 #: The kernel of each group that is compiled last.
 LAST = {"coding": select_active, "training": move_concepts}
 
-__all__ = ["LAST", "NAME", "SCREENS", "VARIANT", "PackedConcepts", "Training", "code_rows", "logits"]
+#: What `ccr.kernels` calls the classes of the tier in use.
+PackedConcepts, StepKernels = DictionaryInFloats, PlainSteps
+
+__all__ = ["LAST", "NAME", "SCREENS", "VARIANT", "PackedConcepts", "StepKernels", "code_rows", "logits"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ccr.kernels.compiling import compiled, fused
-from ccr.kernels.plain.arguments import BatchPlan, Criterion, Dropout, Entries, Parameters, SortedEntries, StepSettings
+from ccr.kernels.plain.arguments import BatchPlan, Criterion, Dropout, Entries, SortedEntries, StepSettings, StepState
 from ccr.kernels.plain.rows import (
     add_row,
     copy_into,
@@ -20,7 +20,7 @@ from ccr.kernels.plain.rows import (
     multiply,
     pace_of,
 )
-from ccr.kernels.plain.select import PackedConcepts, scores_of, select_active, step_salt
+from ccr.kernels.plain.select import DictionaryInFloats, scores_of, select_active, step_salt
 from ccr.utils.threads import Workers
 
 # One training step of Algorithm 2 on sparse codes: O(b k (C + d)) beyond the product X D^T, and one pass over the
@@ -29,7 +29,7 @@ ZERO = np.float32(0.0)
 
 
 @fused
-def slope_of(logits, y, share, total):  # type: ignore[no-untyped-def]
+def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
     """share * CE(logits, y); the logits become its derivatives by them, which are added to `total`."""
     top, own, mass = logits[0], logits[y], ZERO
     for column in range(len(logits)):
@@ -40,9 +40,9 @@ def slope_of(logits, y, share, total):  # type: ignore[no-untyped-def]
         mass += power
     factor = share / mass
     for column in range(len(logits)):
-        slope = logits[column] * factor - (share if column == y else ZERO)
-        logits[column] = slope
-        total[column] += slope
+        grad = logits[column] * factor - (share if column == y else ZERO)
+        logits[column] = grad
+        total[column] += grad
     return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
 
 
@@ -56,44 +56,46 @@ def logits(pointers, indices, data, weights, bias, out):  # type: ignore[no-unty
 
 
 @compiled
-def head_slopes(codes, y, share, parameters, settings, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
-    """Loss `sum_i share_i CE(S L + b, y_i)` of the codes S, and its derivatives: by the logits into `slopes` (b, W), by
-    the bias added to `bias_slope` (W,), by the scores, of which codes are `settings.keep` times as large, into
-    `through` (entries,)."""
+def head_gradients(codes, y, share, parameters, settings, grad_logits, grad_bias, grad_scores):  # type: ignore[no-untyped-def]
+    """Loss `sum_i share_i CE(S L + b, y_i)` of the codes S, and its derivatives: by the logits into `grad_logits`
+    (b, W), by the bias added to `grad_bias` (W,), by the scores, of which codes are `settings.keep` times as large,
+    into `grad_scores` (entries,)."""
     pointers, indices, data = codes
     loss = 0.0
-    logits(pointers, indices, data, parameters.weights, parameters.bias, slopes)
+    logits(pointers, indices, data, parameters.weights, parameters.bias, grad_logits)
     for row in range(len(y)):
-        loss += slope_of(slopes[row], y[row], share[row], bias_slope)
+        loss += logit_gradient(grad_logits[row], y[row], share[row], grad_bias)
         if settings.refine:
             for entry in range(pointers[row], pointers[row + 1]):
-                through[entry] = np.float32(settings.keep) * dot(slopes[row], parameters.weights[indices[entry]])
+                grad_scores[entry] = np.float32(settings.keep) * dot(
+                    grad_logits[row], parameters.weights[indices[entry]]
+                )
     return loss
 
 
 @compiled
-def move_concepts(first, last, entries, slopes, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
+def move_concepts(first, last, entries, grad_logits, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
     """Step the concepts first:last, each row of the head and, if it is refined, of the dictionary, by the batch's
-    sorted entries, its derivatives by the logits `slopes` (b, W) and the rows x that it was made of."""
-    head_slope, slope = np.empty(slopes.shape[1], np.float32), np.empty(x.shape[1], np.float32)
+    sorted entries, its derivatives by the logits `grad_logits` (b, W) and the rows x that it was made of."""
+    grad_weights, grad = np.empty(grad_logits.shape[1], np.float32), np.empty(x.shape[1], np.float32)
     weights, weight_moment, weight_size = parameters.weights, parameters.weight_moment, parameters.weight_size
     dictionary, moment, size = parameters.dictionary, parameters.dictionary_moment, parameters.dictionary_size
     center, allowed = parameters.center, parameters.allowed
     for concept in range(first, last):
         start, stop = entries.starts[concept], entries.starts[concept + 1]
-        head_slope[:], slope[:] = ZERO, ZERO
+        grad_weights[:], grad[:] = ZERO, ZERO
         for entry in range(start, stop):
-            add_row(head_slope, entries.codes[entry], slopes[entries.rows[entry]])
+            add_row(grad_weights, entries.codes[entry], grad_logits[entries.rows[entry]])
         if len(allowed) > 0:
-            multiply(head_slope, allowed[concept])
+            multiply(grad_weights, allowed[concept])
         weight_size[concept] = move_weights(
-            weights[concept], weight_moment[concept], weight_size[concept], head_slope, settings, pace
+            weights[concept], weight_moment[concept], weight_size[concept], grad_weights, settings, pace
         )
         if settings.refine:
             for entry in range(start, stop):
-                add_row(slope, entries.through[entry], x[entries.sources[entry]])
+                add_row(grad, entries.grad_scores[entry], x[entries.sources[entry]])
             size[concept] = move_concept(
-                dictionary[concept], moment[concept], size[concept], center[concept], slope, settings, pace
+                dictionary[concept], moment[concept], size[concept], center[concept], grad, settings, pace
             )
 
 
@@ -102,28 +104,28 @@ def move_concepts(first, last, entries, slopes, x, parameters, settings, pace): 
 ROWS, CONCEPTS = 64, 64
 
 
-class Coded(NamedTuple):
+class CodedRows(NamedTuple):
     """Some rows of a batch: their codes, the derivatives of the loss by score and by bias, its sum, and how many
     entries are active, left out ones included."""
 
     codes: Entries
-    through: np.ndarray
-    bias_slope: np.ndarray
+    grad_scores: np.ndarray
+    grad_bias: np.ndarray
     loss: float
     active: int
 
 
-class Training:
+class PlainSteps:
     """Takes the steps of plans and moves the parameters."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: StepState) -> None:
         self.parameters = parameters
 
     def restricted(self, classes: int) -> None:
         """Take note that other weights, of so many classes, may move now: nothing to do."""
 
     def take(
-        self, plan: BatchPlan, settings: StepSettings, packed: PackedConcepts, workers: Workers, *, lasting: bool
+        self, plan: BatchPlan, settings: StepSettings, packed: DictionaryInFloats, workers: Workers, *, lasting: bool
     ) -> np.ndarray:
         """Take all steps of the plan. Returns, for each, its loss and the means per row of active scores and of scores
         computed in floats."""
@@ -136,22 +138,22 @@ class Training:
         batch, parameters = slice(step * plan.size, (step + 1) * plan.size), self.parameters
         rows, y, share = plan.rows[batch], plan.y[batch], plan.share[batch]
         salt = np.uint64(step_salt(settings.seed, parameters.steps[0]))
-        slopes = np.empty((len(rows), len(parameters.bias)), np.float32)
+        grad_logits = np.empty((len(rows), len(parameters.bias)), np.float32)
 
-        def code(part: slice) -> Coded:
+        def code(part: slice) -> CodedRows:
             dropout = Dropout(part.start, settings.dropped, salt)
             x = plan.x[rows[part]]
-            return _coded(x, y[part], share[part], dropout, parameters, settings, factors, slopes[part])
+            return _coded(x, y[part], share[part], dropout, parameters, settings, factors, grad_logits[part])
 
         coded = workers.map(code, list(_pieces(len(rows), ROWS)))
         entries = _sorted(coded, rows, len(parameters.dictionary))
         length = sum(piece.active for piece in coded) / len(rows)
-        move_bias(sum(piece.bias_slope for piece in coded), plan.rates[step, 0], parameters, settings)
+        move_bias(sum(piece.grad_bias for piece in coded), plan.rates[step, 0], parameters, settings)
         move_threshold(length, parameters, settings)
         pace = pace_of(plan.rates[step], parameters, settings)
 
         def move(part: slice) -> None:
-            move_concepts(part.start, part.stop, entries, slopes, plan.x, parameters, settings, pace)
+            move_concepts(part.start, part.stop, entries, grad_logits, plan.x, parameters, settings, pace)
 
         workers.map(move, list(_pieces(len(parameters.dictionary), CONCEPTS)))
         return sum(piece.loss for piece in coded), length, float(len(parameters.dictionary))
@@ -162,24 +164,24 @@ def _coded(
     y: np.ndarray,
     share: np.ndarray,
     dropout: Dropout,
-    parameters: Parameters,
+    parameters: StepState,
     settings: StepSettings,
     factors: np.ndarray,
-    slopes: np.ndarray,
-) -> Coded:
-    """Codes, loss and derivatives of rows x (b, d); those by the logits are written to `slopes` (b, W)."""
+    grad_logits: np.ndarray,
+) -> CodedRows:
+    """Codes, loss and derivatives of rows x (b, d); those by the logits are written to `grad_logits` (b, W)."""
     scores = scores_of(x, parameters.dictionary)
     indices, data = np.empty(scores.size, np.int32), np.empty(scores.size, np.float32)
     criterion = Criterion(settings.kind, np.float32(parameters.threshold[0]), settings.length)
     pointers = np.empty(len(x) + 1, np.int32)
     active = select_active(scores, criterion, factors, dropout, Entries(pointers, indices, data))
     codes = Entries(pointers, indices[: pointers[-1]], data[: pointers[-1]] * np.float32(settings.keep))
-    through, bias_slope = np.empty_like(codes.data), np.zeros_like(parameters.bias)
-    loss = head_slopes(codes, y, share, parameters, settings, slopes, bias_slope, through)
-    return Coded(codes, through, bias_slope, loss, active)
+    grad_scores, grad_bias = np.empty_like(codes.data), np.zeros_like(parameters.bias)
+    loss = head_gradients(codes, y, share, parameters, settings, grad_logits, grad_bias, grad_scores)
+    return CodedRows(codes, grad_scores, grad_bias, loss, active)
 
 
-def _sorted(coded: list[Coded], sources: np.ndarray, n: int) -> SortedEntries:
+def _sorted(coded: list[CodedRows], sources: np.ndarray, n: int) -> SortedEntries:
     """The entries of a batch, whose row r is x[sources[r]], by concept."""
     concepts = np.concatenate([piece.codes.indices for piece in coded])
     order = np.argsort(concepts, kind="stable")
@@ -187,8 +189,8 @@ def _sorted(coded: list[Coded], sources: np.ndarray, n: int) -> SortedEntries:
     rows = np.repeat(np.arange(len(sources)), lengths)[order]
     starts = np.concatenate([[0], np.cumsum(np.bincount(concepts, minlength=n))])
     codes = np.concatenate([piece.codes.data for piece in coded])[order]
-    through = np.concatenate([piece.through for piece in coded])[order]
-    return SortedEntries(starts, rows, sources[rows], codes, through)
+    grad_scores = np.concatenate([piece.grad_scores for piece in coded])[order]
+    return SortedEntries(starts, rows, sources[rows], codes, grad_scores)
 
 
 def _pieces(count: int, size: int) -> Iterator[slice]:

@@ -99,7 +99,7 @@ class Screen(NamedTuple):
     concept_noise: np.ndarray
 
 
-class Panels(NamedTuple):
+class PanelColumns(NamedTuple):
     """Rows of a dictionary (n, d) from concept `first` on, and the same as the columns of panels: in bytes, or in
     `floats` (panels, d, PANEL); the other one has no panels. The bound of each concept is the common one times its
     factor; there are as many `factors` as columns of panels."""
@@ -113,33 +113,33 @@ class Panels(NamedTuple):
 
 class SparseHead(NamedTuple):
     """A head of which few weights may move, those of concept j at starts[j]:starts[j + 1]: their classes (`columns`),
-    the weights (`values`) and their momentum; `slopes` (chunks, weights) are what each chunk adds to their gradient.
+    the weights (`values`) and their momentum; `grads` (chunks, weights) are what each chunk adds to their gradient.
     Without starts the head is not sparse."""
 
     starts: np.ndarray
     columns: np.ndarray
     values: np.ndarray
     moments: np.ndarray
-    slopes: np.ndarray
+    grads: np.ndarray
 
 
 class Workspace(NamedTuple):
-    """Memory of a step. Owner o has the concepts owners[o]:owners[o + 1]; `pointers`, `indices`, `codes`, `through`
+    """Memory of a step. Owner o has the concepts owners[o]:owners[o + 1]; `pointers`, `indices`, `codes`, `grad_scores`
     (derivatives by the score) and `sums` (of what is reported) have a place for each owner's part of each chunk's
     codes. `counts` (chunks, n) are by concept, all `entries` sorted by concept. `logits` (items, rows, CLASSES) has no
-    items if the head is small, `slopes` (rows, W) no rows if it is `sparse`. `reports` (steps, 3) gets each step's
+    items if the head is small, `grad_logits` (rows, W) no rows if it is `sparse`. `reports` (steps, 3) gets each step's
     loss, and means per row: active scores, scores computed in floats."""
 
-    panels: Panels
+    panels: PanelColumns
     rounded: RoundedRows
     reports: np.ndarray
     owners: np.ndarray
     pointers: np.ndarray
     indices: np.ndarray
     codes: np.ndarray
-    through: np.ndarray
-    slopes: np.ndarray
-    bias_slopes: np.ndarray
+    grad_scores: np.ndarray
+    grad_logits: np.ndarray
+    grad_biases: np.ndarray
     sums: np.ndarray
     counts: np.ndarray
     entries: SortedEntries

@@ -9,14 +9,14 @@ from numba import types
 from numba.extending import intrinsic
 
 from ccr.kernels.plain.arguments import line_zeros
-from ccr.kernels.x86.arguments import Panels, RoundedRows, Screen
+from ccr.kernels.x86.arguments import PanelColumns, RoundedRows, Screen
 from ccr.kernels.x86.rounding import CONCEPT_MOST, largest_scale, noise, padded, padded_row, round_row
 from ccr.kernels.x86.tiles import PANEL, TILE, block_starts
 from ccr.kernels.x86.variants import compiled
 from ccr.kernels.x86.vectors import INT, LANES, LONG, address, at, counted, load, shuffled, store, vector
 
 
-class PackedConcepts:
+class DictionaryInPanels:
     """A dictionary's rows as the columns of panels, in bytes if scores are `screened`, otherwise in floats, with the
     `factors` (n,) of its concepts' bounds, None: 1. The noise of the bytes is that of the `seed`, or drawn afresh for
     None."""
@@ -35,7 +35,7 @@ class PackedConcepts:
         )  # fmt: skip
         columns = line_zeros(count * PANEL)
         columns[:n] = 1.0 if factors is None else factors
-        self.panels = Panels(dictionary, screen, line_zeros(in_floats, d, PANEL), columns, 0)
+        self.panels = PanelColumns(dictionary, screen, line_zeros(in_floats, d, PANEL), columns, 0)
         self.pack()
 
     def pack(self) -> None:

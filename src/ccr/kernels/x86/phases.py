@@ -1,10 +1,10 @@
 """The phases of a step of Algorithm 2, each cut into items that threads work on side by side (`training`).
 
-CODE: a chunk of the batch's rows is coded over the concepts of an owner. HEAD: logits, loss and slopes of a chunk, over
+CODE: a chunk of the batch's rows is coded over the concepts of an owner. HEAD: logits, loss and gradient of a chunk, by
 the codes of all owners. SORT: the entries of a share of the concepts, by concept. MOVE: a panel of concepts steps
 (gradient, momentum, projection) and is packed anew. The head of many classes does not fit into the cache: instead of
-HEAD there are then, after SORT, LOGITS, some classes of all rows, concept by concept, and SLOPES, loss and slopes of a
-chunk. A head of few weights is gone through weight by weight.
+HEAD there are then, after SORT, LOGITS, some classes of all rows, concept by concept, and GRADIENTS, loss and gradient
+of a chunk. A head of few weights is gone through weight by weight.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ccr.kernels.plain.arguments import LINE, Criterion, Dropout, Entries
 from ccr.kernels.plain.rows import copy_into, move_bias, move_concept, move_threshold, move_weights, multiply, pace_of
 from ccr.kernels.plain.select import step_salt
-from ccr.kernels.x86.arguments import Panels, RowBlock, Screen
+from ccr.kernels.x86.arguments import PanelColumns, RowBlock, Screen
 from ccr.kernels.x86.exponential import exponentials
 from ccr.kernels.x86.packing import pack_concepts
 from ccr.kernels.x86.score import active_entries
@@ -38,31 +38,31 @@ ZERO = np.float32(0.0)
 
 
 @fused
-def slope_of(logits, y, share, total):  # type: ignore[no-untyped-def]
+def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
     """Their number is a multiple of LANES; those FAR_BELOW count nothing and become zero."""
     own = logits[y]
     top, mass = exponentials(address(logits), len(logits) // LANES)
     factor = share / mass
     for column in range(len(logits)):
-        slope = logits[column] * factor - (share if column == y else ZERO)
-        logits[column] = slope
-        total[column] += slope
+        grad = logits[column] * factor - (share if column == y else ZERO)
+        logits[column] = grad
+        total[column] += grad
     return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
 
 
 @fused
-def head_slopes(codes, y, share, parameters, settings, slopes, bias_slope, through):  # type: ignore[no-untyped-def]
+def head_gradients(codes, y, share, parameters, settings, grad_logits, grad_bias, grad_scores):  # type: ignore[no-untyped-def]
     pointers, indices, data = codes
     # Taken out once: numba counts references each time that an array is taken out of a tuple.
     weights, bias, keep, loss = parameters.weights, parameters.bias, np.float32(settings.keep), 0.0
     for row in range(len(y)):
         start, stop = np.int64(pointers[row]), np.int64(pointers[row + 1])
-        slope = slopes[row]
-        copy_into(slope, bias)
-        add_rows(slope, data, weights, indices, start, stop)
-        loss += slope_of(slope, y[row], share[row], bias_slope)
+        grad = grad_logits[row]
+        copy_into(grad, bias)
+        add_rows(grad, data, weights, indices, start, stop)
+        loss += logit_gradient(grad, y[row], share[row], grad_bias)
         if settings.refine:
-            dot_rows(slope, weights, indices, start, stop, keep, through)
+            dot_rows(grad, weights, indices, start, stop, keep, grad_scores)
     return loss
 
 
@@ -74,26 +74,26 @@ def logits(pointers, indices, data, weights, bias, out):  # type: ignore[no-unty
 
 
 @fused
-def sparse_head_slopes(codes, y, share, bias, sparse, keep, chunk, bias_slope, through):  # type: ignore[no-untyped-def]
-    """`head_slopes` of a head of few weights, whose gradient by this chunk goes to sparse.slopes[chunk]."""
+def sparse_head_gradients(codes, y, share, bias, sparse, keep, chunk, grad_bias, grad_scores):  # type: ignore[no-untyped-def]
+    """`head_gradients` of a head of few weights, whose gradient by this chunk goes to sparse.grads[chunk]."""
     pointers, indices, data = codes
-    starts, columns, values, own_slopes = sparse.starts, sparse.columns, sparse.values, sparse.slopes[chunk]
-    slope, loss = np.empty(len(bias), np.float32), 0.0
-    own_slopes[:] = ZERO
+    starts, columns, values, own_grads = sparse.starts, sparse.columns, sparse.values, sparse.grads[chunk]
+    grad, loss = np.empty(len(bias), np.float32), 0.0
+    own_grads[:] = ZERO
     for row in range(len(y)):
-        copy_into(slope, bias)
+        copy_into(grad, bias)
         for entry in range(pointers[row], pointers[row + 1]):
             concept = indices[entry]
             for place in range(starts[concept], starts[concept + 1]):
-                slope[columns[place]] += data[entry] * values[place]
-        loss += slope_of(slope, y[row], share[row], bias_slope)
+                grad[columns[place]] += data[entry] * values[place]
+        loss += logit_gradient(grad, y[row], share[row], grad_bias)
         for entry in range(pointers[row], pointers[row + 1]):
             concept, total = indices[entry], ZERO
             for place in range(starts[concept], starts[concept + 1]):
-                own = slope[columns[place]]
+                own = grad[columns[place]]
                 total += own * values[place]
-                own_slopes[place] += data[entry] * own
-            through[entry] = keep * total
+                own_grads[place] += data[entry] * own
+            grad_scores[entry] = keep * total
     return loss
 
 
@@ -101,11 +101,11 @@ def sparse_head_slopes(codes, y, share, bias, sparse, keep, chunk, bias_slope, t
 def move_sparse_weights(concept, chunks, sparse, size, settings, pace):  # type: ignore[no-untyped-def]
     """Step a concept's few weights; its new running size."""
     first, last = sparse.starts[concept], sparse.starts[concept + 1]
-    slope = np.zeros(last - first, np.float32)
+    grad = np.zeros(last - first, np.float32)
     for chunk in range(chunks):
         for place in range(first, last):
-            slope[place - first] += sparse.slopes[chunk, place]
-    return move_weights(sparse.values[first:last], sparse.moments[first:last], size, slope, settings, pace)
+            grad[place - first] += sparse.grads[chunk, place]
+    return move_weights(sparse.values[first:last], sparse.moments[first:last], size, grad, settings, pace)
 
 
 @compiled
@@ -116,12 +116,12 @@ def count_concepts(indices, entries, counts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def by_concept(concept, row, codes, through, sources, positions, entries):  # type: ignore[no-untyped-def]
+def by_concept(concept, row, codes, grad_scores, sources, positions, entries):  # type: ignore[no-untyped-def]
     """Put those of a chunk's codes that are of the len(positions) concepts from `concept` on among the batch's sorted
     `entries`: one of concept + j goes to positions[j], which moves on. Row r of the chunk is row + r of the batch and
     sources[r] of x."""
     pointers, indices, data = codes
-    _, sorted_rows, sorted_sources, sorted_codes, sorted_through = entries
+    _, sorted_rows, sorted_sources, sorted_codes, sorted_grads = entries
     for own in range(len(pointers) - 1):
         source = sources[own]
         for entry in range(pointers[own], pointers[own + 1]):
@@ -132,16 +132,16 @@ def by_concept(concept, row, codes, through, sources, positions, entries):  # ty
                 sorted_rows[position] = row + own
                 sorted_sources[position] = source
                 sorted_codes[position] = data[entry]
-                sorted_through[position] = through[entry]
+                sorted_grads[position] = grad_scores[entry]
 
 
 @compiled
 def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
     """With a wide head the derivatives by the scores are still to be found."""
     keep, wide = np.float32(settings.keep), len(workspace.logits) > 0
-    head_slope, slope = np.empty(len(parameters.bias), np.float32), np.empty(x.shape[1], np.float32)
-    starts, rows, sources, codes, through = workspace.entries
-    slopes, sparse = workspace.slopes, workspace.sparse
+    grad_weights, grad = np.empty(len(parameters.bias), np.float32), np.empty(x.shape[1], np.float32)
+    starts, rows, sources, codes, grad_scores = workspace.entries
+    grad_logits, sparse = workspace.grad_logits, workspace.sparse
     weights, weight_moment, weight_size = parameters.weights, parameters.weight_moment, parameters.weight_size
     dictionary, moment, size = parameters.dictionary, parameters.dictionary_moment, parameters.dictionary_size
     center, allowed = parameters.center, parameters.allowed
@@ -150,24 +150,26 @@ def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace)
         if len(sparse.starts) > 0:
             weight_size[concept] = move_sparse_weights(concept, chunks, sparse, weight_size[concept], settings, pace)
         else:
-            head_slope[:] = ZERO
+            grad_weights[:] = ZERO
             if settings.refine and wide:
-                dot_and_add_rows(weights[concept], codes, slopes, rows, start, stop, keep, through, head_slope)
+                dot_and_add_rows(
+                    weights[concept], codes, grad_logits, rows, start, stop, keep, grad_scores, grad_weights
+                )
             else:
-                add_rows(head_slope, codes, slopes, rows, start, stop)
+                add_rows(grad_weights, codes, grad_logits, rows, start, stop)
             if len(allowed) > 0:
-                multiply(head_slope, allowed[concept])
+                multiply(grad_weights, allowed[concept])
             weight_size[concept] = move_weights(
-                weights[concept], weight_moment[concept], weight_size[concept], head_slope, settings, pace
+                weights[concept], weight_moment[concept], weight_size[concept], grad_weights, settings, pace
             )
         if not settings.refine:
             continue
         for needed in (dictionary, moment, center):
             fetch_array(needed[concept])
-        slope[:] = ZERO
-        add_rows(slope, through, x, sources, start, stop)
+        grad[:] = ZERO
+        add_rows(grad, grad_scores, x, sources, start, stop)
         size[concept] = move_concept(
-            dictionary[concept], moment[concept], size[concept], center[concept], slope, settings, pace
+            dictionary[concept], moment[concept], size[concept], center[concept], grad, settings, pace
         )
 
 
@@ -200,7 +202,7 @@ def _chunk(chunk, begin, end, workspace):  # type: ignore[no-untyped-def]
 @part
 def _place(owner, chunk, workspace):  # type: ignore[no-untyped-def]
     """Where the workspace keeps a chunk's codes over the concepts of an owner."""
-    return owner * len(workspace.bias_slopes) + chunk
+    return owner * len(workspace.grad_biases) + chunk
 
 
 @part
@@ -212,7 +214,7 @@ def _owned(panels, first, last):  # type: ignore[no-untyped-def]
         screen.row_noise, screen.concept_noise,
     )  # fmt: skip
     factors = panels.factors[start * PANEL : stop * PANEL]
-    return Panels(panels.dictionary[first:last], own, panels.floats[start:stop], factors, first)
+    return PanelColumns(panels.dictionary[first:last], own, panels.floats[start:stop], factors, first)
 
 
 @part
@@ -258,37 +260,37 @@ def _together(chunk, rows, workspace):  # type: ignore[no-untyped-def]
 
 
 @part
-def _apart(through, chunk, rows, workspace):  # type: ignore[no-untyped-def]
+def _apart(grad_scores, chunk, rows, workspace):  # type: ignore[no-untyped-def]
     """Give every owner its part of what belongs to the entries that `_together` gave."""
     owners, count = len(workspace.owners) - 1, 0
-    all_pointers, all_through = workspace.pointers, workspace.through
+    all_pointers, all_grads = workspace.pointers, workspace.grad_scores
     for row in range(rows):
         for owner in range(owners):
             place = _place(owner, chunk, workspace)
             for entry in range(all_pointers[place, row], all_pointers[place, row + 1]):
-                all_through[place, entry] = through[count]
+                all_grads[place, entry] = grad_scores[count]
                 count += 1
 
 
 @part
-def slopes_by_row(chunk, begin, end, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
-    """Logits, loss and slopes of a chunk."""
+def logits_and_gradients(chunk, begin, end, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+    """Logits, loss and gradient of a chunk."""
     first, last = _chunk(chunk, begin, end, workspace)
-    codes, bias_slope = _together(chunk, last - first, workspace), workspace.bias_slopes[chunk]
+    codes, grad_bias = _together(chunk, last - first, workspace), workspace.grad_biases[chunk]
     apart = len(workspace.owners) > 2
-    through = np.empty(len(codes.indices), np.float32) if apart else workspace.through[chunk]
-    bias_slope[:] = np.float32(0.0)
+    grad_scores = np.empty(len(codes.indices), np.float32) if apart else workspace.grad_scores[chunk]
+    grad_bias[:] = np.float32(0.0)
     y, share = plan.y[begin + first : begin + last], plan.share[begin + first : begin + last]
     if len(workspace.sparse.starts) > 0:
-        workspace.sums[chunk, 0] = sparse_head_slopes(
-            codes, y, share, parameters.bias, workspace.sparse, np.float32(settings.keep), chunk, bias_slope, through
+        workspace.sums[chunk, 0] = sparse_head_gradients(
+            codes, y, share, parameters.bias, workspace.sparse, np.float32(settings.keep), chunk, grad_bias, grad_scores
         )
     else:
-        workspace.sums[chunk, 0] = head_slopes(
-            codes, y, share, parameters, settings, workspace.slopes[first:last], bias_slope, through
+        workspace.sums[chunk, 0] = head_gradients(
+            codes, y, share, parameters, settings, workspace.grad_logits[first:last], grad_bias, grad_scores
         )
     if apart:
-        _apart(through, chunk, last - first, workspace)
+        _apart(grad_scores, chunk, last - first, workspace)
 
 
 @part
@@ -309,18 +311,18 @@ def tile_logits(item, batch, parameters, workspace):  # type: ignore[no-untyped-
 
 
 @part
-def slopes(chunk, begin, end, parameters, plan, workspace):  # type: ignore[no-untyped-def]
-    """Loss and slopes of a chunk, from its logits."""
+def gradients_of_chunk(chunk, begin, end, parameters, plan, workspace):  # type: ignore[no-untyped-def]
+    """Loss and gradient of a chunk, from its logits."""
     first, last = _chunk(chunk, begin, end, workspace)
     width, loss = len(parameters.bias), 0.0
-    bias_slope = workspace.bias_slopes[chunk]
-    bias_slope[:] = np.float32(0.0)
+    grad_bias = workspace.grad_biases[chunk]
+    grad_bias[:] = np.float32(0.0)
     for row in range(first, last):
-        slope = workspace.slopes[row]
+        grad = workspace.grad_logits[row]
         for item in range(len(workspace.logits)):
             start, stop = item * CLASSES, min((item + 1) * CLASSES, width)
-            copy_into(slope[start:stop], workspace.logits[item, row, : stop - start])
-        loss += slope_of(slope, plan.y[begin + row], plan.share[begin + row], bias_slope)
+            copy_into(grad[start:stop], workspace.logits[item, row, : stop - start])
+        loss += logit_gradient(grad, plan.y[begin + row], plan.share[begin + row], grad_bias)
     workspace.sums[chunk, 0] = loss
 
 
@@ -340,17 +342,17 @@ def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
 def sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """What the step saw; the bias and the threshold move."""
     loss, active, looked = 0.0, 0.0, 0.0
-    slope = np.zeros(len(parameters.bias), np.float32)
+    grad = np.zeros(len(parameters.bias), np.float32)
     for chunk in range(chunks):
         loss += workspace.sums[chunk, 0]
         for owner in range(len(workspace.owners) - 1):
             place = _place(owner, chunk, workspace)
             active += workspace.sums[place, 1]
             looked += workspace.sums[place, 2]
-        _add(slope, workspace.bias_slopes[chunk])
+        _add(grad, workspace.grad_biases[chunk])
     report = workspace.reports[step]
     report[0], report[1], report[2] = loss, active / batch, looked / batch
-    move_bias(slope, plan.rates[step, 0], parameters, settings)
+    move_bias(grad, plan.rates[step, 0], parameters, settings)
     move_threshold(active / batch, parameters, settings)
 
 
@@ -379,5 +381,5 @@ def sort(share, shares, begin, end, plan, workspace):  # type: ignore[no-untyped
             pointers = workspace.pointers[place, : bottom - top + 1]
             by_concept(
                 first, top, Entries(pointers, workspace.indices[place], workspace.codes[place]),
-                workspace.through[place], plan.rows[begin + top : begin + bottom], positions, workspace.entries,
+                workspace.grad_scores[place], plan.rows[begin + top : begin + bottom], positions, workspace.entries,
             )  # fmt: skip

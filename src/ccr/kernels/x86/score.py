@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.kernels.plain.arguments import Criterion, Dropout, Entries
+from ccr.kernels.plain.arguments import ONE_SIDED, TWO_SIDED, Criterion, Dropout, Entries
 from ccr.kernels.plain.rows import copy_into, dot
-from ccr.kernels.plain.select import ONE_SIDED, TWO_SIDED, mixed_bits, select_active
+from ccr.kernels.plain.select import mixed_bits, select_active
 from ccr.kernels.x86.arguments import NORM, PRODUCT, SCALE, RoundedRows, RowBlock
-from ccr.kernels.x86.packing import PackedConcepts
+from ccr.kernels.x86.packing import DictionaryInPanels
 from ccr.kernels.x86.rounding import ROW_MOST, SPREAD, largest_scale, padded_row, round_row
 from ccr.kernels.x86.tiles import PANEL, ROWS, SHIFT, TilePanel, TileRows, byte_line, byte_tile, float_tile
 from ccr.kernels.x86.variants import compiled, part
@@ -258,7 +258,7 @@ def code_panels(x, panels, criterion, entries):  # type: ignore[no-untyped-def]
     return looked
 
 
-def code_rows(x: np.ndarray, packed: PackedConcepts, criterion: Criterion, entries: Entries) -> int:
+def code_rows(x: np.ndarray, packed: DictionaryInPanels, criterion: Criterion, entries: Entries) -> int:
     """Active entries of all rows of x; what does not fit into `entries.indices` is counted in the pointers but not
     written. Returns how many scores were computed in floats."""
     return int(code_panels(x, packed.panels, criterion, entries))

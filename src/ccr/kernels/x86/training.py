@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from ccr.kernels.plain.arguments import BatchPlan, Parameters, StepSettings, line_zeros
+from ccr.kernels.plain.arguments import BatchPlan, StepSettings, StepState, line_zeros
 from ccr.kernels.x86 import phases
 from ccr.kernels.x86.arguments import (
     SCALE,
@@ -25,7 +25,7 @@ from ccr.kernels.x86.arguments import (
     shared_write,
 )
 from ccr.kernels.x86.division import Division, first_concepts
-from ccr.kernels.x86.packing import PackedConcepts, unrounded
+from ccr.kernels.x86.packing import DictionaryInPanels, unrounded
 from ccr.kernels.x86.score import round_rows
 from ccr.kernels.x86.tiles import PANEL
 from ccr.kernels.x86.variants import compiled
@@ -91,13 +91,13 @@ def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no
         if kind == CODE:
             phases.code(item // chunks, item % chunks, begin, end, parameters, settings, plan, workspace)
         elif kind == HEAD:
-            phases.slopes_by_row(item, begin, end, parameters, settings, plan, workspace)
+            phases.logits_and_gradients(item, begin, end, parameters, settings, plan, workspace)
         elif kind == SORT:
             phases.sort(item, shares, begin, end, plan, workspace)
         elif kind == LOGITS:
             phases.tile_logits(item, end - begin, parameters, workspace)
         elif kind == SLOPES:
-            phases.slopes(item, begin, end, parameters, plan, workspace)
+            phases.gradients_of_chunk(item, begin, end, parameters, plan, workspace)
         else:
             phases.move(item, step, chunks, parameters, settings, plan, workspace)
         if shared_add(words, DONE, 1) + 1 == items:
@@ -114,10 +114,10 @@ def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no
         asked, last_phase = 0, phase
 
 
-class Training:
+class X86Steps:
     """Takes the steps of plans and moves the parameters; its memory stays from one plan to the next."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: StepState) -> None:
         self.parameters = parameters
         self.rounded: tuple[np.ndarray, RoundedRows] | None = None
         self.workspace: Workspace | None = None
@@ -129,7 +129,7 @@ class Training:
         self.allowed, self.workspace = allowed_weights(self.parameters, classes), None
 
     def take(
-        self, plan: BatchPlan, settings: StepSettings, packed: PackedConcepts, workers: Workers, *, lasting: bool
+        self, plan: BatchPlan, settings: StepSettings, packed: DictionaryInPanels, workers: Workers, *, lasting: bool
     ) -> np.ndarray:
         """Take all steps of the plan; `lasting` says that the same x comes again. Returns, for each step, its loss and
         the means per row of active scores and of scores computed in floats."""
@@ -159,9 +159,11 @@ class Training:
         """Whether the workspace has space for batches of `size` rows."""
         assert self.workspace is not None
         enough = len(self.workspace.entries.rows) >= size * len(self.parameters.dictionary)
-        return enough and len(self.workspace.pointers) >= owners * len(self.workspace.bias_slopes)
+        return enough and len(self.workspace.pointers) >= owners * len(self.workspace.grad_biases)
 
-    def _rounded_rows(self, plan: BatchPlan, packed: PackedConcepts, workers: Workers, lasting: bool) -> RoundedRows:
+    def _rounded_rows(
+        self, plan: BatchPlan, packed: DictionaryInPanels, workers: Workers, lasting: bool
+    ) -> RoundedRows:
         """Rows that come again in every epoch keep their bytes, a quarter of what they take themselves."""
         x, screen = plan.x, packed.panels.screen
         if not lasting or len(screen.quads) == 0:

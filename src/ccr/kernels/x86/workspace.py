@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ccr.kernels.plain.arguments import Parameters, SortedEntries, line_zeros
-from ccr.kernels.x86.arguments import Panels, SparseHead, Workspace
+from ccr.kernels.plain.arguments import SortedEntries, StepState, line_zeros
+from ccr.kernels.x86.arguments import PanelColumns, SparseHead, Workspace
 from ccr.kernels.x86.packing import unrounded
 from ccr.kernels.x86.tiles import ROWS
 from ccr.kernels.x86.vectors import LANES
@@ -28,7 +28,9 @@ class Allowed(NamedTuple):
     columns: np.ndarray
 
 
-def new_workspace(size: int, owners: int, parameters: Parameters, panels: Panels, allowed: Allowed | None) -> Workspace:
+def new_workspace(
+    size: int, owners: int, parameters: StepState, panels: PanelColumns, allowed: Allowed | None
+) -> Workspace:
     """For batches of `size` rows, coded over the concepts of so many owners; `allowed` are the weights of a sparse
     head."""
     n, width = len(parameters.dictionary), len(parameters.bias)
@@ -39,20 +41,20 @@ def new_workspace(size: int, owners: int, parameters: Parameters, panels: Panels
     entries = SortedEntries(
         starts=line_zeros(n + 1, kind=np.int32), rows=_untouched(all_scores, kind=torch.int32),
         sources=_untouched(all_scores, kind=torch.int32), codes=_untouched(all_scores),
-        through=_untouched(all_scores),
+        grad_scores=_untouched(all_scores),
     )  # fmt: skip
     wide = allowed is None and n * width >= WIDE_HEAD
     return Workspace(
         panels=panels, rounded=unrounded(0, parameters.dictionary.shape[1]), reports=np.zeros((0, 3)),
         owners=np.zeros(1, np.int64), pointers=np.zeros((places, rows + 1), np.int32),
-        indices=_untouched(*by_place, kind=torch.int32), codes=_untouched(*by_place), through=_untouched(*by_place),
-        slopes=line_zeros(size if allowed is None else 0, width), bias_slopes=line_zeros(chunks, width),
+        indices=_untouched(*by_place, kind=torch.int32), codes=_untouched(*by_place), grad_scores=_untouched(*by_place),
+        grad_logits=line_zeros(size if allowed is None else 0, width), grad_biases=line_zeros(chunks, width),
         sums=line_zeros(places, 3, kind=np.float64), counts=line_zeros(chunks, n, kind=np.int32), entries=entries,
         logits=line_zeros(-(-width // CLASSES) if wide else 0, size, CLASSES), sparse=_sparse_head(n, chunks, allowed),
     )  # fmt: skip
 
 
-def allowed_weights(parameters: Parameters, classes: int) -> Allowed | None:
+def allowed_weights(parameters: StepState, classes: int) -> Allowed | None:
     """Where the weights are that may move, if they are few; None: the head is taken as a dense one."""
     mask = parameters.allowed[:, :classes]
     if len(mask) == 0 or np.count_nonzero(mask) > FEW_WEIGHTS * mask.size:
