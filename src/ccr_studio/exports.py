@@ -14,7 +14,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.model import ConceptModel
 from ccr.utils.texts import to_cell, visible
-from ccr.vocab.read import concept_line
+from ccr.vocab.lists import concept_line
 from ccr_studio.photo import tile
 from ccr_studio.seen import Seen
 from ccr_studio.service.limits import DECODING
