@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ccr.geometry import unit_rows
-from ccr.vocab.choose import choose
-from ccr.vocab.statistics import class_statistics
+from ccr.vocab.choose import choose, class_statistics
 
 DIMENSION = 512
 

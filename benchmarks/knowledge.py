@@ -8,7 +8,8 @@ image shows, the share that annotators saw in its class. Transfer: AUC on classe
 against the table that was given. Test images did choose one default: that concepts nobody confirmed only take the
 places that confirmed ones leave, among three values tried on them; so truth and accuracy with partial tables flatter.
 
-`--review` answers the model's questions with the annotators' table. `--wordnet` asks nobody: the table is WordNet's.
+`--review` answers the model's questions with the annotators' table. `--wordnet` asks nobody: list
+and table are those that `ccr fit` makes without --concepts.
 `--cost` measures grounding and transfer at ImageNet's shape, from a file, beside an epoch of training.
 """
 
@@ -41,8 +42,8 @@ from ccr_lab.experiments.attributes import model_truth
 LENGTH = 20
 #: Rounds of a review, and confirmed concepts that a class should have.
 ROUNDS, WANTED = 8, 5
-#: Data sets without a table of their own, and concepts proposed for each, at most.
-SETS, MOST_CONCEPTS = ("pets", "flowers", "cub"), 256
+#: Training and test images of CIFAR-10, at most.
+MOST_IMAGES = 8000
 #: Concepts that an explanation names first.
 TOP = 5
 
@@ -64,12 +65,13 @@ def main() -> None:
     parser.add_argument("--wordnet", action="store_true", help="tables that nobody wrote")
     parser.add_argument("--cost", action="store_true", help="seconds and memory at ImageNet's shape")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--fruits", type=Path, help="with --wordnet: store of the demo's photos")
     add_shared_option(parser)
     given = parser.parse_args()
     if given.cost:
         _cost()
     if given.wordnet:
-        _wordnet(given.shared)
+        _wordnet(given.shared, given.fruits, range(given.seeds))
     if given.review or given.tables or not (given.cost or given.wordnet):
         birds, names = read_birds(np.load(require(given.shared / "embeddings" / "cub.npz")))
         concepts = embed_concepts(names, load_encoder("bundled"))
@@ -143,48 +145,37 @@ def next_questions(texts: np.ndarray, answers: np.ndarray, groups: Groups, *, wa
     return (rank < lacking[:, None]) & np.isfinite(scores)
 
 
-def _wordnet(shared: Path) -> None:
-    """Lists and tables that nobody wrote: what WordNet proposes for the classes is the list, and what it proposed for
-    which class the table; for CUB also its attributes, answered by WordNet. The shuffled table is the control."""
-    from ccr.vocab.known import proposed_knowledge, wordnet_knowledge
-    from ccr.vocab.propose import WordNet, reasoned_proposals, wordnet_proposals
+def _wordnet(shared: Path, fruits: Path | None, seeds: range) -> None:
+    """Lists and tables that nobody wrote, as `ccr fit` makes them without --concepts: proposed, chosen on training
+    images, and known of the classes that WordNet proposed them for. The shuffled table is the control."""
+    from benchmarks.concept_lists import candidates, cases, chosen, explained_truth
+    from ccr.vocab.classes import usual_size
+    from ccr.vocab.proposals import proposed_knowledge
+    from ccr.vocab.wordnet import WordNet
 
     encoder, wordnet = load_encoder("bundled"), WordNet.open()
-    print(
-        "| data | concepts | yes | without knowledge, % | with WordNet's table, % | shuffled, % | transfer (shuffled) |"
-    )
-    print("|---|--:|--:|--:|--:|--:|--:|")
-    for name in SETS:
-        data = np.load(require(shared / "embeddings" / f"{name}.npz"))
-        labels = np.array([str(label) for label in data["names"]])
-        said = wordnet_proposals(labels.tolist(), wordnet)
-        items = reasoned_proposals(labels.tolist(), wordnet).items
-        known = proposed_knowledge(items)
-        # As many concepts as `ccr fit` chooses, those that are known of most classes first: embedding is slow.
-        counts = dict(zip(known.concepts, (known.table > 0).sum(axis=0).tolist(), strict=True))
-        listed = sorted((item.concept for item in items), key=lambda concept: -counts.get(concept, 0))[:MOST_CONCEPTS]
-        lists = {name: (listed, known)}
-        if name == "cub":
-            names = read_birds(data)[1]
-            lists["cub, its attributes"] = (names, wordnet_knowledge(labels.tolist(), names, said.proposals))
-        for title, (texts, table) in lists.items():
-            print(
-                _wordnet_row(title, embed_concepts(texts, encoder), table.about(concepts=texts), data, labels),
-                flush=True,
-            )
-
-
-def _wordnet_row(title: str, concepts: Concepts, known: Knowledge, data: Any, labels: np.ndarray) -> str:
-    X, y = data["X"], labels[data["y"].astype(int)]
-    train = data["is_train"] if "is_train" in data else np.arange(len(y)) % 2 == 0
-    cells, moved = [], []
-    for table in (None, known, known.shuffled(0)):
-        model = ConceptClassifier(concepts, knowledge=table, random_state=0).fit(X[train], y[train])
-        cells.append(f"{100 * model.score(X[~train], y[~train]):.1f}")
-        measured = model.model_.provenance.transfer
-        moved.append(float("nan") if measured is None else float(np.nanmean(list(measured.values()))))
-    told = f"{len(concepts)} | {known.counts['yes']}"
-    return f"| {title} | {told} | {' | '.join(cells)} | {moved[1]:.2f} ({moved[2]:.2f}) |"
+    print("| data | concepts | yes | table | candidates | accuracy, % | transfer | truth (random) |")
+    print("|---|--:|--:|---|--:|--:|--:|--:|")
+    for case in cases(shared, fruits, MOST_IMAGES):
+        proposals = candidates(case, encoder, wordnet)
+        items = chosen(proposals, case.train, usual_size(len(np.unique(case.train.y))), encoder)
+        concepts, known = embed_concepts([item.concept for item in items], encoder), proposed_knowledge(items)
+        told = f"{case.name} | {len(concepts)} | {known.counts['yes']}"
+        for label, table, factor in (
+            ("none", None, None),
+            ("WordNet's", known, 1.0),
+            ("WordNet's", known, 2.0),
+            ("shuffled", known.shuffled(0), 2.0),
+        ):
+            models = [
+                ConceptClassifier(concepts, knowledge=table, candidates=factor, random_state=seed).fit(*case.train)
+                for seed in seeds
+            ]
+            accuracy = 100 * float(np.mean([model.score(*case.test) for model in models]))
+            moved = models[0].model_.provenance.transfer
+            transferred = "" if moved is None else f"{np.nanmean(list(moved.values())):.2f}"
+            cells = f"{'' if factor is None else f'{factor:g}'} | {accuracy:.1f} | {transferred}"
+            print(f"| {told} | {label} | {cells} | {explained_truth(case, models[0])} |", flush=True)
 
 
 def _cost() -> None:

@@ -26,8 +26,7 @@ from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.controls import random_unit_concepts
 from ccr.geometry import unit_rows
 from ccr.vocab import read_concepts
-from ccr.vocab.choose import choose
-from ccr.vocab.statistics import class_statistics
+from ccr.vocab.choose import choose, class_statistics
 from ccr_lab.experiments.protocol import REPORTED
 from ccr_lab.rivals import LinearProbe
 

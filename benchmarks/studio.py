@@ -28,7 +28,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.encoders import load_encoder
 from ccr.geometry import unit_rows
-from ccr.vocab.words import random_words
+from ccr.vocab.lists import random_words
 from ccr_studio import serving
 from ccr_studio.workbench import Workbench
 

@@ -97,7 +97,9 @@ def test_the_package_exports_what_it_says() -> None:
 
 
 def test_importing_ccr_alone_is_light() -> None:
-    code = "import sys, ccr; ccr.Concepts; ccr.ConceptModel; assert not {'torch', 'numba', 'sklearn'} & set(sys.modules)"
+    code = (
+        "import sys, ccr; ccr.Concepts; ccr.ConceptModel; assert not {'torch', 'numba', 'sklearn'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

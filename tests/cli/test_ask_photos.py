@@ -28,7 +28,7 @@ from ccr.cli.knowledge_terminal import MOST_FAILURES, Session
 from ccr.errors import CCRError
 from ccr.knowledge import Answer
 from ccr.review.questions import FIRST
-from ccr.vocab.propose import llm
+from ccr.vocab import llm
 from tests.cli.test_commands import as_json, model, run, workspace  # noqa: F401 (fixtures)
 from tests.data.test_llm import Server, completion, server  # noqa: F401 (fixture)
 

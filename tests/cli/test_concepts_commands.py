@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccr import ConceptClassifier
+from ccr import ConceptClassifier, Knowledge
 from ccr.encoders import Encoder, load_encoder
 from ccr.errors import CCRError
 from ccr.vocab import read_concepts
-from ccr.vocab.examples import LearnedConcept
-from ccr.vocab.propose import WordNet, read_origins
-from ccr.vocab.propose.proposals import origins_path
+from ccr.vocab.learned import LearnedConcept
+from ccr.vocab.proposals import origins_path, read_origins
+from ccr.vocab.wordnet import WordNet
 from tests.cli.test_commands import as_json, run, workspace  # noqa: F401 (fixture)
 
 
@@ -46,6 +46,7 @@ def test_propose_from_names(names: Path, tmp_path: Path) -> None:
     said = run("concepts", "propose", names, "--out", out, "--encoder", "none", "--sources", "generic")
     assert said.exit_code == 0  # type: ignore[attr-defined]
     assert "4 classes" in said.stdout  # type: ignore[attr-defined]
+    assert "mostly generic" in " ".join(said.output.split())  # type: ignore[attr-defined]
 
 
 def test_propose_says_plainly_what_would_do_better_for_names_that_nobody_knows(tmp_path: Path) -> None:
@@ -179,6 +180,10 @@ def test_fit_without_a_list_writes_the_one_it_made(workspace: Path, tmp_path: Pa
     listed = read_concepts(tmp_path / "model-concepts.txt")
     assert 2 <= len(listed) <= 64
     assert not {"red fruit", "green fruit"} & set(listed)
+    assert len(Knowledge.read(tmp_path / "model-concepts-knowledge.csv"))
+    assert ConceptClassifier.load(tmp_path / "model").candidates == 2.0
+    as_json("fit", workspace / "store", "--out", tmp_path / "other", "--epochs", 1, "--length", 4, "--candidates", 1)
+    assert ConceptClassifier.load(tmp_path / "other").candidates == 1.0
 
 
 def test_fit_without_a_list_says_that_it_is_mostly_generic_and_how_to_do_better(
@@ -188,7 +193,7 @@ def test_fit_without_a_list_says_that_it_is_mostly_generic_and_how_to_do_better(
     done = run("fit", workspace / "store", "--out", tmp_path / "m", "--epochs", 1, "--length", 4, "--no-baseline")
     text = " ".join(done.output.split())  # type: ignore[attr-defined]
     assert "mostly generic" in text
-    assert "in ten minutes" in text
+    assert "ten minutes" in text
     assert "--concepts" in text
 
 
@@ -255,7 +260,7 @@ def test_photos_to_learn_from_are_counted_before_they_are_embedded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The error came after minutes of embedding, and named an argument of the library."""
-    monkeypatch.setattr("ccr.vocab.examples._embedded", lambda *_: pytest.fail("embedded already"))
+    monkeypatch.setattr("ccr.vocab.learned._embedded", lambda *_: pytest.fail("embedded already"))
     photos = workspace / "photos" / "red fruit"
     typed = ["concepts", "learn", "reddish", "--store", workspace / "store", "--out", tmp_path / "r.json"]
     with pytest.raises(CCRError, match="at least 2 photos that show it, got 1: give more by --shows"):

@@ -6,10 +6,9 @@ import pytest
 from ccr import Concepts
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.vocab.check_seen import check_seen, uncovered
-from ccr.vocab.check_texts import check_texts, verdict
-from ccr.vocab.propose import WordNet
-from ccr.vocab.statistics import class_statistics, score_statistics
+from ccr.vocab.check import check_seen, check_texts, uncovered, verdict
+from ccr.vocab.choose import class_statistics, score_statistics
+from ccr.vocab.wordnet import WordNet
 from tests.data.test_propose import wordnet  # noqa: F401 (fixture)
 
 

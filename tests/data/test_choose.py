@@ -13,9 +13,19 @@ from ccr.data.store import EmbeddingStore
 from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.vocab.choose import SAME, Objective, _different, choose, confusable, greedy
+from ccr.vocab.choose import (
+    MOST_COMPARED,
+    SAME,
+    Objective,
+    _different,
+    choose,
+    class_statistics,
+    confusable,
+    greedy,
+    score_statistics,
+    spreads,
+)
 from ccr.vocab.classes import training_part
-from ccr.vocab.statistics import MOST_COMPARED, class_statistics, score_statistics, spreads
 
 GUARANTEE = 1 - 1 / np.e
 

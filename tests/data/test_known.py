@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 
 from ccr.errors import CCRError
 from ccr.knowledge import Answer, Knowledge
-from ccr.vocab.known import (
-    PER_REQUEST,
-    ask_model,
+from ccr.vocab.llm import PER_REQUEST, RefusedAnswer, ask_model, estimated, model_questions, parse_verdicts
+from ccr.vocab.proposals import (
+    Origin,
+    Proposal,
     known_path,
-    model_questions,
-    parse_verdicts,
     proposed_knowledge,
     wordnet_knowledge,
+    wordnet_proposals,
     write_proposed,
 )
-from ccr.vocab.propose import Origin, Proposal, WordNet, wordnet_proposals
-from ccr.vocab.propose.llm import RefusedAnswer, estimated
+from ccr.vocab.wordnet import WordNet
 from tests.data.test_llm import Server, completion, server  # noqa: F401 (fixture)
 
 NAMES = st.text("abcdefgh ", min_size=1, max_size=8).map(str.strip).filter(bool)

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from ccr.errors import CCRError
-from ccr.vocab.propose.llm import LONGEST_ANSWER, MOST_PER_KIND, Endpoint, ask, estimate, parse_answer
+from ccr.vocab.llm import LONGEST_ANSWER, MOST_PER_KIND, Endpoint, ask, estimate, parse_answer
 
 GOOD = {
     "parts": ["long tail", "whiskers"],

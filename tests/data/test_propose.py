@@ -9,24 +9,24 @@ from ccr.encoders import load_encoder
 from ccr.encoders.assets import WORDNET, fetch_group
 from ccr.errors import CCRError, FormatError
 from ccr.vocab import read_concepts
-from ccr.vocab.check_texts import check_texts
-from ccr.vocab.propose import (
+from ccr.vocab.check import check_texts
+from ccr.vocab.domains import fitting_domains, implausible, read_domains
+from ccr.vocab.features import compound, phrases
+from ccr.vocab.proposals import (
+    LabelTexts,
     Origin,
     Proposal,
     Proposals,
-    WordNet,
-    fitting_domains,
     generic_proposals,
     label_texts,
+    origins_path,
     read_origins,
     reasoned_proposals,
     together,
     wordnet_proposals,
 )
-from ccr.vocab.propose.generic import implausible, read_domains
-from ccr.vocab.propose.glosses import compound, phrases
-from ccr.vocab.propose.proposals import LabelTexts, origins_path
-from ccr.vocab.propose.senses import look_up, plain_name
+from ccr.vocab.senses import look_up, plain_name
+from ccr.vocab.wordnet import WordNet
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from ccr.errors import CCRError, FormatError
 from ccr.vocab import embed_concepts, random_words, read_concepts
-from ccr.vocab.read import _plain, concept_line
-from ccr.vocab.words import WORDS_FILE, control_words
+from ccr.vocab.lists import WORDS_FILE, _plain, concept_line, control_words
 from tests.data.helpers import PixelEncoder
 
 

@@ -17,7 +17,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.estimator import NotFittedError
 from ccr.geometry import centered, unit_rows
 from ccr.vocab import random_words, read_concepts
-from ccr.vocab.words import WORDS_FILE
+from ccr.vocab.lists import WORDS_FILE
 from ccr_lab.rivals import LabelFreeCBM, LinearProbe, ZeroShot
 from tests.conftest import Data
 

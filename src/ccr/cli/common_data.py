@@ -12,7 +12,7 @@ import typer
 
 from ccr.cli.common import bar, fitting, note, warnings_as_notes
 from ccr.errors import CCRError
-from ccr.io.remote import as_place
+from ccr.io.remote import AnyPath, as_place
 from ccr.utils.texts import did_you_mean
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccr.model import ConceptModel
     from ccr.space import Dispersion
     from ccr.utils.progress import Tell
-    from ccr.vocab.propose import Proposals
+    from ccr.vocab.proposals import Proposals
 
 # Options that several commands take, turned into what the library takes; a mistake in them is misuse.
 BatchSize = Annotated[int, typer.Option(min=1, help="Images that the encoder gets at once.")]
@@ -151,7 +151,7 @@ def chosen_store(store: Path | None, option: Path | None) -> Path | None:
     return option if store is None else store
 
 
-#: A proposed list of which less than this share is tied to classes is mostly generic.
+#: A proposed list is mostly generic if a source names a class for less than this share of it.
 MOSTLY = 0.5
 
 
@@ -233,7 +233,7 @@ def load_concepts(
 
 def check_list_target(out: Path) -> None:
     """Refuse to propose into a list that a person wrote or changed; one that was proposed may be proposed again."""
-    from ccr.vocab.propose import written_by_hand
+    from ccr.vocab.proposals import written_by_hand
 
     if written_by_hand(as_place(out)):
         raise CCRError(
@@ -246,8 +246,8 @@ def propose_concepts(
     store: EmbeddingStore, out: Path, *, spec: str | None, template: str | None = None, silent: bool
 ) -> Concepts:
     """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
-    from ccr.vocab.automatic import automatic_concepts
-    from ccr.vocab.known import known_path, write_proposed
+    from ccr.vocab.classes import automatic_concepts
+    from ccr.vocab.proposals import known_path, write_proposed
 
     check_list_target(out)
     encoder = store_encoder(store, spec, template=template, silent=silent)
@@ -258,27 +258,46 @@ def propose_concepts(
     proposed, kept = len(found.proposed.items), len(found.concepts)
     shown = ", ".join(found.concepts.names[:6])
     note(
-        f"no --concepts: proposed {proposed} for {len(store.classes)} classes (WordNet and the generic list of their "
-        f"domain; {len(found.proposed.leaks)} that give a label away left out) and chose {kept}: {shown}, ...",
+        f"no --concepts: proposed {proposed} for {len(store.classes)} classes, from WordNet and from the generic list "
+        f"for such classes ({len(found.proposed.leaks)} that name a class left out), and chose {kept} on the training "
+        f"photos: {shown}, ...",
         silent=silent,
     )
-    note_mostly_generic(found.chosen, store, out, silent=silent)
+    note_unknown_classes(found.proposed.unknown, len(store.classes), silent=silent)
+    note_mostly_generic(found.chosen, store.path, out, silent=silent)
     check = shlex.join(["ccr", "concepts", "check", str(out), "--store", str(store.path)])
     note(f"The list is {out}; `{check}` says more about it", silent=silent)
     return found.concepts
 
 
-def note_mostly_generic(chosen: Proposals, store: EmbeddingStore, out: Path, *, silent: bool) -> None:
-    """Say of a list in `out` that it is mostly generic, if it is, and how to get a better one."""
-    if chosen.share_tied >= MOSTLY:
+def note_unknown_classes(unknown: Sequence[str], total: int, *, silent: bool) -> None:
+    """Say which class names WordNet does not know, what they get, and what does better."""
+    if unknown:
+        shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
+        note(
+            f"note: WordNet does not know {len(unknown)} of {total} classes in a sense that fits the others: {shown}. "
+            "They get what their words and the other classes suggest; a list by a person who knows them, a language "
+            "model (`ccr concepts propose --sources wordnet,generic,llm`) or a few example photos (`ccr concepts "
+            "learn`) will do better",
+            silent=silent,
+        )
+
+
+def note_mostly_generic(proposed: Proposals, classes: AnyPath, out: Path, *, silent: bool) -> None:
+    """Say of a list in `out` that it is mostly generic, if it is, and how to get a better one.
+
+    `classes` is the store or the text file that it was proposed for.
+    """
+    if proposed.share_tied >= MOSTLY:
         return
-    tied, total, file = sum(item.tied for item in chosen.items), len(chosen.items), shlex.quote(str(out))
-    propose = shlex.join(["ccr", "concepts", "propose", str(store.path), "--out", str(out.with_name("better.txt"))])
+    said, total, file = sum(item.tied for item in proposed.items), len(proposed.items), shlex.quote(str(out))
+    propose = shlex.join(["ccr", "concepts", "propose", str(classes), "--out", str(out.with_name("better.txt"))])
     note(
-        f"note: this list is mostly generic: only {tied} of {total} concepts are tied to a class, the others merely "
-        f"fit the domain. For a better one in ten minutes: delete in {out} what is wrong, add a line for whatever you "
-        f"look at to tell each class (five per class), and fit with --concepts {file}; or ask a language model: "
-        f"`{propose} --sources wordnet,generic,llm --llm-url ... --llm-model ...`",
+        f"note: this list is mostly generic: a source says which class shows them for {said or 'none'} of its {total} "
+        f"concepts, the others merely fit classes of this kind. A better one takes ten minutes: in {out}, delete "
+        f"what is wrong, add five lines for each class with what you look at to recognise it, and fit with "
+        f"--concepts {file}. Or ask a language model: `{propose} --sources wordnet,generic,llm "
+        "--llm-url ... --llm-model ...`",
         silent=silent,
     )
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ccr.calibration import SetQuality
     from ccr.explain import Contribution
     from ccr.metrics import Evaluation
-    from ccr.vocab.propose.llm import Estimate
+    from ccr.vocab.llm import Estimate
 
 # Tables that several commands print.
 #: Classes of a table, unless all are asked for.

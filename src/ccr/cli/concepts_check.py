@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ccr.concepts import Concepts
     from ccr.controls import Worth
     from ccr.data.store import EmbeddingStore
-    from ccr.vocab.check_seen import Seen
-    from ccr.vocab.check_texts import Problem
+    from ccr.vocab.check import Problem, Seen
 
 #: Concepts that a list must have to be checked on photos: one is told apart from another.
 LEAST = 2
@@ -82,7 +81,7 @@ def check(
     Example: `ccr concepts check concepts.txt --store photos-store --out concepts.html`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.vocab.read import concept_lines
+    from ccr.vocab.lists import concept_lines
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise CCRError(f"--out is a page and must end in .html, got {out.name!r}")
@@ -121,7 +120,7 @@ def _repeats(problems: list[Problem]) -> bool:
 
 def _usable(names: list[str]) -> list[str]:
     """Each concept once, without those that no model would take."""
-    from ccr.vocab.read import LONGEST_CONCEPT
+    from ccr.vocab.lists import LONGEST_CONCEPT
 
     first = {name.casefold(): name for name in reversed(names) if len(name) <= LONGEST_CONCEPT}
     return [name for name in dict.fromkeys(names) if first.get(name.casefold()) == name]
@@ -130,9 +129,11 @@ def _usable(names: list[str]) -> list[str]:
 def _by_words(
     names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None, *, silent: bool
 ) -> list[list[Problem]]:
-    from ccr.vocab.check_texts import check_texts
+    from ccr.vocab.check import check_texts
     from ccr.vocab.classes import grey_photos, read_classes
-    from ccr.vocab.propose import WordNet, fitting_domains, label_texts, wordnet_proposals
+    from ccr.vocab.domains import fitting_domains
+    from ccr.vocab.proposals import label_texts, wordnet_proposals
+    from ccr.vocab.wordnet import WordNet
 
     known = list(store.classes) if store is not None else [] if classes is None else read_classes(classes).names
     try:
@@ -191,10 +192,10 @@ def _on_photos(
     from ccr.controls import list_worth
     from ccr.labels import Part
     from ccr.vocab import embed_concepts
-    from ccr.vocab.check_seen import check_seen
+    from ccr.vocab.check import check_seen
+    from ccr.vocab.choose import check_number
     from ccr.vocab.classes import training_part
-    from ccr.vocab.statistics import check_number
-    from ccr.vocab.words import control_words
+    from ccr.vocab.lists import control_words
 
     check_number(len(names))
     used, train = store_encoder(store, spec, silent=silent), training_part(store)
@@ -213,7 +214,7 @@ def _on_photos(
 
 def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tuple[str, str]]:
     """What there is to say about the list, in words."""
-    from ccr.vocab.check_texts import VERDICTS, verdict
+    from ccr.vocab.check import VERDICTS, verdict
 
     verdicts = [verdict(found) for found in problems]
     facts = [(kind, str(verdicts.count(kind))) for kind in VERDICTS]
@@ -223,13 +224,15 @@ def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tupl
     pairs = [f"{name} (nearest: {other})" for name, other in uncovered.items()]
     shown = ", ".join(pairs[:10]) + (f" and {len(pairs) - 10} others" if len(pairs) > 10 else "")
     facts.append(("classes that no concept distinguishes", shown or "none"))
-    facts.append(("mean coherence of the concepts", f"{photos.seen.coherence:.2f}"))
+    facts.append(
+        ("how alike the concepts are (mean coherence: 0 unrelated, 1 the same)", f"{photos.seen.coherence:.2f}")
+    )
     if photos.transfer is not None:
         facts += _transfer_facts(photos.transfer)
     if photos.worth is not None:
-        facts.append(("accuracy to expect without refinement", f"{photos.worth.accuracy:.1%}"))
-        words = f"{100 * photos.worth.ahead:+.1f} points, over {photos.worth.random_words:.1%}"
-        facts.append(("ahead of random words, both without refinement", words))
+        facts.append(("accuracy to expect before concepts are refined", f"{photos.worth.accuracy:.1%}"))
+        words = f"{100 * photos.worth.ahead:+.1f} points (random words reach {photos.worth.random_words:.1%})"
+        facts.append(("of that, gained by these words over random ones", words))
     return facts
 
 
@@ -238,14 +241,17 @@ def _transfer_facts(found: Transfer) -> list[tuple[str, str]]:
 
     mean, text = found.mean(found.grounded), found.mean(found.text)
     if mean is None or text is None:
-        return [("mean transfer", "not measured: no concept has classes that show it beside others that lack it")]
+        return [("transfer", "not measured: no concept has classes that show it beside others that lack it")]
     few = sorted((value, name) for name, value in found.grounded.items() if value < TRANSFERS)
     named = ", ".join(f"{name} ({value:.2f})" for value, name in few) or "none"
     unknown = sum(math.isnan(value) for value in found.grounded.values())
     return [
-        ("mean transfer to classes that concepts were not told about", f"{mean:.2f}, by text alone {text:.2f}"),
-        (f"transfer below {TRANSFERS:g}", named),
-        ("without enough answers for transfer, and unverified", str(unknown)),
+        (
+            "recognise classes that they were not told about (mean transfer: 0.5 is chance)",
+            f"{mean:.2f}, by text alone {text:.2f}",
+        ),
+        (f"concepts with a transfer below {TRANSFERS:g}", named),
+        ("concepts with too few answers to measure that", str(unknown)),
     ]
 
 
@@ -263,7 +269,7 @@ def _transfer_table(found: Transfer) -> Table:
 
 
 def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None, out: Path | None) -> None:
-    from ccr.vocab.check_texts import verdict
+    from ccr.vocab.check import verdict
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("concept", "verdict", "why", "remedy"):
@@ -285,7 +291,7 @@ def _print_json(names: list[str], problems: list[list[Problem]], photos: _OnPhot
     from dataclasses import asdict
 
     from ccr.metrics import finite
-    from ccr.vocab.check_texts import verdict
+    from ccr.vocab.check import verdict
 
     share = {} if photos is None else dict(zip(photos.names, photos.seen.share.tolist(), strict=True))
     concepts: list[dict[str, Any]] = [
@@ -310,7 +316,7 @@ def _write_page(
     out: Path, file: Path, names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None
 ) -> None:
     from ccr.show.pages import Row, concepts_page
-    from ccr.vocab.check_texts import verdict
+    from ccr.vocab.check import verdict
 
     at = {} if photos is None else {name: number for number, name in enumerate(photos.names)}
     rows = []

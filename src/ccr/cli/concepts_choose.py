@@ -35,9 +35,9 @@ def choose(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.vocab import embed_concepts, read_concepts
-    from ccr.vocab.automatic import PER_CLASS, choose_on
-    from ccr.vocab.propose import Origin, Proposal, Proposals, read_origins
-    from ccr.vocab.statistics import check_number
+    from ccr.vocab.choose import check_number
+    from ccr.vocab.classes import PER_CLASS, choose_on
+    from ccr.vocab.proposals import Origin, Proposal, Proposals, read_origins
 
     if size is not None and per_class is not None:
         raise typer.BadParameter("give --size or --per-class, not both")
@@ -62,4 +62,4 @@ def choose(
     fewer = f" (of {wanted} asked for: {why})" if len(rows) < wanted else ""
     console.print(f"{len(rows)} of {len(names)} concepts{fewer} in {escape(str(out))}; the first: ", end="")
     console.print(escape(", ".join(chosen.names[:8])))
-    note_mostly_generic(chosen, opened, out, silent=False)
+    note_mostly_generic(chosen, opened.path, out, silent=False)

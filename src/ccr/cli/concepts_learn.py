@@ -30,7 +30,7 @@ def learn(
     Example: `ccr concepts learn "worn edge" --store parts-store --shows worn/ --lacks intact/ --out worn.json`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.vocab.examples import learn_concept
+    from ccr.vocab.learned import learn_concept
 
     if not name.strip():
         raise typer.BadParameter(f"a concept needs a name, got {name!r}: give one such as 'worn edge'")
@@ -42,6 +42,9 @@ def learn(
     if as_json:
         print_json({"out": str(out), "name": name, "leave_one_out_error": learned.error, "wrong": list(learned.wrong)})
         return
-    console.print(f"{escape(name)}: leave-one-out error {learned.error:.0%}; use it with --learned {escape(str(out))}")
+    console.print(
+        f"{escape(name)}: of the photos, each left out in turn, {learned.error:.0%} fall on the wrong side "
+        f"(leave-one-out error); use it with --learned {escape(str(out))}"
+    )
     for photo in learned.wrong[:10]:
         note(f"on the wrong side when left out: {photo}")

@@ -9,14 +9,14 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, bar, console, note, print_json
-from ccr.cli.common_data import store_encoder
+from ccr.cli.common_data import note_mostly_generic, note_unknown_classes, store_encoder
 from ccr.errors import CCRError, MissingExtraError
 
 if TYPE_CHECKING:
     from ccr.vocab.classes import Classes
-    from ccr.vocab.propose import WordNet
-    from ccr.vocab.propose.llm import Endpoint, FromModel
-    from ccr.vocab.propose.senses import EmbedTexts
+    from ccr.vocab.llm import Endpoint, FromModel
+    from ccr.vocab.senses import EmbedTexts
+    from ccr.vocab.wordnet import WordNet
 
 SOURCES = ("wordnet", "generic", "llm")
 
@@ -59,8 +59,7 @@ def propose(
 
     With a local model: `--sources wordnet,llm --llm-url http://localhost:11434/v1 --llm-model llama3.2`
     """
-    from ccr.vocab.known import known_path, write_proposed
-    from ccr.vocab.propose import reasoned_proposals
+    from ccr.vocab.proposals import known_path, reasoned_proposals, write_proposed
 
     wanted = _checked_sources(sources)
     asked = {"--llm-url": llm_url, "--llm-model": llm_model, "--llm-rate": llm_rate, "--llm-price": llm_price}
@@ -91,25 +90,29 @@ def propose(
     beside = result.write(out)
     known = known_path(out)
     write_proposed(result.items, known)
+    said = sum(item.tied for item in result.items)
     facts = {
         "knowledge": str(known),
         "concepts": len(result.items),
         "leaks": len(result.leaks),
         "unknown_classes": list(result.unknown),
-        "tied": sum(item.tied for item in result.items),
+        "tied": said,
         "grey": found.grey,
         "failed": failed,
     }
     if as_json:
         print_json({"out": str(out), "origins": str(beside), "classes": len(found.names), **facts})
         return
-    _notes(list(result.unknown), failed, len(found.names), grey=found.grey)
+    note_unknown_classes(result.unknown, len(found.names), silent=False)
+    _notes(failed, grey=found.grey)
     console.print(
-        f"{len(result.items)} concepts for {len(found.names)} classes in {escape(str(out))}, {facts['tied']} of them "
-        f"tied to a class, the others for its domain; {len(result.leaks)} that give a label away were left out\n"
-        f"The reason for each is in {escape(str(beside))}, and what is known of which class in "
-        f"{escape(str(known))}, for `ccr fit --knowledge`"
+        f"{len(result.items)} concepts for {len(found.names)} classes are in {escape(str(out))}: {said} of which "
+        f"something says that a class shows them, and {len(result.items) - said} that may be seen on photos of such "
+        f"classes; {len(result.leaks)} that name a class were left out\n"
+        f"Why each is there: {escape(str(beside))}. Which class shows which: {escape(str(known))}, for "
+        "`ccr fit --knowledge`"
     )
+    note_mostly_generic(result, classes, out, silent=False)
 
 
 def _checked_sources(text: str) -> list[str]:
@@ -121,7 +124,7 @@ def _checked_sources(text: str) -> list[str]:
 
 
 def _endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoint:
-    from ccr.vocab.propose.llm import Endpoint
+    from ccr.vocab.llm import Endpoint
 
     if url is None or model is None:
         raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
@@ -152,7 +155,7 @@ def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, Em
 
 def _wordnet(wanted: list[str], *, silent: bool) -> WordNet | None:
     """WordNet, which also judges the domain of the generic list; None where it cannot be had and was not asked for."""
-    from ccr.vocab.propose import WordNet
+    from ccr.vocab.wordnet import WordNet
 
     if wanted == ["llm"]:
         return None
@@ -168,7 +171,7 @@ def _wordnet(wanted: list[str], *, silent: bool) -> WordNet | None:
 def _from_model(found: Classes, endpoint: Endpoint, *, silent: bool) -> FromModel:
     """A language model's proposals, and why it failed for the classes that it failed for."""
     from ccr.encoders.assets import cache_folder
-    from ccr.vocab.propose.llm import ask
+    from ccr.vocab.llm import ask
 
     with bar(silent=silent) as tell:
         return ask(found.names, endpoint, cache_folder() / "llm", tell=tell)
@@ -177,21 +180,14 @@ def _from_model(found: Classes, endpoint: Endpoint, *, silent: bool) -> FromMode
 def _show_cost(found: Classes, endpoint: Endpoint | None, prices: str | None, *, as_json: bool) -> None:
     from ccr.cli.common_photo import show_estimate
     from ccr.encoders.assets import cache_folder
-    from ccr.vocab.propose.llm import estimate
+    from ccr.vocab.llm import estimate
 
     if endpoint is None:
         raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
     show_estimate(estimate(found.names, endpoint, cache_folder() / "llm"), endpoint.url, prices, as_json=as_json)
 
 
-def _notes(unknown: list[str], failed: dict[str, str], total: int, *, grey: bool) -> None:
-    if unknown:
-        shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
-        note(
-            f"note: WordNet does not know {len(unknown)} of {total} classes in a sense that fits the others: {shown}. "
-            "They get what their words and the other classes suggest; a list by a person who knows them, a language "
-            "model (--sources wordnet,generic,llm) or a few example photos (`ccr concepts learn`) will do better"
-        )
+def _notes(failed: dict[str, str], *, grey: bool) -> None:
     if grey:
         note("note: the photos are grey, so that concepts that name a colour are left out")
     for name, reason in list(failed.items())[:5]:

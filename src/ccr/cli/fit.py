@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from ccr.metrics import Evaluation
 
 
+#: Candidates per weight where the knowledge was proposed and nobody asked for another number.
+PROPOSED_CANDIDATES = 2.0
+
+
 def fit(
     store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`.")],
     out: Annotated[Path, typer.Option(help="Folder of the model.")],
@@ -176,7 +180,7 @@ def fit(
     if concepts is None:
         embedded = propose_concepts(opened, beside, spec=encoder, template=template, silent=as_json)
         if knowledge is None:
-            options |= _proposed_knowledge(beside, claims)
+            options |= _proposed_knowledge(beside, claims, options)
     else:
         embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
     embedded = _with_learned(embedded, learned or [], opened)
@@ -209,17 +213,20 @@ class _Result(NamedTuple):
 
 def _with_learned(concepts: Concepts, learned: list[Path], store: EmbeddingStore) -> Concepts:
     """The concepts, and those that `ccr concepts learn` wrote."""
-    from ccr.vocab.examples import LearnedConcept, join_learned
+    from ccr.vocab.learned import LearnedConcept, join_learned
 
     return join_learned(concepts, [LearnedConcept.read(path) for path in learned], store.fingerprint)
 
 
-def _proposed_knowledge(beside: Path, claims: str) -> dict[str, Any]:
-    """The table that came with a proposed list, if it says anything."""
-    from ccr.vocab.known import known_path
+def _proposed_knowledge(beside: Path, claims: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The table that came with a proposed list, if it says anything, and how far weights follow it unless `options` say
+    so: WordNet is right too rarely for its answers to displace all other concepts (docs/concepts.md)."""
+    from ccr.vocab.proposals import known_path
 
     found = chosen_knowledge(known_path(beside), claims)
-    return found if len(found["knowledge"]) else {}
+    if not len(found["knowledge"]):
+        return {}
+    return found if options["candidates"] is not None else found | {"candidates": PROPOSED_CANDIDATES}
 
 
 def _usual_coder(concepts: Concepts, sign: str) -> Any:

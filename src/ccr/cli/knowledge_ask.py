@@ -14,7 +14,7 @@ from ccr.cli.common_data import store_encoder, training_rows
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.knowledge import Knowledge
-    from ccr.vocab.propose.llm import Endpoint, Question
+    from ccr.vocab.llm import Endpoint, Question
 
 SOURCES = ("wordnet", "llm")
 #: The longer side of a photo that a model is shown, in pixels.
@@ -98,7 +98,7 @@ def _checked_sources(text: str) -> list[str]:
 
 
 def _endpoint(url: str | None, model: str | None, rate: float | None, wanted: list[str]) -> Endpoint | None:
-    from ccr.vocab.propose.llm import Endpoint
+    from ccr.vocab.llm import Endpoint
 
     if "llm" not in wanted:
         if url is not None or model is not None or rate is not None:
@@ -111,8 +111,8 @@ def _endpoint(url: str | None, model: str | None, rate: float | None, wanted: li
 
 def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, silent: bool) -> Knowledge:
     from ccr.vocab.classes import store_classes
-    from ccr.vocab.known import wordnet_knowledge
-    from ccr.vocab.propose import WordNet, wordnet_proposals
+    from ccr.vocab.proposals import wordnet_knowledge, wordnet_proposals
+    from ccr.vocab.wordnet import WordNet
 
     wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
     with bar(silent=silent) as tell:
@@ -124,7 +124,7 @@ def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, 
 
 
 def _questions(store: EmbeddingStore, names: list[str], known: Knowledge, photos: int) -> list[Question]:
-    from ccr.vocab.known import model_questions
+    from ccr.vocab.llm import model_questions
 
     classes = [str(name) for name in store.classes]
     return model_questions(classes, names, known, _pictures(store, photos) if photos else None)
@@ -150,7 +150,7 @@ def _pictures(store: EmbeddingStore, count: int) -> dict[str, list[str]]:
 
 def _from_model(questions: list[Question], endpoint: Endpoint, *, silent: bool) -> tuple[Knowledge, dict[str, str]]:
     from ccr.encoders.assets import cache_folder
-    from ccr.vocab.known import ask_model
+    from ccr.vocab.llm import ask_model
 
     with bar(silent=silent) as tell:
         told = ask_model(questions, endpoint, cache_folder() / "llm", tell=tell)
@@ -160,6 +160,6 @@ def _from_model(questions: list[Question], endpoint: Endpoint, *, silent: bool) 
 def _show_cost(questions: list[Question], endpoint: Endpoint, prices: str | None, *, as_json: bool) -> None:
     from ccr.cli.common_photo import show_estimate
     from ccr.encoders.assets import cache_folder
-    from ccr.vocab.propose.llm import estimated
+    from ccr.vocab.llm import estimated
 
     show_estimate(estimated(questions, endpoint, cache_folder() / "llm"), endpoint.url, prices, as_json=as_json)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.knowledge import Answer, Knowledge
     from ccr.model import ConceptModel
-    from ccr.vocab.propose.llm import Endpoint, Question
+    from ccr.vocab.llm import Endpoint, Question
 
 #: The longer side in pixels of a photo that a model is shown, and of one on a page.
 MODEL_PIXELS, PAGE_PIXELS = 448, 320
@@ -115,7 +115,7 @@ def _checked(
     dry_run: bool,
 ) -> Endpoint | None:
     """Where a model answers, if one does; misuse where options do not go together."""
-    from ccr.vocab.propose.llm import Endpoint
+    from ccr.vocab.llm import Endpoint
 
     given = [option for option, value in (("--page", page), ("--read", read), ("--vlm-url", url)) if value is not None]
     if len(given) > 1:
@@ -149,7 +149,7 @@ def _check_files(knowledge: Path, page: Path | None, read: Path | None) -> None:
 def _ask_model(session: Session, endpoint: Endpoint, *, silent: bool) -> dict[str, str]:
     """Ask a model all that is open; why it failed, by photo."""
     from ccr.encoders.assets import cache_folder
-    from ccr.vocab.propose.llm import answered
+    from ccr.vocab.llm import answered
 
     failed: dict[str, str] = {}
     with bar(silent=silent) as tell:
@@ -193,8 +193,7 @@ def _question(path: str, concepts: list[str], picture: Image.Image) -> Question:
     import json
 
     from ccr.show.page import jpeg_address
-    from ccr.vocab.known import answer_tokens, parse_verdicts
-    from ccr.vocab.propose.llm import Question
+    from ccr.vocab.llm import Question, answer_tokens, parse_verdicts
 
     prompt = PROMPT.format(concepts=json.dumps(concepts, ensure_ascii=False))
     shown = (jpeg_address(picture, MODEL_PIXELS),)
@@ -206,7 +205,7 @@ def _show_cost(session: Session, endpoint: Endpoint, prices: str | None, *, as_j
     depends on the answers before."""
     from ccr.cli.common_photo import show_estimate
     from ccr.encoders.assets import cache_folder
-    from ccr.vocab.propose.llm import ANSWER_TOKENS, PICTURE_TOKENS, TOKEN_CHARACTERS, estimated
+    from ccr.vocab.llm import ANSWER_TOKENS, PICTURE_TOKENS, TOKEN_CHARACTERS, estimated
 
     first = _round(session, set())
     pictures = ((row, session.picture(row)) for row in first)

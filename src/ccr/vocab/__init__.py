@@ -1,6 +1,5 @@
-"""Concept lists: read from files, embedded, and random words to compare them with."""
+"""Concept lists: read from files, embedded, checked, chosen, proposed from class names, and learned from photos."""
 
-from ccr.vocab.read import embed_concepts, read_concepts
-from ccr.vocab.words import random_words
+from ccr.vocab.lists import embed_concepts, random_words, read_concepts
 
 __all__ = ["embed_concepts", "random_words", "read_concepts"]

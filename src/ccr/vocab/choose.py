@@ -11,18 +11,102 @@ Each is monotone and submodular (a concave function of a sum, or a maximum), and
 has at least 1 - 1/e = 63 % of the value of the best one (Nemhauser, Wolsey and Fisher, 1978). What a concept brings is
 weighted beforehand by its visibility and by the reason for which it may be said of a class: telling two classes apart
 counts in full only if something ties the concept to one of them. Of near-duplicates one stays.
+
+A score is linear in the image, so that a concept's mean and variance over the images of a class follow from the
+moments of the images: candidates cost nothing per image.
 """
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
+from ccr.inputs import Embeddings
 from ccr.utils.progress import Tell, no_progress
-from ccr.vocab.statistics import ClassStatistics, ScoreStatistics, score_statistics, spreads
+
+#: More concepts than this are not compared with each other: it takes the square of their number, four bytes each.
+MOST_COMPARED = 30_000
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStatistics:
+    """Moments of unit rows measured from their mean: `mean` (d,), `means` of the `classes` (C, d), their `counts` (C,),
+    and the covariances (d, d) of all rows and within classes."""
+
+    classes: np.ndarray
+    counts: np.ndarray
+    mean: np.ndarray
+    means: np.ndarray
+    covariance: np.ndarray
+    within: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreStatistics:
+    """Scores of n concepts in standard deviations over all images: `means` of classes (C, n), `within` (n,) their
+    standard deviation inside classes, `spread` (n,) how far raw scores spread over images, `correlation` (n, n) of
+    float32."""
+
+    means: np.ndarray
+    within: np.ndarray
+    spread: np.ndarray
+    correlation: np.ndarray
+
+
+def class_statistics(X: Any, y: np.ndarray) -> ClassStatistics:
+    """Of images X (m, d) and their labels y (m,), read in chunks: memory for C d + d^2 numbers."""
+    embeddings = Embeddings(X)
+    classes, numbers = np.unique(np.asarray(y), return_inverse=True)
+    d = embeddings.shape[1]
+    sums, square, start = np.zeros((len(classes), d)), np.zeros((d, d)), 0
+    for chunk in embeddings.chunks():
+        rows = chunk.numpy()
+        np.add.at(sums, numbers[start : start + len(rows)], rows)
+        square += rows.T @ rows
+        start += len(rows)
+    counts = np.bincount(numbers, minlength=len(classes))
+    mean, means = sums.sum(axis=0) / start, sums / counts[:, None]
+    covariance = square / start - np.outer(mean, mean)
+    apart = (means - mean) * np.sqrt(counts / start)[:, None]
+    return ClassStatistics(classes, counts, mean, means, covariance, covariance - apart.T @ apart)
+
+
+def score_statistics(found: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
+    """Of concepts with these text embeddings (n, d), centred among themselves as a model centres them."""
+    check_number(len(texts))
+    rows = _centred(texts)
+    spread = spreads(found, texts)
+    within = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ found.within, rows), 1e-12)) / spread
+    means = (found.means - found.mean) @ rows.T / spread
+    scaled = rows / spread[:, None]
+    correlation = (scaled @ found.covariance).astype(np.float32) @ scaled.T.astype(np.float32)
+    return ScoreStatistics(means, within, spread, correlation)
+
+
+def check_number(n: int) -> None:
+    """Refuse more concepts than can be compared with each other."""
+    if n > MOST_COMPARED:
+        raise CCRError(
+            f"at most {MOST_COMPARED:,} concepts are compared with each other at a time, got {n:,}: divide the list, "
+            "or shorten it"
+        )
+
+
+def spreads(found: ClassStatistics, texts: np.ndarray) -> np.ndarray:
+    """How far the raw scores of concepts with these text embeddings (n, d) spread over images (n,)."""
+    rows = _centred(texts)
+    return np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ found.covariance, rows), 1e-12))
+
+
+def _centred(texts: np.ndarray) -> np.ndarray:
+    """Unit rows, measured from their mean if there are several."""
+    rows = unit_rows(np.asarray(texts, dtype=np.float64))
+    return unit_rows(rows - rows.mean(axis=0)) if len(rows) > 1 else rows
+
 
 #: Weights of coverage, discrimination and diversity.
 WEIGHTS = (1.0, 1.0, 0.5)
@@ -30,6 +114,8 @@ WEIGHTS = (1.0, 1.0, 0.5)
 SAME = 0.95
 #: Nearest classes that a class is held against, and the most pairs in all.
 NEIGHBOURS, MOST_PAIRS = 5, 5000
+#: Candidates that are computed at a time.
+AT_ONCE = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,19 +204,24 @@ def greedy(objective: Objective, size: int, *, tell: Tell = no_progress) -> Choi
     """The greedy subset: always the candidate that adds most. Lazy: what a candidate added earlier bounds what it adds
     now, so that only candidates near the top are computed again (Minoux, 1978)."""
     state = _State(objective)
-    heap = [(-gain, row, 0) for row, gain in enumerate(state.gains())]
-    heapq.heapify(heap)
+    bounds = state.gains(np.arange(len(objective.coverage)))
+    current = np.ones(len(bounds), dtype=bool)
     rows: list[int] = []
     values: list[float] = []
-    while heap and len(rows) < size:
-        gain, row, known_at = heapq.heappop(heap)
-        if known_at == len(rows):
-            state.add(row)
-            rows.append(row)
-            values.append((values[-1] if values else 0.0) - gain)
+    while len(rows) < min(size, len(bounds)):
+        best = int(bounds.argmax())
+        if current[best]:
+            values.append((values[-1] if values else 0.0) + float(bounds[best]))
+            rows.append(best)
+            state.add(best)
+            bounds[best], current[:] = -np.inf, False
             tell(len(rows), size, "choosing concepts")
         else:
-            heapq.heappush(heap, (-state.gain(row), row, len(rows)))
+            # Several at a time: numpy needs about as long for one.
+            few = min(AT_ONCE, len(bounds))
+            top = np.argpartition(-bounds, few - 1)[:few]
+            stale = top[~current[top] & (bounds[top] > -np.inf)]
+            bounds[stale], current[stale] = state.gains(stale), True
     return Choice(np.array(rows, dtype=np.int64), np.array(values))
 
 
@@ -156,22 +247,23 @@ class _State:
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
-        self._coverage = np.zeros(objective.coverage.shape[1])
-        self._discrimination = np.zeros(objective.discrimination.shape[1])
-        self._diversity = np.zeros(objective.diversity.shape[1])
+        self._roots = np.concatenate([objective.coverage, objective.discrimination], axis=1)
+        self._had = np.zeros(self._roots.shape[1], np.float32)
+        self._diversity = np.zeros(objective.diversity.shape[1], np.float32)
 
-    def gain(self, row: int) -> float:
-        """What this candidate would add to the value."""
-        sums = ((self._coverage, self._objective.coverage), (self._discrimination, self._objective.discrimination))
-        roots = sum(float((np.sqrt(had + part[row]) - np.sqrt(had)).sum()) for had, part in sums)
-        return roots + float(np.maximum(self._objective.diversity[row] - self._diversity, 0.0).sum())
-
-    def gains(self) -> list[float]:
-        return [self.gain(row) for row in range(len(self._objective.coverage))]
+    def gains(self, rows: np.ndarray) -> np.ndarray:
+        """What each of these candidates would add to the value."""
+        found = np.empty(len(rows))
+        before = np.sqrt(self._had).sum(dtype=np.float64)
+        for start in range(0, len(rows), AT_ONCE):
+            part = rows[start : start + AT_ONCE]
+            roots = np.sqrt(self._had + self._roots[part]).sum(axis=1, dtype=np.float64) - before
+            more = np.maximum(self._objective.diversity[part] - self._diversity, 0.0).sum(axis=1, dtype=np.float64)
+            found[start : start + AT_ONCE] = roots + more
+        return found
 
     def add(self, row: int) -> None:
-        self._coverage += self._objective.coverage[row]
-        self._discrimination += self._objective.discrimination[row]
+        self._had += self._roots[row]
         np.maximum(self._diversity, self._objective.diversity[row], out=self._diversity)
 
 

@@ -20,7 +20,7 @@ from ccr.metrics import wilson_interval
 from ccr.model import ConceptModel
 from ccr.refine.region import chosen_fidelity
 from ccr.utils.texts import visible
-from ccr.vocab.read import concept_line
+from ccr.vocab.lists import concept_line
 from ccr_studio.api.common import Answer, Name, attachment
 from ccr_studio.api.views import interval_of, share_of
 from ccr_studio.edits import plain_entry

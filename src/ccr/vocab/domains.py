@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from ccr.geometry import unit_rows
-from ccr.vocab.propose.plurals import words_of
-from ccr.vocab.propose.proposals import Origin, Proposal, concept_key
-from ccr.vocab.propose.wordnet import ANIMAL, Synset, WordNet
-from ccr.vocab.words import random_words
+from ccr.vocab.lists import random_words
+from ccr.vocab.wordnet import ANIMAL, Synset, WordNet, concept_key, words_of
 
 FILE = Path(__file__).with_name("generic_concepts.txt")
 #: The domain of classes of which nothing is known.
@@ -79,16 +77,6 @@ def read_domains() -> dict[str, Domain]:
             for name in names:
                 concepts[name].append((kind, line))
     return {name: Domain(name, nouns[name], tuple(concepts[name])) for name in nouns}
-
-
-def generic_proposals(domains: Mapping[str, str]) -> list[Proposal]:
-    """The concepts of these domains, each with its kind and the reason why the domain fits (`fitting_domains`)."""
-    known = read_domains()
-    return [
-        Proposal(text, (Origin(None, "generic", kind, reason),))
-        for name, reason in domains.items()
-        for kind, text in known[name].concepts
-    ]
 
 
 def domains_of(sense: Synset, wordnet: WordNet) -> frozenset[str]:

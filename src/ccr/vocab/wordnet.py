@@ -1,7 +1,8 @@
-"""A reader of WordNet's own files (`data.*` and `index.*`): senses of a word, and what they point to."""
+"""A reader of WordNet's own files (`data.*` and `index.*`), and singular and plural of words."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import Counter
@@ -13,7 +14,47 @@ from typing import NamedTuple
 
 from ccr.encoders.assets import WORDNET, Log, fetch_group
 from ccr.errors import FormatError
-from ccr.vocab.propose.plurals import IRREGULAR, singulars
+
+ARTICLES = {"a", "an", "the"}
+_ENDINGS = (("ies", "y"), ("ves", "f"), ("ses", "s"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"))
+_PLURALS = (*_ENDINGS, ("men", "man"), ("s", ""))
+IRREGULAR_PLURALS = {
+    **{"feet": "foot", "teeth": "tooth", "leaves": "leaf", "mice": "mouse", "geese": "goose", "knives": "knife"},
+    **{"children": "child", "people": "person", "antennae": "antenna", "fungi": "fungus", "cacti": "cactus"},
+}
+_WORD = re.compile(r"[^\W_]+(?:'\w+)?")
+_NO_PLURAL = ("ss", "us", "is")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in small letters, without what stands between them."""
+    return _WORD.findall(text.casefold())
+
+
+def singulars(word: str) -> list[str]:
+    """What a word may be the plural of, by its ending. Three letters at least: "is" is no plural of "i"."""
+    forms = [word[: -len(end)] + new for end, new in _PLURALS if word.endswith(end)]
+    return [form for form in forms if len(form) > 2]
+
+
+def spellings(words: tuple[str, ...]) -> set[str]:
+    """Words as one text, each as it stands and as what it may be the plural of."""
+    return {" ".join(forms) for forms in itertools.product(*map(_forms, words))}
+
+
+def concept_key(concept: str) -> str:
+    """The same text for concepts that differ by case, articles or number alone: "a feather" and "feathers"."""
+    words = tuple(word for word in words_of(concept) if word not in ARTICLES)
+    return min(spellings(words), key=lambda text: (len(text), text)) if words else concept.casefold()
+
+
+@lru_cache(maxsize=100_000)
+def _forms(word: str) -> tuple[str, ...]:
+    owner = word.removesuffix("'s")
+    if owner in IRREGULAR_PLURALS:
+        return owner, IRREGULAR_PLURALS[owner]
+    return (owner,) if owner.endswith(_NO_PLURAL) else (owner, *singulars(owner))
+
 
 #: Numbers of WordNet's lexicographer files, and those whose nouns can be seen in a photo.
 ANIMAL, ARTIFACT, ATTRIBUTE, BODY, COMMUNICATION, FOOD, OBJECT = 5, 6, 7, 8, 10, 13, 17
@@ -123,8 +164,8 @@ class WordNet:
         known, key = self._index("n"), _key(word)
         head, _, last = key.rpartition("_")
         begin = f"{head}_" if head else ""
-        if last in IRREGULAR:
-            return f"{begin}{IRREGULAR[last]}"
+        if last in IRREGULAR_PLURALS:
+            return f"{begin}{IRREGULAR_PLURALS[last]}"
         # The singular first: "legs" is listed too, for staying power.
         forms = [begin + form for form in singulars(last)] + [key]
         return next((form for form in forms if form in known), None)
@@ -141,7 +182,7 @@ class WordNet:
 
     def is_participle(self, word: str) -> bool:
         """Whether a word is a participle of a verb."""
-        formed = word.endswith(("ed", "ing")) or word in _IRREGULAR
+        formed = word.endswith(("ed", "ing")) or word in _PARTICIPLES
         return formed and any(base != word for base in self._bases(word, "v"))
 
     def bases(self, word: str) -> list[str]:
@@ -158,8 +199,8 @@ class WordNet:
     def _detached(word: str, pos: str) -> Iterator[str]:
         """The words that a word may be a form of, by its ending."""
         key = _key(word)
-        if pos == "v" and key in _IRREGULAR:
-            yield _IRREGULAR[key]
+        if pos == "v" and key in _PARTICIPLES:
+            yield _PARTICIPLES[key]
         for ending, new in _DETACHED[pos]:
             stem = key.removesuffix(ending)
             if stem != key and len(stem) > 1:
@@ -205,7 +246,7 @@ _DETACHED = {
     "r": (),
 }
 #: Participles that no rule makes; WordNet's own list of them is not in every copy.
-_IRREGULAR = {
+_PARTICIPLES = {
     **{"seen": "see", "worn": "wear", "torn": "tear", "bent": "bend", "broken": "break", "grown": "grow"},
     **{"shown": "show", "drawn": "draw", "woven": "weave", "frozen": "freeze", "hung": "hang", "held": "hold"},
     **{"made": "make", "bound": "bind", "wound": "wind", "built": "build", "blown": "blow", "laid": "lay"},

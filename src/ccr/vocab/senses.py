@@ -13,9 +13,9 @@ import numpy as np
 
 from ccr.geometry import unit_rows
 from ccr.utils.progress import Tell, no_progress
-from ccr.vocab.propose.generic import BROAD, domains_of
-from ccr.vocab.propose.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
-from ccr.vocab.read import BATCH
+from ccr.vocab.domains import BROAD, domains_of
+from ccr.vocab.lists import BATCH
+from ccr.vocab.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
 
 #: Senses of a name that are considered, the most frequent ones.
 MOST_SENSES = 6
@@ -41,6 +41,9 @@ LEAST_COMPANY = 0.1
 AGREED = 0.5
 #: What another class of the same domain counts beside one of the same kind.
 DOMAIN_COMPANY = 0.75
+#: Words of a definition that are embedded, and other classes that stand for all of them: the rest changes the sense of
+#: one name in 300 and takes half of the time.
+DEFINITION_WORDS, MOST_OTHERS = 16, 200
 #: So many classes more are thought to be of other kinds.
 FEW = 3
 
@@ -205,7 +208,7 @@ def choose_senses(
 
 
 def _text(sense: Synset) -> str:
-    return f"{', '.join(sense.lemmas[:3])}: {sense.definition}"
+    return f"{', '.join(sense.lemmas[:3])}: {' '.join(sense.definition.split()[:DEFINITION_WORDS])}"
 
 
 def _embedded(texts: Sequence[str], embed: EmbedTexts, tell: Tell) -> np.ndarray:
@@ -228,8 +231,8 @@ def _fits(
 ) -> np.ndarray:
     """How well each sense's text fits its class's photos, or the names of the other classes."""
     texts = [_text(sense) for item in open_ones for sense in item.senses]
-    names = [] if photos is not None else [item.head for item in named]
-    rows = _embedded([*texts, *names], embed, tell)
+    others = [] if photos is not None else named[:: -(-len(named) // MOST_OTHERS)]
+    rows = _embedded([*texts, *(item.head for item in others)], embed, tell)
     glosses = unit_rows(rows[: len(texts)] - rows[: len(texts)].mean(axis=0))
     owners = [item.name for item in open_ones for _ in item.senses]
     if photos is not None:
@@ -237,7 +240,7 @@ def _fits(
         targets = np.stack([photos.get(owner, nothing) for owner in owners])
     else:
         # What all classes have in common is the point here, so that only the texts' own mean is taken off.
-        others = rows[len(texts) :]
-        total, at = others.sum(axis=0), {item.name: number for number, item in enumerate(named)}
-        targets = np.stack([total - others[at[owner]] for owner in owners])
+        own = {item.name: row for item, row in zip(others, rows[len(texts) :], strict=True)}
+        total, nothing = rows[len(texts) :].sum(axis=0), np.zeros(rows.shape[1])
+        targets = np.stack([total - own.get(owner, nothing) for owner in owners])
     return np.einsum("sd,sd->s", glosses, unit_rows(targets))

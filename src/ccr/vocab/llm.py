@@ -11,8 +11,10 @@ import json
 import os
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +24,9 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ccr.errors import CCRError
 from ccr.io.files import read_regular, write_json
+from ccr.knowledge import Answer, Knowledge
 from ccr.utils.progress import Tell, no_progress
-from ccr.vocab.propose.proposals import Origin, Proposal
+from ccr.vocab.proposals import Origin, Proposal
 
 KINDS = ("parts", "colours", "shapes", "textures", "surroundings")
 KEY_VARIABLES = ("CCR_LLM_KEY", "OPENAI_API_KEY")
@@ -289,3 +292,87 @@ def _retry_after(error: HTTPError) -> float:
         return min(60.0, float(error.headers.get("Retry-After", "0")))
     except ValueError:
         return 0.0
+
+
+#: Concepts that a language model is asked about at once.
+PER_REQUEST = 40
+CLAIMS_PROMPT = (
+    "Photos show objects of the class {name}. Other classes are such as: {others}.{photos}\n"
+    "For each of these concepts, say whether nearly every photo of {name} plainly shows it: yes; whether it is not "
+    "true of {name}, or only of some of them: no; or that you cannot tell: unknown.\n{concepts}\n"
+    'Answer with one JSON object that has exactly these concepts as keys and "yes", "no" or "unknown" as values, and '
+    "nothing else."
+)
+ATTACHED = " Some photos of the class are attached."
+
+
+class Told(NamedTuple):
+    """What a language model answered, and why it failed for the classes that it failed for."""
+
+    knowledge: Knowledge
+    failed: dict[str, str]
+
+
+def model_questions(
+    classes: Sequence[str],
+    concepts: Sequence[str],
+    known: Knowledge | None = None,
+    pictures: Mapping[str, Sequence[str]] | None = None,
+) -> list[Question]:
+    """The questions for a language model: one class and at most `PER_REQUEST` concepts each, without what is `known`;
+    `pictures` are photos of the classes as data: addresses, for models that see."""
+    asked = []
+    for name in classes:
+        open_ = [concept for concept in concepts if known is None or known.find(name, concept) is None]
+        shown = tuple((pictures or {}).get(name, ()))
+        others = json.dumps([other for other in classes if other != name][:20], ensure_ascii=False)
+        for start in range(0, len(open_), PER_REQUEST):
+            part = open_[start : start + PER_REQUEST]
+            told = json.dumps(name, ensure_ascii=False), json.dumps(part, ensure_ascii=False)
+            prompt = CLAIMS_PROMPT.format(
+                name=told[0], others=others, concepts=told[1], photos=ATTACHED if shown else ""
+            )
+            asked.append(Question(name, prompt, partial(parse_verdicts, part), shown, answer_tokens(part)))
+    return asked
+
+
+def answer_tokens(concepts: Sequence[str]) -> int:
+    """Tokens that an answer about these concepts may have. An answer that is cut off is no JSON and is refused each
+    time, so this allows a token for every two bytes, which scripts without spaces need."""
+    longest = json.dumps(dict.fromkeys(concepts, "unknown"), ensure_ascii=False, indent=2)
+    return max(ANSWER_TOKENS, len(longest.encode()) // 2)
+
+
+def ask_model(questions: Sequence[Question], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> Told:
+    """The model's answers to these questions; those that the cache has are not asked again."""
+    failed: dict[str, str] = {}
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    answers = [
+        Answer(question.name, concept, verdict, "llm", endpoint.model, at)
+        for question, verdicts in answered(questions, endpoint, cache, failed, tell=tell)
+        for concept, verdict in verdicts.items()
+    ]
+    return Told(Knowledge.of(answers), failed)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys are all different: of a concept that is answered twice, neither answer is sure."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise RefusedAnswer("answered twice for the same concept")
+    return found
+
+
+def parse_verdicts(concepts: Sequence[str], text: str) -> dict[str, Any]:
+    """One JSON object that says yes, no or unknown of exactly these concepts; anything else is refused."""
+    try:
+        plain = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
+        found = json.loads(plain, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise RefusedAnswer(f"answered no JSON object: {text[:60]!r}") from None
+    if not isinstance(found, dict) or set(found) != set(concepts):
+        raise RefusedAnswer(f"answered for other concepts than it was asked about: {text[:60]!r}")
+    wrong = [verdict for verdict in found.values() if verdict not in ("yes", "no", "unknown")]
+    if wrong:
+        raise RefusedAnswer(f"answered {str(wrong[0])[:20]!r} where only yes, no or unknown count")
+    return {concept: found[concept] for concept in concepts}

@@ -20,7 +20,7 @@ from ccr.grounding import learn_direction
 from ccr.inputs import Embeddings
 from ccr.io.files import read_regular, write_json
 from ccr.utils.progress import Tell, no_progress
-from ccr.vocab.words import random_words
+from ccr.vocab.lists import random_words
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 #: Words from whose mean a concept's text is measured.
