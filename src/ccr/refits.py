@@ -49,8 +49,8 @@ class CrossValidation:
 
 @dataclass(frozen=True)
 class Stability:
-    """How much of what explanations show stays when the model is fitted again, with another seed and on a sample of the
-    training images drawn with replacement.
+    """How much of what explanations show stays when the model is fitted again, with another seed and on a sample of
+    the training images drawn with replacement.
 
     `overlap` is the mean over images and pairs of `refits` of the Jaccard index of the up to five concepts shown first:
     shown by both / shown by either, 1 where nothing changes. `overlap_same_class` is the same where both predict the
@@ -71,13 +71,13 @@ class Stability:
 
 
 def in_words(found: Stability) -> str:
-    """Stability in two sentences."""
+    """Stability in a few sentences."""
     return (
-        f"Stability: of the {SHOWN} concepts shown first for an image, two of {found.refits} refits (other seeds, other "
-        f"samples of the training images) share {found.overlap:.2f} (shown by both / by either; "
-        f"{found.overlap_same_class:.2f} where they predict the same class, {found.same_class:.0%} of the cases). "
-        f"{found.lasting_claims:.0%} of the model's positive weights are in every refit: a reason that comes and goes is "
-        "not a reason."
+        f"Stability over {found.refits} refits with other seeds and samples of the training images: of the {SHOWN} "
+        f"concepts shown first for an image, {found.overlap:.2f} stay from one refit to another (shown by both / by "
+        f"either), {found.overlap_same_class:.2f} where both predict the same class, as they do for "
+        f"{found.same_class:.0%}. {found.lasting_claims:.0%} of the model's positive weights are in every refit. A "
+        "reason that comes and goes is not a reason."
     )
 
 

@@ -70,6 +70,11 @@ def check_name(name: str, what: str) -> None:
         raise CCRError(f"{what} must have a character that can be seen, got '{shown[:80]}': write a word")
 
 
+def whole_percent(share: float) -> str:
+    """A share in percent: 98%, 99.5%, and 100% only of all."""
+    return "100%" if share == 1 else percent(share)
+
+
 def percent(probability: float, *, digits: int = 0) -> str:
     """A probability in percent, never rounded up to certainty: 98%, 99.5%, >99.9%."""
     if probability >= 0.9995:

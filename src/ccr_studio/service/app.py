@@ -19,11 +19,10 @@ from ccr.errors import CCRError
 from ccr_studio.service.guards import Access, Guard, add_headers, problem
 from ccr_studio.service.limits import Busy, Limits, NotReady
 from ccr_studio.service.meters import Meters, labels
-from ccr_studio.service.routes import known_arguments, model_router, operations_router
+from ccr_studio.service.routes import PREFIX, home_router, known_arguments, model_router, operations_router
 from ccr_studio.service.service import Service
 
 log = logging.getLogger(__name__)
-PREFIX = "/v1"
 
 
 def create_app(service: Service, *, access: Access, root_path: str = "", routers: Sequence[APIRouter] = ()) -> FastAPI:
@@ -51,6 +50,7 @@ def create_app(service: Service, *, access: Access, root_path: str = "", routers
         redoc_url=None,
     )
     strict = [Depends(known_arguments)]
+    app.include_router(home_router(service), dependencies=strict)
     app.include_router(operations_router(service), dependencies=strict)
     app.include_router(model_router(service), prefix=PREFIX, dependencies=strict)
     for router in routers:

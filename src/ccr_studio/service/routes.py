@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from html import escape
 from typing import Annotated, Any, get_origin
 
 from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
@@ -22,6 +23,8 @@ from ccr_studio.service import answers, schemas
 from ccr_studio.service.meters import TEXT_FORMAT, Labels, labels
 from ccr_studio.service.service import Service, Upload
 
+#: Paths about the model begin so.
+PREFIX = "/v1"
 #: Of every path: how it may be refused.
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.Problem, "description": "The request is not what it says it is."},
@@ -142,6 +145,35 @@ def model_router(service: Service) -> APIRouter:
         return await service.explain_embedding(body.embedding, against=body.against, top=body.top)
 
     return router
+
+
+def home_router(service: Service) -> APIRouter:
+    """The page that a browser shows: what the server answers, and how to ask."""
+    router = APIRouter()
+
+    @router.get("/", include_in_schema=False)
+    async def home(request: Request) -> HTMLResponse:
+        """What this server answers."""
+        address = str(request.base_url).rstrip("/")
+        return HTMLResponse(_home(service, request.app.openapi()["paths"], address))
+
+    return router
+
+
+def _home(service: Service, paths: Mapping[str, Any], address: str) -> str:
+    rows = [
+        f"<tr><td><code>{method.upper()} {escape(path)}</code></td><td>{escape(about.get('description', ''))}</td></tr>"
+        for path, methods in paths.items()
+        for method, about in methods.items()
+    ]
+    model = service.current()
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>ccr: {escape(model.name)}</title>"
+        f"<h1>{escape(model.name)}</h1><p>This server predicts photos and says why: every prediction is a short, exact "
+        f"sum of named concepts. It is asked by programs, for example</p><pre>curl -F photos=@photo.jpg "
+        f"{escape(address)}{PREFIX}/explain</pre><table>{''.join(rows)}</table><p>The full description, for tools: "
+        '<a href="openapi.json">openapi.json</a>. For people there is <code>ccr studio</code>.</p></html>'
+    )
 
 
 def operations_router(service: Service) -> APIRouter:

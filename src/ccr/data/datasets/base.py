@@ -196,8 +196,9 @@ class Dataset:
     def label_counts(self) -> dict[str | None, int]:
         """How many samples each class has; under None, how many have no class."""
         if isinstance(self.samples, SampleTable):
-            known = self.samples.labels.counts()
-            return {**known, None: len(self) - sum(known.values())}
+            counts: Counter[str | None] = Counter(self.samples.labels.counts())
+            counts[None] = len(self) - counts.total()
+            return counts
         return {None: 0, **Counter(sample.label for sample in self.samples)}
 
     def select(self, split: str) -> Dataset:
