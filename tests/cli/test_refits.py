@@ -80,14 +80,11 @@ def test_stability_is_lower_for_concepts_that_say_the_same(digits: Data) -> None
     rng = np.random.default_rng(0)
     rows = np.asarray(digits.concepts.embeddings)
     near = unit_rows(rows + 0.01 * unit_rows(rng.normal(size=rows.shape)))
-    twice = Concepts(
-        [*digits.concepts.names, *(f"{name} again" for name in digits.concepts.names)], np.vstack([rows, near])
-    )
+    names = [*digits.concepts.names, *(f"{name} again" for name in digits.concepts.names)]
+    twice, X, y = Concepts(names, np.vstack([rows, near])), digits.X[:600], digits.y[:600]
     found = {}
     for name, concepts in (("once", digits.concepts), ("twice", twice)):
-        fitted = ConceptClassifier(concepts, coder=HardThreshold(length=6), max_iter=6).fit(
-            digits.X[:600], digits.y[:600]
-        )
+        fitted = ConceptClassifier(concepts, coder=HardThreshold(length=6), max_iter=6).fit(X, y)
         found[name] = stability(fitted, X, y, digits.X_test, refits=3)
     assert 0 < found["twice"].overlap < found["once"].overlap <= 1
     assert found["once"].overlap_same_class >= found["once"].overlap

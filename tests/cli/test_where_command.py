@@ -54,7 +54,7 @@ def test_it_is_drawn_and_written(model: Path, workspace: Path, tmp_path: Path, e
     photo = _with_something_inside(model, workspace)
     done = run("explain", model, photo, "--where", "--box", "0,0,1,1", "--top", 2, "--out", out)
     assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
-    assert "in patches" in done.stdout  # type: ignore[attr-defined]
+    assert "in the picture" in done.stdout  # type: ignore[attr-defined]
     assert "in the box" in done.stdout  # type: ignore[attr-defined]
     if ending == ".png":
         assert Image.open(out).width > 400

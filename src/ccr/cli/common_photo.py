@@ -16,9 +16,9 @@ from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import console, print_json
+from ccr.cli.common import console, note, print_json
 from ccr.errors import CCRError
-from ccr.utils.texts import visible
+from ccr.utils.texts import counted, visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Tables that several commands print.
 #: Classes of a table, unless all are asked for.
 MOST_CLASSES = 10
+#: Fewer measured images than this are noted.
+FEW = 30
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
@@ -57,6 +59,12 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
     if any(evaluation.claims is not None for evaluation in evaluations.values()):
         table.caption += " or, with knowledge, of where it was grounded"
     return table
+
+
+def note_few(images: int) -> None:
+    """Say that so few measured images say little, if they are few."""
+    if images < FEW:
+        note(f"note: {counted(images, 'image')} to measure on: these numbers say little, read the interval")
 
 
 def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:

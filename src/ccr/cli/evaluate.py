@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ccr.cli.common import All, Json, console, fitting, note, print_json
 from ccr.cli.common_data import measured_stability, split_of
-from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, show_knowledge, show_sets
+from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, show_knowledge, show_sets
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -82,6 +82,7 @@ def evaluate(
     console.print(
         evaluation_table({str(model): evaluation}, f"Measured on {evaluation.n} images, split {escape(name)}")
     )
+    note_few(evaluation.n)
     console.print(
         f"macro F1 {evaluation.macro_f1:.3f};{_top5(evaluation)} calibration error "
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",

@@ -16,6 +16,7 @@ from ccr.cli.common_data import fit_on, measured_stability, split_of
 from ccr.errors import CCRError
 from ccr.io.files import write_bytes
 from ccr.io.remote import is_url
+from ccr.utils.texts import without_folders
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
@@ -98,7 +99,7 @@ def report(
             mistakes_first=mistakes_first,
             images=images,
             title=title or _title(model, loaded),
-            facts=_facts(model, f"{folder_name(store)}, split {name}", controls, baseline, command),
+            facts=_facts(model, f"{_name(store)}, split {name}", controls, baseline, command),
             tell=tell,
         )
     content = html.encode(errors="replace")
@@ -165,14 +166,9 @@ def _controls(
     return Controls(baseline, None, notes)
 
 
-def folder_name(place: Path) -> str:
-    """A folder by its name and that of the one above it: the page may be mailed, and the rest is private."""
-    return str(place) if is_url(place) else "/".join(place.resolve().parts[1:][-2:])
-
-
-def _told(word: Any) -> str:
-    """A word of the command as the page shows it: of an absolute path the last two names."""
-    return folder_name(word) if isinstance(word, Path) and word.is_absolute() and not is_url(word) else str(word)
+def _name(place: Path) -> str:
+    """A folder by its name and that of the one above it: the page may be mailed."""
+    return str(place) if is_url(place) else without_folders(str(place.resolve()))
 
 
 def _fewer_known(model: ConceptClassifier) -> bool:
@@ -210,25 +206,25 @@ def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: 
 
 def _facts(model: Path, data: str, controls: Controls, baseline: Path | None, command: str) -> list[tuple[str, str]]:
     if baseline is not None:
-        compared = folder_name(baseline)
+        compared = _name(baseline)
     elif controls.baseline is None:
         compared = "none"
     else:
         compared = "fitted here on the split train: the same settings, concepts stay"
-    return [("model", folder_name(model)), ("store", data), ("baseline", compared), ("made by", command)]
+    return [("model", _name(model)), ("store", data), ("baseline", compared), ("made by", command)]
 
 
 def _command(model: Path, store: Path, options: Mapping[str, Any]) -> str:
     """The call that makes this page again, of absolute paths their ends; of options that are on or off, those that
     were given."""
-    words = ["ccr", "report", _told(model), _told(store)]
+    words = ["ccr", "report", without_folders(str(model)), without_folders(str(store))]
     for name, value in options.items():
         if value is True:
             words.append(name)
         elif value is False:
             words += ["--no-probe"] if name == "--probe" else []
         elif value is not None:
-            words += [name, _told(value)]
+            words += [name, without_folders(str(value))]
     return shlex.join(words)
 
 

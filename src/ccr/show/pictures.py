@@ -15,6 +15,7 @@ from ccr.explain import Contrast, Frame, PatchMap, Where
 from ccr.explain.picture import AGAINST, FOR
 from ccr.show import page
 from ccr.show.style import shortened
+from ccr.utils.texts import without_folders
 
 # Images of a report: read once, thumbnailed; one that cannot be read leaves a word in its place.
 #: Widths of thumbnails, in pixels.
@@ -61,7 +62,8 @@ class Pictures:
         try:
             return page.thumbnail(self._rows.image(row), size)
         except (CCRError, OSError, AttributeError) as error:
-            self._bad[row] = str(error)
+            place = str(getattr(self._rows, "description", {}).get("source", {}).get("path", ""))
+            self._bad[row] = str(error).replace(place, without_folders(place)) if place else str(error)
             return f'<div class="no-image">no image: {escape(self.name(row))}</div>'
 
 

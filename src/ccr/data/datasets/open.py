@@ -206,6 +206,8 @@ def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int
     max_pixels, max_bytes : int
         Larger images and files are refused: they take memory.
     """
+    if Path(path).is_dir():
+        raise BadImage(f"{path} is a folder, not an image: name the files in it, such as {Path(path) / '*.jpg'}")
     try:
         return decode(FileImage(Path(path)).read(max_bytes), max_pixels=max_pixels)
     except BadImage as error:

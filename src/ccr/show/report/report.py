@@ -26,7 +26,7 @@ from ccr.show.report import classes as concepts
 from ccr.show.report.classes import Measured, check_baseline, headline
 from ccr.space import Symmetric
 from ccr.utils.progress import Tell, no_progress
-from ccr.utils.texts import percent
+from ccr.utils.texts import percent, without_folders
 
 # Explained predictions of a report.
 #: Concepts of a card.
@@ -280,7 +280,10 @@ def _settings(model: ConceptModel, rows: Any) -> list[tuple[str, str]]:
         ("images", f"{len(rows):,}, embeddings {_digest(_chunks(rows))}"),
         ("classes", f"{len(model.classes):,}"),
         ("concepts", f"{len(model.concepts):,}"),
-        ("encoder", f"{made.encoder or 'unknown'}, fingerprint {made.encoder_fingerprint or 'unknown'}"),
+        (
+            "encoder",
+            f"{without_folders(made.encoder or 'unknown')}, fingerprint {made.encoder_fingerprint or 'unknown'}",
+        ),
         ("weights", _digest([model.concepts.embeddings, head.coef, head.intercept])),
         ("threshold", f"{model.rule.threshold:.4g}"),
         ("epochs", f"{made.epochs}; the model is that of epoch {made.best_epoch}"),
@@ -293,14 +296,14 @@ def _settings_used(model: ConceptModel) -> list[tuple[str, str]]:
     """The settings that the fit worked with: those that were given, and what was chosen where none was."""
     made = model.provenance
     used = dict(made.settings)
-    chosen: dict[str, Any] = {
-        "fidelity": chosen_fidelity(used.get("radius"), used.get("fidelity")),
-        "max_iter": made.epochs,
-    }
+    fidelity = chosen_fidelity(used.get("radius"), used.get("fidelity"))
+    chosen: dict[str, Any] = {"fidelity": fidelity, "max_iter": made.epochs}
     length = getattr(model.rule, "length", None)
     if length is not None:
         chosen["coder"] = HardThreshold(length=round(length, 2))
     used |= {name: value for name, value in chosen.items() if name in used and used[name] is None}
+    if "weights_per_class" in used and used["weights_per_class"] is None:
+        used["weights_per_class"] = "all"
     if used.get("dispersion") == "auto":
         used["dispersion"] = Symmetric(0.9)
     listed = ", ".join(f"{name}={value!r}" for name, value in sorted(used.items()) if value is not None)
