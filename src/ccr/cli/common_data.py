@@ -1,4 +1,4 @@
-"""What commands read: splits of a store, encoders, lists of concepts."""
+"""Options that several commands share, and what they read: splits of a store, encoders, lists of concepts, fits."""
 
 from __future__ import annotations
 

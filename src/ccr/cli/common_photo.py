@@ -1,4 +1,5 @@
-"""Photos and single keys in a terminal: coloured half blocks, and one key press or one line for an answer."""
+"""What commands show and ask in a terminal: tables, sentences about a model, photos as coloured half blocks, and single
+keys as answers."""
 
 from __future__ import annotations
 

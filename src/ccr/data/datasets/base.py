@@ -1,4 +1,4 @@
-"""Seeded, stratified splits in which copies of one image stay together."""
+"""Samples and data sets, and seeded, stratified splits in which copies and groups of images stay together."""
 
 from __future__ import annotations
 

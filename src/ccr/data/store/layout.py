@@ -1,4 +1,4 @@
-"""A `.npy` matrix of an object store, of which rows are read as ranges of bytes."""
+"""The files of a store and what they say: names, `store.json`, tables of rows, and matrices read by ranges of bytes."""
 
 from __future__ import annotations
 

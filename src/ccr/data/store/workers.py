@@ -1,4 +1,4 @@
-"""A chunk: the embedded form of a fixed run of samples, the smallest step that a killed run keeps."""
+"""Processes that read and decode ahead of the encoder, and the chunks of embeddings that a killed run keeps."""
 
 from __future__ import annotations
 

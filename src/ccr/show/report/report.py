@@ -276,13 +276,14 @@ def _missing(pictures: Pictures) -> list[str]:
 
 def _settings(model: ConceptModel, rows: Any) -> list[tuple[str, str]]:
     made, head = model.provenance, model.head
+    encoder = without_folders(made.encoder or "unknown")
     facts = [
         ("images", f"{len(rows):,}, embeddings {_digest(_chunks(rows))}"),
         ("classes", f"{len(model.classes):,}"),
         ("concepts", f"{len(model.concepts):,}"),
         (
             "encoder",
-            f"{without_folders(made.encoder or 'unknown')}, fingerprint {made.encoder_fingerprint or 'unknown'}",
+            f"{encoder}, fingerprint {made.encoder_fingerprint or 'unknown'}",
         ),
         ("weights", _digest([model.concepts.embeddings, head.coef, head.intercept])),
         ("threshold", f"{model.rule.threshold:.4g}"),
