@@ -11,7 +11,6 @@ import numpy as np
 
 import ccr
 from ccr.classifier import ConceptClassifier
-from ccr.coding import HardThreshold
 from ccr.errors import CCRError
 from ccr.explain import Counterfactual, Explanation, Mistake, ModelView
 from ccr.explain.contrast import overlap
@@ -301,7 +300,7 @@ def _settings_used(model: ConceptModel) -> list[tuple[str, str]]:
     chosen: dict[str, Any] = {"fidelity": fidelity, "max_iter": made.epochs}
     length = getattr(model.rule, "length", None)
     if length is not None:
-        chosen["coder"] = HardThreshold(length=round(length, 2))
+        chosen["coder"] = f"the default, {length:.1f} concepts an image"
     used |= {name: value for name, value in chosen.items() if name in used and used[name] is None}
     if "weights_per_class" in used and used["weights_per_class"] is None:
         used["weights_per_class"] = "all"
