@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "ccr": "errors utils io.remote io.files kernels geometry inputs coding heads space labels metrics calibration "
     "shown knowledge grounding concepts explain refine io left_out encoders export linear_model data photos model edit "
-    "estimator classifier scale vocab review controls judgement show cli runtime start",
+    "estimator classifier scale vocab review controls judgement refits show cli runtime start",
     "ccr_studio": "service studio commands",
     "ccr_lab": "published theory rivals experiments plots commands",
 }

@@ -81,6 +81,7 @@ def test_options_without_effect_are_refused_before_any_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_image(tmp_path / "photos" / "pear" / "1.png", 1)
+    write_image(tmp_path / "photos" / "apple" / "1.png", 2)
     assert exit_code(typed, monkeypatch) in (1, 2)
     assert said in " ".join(capfd.readouterr().err.replace("│", " ").split())
 

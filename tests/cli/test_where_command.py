@@ -12,7 +12,8 @@ from PIL import Image
 
 from ccr.explain import Frame
 from ccr.explain.picture import AGAINST, FOR
-from ccr.show.pictures import common_scale, framed, overlay, rgb
+from ccr.explain.where import PatchMap
+from ccr.show.pictures import common_scale, framed, overlay, rgb, scales_of
 from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
 
 
@@ -54,12 +55,12 @@ def test_it_is_drawn_and_written(model: Path, workspace: Path, tmp_path: Path, e
     photo = _with_something_inside(model, workspace)
     done = run("explain", model, photo, "--where", "--box", "0,0,1,1", "--top", 2, "--out", out)
     assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
-    assert "in patches" in done.stdout  # type: ignore[attr-defined]
+    assert "in the picture" in done.stdout  # type: ignore[attr-defined]
     assert "in the box" in done.stdout  # type: ignore[attr-defined]
     if ending == ".png":
         assert Image.open(out).width > 400
     elif ending == ".html":
-        assert "of the logit per patch, the same in all pictures" in out.read_text(encoding="utf-8")
+        assert "in those of single concepts; " in out.read_text(encoding="utf-8")
         assert "from the box 0, 0, 1, 1" in out.read_text(encoding="utf-8")
     else:
         assert json.loads(out.read_text(encoding="utf-8"))[0]["where"]["rows"] > 1
@@ -103,3 +104,11 @@ def test_the_frame_is_what_is_drawn() -> None:
     assert framed(picture, Frame(0.0, 0.25, 1.0, 0.75), 50).size == (50, 50)
     assert framed(picture, Frame(), 50).size == (25, 50)
     assert common_scale([]) == 1.0
+
+
+def test_single_concepts_are_not_pale_beside_their_sum() -> None:
+    single = [PatchMap(name, np.full((2, 2), 0.1), {}, 0.4) for name in "abcdefgh"]
+    maps = [("all together", PatchMap("all", np.full((2, 2), 0.8), {}, 3.2)), *((item.name, item) for item in single)]
+    scales = scales_of(maps, against=None)
+    assert scales == pytest.approx([0.8] + [0.1] * 8)
+    assert scales_of(maps[:1], against=None) == pytest.approx([0.8])

@@ -165,3 +165,11 @@ def test_the_schema_names_every_path_with_its_answers_and_refusals(client: TestC
     refused = schema["paths"]["/v1/predict"]["post"]["responses"]["422"]
     assert refused["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
     assert next(iter(schema["components"]["securitySchemes"].values()))["scheme"] == "bearer"
+
+
+def test_a_browser_is_told_what_the_server_does(client: TestClient) -> None:
+    found = client.get("/")
+    assert found.status_code == 200
+    assert found.headers["content-type"].startswith("text/html")
+    for said in ("POST /v1/predict", "GET /health", f"curl -F photos=@photo.jpg {ADDRESS}/v1/explain"):
+        assert said in found.text

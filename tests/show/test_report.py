@@ -137,7 +137,7 @@ def test_the_headline_is_what_the_model_measures(rows: Rows) -> None:
     assert f"{found.accuracy:.1%}" in page
     assert "baseline" not in page
     audited = model.audit(rows)
-    assert f"Mean fidelity {audited.fidelity.mean:.2f}, worst {audited.fidelity.min:.2f}" in page
+    assert f"Mean fidelity {audited.fidelity.mean:.2f}, lowest {audited.fidelity.min:.2f}" in page
     for cell in (f"{found.in_play:.1f}", f"{found.weights_per_class:.1f}", f"{found.fidelity.min:.2f}"):
         assert f">{cell}</td>" in page
     first = audited.concepts[0]

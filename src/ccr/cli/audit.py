@@ -65,7 +65,7 @@ def _table(drift: Audit, top: int) -> Table:
     said = (
         "fidelity unknown"
         if known is None or math.isnan(known.mean)
-        else f"mean fidelity {known.mean:.2f}, worst {known.min:.2f}"
+        else f"mean fidelity {known.mean:.2f}, lowest {known.min:.2f}"
     )
     flagged = f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged for drift"
     title = f"{flagged}; {said}; {drift.unverified} unverified"

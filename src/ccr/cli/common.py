@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -277,9 +278,48 @@ def show_warnings() -> None:
     warnings.showwarning = show
 
 
+#: Without a terminal, a line about work that goes on is printed at least so often, in seconds; sooner when so much more
+#: of it is done, but not more often than every so many seconds.
+EVERY, SHARE, SOONEST = 10.0, 0.05, 2.0
+
+
+class _Lines:
+    """Progress as lines, for a log file: what is done, of how much, for how long, and how long it may still take."""
+
+    def __init__(self) -> None:
+        self.what, self.begun, self.told, self.share = "", time.monotonic(), time.monotonic(), 0.0
+
+    def tell(self, done: int, total: int, what: str) -> None:
+        now = time.monotonic()
+        if what != self.what:  # another piece of work: its own time and share
+            self.what, self.begun, self.share = what, now, 0.0
+        share = done / total if total else 0.0
+        waited = now - self.told
+        if waited < SOONEST or (waited < EVERY and share - self.share < SHARE - 1e-9):
+            return
+        self.told, self.share = now, share
+        took = now - self.begun
+        parts = [f"{done:,} of {total:,} ({share:.0%})"] if total else []
+        parts += [f"{_time(took)} so far"] if took >= 1 else []
+        parts += [f"about {_time(took / share - took)} left"] if 0 < share < 1 and took >= SOONEST else []
+        note(": ".join([what, ", ".join(parts)]) if parts else what)
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{rest} s" if minutes == 0 else f"{minutes} min {rest} s" if minutes < 10 else f"{minutes:,} min"
+
+
 @contextmanager
 def bar(*, silent: bool) -> Iterator[Tell]:
-    """A progress bar on stderr, moved by what is yielded; of 0 steps in all it only shows that work goes on."""
+    """A progress bar on stderr, moved by what is yielded; of 0 steps in all it only shows that work goes on. Where
+    stderr is no terminal, lines."""
+    if silent:
+        yield lambda done, total, what: None
+        return
+    if not errors.is_terminal:
+        yield _Lines().tell
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -287,7 +327,7 @@ def bar(*, silent: bool) -> Iterator[Tell]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=errors, transient=True, disable=silent) as progress:
+    with Progress(*columns, console=errors, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda done, total, what: progress.update(
             task, completed=done, total=total or None, description=escape(visible(what))

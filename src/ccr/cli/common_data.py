@@ -1,7 +1,8 @@
-"""What commands read: splits of a store, encoders, lists of concepts."""
+"""Options that several commands share, and what they read: splits of a store, encoders, lists of concepts, fits."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ccr.encoders import Encoder
     from ccr.knowledge import Knowledge
     from ccr.model import ConceptModel
+    from ccr.refits import Stability
     from ccr.space import Dispersion
     from ccr.utils.progress import Tell
     from ccr.vocab.proposals import Proposals
@@ -361,3 +363,17 @@ def noted_controls(
         )
     noted: ConceptClassifier = ConceptClassifier.of(model.model_.with_metrics(NOTED, found.to_dict()))
     return noted
+
+
+def measured_stability(path: Path, store: EmbeddingStore, rows: EmbeddingStore, *, silent: bool) -> Stability:
+    """How much of what the model in a folder shows for these rows stays when it is fitted again on the store."""
+    from ccr.classifier import ConceptClassifier
+    from ccr.refits import stability
+
+    train, val = training_rows(store), None
+    if "val" in set(store.splits):
+        val = store.select("val").with_labels()
+    validation = None if val is None else (val, val.y)
+    model, jobs = ConceptClassifier.load(path), os.cpu_count() or 1
+    with fitting(silent=silent) as tell:
+        return stability(model, train, train.y, rows, validation=validation, jobs=jobs, tell=tell)

@@ -1,4 +1,5 @@
-"""Photos and single keys in a terminal: coloured half blocks, and one key press or one line for an answer."""
+"""What commands show and ask in a terminal: tables, sentences about a model, photos as coloured half blocks, and single
+keys as answers."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import console, print_json
+from ccr.cli.common import console, note, print_json
 from ccr.errors import CCRError
-from ccr.utils.texts import visible
+from ccr.utils.texts import counted, visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,13 +32,15 @@ if TYPE_CHECKING:
 # Tables that several commands print.
 #: Classes of a table, unless all are asked for.
 MOST_CLASSES = 10
+#: Fewer measured images than this are noted.
+FEW = 30
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
     """One row per model: accuracy with its interval, length, concepts in play, weights per class, fidelity."""
     table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("model", no_wrap=True)
-    for heading in ("accuracy", "95 %\ninterval", "length", "in\nplay", "weights", "fidelity", "worst"):
+    for heading in ("accuracy", "95 %\ninterval", "length", "in\nplay", "weights", "fidelity", "lowest"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, evaluation in evaluations.items():
         table.add_row(
@@ -50,12 +53,19 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
             *map(fidelity_text, evaluation.fidelity),
         )
     table.caption = (
-        "length: concepts per image; in play: those with a weight for any class\n"
-        "weights: per class; fidelity, worst: correlation of concepts with their texts"
+        "length: concepts that an image shows, on average; in play: those of them with a "
+        "weight for any class; weights: per class; fidelity, mean and lowest: correlation "
+        "of a concept's scores with those of its own text"
     )
     if any(evaluation.claims is not None for evaluation in evaluations.values()):
-        table.caption += ",\nor, with knowledge, with where it grounded them"
+        table.caption += " or, with knowledge, of where it was grounded"
     return table
+
+
+def note_few(images: int) -> None:
+    """Say that so few measured images say little, if they are few."""
+    if images < FEW:
+        note(f"note: {counted(images, 'image')} to measure on: these numbers say little, read the interval")
 
 
 def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
@@ -75,7 +85,7 @@ def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
             parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
         if found.text_fidelity is not None:
             mean, least = map(fidelity_text, found.text_fidelity)
-            parts.append(f"fidelity to the bare texts {mean}, worst {least} (above: to where they were grounded)")
+            parts.append(f"fidelity to the bare texts {mean}, lowest {least} (above: to where they were grounded)")
         console.print(f"{escape(name)}: {'; '.join(parts)}", highlight=False)
 
 
@@ -99,7 +109,7 @@ def show_sets(sets: SetQuality, temperature: float) -> None:
             f"{sets.answered:.1%} of the images are answered by exactly one class, of these "
             f"{sets.accuracy_answered:.1%} rightly; the others are left to people."
         )
-    kept = " (kept at 1: too few mistakes among the images held out to measure another)" if temperature == 1 else ""
+    kept = " (left at 1: too few mistakes among the images held out to measure another)" if temperature == 1 else ""
     console.print(
         f"Sets of coverage {100 * sets.asked:g}% hold the true class of {sets.covered:.1%} of the images ({low:.1%} to "
         f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}{kept}.\n{answered}",
@@ -122,7 +132,8 @@ def terms_table(
     from ccr.explain.terms import claim_marks, sum_rows
 
     signs = claim_marks(console.encoding)
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    captions = [TERMS_LEGEND]
     table.add_column("concept", overflow="fold")
     table.add_column("")
     for heading in ("contribution", "code", "weight"):
@@ -131,7 +142,8 @@ def terms_table(
     marked = any(row.claim is not None for row in rows)
     if marked:
         table.add_column("claim", justify="center")
-        table.caption, table.caption_justify = claim_legend(signs), "left"
+        captions.append(claim_legend(signs))
+    table.caption = "\n".join(captions)
     largest = max(abs(row.value) for row in rows) or 1.0
     for row in rows:
         parts = ("", "") if row.term is None else (f"{row.term.code:.3f}", f"{row.term.weight:.2f}")
@@ -139,6 +151,10 @@ def terms_table(
         table.add_row(escape(row.name), _bar(row.value / largest), f"{row.value:+.2f}", *parts, *claim)
     table.add_row(f"[bold]{ending}[/bold]", "", f"[bold]{total:+.2f}[/bold]", "", "")
     return table
+
+
+#: What the columns of a sum are.
+TERMS_LEGEND = "contribution = code (how strongly the image shows the concept) x weight (for this class)"
 
 
 def claim_legend(signs: Mapping[Any, str]) -> str:

@@ -266,7 +266,10 @@ def _effect_table(effect: EditEffect, *, everything: bool) -> Table:
     shown = effect.classes if everything else [item for item in effect.classes if item in most]
     part = f"; accuracy changed in {len(changed)} of {len(effect.classes)} classes"
     part += f", {len(shown)} shown; all with --all" if len(shown) < len(effect.classes) else ""
-    table = Table(title=f"On {effect.n} images {effect.changed} predictions changed{part}", title_justify="left")
+    table = Table(
+        title=f"On {counted(effect.n, 'image')}, {counted(effect.changed, 'prediction')} changed{part}",
+        title_justify="left",
+    )
     table.add_column("class", overflow="fold")
     for name in ("images", "before", "after", "points"):
         table.add_column(name, justify="right")

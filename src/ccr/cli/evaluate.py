@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import All, Json, console, print_json
-from ccr.cli.common_data import split_of
-from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, show_knowledge, show_sets
+from ccr.cli.common import All, Json, console, fitting, note, print_json
+from ccr.cli.common_data import measured_stability, split_of
+from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, show_knowledge, show_sets
 
 if TYPE_CHECKING:
+    from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
+    from ccr.refits import CrossValidation
+
+#: Pairs of classes that are listed.
+MOST_PAIRS = 8
+#: With more classes than this there is no matrix, only the pairs.
+MOST_MATRIX = 12
 
 
 def evaluate(
@@ -23,30 +32,57 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Also cross-validate the model's settings on all images of the store: a refit for each of so many "
+            "folds, with copies and groups (`ccr embed --group`) in one fold.",
+        ),
+    ] = None,
+    stability: Annotated[
+        bool,
+        typer.Option(
+            "--stability",
+            help="Also fit five times again, with other seeds and samples of the training images, and say how much of "
+            "what is shown stays.",
+        ),
+    ] = False,
     everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a model: accuracy with its interval, length, concepts in play, weights per class, fidelity of concepts to
-    their texts; macro F1, top-5 accuracy, calibration error; images and accuracy of the ten hardest classes; of a model
-    fitted with --coverage, also how often its prediction sets hold the true class; of one fitted with --knowledge, also
-    claims, truth and transfer.
+    """Measure a model: accuracy with its interval, how many concepts it shows, fidelity of concepts to their texts;
+    macro F1, calibration error, top-5 accuracy where there are more than ten classes; which classes are mistaken for
+    which, the worst pairs first, with precision and recall by class; of a model fitted with --coverage, also how often
+    its prediction sets hold the true class; of one fitted with --knowledge, also claims, truth and transfer.
 
     Example: `ccr evaluate photos-model photos-store --split test`
+
+    Of few photos: `ccr evaluate photos-model photos-store --folds 5 --stability`
     """
     from ccr.data.store import EmbeddingStore
     from ccr.model import ConceptModel
 
-    loaded = ConceptModel.load(model)
-    name, rows = split_of(EmbeddingStore.open(store), split)
+    loaded, opened = ConceptModel.load(model), EmbeddingStore.open(store)
+    name, rows = split_of(opened, split)
     evaluation = loaded.evaluate(rows)
+    counts, labels = _confusion(loaded, rows)
     calibration = loaded.calibration
     sets = None if calibration is None else (loaded.evaluate_sets(rows), calibration.temperature)
+    crossed = None if folds is None else _cross_validated(model, opened, folds, silent=as_json)
+    steady = measured_stability(model, opened, rows, silent=as_json) if stability else None
     if as_json:
-        known = {} if sets is None else {"sets": sets[0].to_dict(), "temperature": sets[1]}
+        known: dict[str, Any] = {} if sets is None else {"sets": sets[0].to_dict(), "temperature": sets[1]}
+        known |= {"confusions": _pairs(counts, labels), "precision": _shares(counts, labels, axis=0)}
+        known |= {"recall": _shares(counts, labels, axis=1)}
+        known |= {} if crossed is None else {"cross_validation": crossed.to_dict()}
+        known |= {} if steady is None else {"stability": steady.to_dict()}
         print_json({"model": str(model), "store": str(store), "split": name, **evaluation.to_dict(), **known})
         return
-    title = f"Measured on {evaluation.n} images, split {escape(name)}"
-    console.print(evaluation_table({str(model): evaluation}, title))
+    console.print(
+        evaluation_table({str(model): evaluation}, f"Measured on {evaluation.n} images, split {escape(name)}")
+    )
+    note_few(evaluation.n)
     console.print(
         f"macro F1 {evaluation.macro_f1:.3f};{_top5(evaluation)} calibration error "
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
@@ -55,7 +91,62 @@ def evaluate(
     show_knowledge({str(model): evaluation})
     if sets is not None:
         show_sets(*sets)
-    console.print(_class_table(evaluation, everything=everything))
+    console.print(_class_table(evaluation, counts, labels, everything=everything))
+    _show_confusions(counts, labels)
+    if crossed is not None:
+        _show_folds(crossed)
+    if steady is not None:
+        from ccr.refits import in_words
+
+        console.print(in_words(steady), highlight=False)
+
+
+def _confusion(model: Any, rows: EmbeddingStore) -> tuple[np.ndarray, list[str]]:
+    """Images by true and predicted class (C, C), and the classes: the model's, and those that it does not know."""
+    truth, predicted = rows.y.astype(str), model.predict(rows).astype(str)
+    labels = list(dict.fromkeys([*map(str, model.classes), *sorted(set(truth))]))
+    numbers = {label: number for number, label in enumerate(labels)}
+    counts = np.zeros((len(labels), len(labels)), np.int64)
+    np.add.at(counts, ([numbers[label] for label in truth], [numbers[label] for label in predicted]), 1)
+    return counts, labels
+
+
+def _pairs(counts: np.ndarray, labels: list[str]) -> list[dict[str, Any]]:
+    """The classes that are mistaken for another, the most images first."""
+    wrong = counts.copy()
+    np.fill_diagonal(wrong, 0)
+    true, guessed = np.nonzero(wrong)
+    order = np.argsort(-wrong[true, guessed], kind="stable")
+    return [
+        {"true": labels[true[at]], "predicted": labels[guessed[at]], "images": int(wrong[true[at], guessed[at]])}
+        for at in order
+    ]
+
+
+def _shares(counts: np.ndarray, labels: list[str], *, axis: int) -> dict[str, float | None]:
+    """The share of right ones among the images predicted as each class (axis 0), or of it (axis 1); None of none."""
+    totals = counts.sum(axis=axis)
+    return {
+        label: None if total == 0 else float(right / total)
+        for label, right, total in zip(labels, np.diagonal(counts), totals, strict=True)
+    }
+
+
+def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: bool) -> CrossValidation:
+    from ccr.classifier import ConceptClassifier
+    from ccr.refits import cross_validate
+
+    rows = store.with_labels() or store
+    with fitting(silent=silent) as tell:
+        return cross_validate(
+            ConceptClassifier.load(path),
+            rows,
+            rows.y,
+            groups=rows.groups,
+            folds=folds,
+            jobs=min(folds, os.cpu_count() or 1),
+            tell=tell,
+        )
 
 
 def _top5(evaluation: Evaluation) -> str:
@@ -63,15 +154,65 @@ def _top5(evaluation: Evaluation) -> str:
     return f" top-5 accuracy {evaluation.top5:.1%};" if len(evaluation.per_class) > 10 else ""
 
 
-def _class_table(evaluation: Evaluation, *, everything: bool) -> Table:
-    """Classes from the hardest to the easiest."""
+def _class_table(evaluation: Evaluation, counts: np.ndarray, labels: list[str], *, everything: bool) -> Table:
+    """Classes from the hardest to the easiest, with how far a prediction of each can be trusted."""
+    precision = _shares(counts, labels, axis=0)
     classes = sorted(evaluation.per_class.items(), key=lambda item: (item[1], str(item[0])))
     shown = classes if everything else classes[:MOST_CLASSES]
     part = "" if len(shown) == len(classes) else f", {len(shown)} of {len(classes)} classes; the others with --all"
-    table = Table(title=f"Hardest first{part}", title_justify="left")
+    table = Table(title=f"Hardest first{part}", title_justify="left", caption_justify="left")
+    table.caption = "recall: of its images, how many are found; precision: of the images called so, how many are"
     table.add_column("class", overflow="fold")
-    for heading in ("images", "accuracy"):
+    for heading in ("images", "recall", "precision"):
         table.add_column(heading, justify="right")
-    for name, accuracy in shown:
-        table.add_row(escape(str(name)), f"{evaluation.class_images[name]:,}", f"{accuracy:.1%}")
+    for name, recall in shown:
+        right = precision[str(name)]
+        cells = (f"{evaluation.class_images[name]:,}", f"{recall:.1%}", "never" if right is None else f"{right:.1%}")
+        table.add_row(escape(str(name)), *cells)
     return table
+
+
+def _show_confusions(counts: np.ndarray, labels: list[str]) -> None:
+    """The worst pairs, and of few classes the whole matrix."""
+    pairs = _pairs(counts, labels)
+    if not pairs:
+        console.print("No image is mistaken for another class.")
+        return
+    table = Table(title="Mistaken most often", title_justify="left")
+    for heading in ("it is", "called"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("images", justify="right")
+    for pair in pairs[:MOST_PAIRS]:
+        table.add_row(escape(pair["true"]), escape(pair["predicted"]), str(pair["images"]))
+    console.print(table)
+    if len(pairs) > MOST_PAIRS:
+        console.print(f"... and {len(pairs) - MOST_PAIRS} other pairs; --json lists them all")
+    if len(labels) <= MOST_MATRIX:
+        console.print(_matrix(counts, labels))
+
+
+def _matrix(counts: np.ndarray, labels: list[str]) -> Table:
+    """Images by true class (rows) and predicted class (columns, by the number before the name)."""
+    table = Table(title="Rows: the true class; columns: what it is called, by number", title_justify="left")
+    table.add_column("", overflow="fold")
+    for number in range(1, len(labels) + 1):
+        table.add_column(str(number), justify="right")
+    for number, (label, row) in enumerate(zip(labels, counts.tolist(), strict=True)):
+        cells = [
+            f"[bold]{count}[/bold]" if at == number else (str(count) if count else "·") for at, count in enumerate(row)
+        ]
+        table.add_row(f"{number + 1} {escape(label)}", *cells)
+    return table
+
+
+def _show_folds(found: CrossValidation) -> None:
+    by_fold = ", ".join(f"{share:.1%}" for share in found.by_fold)
+    joined = f" in {found.groups:,} groups" if found.groups < found.n else ""
+    console.print(
+        f"Cross-validation: {found.accuracy:.1%} ({found.interval.low:.1%} to {found.interval.high:.1%}) of the "
+        f"{found.n:,} images{joined} are right, each predicted by a refit that did not see it; "
+        f"the {found.folds} folds: {by_fold}",
+        highlight=False,
+    )
+    if found.groups > 0.9 * found.n:  # copies alone are no groups
+        note("photos of one object in several folds flatter: ccr embed --group keeps them together")

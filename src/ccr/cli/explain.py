@@ -100,8 +100,6 @@ def explain(
     """
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise CCRError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}")
-    if out is not None and out.suffix.lower() == ".png" and len(images) > 1:
-        raise CCRError(f"a picture shows one image, got {len(images)}: use .html, or one image at a time")
     part = None if box is None else _box(box)
     wanted = way if where or box is not None else None
     if wanted is None and way != "auto":
@@ -216,7 +214,8 @@ def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
     if ending == ".png":
         from ccr.show import plots
 
-        return plots.png(_drawn(explained[0], top))
+        drawn = [plots.png(_drawn(item, top)) for item in explained]
+        return drawn[0] if len(drawn) == 1 else plots.stacked(drawn)
     from ccr.show import page
 
     cards = [_card(item, top) for item in explained]
@@ -229,9 +228,7 @@ def _drawn(item: Explained, top: int) -> Figure:
     from ccr.show import plots
 
     if item.explanation.where is not None:
-        from ccr.show import plots as where_plots
-
-        return where_plots.located(item.explanation, item.image, against=item.contrast, top=top)
+        return plots.located(item.explanation, item.image, against=item.contrast, top=top)
     return plots.explanation(item.explanation, item.image, against=item.contrast, top=top)
 
 

@@ -33,7 +33,7 @@ from ccr.cli.common_data import (
     split_of,
     training_rows,
 )
-from ccr.cli.common_photo import evaluation_table, show_knowledge, show_sets
+from ccr.cli.common_photo import evaluation_table, note_few, show_knowledge, show_sets
 from ccr.io.remote import as_place
 
 if TYPE_CHECKING:
@@ -295,6 +295,7 @@ def _show(result: _Result, out: Path) -> None:
     images = next(iter(result.evaluations.values())).n
     title = f"Measured on {images} images, split {escape(result.split)}"
     console.print(evaluation_table(result.evaluations, title))
+    note_few(images)
     show_knowledge(result.evaluations)
     if result.split == "all":
         note("the store has no labelled test images, so these are training images: accuracy is flattered")

@@ -12,9 +12,11 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
-from ccr.cli.common_data import fit_on, split_of
+from ccr.cli.common_data import fit_on, measured_stability, split_of
 from ccr.errors import CCRError
 from ccr.io.files import write_bytes
+from ccr.io.remote import is_url
+from ccr.utils.texts import without_folders
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
@@ -57,6 +59,10 @@ def report(
         int, typer.Option(min=0, help="Number of predictions shown with maps over the picture, if the encoder can.")
     ] = 6,
     encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    stability: Annotated[
+        bool,
+        typer.Option("--stability", help="Also fit five times again, and say how much of what is shown stays."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write one self-contained page: numbers beside a baseline and a linear probe, explained predictions, classes,
@@ -68,6 +74,7 @@ def report(
     """
     from ccr.classifier import ConceptClassifier
     from ccr.data.store import EmbeddingStore
+    from ccr.refits import in_words
     from ccr.show.report import report_page
 
     if baseline is not None and no_baseline:
@@ -77,21 +84,22 @@ def report(
     name, rows = split_of(opened, split)
     options: dict[str, Any] = {"--images": images, "--split": None if name == "all" else name, "--baseline": baseline}
     options |= {"--no-baseline": no_baseline, "--probe": probe, "--mistakes-first": mistakes_first, "--title": title}
-    options |= {"--data": data, "--where": where, "--encoder": encoder}
+    options |= {"--data": data, "--where": where, "--encoder": encoder, "--stability": stability}
     command = _command(model, store, options)
     locate, unlocated = _locate(loaded, encoder, silent=as_json) if min(where, images) else (None, [])
+    steady = [in_words(measured_stability(model, opened, rows, silent=as_json))] if stability else []
     with fitting(silent=as_json) as tell:
         controls = _controls(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
         html = report_page(
             loaded.model_,
             rows,
-            **controls._asdict() | {"notes": [*_flattered(name), *controls.notes, *unlocated]},
+            **controls._asdict() | {"notes": [*_flattered(name), *controls.notes, *unlocated, *steady]},
             locate=locate,
             located=where,
             mistakes_first=mistakes_first,
             images=images,
             title=title or _title(model, loaded),
-            facts=_facts(model, f"{store.resolve()}, split {name}", controls, baseline, command),
+            facts=_facts(model, f"{_name(store)}, split {name}", controls, baseline, command),
             tell=tell,
         )
     content = html.encode(errors="replace")
@@ -158,6 +166,11 @@ def _controls(
     return Compared(baseline, None, notes)
 
 
+def _name(place: Path) -> str:
+    """A folder by its name and that of the one above it: the page may be mailed."""
+    return str(place) if is_url(place) else without_folders(str(place.resolve()))
+
+
 def _fewer_known(model: ConceptClassifier) -> bool:
     """Is this a model of an older version, which knows only the concepts that it kept?"""
     origin = model.model_.provenance
@@ -193,24 +206,25 @@ def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: 
 
 def _facts(model: Path, data: str, controls: Compared, baseline: Path | None, command: str) -> list[tuple[str, str]]:
     if baseline is not None:
-        compared = str(baseline.resolve())
+        compared = _name(baseline)
     elif controls.baseline is None:
         compared = "none"
     else:
         compared = "fitted here on the split train: the same settings, concepts stay"
-    return [("model", str(model.resolve())), ("store", data), ("baseline", compared), ("made by", command)]
+    return [("model", _name(model)), ("store", data), ("baseline", compared), ("made by", command)]
 
 
 def _command(model: Path, store: Path, options: Mapping[str, Any]) -> str:
-    """The call that makes this page again; of options that are on or off, those that were given."""
-    words = ["ccr", "report", str(model), str(store)]
+    """The call that makes this page again, of absolute paths their ends; of options that are on or off, those that
+    were given."""
+    words = ["ccr", "report", without_folders(str(model)), without_folders(str(store))]
     for name, value in options.items():
         if value is True:
             words.append(name)
         elif value is False:
             words += ["--no-probe"] if name == "--probe" else []
         elif value is not None:
-            words += [name, str(value)]
+            words += [name, without_folders(str(value))]
     return shlex.join(words)
 
 

@@ -17,7 +17,7 @@ from ccr.explain.claims import Claim
 from ccr.knowledge import Knowledge
 from ccr.show import page
 from ccr.show.pictures import Pictures
-from ccr.utils.texts import visible
+from ccr.utils.texts import visible, whole_percent
 
 # A model's claims as a page: by class, every sentence that a positive weight says, with what speaks for it.
 #: With more classes than this, sections are folded.
@@ -93,8 +93,8 @@ def _claims_cells(claim: Claim) -> list[str]:
 
 
 def percent(share: float | None) -> str:
-    """A share without digits behind the point; nothing for None."""
-    return "" if share is None else f"{share:.0%}"
+    """A share without digits behind the point, but never rounded up to all; nothing for None."""
+    return "" if share is None else whole_percent(share)
 
 
 # A list of concepts as a page: what is wrong with each, in how many images it is seen, and the images that show it.

@@ -15,6 +15,7 @@ from ccr.explain import Contrast, Frame, PatchMap, Where
 from ccr.explain.picture import AGAINST, FOR
 from ccr.show import page
 from ccr.show.style import shortened
+from ccr.utils.texts import without_folders
 
 # Images of a report: read once, thumbnailed; one that cannot be read leaves a word in its place.
 #: Widths of thumbnails, in pixels.
@@ -61,7 +62,8 @@ class Pictures:
         try:
             return page.thumbnail(self._rows.image(row), size)
         except (CCRError, OSError, AttributeError) as error:
-            self._bad[row] = str(error)
+            place = str(getattr(self._rows, "description", {}).get("source", {}).get("path", ""))
+            self._bad[row] = str(error).replace(place, without_folders(place)) if place else str(error)
             return f'<div class="no-image">no image: {escape(self.name(row))}</div>'
 
 
@@ -87,6 +89,13 @@ def common_scale(maps: Sequence[PatchMap]) -> float:
     not make all others pale."""
     values = np.abs(np.concatenate([item.map.ravel() for item in maps])) if maps else np.zeros(1)
     return float(np.quantile(values, 0.99)) or float(values.max()) or 1.0
+
+
+def scales_of(maps: Sequence[tuple[str, PatchMap]], *, against: Contrast | None) -> list[float]:
+    """What the strongest colour stands for in each of `shown_maps`: one scale for the class as a whole and its lead
+    over another, and one for the concepts, which would all be pale on that of their sum."""
+    sums = 1 if against is None else 2
+    return [common_scale([item for _, item in part]) for part in (maps[:sums], maps[sums:]) for _ in part]
 
 
 def framed(image: Image.Image, frame: Frame, size: int) -> Image.Image:
@@ -116,35 +125,42 @@ def rgb(colour: str) -> np.ndarray:
 
 def parts(item: PatchMap) -> str:
     """A map's sum in words: what the patches add, and what comes from none."""
-    return f"{item.total:+.2f} = {item.in_patches:+.2f} in patches {item.elsewhere:+.2f} rest"
+    return f"{item.total:+.2f} = {item.in_patches:+.2f} in the picture {item.elsewhere:+.2f} elsewhere"
 
 
 def strip(where: Where, image: Image.Image, *, top: int, against: Contrast | None = None, size: int = 220) -> str:
     """Small pictures in a row with one colour scale and its legend, as HTML."""
     maps = shown_maps(where, top=top, against=against)
-    scale, picture = common_scale([item for _, item in maps]), framed(image, where.frame, size)
+    scales, picture = scales_of(maps, against=against), framed(image, where.frame, size)
     figures = [
         f"<figure>{page.thumbnail(overlay(picture, item.map, scale), size)}"
         f"<figcaption><b>{escape(shortened(heading, LONGEST_CAPTION))}</b><br>{escape(parts(item))}"
         "</figcaption></figure>"
-        for heading, item in maps
+        for (heading, item), scale in zip(maps, scales, strict=True)
     ]
-    return f'<div class="strip">{"".join(figures)}</div>{legend(where, scale)}'
+    return f'<div class="strip">{"".join(figures)}</div>{legend(where, scales)}'
 
 
-def legend(where: Where, scale: float) -> str:
+def legend(where: Where, scales: Sequence[float]) -> str:
     """What the colours mean, as HTML."""
     bar = f"linear-gradient(90deg, {AGAINST}, #dddddd, {FOR})"
     rows, columns = where.shape
     return (
         f'<div class="muted"><span style="display:inline-block;width:9rem;height:.7rem;background:{bar}"></span> '
-        f"{-scale:+.3f} to {scale:+.3f} of the logit per patch, the same in all pictures; {rows} x {columns} patches, "
-        f"{escape(WAYS_IN_WORDS[where.way])}.</div>"
+        f"{escape(scales_in_words(scales))}; {rows} x {columns} patches. {escape(WAYS_IN_WORDS[where.way])}.</div>"
     )
 
 
+def scales_in_words(scales: Sequence[float]) -> str:
+    """Both scales of `scales_of` in a sentence."""
+    whole, single = scales[0], scales[-1]
+    concepts = "" if single == whole else f", of {-single:+.3f} to {single:+.3f} in those of single concepts"
+    return f"from orange (against) to blue (for): {-whole:+.3f} to {whole:+.3f} of the logit per patch{concepts}"
+
+
 WAYS_IN_WORDS = {
-    "exact": "patches and rest add up to each contribution; the rest is what no patch carries",
-    "values": "MaskCLIP's way, not a split of the score",
-    "occlusion": "what is lost when parts are covered, not a split of the score",
+    "exact": "each contribution is what the patches of the picture add and what comes from elsewhere: the mean of all "
+    "images, the encoder's own offsets, the bias",
+    "values": "MaskCLIP's way, not a split of the score; elsewhere is what the patches leave open",
+    "occlusion": "what is lost when parts are covered, not a split of the score; elsewhere is what that leaves open",
 }

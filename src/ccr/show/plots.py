@@ -21,11 +21,11 @@ from ccr.errors import CCRError
 from ccr.explain import Contrast, Explanation
 from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
 from ccr.explain.terms import MARKS, SumRow, sum_rows
-from ccr.show.pictures import LONGEST_CAPTION, common_scale, framed, overlay, parts, shown_maps
+from ccr.show.pictures import LONGEST_CAPTION, WAYS_IN_WORDS, framed, overlay, parts, scales_of, shown_maps
 from ccr.show.style import annotate_right, room_for, set_title, shortened, two_classes
 from ccr.utils.texts import percent
 
-# Where in the picture, as a figure: small multiples on one colour scale.
+# Where in the picture, as a figure: small multiples.
 #: Pictures in a row.
 ACROSS = 4
 
@@ -33,18 +33,23 @@ ACROSS = 4
 def located(
     explained: Explanation, image: Image.Image, *, against: Contrast | None = None, top: int = 6, truth: Any = None
 ) -> Figure:
-    """The picture, and where its class's logit and each of the `top` contributions come from; one colour scale."""
+    """The picture, and where its class's logit and each of the `top` contributions come from; the contributions share a
+    colour scale."""
     where = explained.where
     if where is None:
         raise CCRError("the explanation has no maps: make it from the picture, by ccr.photos.on_photos.explain_image")
     maps = shown_maps(where, top=top, against=against)
-    scale, picture = common_scale([item for _, item in maps]), framed(image, where.frame, 336)
+    scales, picture = scales_of(maps, against=against), framed(image, where.frame, 336)
     down = -(-(len(maps) + 1) // ACROSS)
-    figure = Figure(figsize=(2.7 * ACROSS + 0.8, 3.1 * down + 0.4), layout="constrained")
-    axes = np.asarray(figure.subplots(down, ACROSS, squeeze=False)).ravel()
+    figure = Figure(figsize=(2.7 * ACROSS, 3.1 * down + 1.3), layout="constrained")
+    halves: Any = figure.subfigures(2, 1, height_ratios=[3.1 * down, 1.3])
+    axes = np.asarray(halves[0].subplots(down, ACROSS, squeeze=False)).ravel()
     verdict = "" if truth is None or str(truth) == str(explained.prediction) else f" (it is {shortened(truth)})"
     drawn = [(f"{shortened(explained.prediction)}, {percent(explained.probability)}{verdict}", "", picture)]
-    drawn += [(shortened(name, LONGEST_CAPTION), parts(item), overlay(picture, item.map, scale)) for name, item in maps]
+    drawn += [
+        (shortened(name, LONGEST_CAPTION), parts(item), overlay(picture, item.map, scale))
+        for (name, item), scale in zip(maps, scales, strict=True)
+    ]
     for axis, (heading, below, shown) in zip(axes, drawn, strict=False):
         axis.imshow(np.asarray(shown))
         set_title(axis, heading, 9)
@@ -52,9 +57,28 @@ def located(
     for axis in axes:
         axis.set_axis_off()
     colours = LinearSegmentedColormap.from_list("for-against", [AGAINST, "#dddddd", FOR])
-    bar = ScalarMappable(Normalize(-scale, scale), colours)
-    figure.colorbar(bar, ax=axes.tolist(), shrink=0.6, label="of the logit, per patch")
+    kinds = {"all together": scales[0], "single concepts": scales[-1]}
+    if against is not None:
+        kinds = {"all together, and the lead": scales[0], "single concepts": scales[-1]}
+    for (kind, scale), axis in zip(kinds.items(), halves[1].subplots(1, 2), strict=True):
+        bar = ScalarMappable(Normalize(-scale, scale), colours)
+        figure.colorbar(bar, cax=axis, orientation="horizontal", label=f"{kind}: of the logit, per patch")
+        axis.set_box_aspect(0.05)
+    halves[1].supxlabel(WAYS_IN_WORDS[where.way], fontsize=8, x=0.01, ha="left", color=INK)
     return figure
+
+
+def stacked(pictures: Sequence[bytes]) -> bytes:
+    """PNG pictures below each other as one."""
+    images = [Image.open(BytesIO(picture)).convert("RGB") for picture in pictures]
+    whole = Image.new("RGB", (max(image.width for image in images), sum(image.height for image in images)), "white")
+    top = 0
+    for image in images:
+        whole.paste(image, (0, top))
+        top += image.height
+    buffer = BytesIO()
+    whole.save(buffer, format="PNG")
+    return buffer.getvalue()
 
 
 #: Characters of a name in a picture that grows with its names.
@@ -160,7 +184,7 @@ def _sum_panels(axes: Sequence[Axes], rows: Sequence[SumRow], weight: str) -> No
     colours = [FOR if row.value >= 0 else AGAINST for row in rows]
     panels = {
         "contribution": [row.value for row in rows],
-        "code": [0.0 if row.term is None else row.term.code for row in rows],
+        "code: how strongly shown": [0.0 if row.term is None else row.term.code for row in rows],
         weight: [0.0 if row.term is None else row.term.weight for row in rows],
     }
     for panel, (title, values) in zip(axes, panels.items(), strict=True):

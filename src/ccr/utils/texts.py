@@ -70,6 +70,20 @@ def check_name(name: str, what: str) -> None:
         raise CCRError(f"{what} must have a character that can be seen, got '{shown[:80]}': write a word")
 
 
+def without_folders(place: str) -> str:
+    """A path, or an encoder's spec with one, without the folders above the last two names, which are private in a page
+    that is mailed; relative paths, URLs and names stay."""
+    kind, colon, path = place.partition(":")
+    if colon and (path.startswith("/") and not path.startswith("//")):
+        return f"{kind}:{without_folders(path)}"
+    return "/".join(place.rstrip("/").split("/")[-2:]) if place.startswith("/") and place.count("/") > 2 else place
+
+
+def whole_percent(share: float) -> str:
+    """A share in percent: 98%, 99.5%, and 100% only of all."""
+    return "100%" if share == 1 else percent(share)
+
+
 def percent(probability: float, *, digits: int = 0) -> str:
     """A probability in percent, never rounded up to certainty: 98%, 99.5%, >99.9%."""
     if probability >= 0.9995:

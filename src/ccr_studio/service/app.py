@@ -8,11 +8,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from html import escape
 from typing import Annotated, Any, get_origin
 
 from fastapi import APIRouter, Depends, FastAPI, File, Form, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -31,6 +32,8 @@ from ccr_studio.service.guards import Access, Guard, add_headers, problem
 from ccr_studio.service.limits import Busy, Limits, Meters, NotReady
 from ccr_studio.service.service import Service, Upload
 
+#: Paths about the model begin so.
+PREFIX = "/v1"
 #: Of every path: how it may be refused.
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": answers.Problem, "description": "The request is not what it says it is."},
@@ -171,12 +174,40 @@ def operations_router(service: Service) -> APIRouter:
     return router
 
 
+def home_router(service: Service) -> APIRouter:
+    """The page that a browser shows: what the server answers, and how to ask."""
+    router = APIRouter()
+
+    @router.get("/", include_in_schema=False)
+    async def home(request: Request) -> HTMLResponse:
+        """What this server answers."""
+        address = str(request.base_url).rstrip("/")
+        return HTMLResponse(_home(service, request.app.openapi()["paths"], address))
+
+    return router
+
+
+def _home(service: Service, paths: Mapping[str, Any], address: str) -> str:
+    rows = [
+        f"<tr><td><code>{method.upper()} {escape(path)}</code></td><td>{escape(about.get('description', ''))}</td></tr>"
+        for path, methods in paths.items()
+        for method, about in methods.items()
+    ]
+    model = service.current()
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>ccr: {escape(model.name)}</title>"
+        f"<h1>{escape(model.name)}</h1><p>This server predicts photos and says why: every prediction is a short, exact "
+        f"sum of named concepts. It is asked by programs, for example</p><pre>curl -F photos=@photo.jpg "
+        f"{escape(address)}{PREFIX}/explain</pre><table>{''.join(rows)}</table><p>The full description, for tools: "
+        '<a href="openapi.json">openapi.json</a>. For people there is <code>ccr studio</code>.</p></html>'
+    )
+
+
 async def _uploads(files: list[UploadFile]) -> list[Upload]:
     return [Upload(file.filename or f"photo {number}", await file.read()) for number, file in enumerate(files, start=1)]
 
 
 log = logging.getLogger(__name__)
-PREFIX = "/v1"
 
 
 def create_app(service: Service, *, access: Access, root_path: str = "", routers: Sequence[APIRouter] = ()) -> FastAPI:
@@ -206,7 +237,7 @@ def create_app(service: Service, *, access: Access, root_path: str = "", routers
     strict = [Depends(known_arguments)]
     app.include_router(operations_router(service), dependencies=strict)
     app.include_router(model_router(service), prefix=PREFIX, dependencies=strict)
-    for router in routers:
+    for router in (*routers, home_router(service)):  # the studio has a page of its own at /
         app.include_router(router, dependencies=strict)
     answer_in_words(app)
     guard(app, access=access, limits=service.limits, meters=service.meters, root_path=root_path)

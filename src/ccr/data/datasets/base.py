@@ -1,8 +1,9 @@
-"""Seeded, stratified splits in which copies of one image stay together."""
+"""Samples and data sets, and seeded, stratified splits in which copies and groups of images stay together."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,12 +48,15 @@ class Sample:
         The name of its class.
     split : str, optional
         train, val, test or a name that the data set uses.
+    group : str, optional
+        The object, person or place that it shows: images of one group stay in one split.
     """
 
     key: str
     source: Source
     label: str | None = None
     split: str | None = None
+    group: str | None = None
 
     def image(self, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES) -> Image.Image:
         """The image as upright RGB; BadImage with the reason when it cannot be read or is over one of the limits."""
@@ -68,7 +72,7 @@ class SampleTable(Sequence[Sample]):
     make : the source of an image from its shard and two numbers.
     keys : arrow array of texts (m,).
     where : (m, 3) int64: the shard's number and the two numbers.
-    labels, splits : coded columns, None where a sample has none.
+    labels, splits, groups : coded columns, None where a sample has none.
     """
 
     def __init__(
@@ -79,9 +83,11 @@ class SampleTable(Sequence[Sample]):
         where: np.ndarray,
         labels: Coded,
         splits: Coded,
+        groups: Coded | None = None,
     ) -> None:
         self.files, self.make, self.keys, self.where = tuple(files), make, keys, where
         self.labels, self.splits = labels, splits
+        self.groups = Coded((), np.full(len(where), -1, np.int32)) if groups is None else groups
 
     def __len__(self) -> int:
         return len(self.where)
@@ -95,18 +101,22 @@ class SampleTable(Sequence[Sample]):
             return self.take(np.arange(*index.indices(len(self))))
         file, first, second = (int(number) for number in self.where[index])
         key = self.keys[index if index >= 0 else index + len(self)].as_py()
-        return Sample(key, self.make(self.files[file], first, second), self.labels[index], self.splits[index])
+        source = self.make(self.files[file], first, second)
+        return Sample(key, source, self.labels[index], self.splits[index], self.groups[index])
 
     def take(self, rows: np.ndarray) -> SampleTable:
         """These samples, in this order."""
         keys = self.keys.take(pa.array(rows, pa.int64()))
-        return SampleTable(
-            self.files, self.make, keys, self.where[rows], self.labels.take(rows), self.splits.take(rows)
-        )
+        columns = (column.take(rows) for column in (self.labels, self.splits, self.groups))
+        return SampleTable(self.files, self.make, keys, self.where[rows], *columns)
 
     def with_splits(self, names: Sequence[str]) -> SampleTable:
         """The same samples, each in the split named."""
-        return SampleTable(self.files, self.make, self.keys, self.where, self.labels, Coded.of(names))
+        return SampleTable(self.files, self.make, self.keys, self.where, self.labels, Coded.of(names), self.groups)
+
+    def with_groups(self, names: Sequence[str | None]) -> SampleTable:
+        """The same samples, each in the group named."""
+        return SampleTable(self.files, self.make, self.keys, self.where, self.labels, self.splits, Coded.of(names))
 
     def of_split(self, split: str) -> SampleTable:
         """Those of one split."""
@@ -182,6 +192,15 @@ class Dataset:
             return self.samples.split_counts()
         return dict(sorted(Counter(sample.split for sample in self.samples if sample.split).items()))
 
+    @property
+    def label_counts(self) -> dict[str | None, int]:
+        """How many samples each class has; under None, how many have no class."""
+        if isinstance(self.samples, SampleTable):
+            counts: Counter[str | None] = Counter(self.samples.labels.counts())
+            counts[None] = len(self) - counts.total()
+            return counts
+        return {None: 0, **Counter(sample.label for sample in self.samples)}
+
     def select(self, split: str) -> Dataset:
         """The samples of one split, in the same order."""
         chosen: Sequence[Sample]
@@ -222,6 +241,32 @@ def split_name(name: str) -> str | None:
     return _SPLIT_NAMES.get(name.strip().lower())
 
 
+def with_groups(dataset: Dataset, pattern: str) -> Dataset:
+    """The same samples, each in the group that a regular expression finds in its key: what its parentheses hold, or
+    else all that it matches. Samples that it does not match stay alone."""
+    try:
+        find = re.compile(pattern).search
+    except re.error as error:
+        raise CCRError(
+            f"groups are a column of the manifest or a regular expression for the paths, got {pattern!r}: {error}"
+        ) from None
+    samples = dataset.samples
+    keys = samples.keys.to_pylist() if isinstance(samples, SampleTable) else [sample.key for sample in samples]
+    names = [None if (found := find(key)) is None else "/".join(map(str, found.groups() or [found[0]])) for key in keys]
+    if not any(names):
+        raise CCRError(
+            f"groups are a column of the manifest or a regular expression for the paths; {pattern!r} is no column, and "
+            f"it matches none of the paths, such as {keys[0]!r}: '([^/]+)_[0-9]+' finds what stands before _12.jpg"
+        )
+    if isinstance(samples, SampleTable):
+        return replace(dataset, samples=samples.with_groups(names))
+    return replace(dataset, samples=tuple(map(_in_group, samples, names)))
+
+
+def _in_group(sample: Sample, name: str | None) -> Sample:
+    return replace(sample, group=name)
+
+
 #: Images between two steps of a progress bar.
 TOLD = 256
 
@@ -238,8 +283,8 @@ def split_dataset(
 ) -> Dataset:
     """The same samples, each in `train`, `val` or `test`.
 
-    Every class is divided alike; images with the same content are always in the same split, whatever their names and
-    labels.
+    Every class is divided alike; images with the same content, or of one group, are always in the same split, whatever
+    their names and labels.
 
     Parameters
     ----------
@@ -260,6 +305,7 @@ def split_dataset(
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise CCRError(f"val and test must be shares with a sum below 1, got {val} and {test}: try 0.1 and 0.2")
     known = _identities(dataset.samples, max_bytes, tell) if contents is None else contents
+    known = joined(known, groups_of(dataset))
     rng = np.random.default_rng(seed)
     names = ["train"] * len(dataset)
     for groups in _by_class(dataset.samples, known):
@@ -278,6 +324,33 @@ def split_dataset(
         return replace(dataset, samples=dataset.samples.with_splits(names))
     samples = tuple(replace(sample, split=name) for sample, name in zip(dataset.samples, names, strict=True))
     return replace(dataset, samples=samples)
+
+
+def groups_of(dataset: Dataset) -> list[str | None]:
+    """The group of each sample."""
+    samples = dataset.samples
+    if isinstance(samples, SampleTable):
+        return [samples.groups[row] for row in range(len(samples))]
+    return [sample.group for sample in samples]
+
+
+def joined(contents: Sequence[object], groups: Sequence[str | None]) -> Sequence[object]:
+    """A value for each row, equal for rows that equal contents or groups join, directly or by way of others."""
+    if not any(group is not None for group in groups):
+        return contents
+    above = list(range(len(contents)))  # a forest: rows that are joined have the same root
+
+    def root(row: int) -> int:
+        while above[row] != row:
+            above[row] = above[above[row]]
+            row = above[row]
+        return row
+
+    first: dict[object, int] = {}
+    for row, (content, group) in enumerate(zip(contents, groups, strict=True)):
+        for key in [("content", content)] + ([] if group is None else [("group", group)]):
+            above[root(row)] = root(first.setdefault(key, row))
+    return [root(row) for row in range(len(contents))]
 
 
 def _by_class(samples: Sequence[Sample], contents: Sequence[object]) -> list[list[list[int]]]:

@@ -7,7 +7,10 @@ import errno
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -104,6 +107,20 @@ IMAGE_SUFFIXES = frozenset([
 # fmt: on
 
 
+#: Pictures of cameras, phones and drawing programs in formats that are not read here.
+UNREAD_SUFFIXES = frozenset(
+    [".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".svg", ".psd", ".jxl"]
+)
+
+
+def unread_pictures(path: Path) -> dict[str, int]:
+    """How many files below a folder are pictures in formats that are not read, by their ending."""
+    endings = (
+        os.path.splitext(name)[1].lower() for _, _, names in os.walk(path) for name in names if not name.startswith(".")
+    )
+    return dict(Counter(ending for ending in endings if ending in UNREAD_SUFFIXES))
+
+
 def open_folder(path: Path, *, labelled: bool = True) -> Dataset:
     """The images below `path`, in order of their names. Hidden files and other kinds of files are left out; links are
     followed.
@@ -112,7 +129,13 @@ def open_folder(path: Path, *, labelled: bool = True) -> Dataset:
     the next one is the class. Splits beside another folder are refused, unless labels do not matter (`labelled`).
     """
     root = path.resolve()
-    return _dataset({key: FileImage(root / key) for key in sorted(_image_keys(root))}, str(root), labelled)
+    found = {key: FileImage(root / key) for key in sorted(_image_keys(root))}
+    if not found and (unread := unread_pictures(root)):
+        kinds = ", ".join(f"{count:,} {ending}" for ending, count in sorted(unread.items()))
+        raise FormatError(
+            f"the pictures in {root} are of kinds that are not read ({kinds}): convert them to JPEG or PNG"
+        )
+    return _dataset(found, str(root), labelled)
 
 
 def open_remote_folder(place: Place, *, labelled: bool = True) -> Dataset:
@@ -222,30 +245,36 @@ _LABEL_COLUMNS = ("label", "class", "target")
 _SPLIT_COLUMNS = ("split",)
 
 
-def open_manifest(path: Path, *, allow_outside: bool = False, label_column: str | None = None) -> Dataset:
+def open_manifest(
+    path: Path, *, allow_outside: bool = False, label_column: str | None = None, group_column: str | None = None
+) -> Dataset:
     """The images that the table lists, in its order. Paths are relative to the table's folder and must lie in it
-    unless `allow_outside`.
+    unless `allow_outside`. Samples have a group where there is a column of that name.
     """
     path = path.resolve()
-    samples = list(_samples(path, lambda name: locate_in_manifest(path, name, allow_outside), label_column))
+    locate = partial(locate_in_manifest, path, allow_outside=allow_outside)
+    samples = list(_samples(path, locate, label_column, group_column))
     return _manifest_dataset(path, samples, allow_outside)
 
 
-def open_remote_manifest(path: Place, *, label_column: str | None = None) -> Dataset:
+def open_remote_manifest(path: Place, *, label_column: str | None = None, group_column: str | None = None) -> Dataset:
     """As `open_manifest`, of an object store: paths are relative to the table and lie below its folder."""
     sizes = {entry.name: entry.size for entry in path.parent.list()}
 
     def source(name: str) -> ObjectImage:
         return ObjectImage(below(path.parent, name), sizes.get(name, 0))
 
-    return _manifest_dataset(path, list(_samples(path, source, label_column)), False)
+    return _manifest_dataset(path, list(_samples(path, source, label_column, group_column)), False)
 
 
-def _samples(path: AnyPath, source: Callable[[str], Source], label_column: str | None) -> Iterator[Sample]:
+def _samples(
+    path: AnyPath, source: Callable[[str], Source], label_column: str | None, group_column: str | None
+) -> Iterator[Sample]:
     rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _parquet_rows(path)
     label_column = None if label_column is None else _heading(label_column)
     for number, row in enumerate(rows, start=1):
-        yield _manifest_sample(path, number, row, source, label_column)
+        sample = _manifest_sample(path, number, row, source, label_column)
+        yield sample if group_column is None else replace(sample, group=_value(row, (_heading(group_column),)))
 
 
 def _manifest_dataset(path: AnyPath, samples: list[Sample], allow_outside: bool) -> Dataset:

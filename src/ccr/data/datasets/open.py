@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from PIL import Image
 
-from ccr.data.datasets.base import Dataset, Sample, split_dataset
+from ccr.data.datasets.base import Dataset, Sample, groups_of, split_dataset, with_groups
 from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, decode
 from ccr.data.datasets.files import (
     IMAGE_SUFFIXES,
@@ -139,6 +139,7 @@ def open_dataset(
     *,
     labels: str | Path | None = None,
     label_column: str | None = None,
+    group: str | None = None,
     val: float = 0.1,
     test: float = 0.2,
     seed: int = 0,
@@ -162,6 +163,9 @@ def open_dataset(
     label_column : str, optional
         For a manifest, Parquet files or a saved data set: the column of the labels; for tar shards, the name in a
         sample's .json, or txt for its text. None: the usual names are tried.
+    group : str, optional
+        What photos of one object have in common, which then stay in one split: a column of a manifest, or else a
+        regular expression for the paths, such as "([^/]+)_[0-9]+".
     val, test : float
         The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
         the rest is `train`, at least one image of every class.
@@ -179,15 +183,14 @@ def open_dataset(
     options: dict[str, Any] = {
         "labels": labels,
         "label_column": label_column,
+        "group": group,
         "allow_outside": allow_outside,
         "log": log,
     }
     dataset = open_samples(source, **options)
-    return (
-        dataset
-        if dataset.splits
-        else split_dataset(dataset, val=val, test=test, seed=seed, max_bytes=max_bytes, tell=tell)
-    )
+    if dataset.splits:
+        return dataset
+    return split_dataset(dataset, val=val, test=test, seed=seed, max_bytes=max_bytes, tell=tell)
 
 
 def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES) -> Image.Image:
@@ -200,6 +203,8 @@ def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int
     max_pixels, max_bytes : int
         Larger images and files are refused: they take memory.
     """
+    if Path(path).is_dir():
+        raise BadImage(f"{path} is a folder, not an image: name the files in it, such as {Path(path) / '*.jpg'}")
     try:
         return decode(FileImage(Path(path)).read(max_bytes), max_pixels=max_pixels)
     except BadImage as error:
@@ -276,16 +281,33 @@ def open_samples(
     *,
     labels: str | Path | None = None,
     label_column: str | None = None,
+    group: str | None = None,
     allow_outside: bool = False,
     labelled: bool = True,
     log: Log | None = None,
 ) -> Dataset:
     """As `open_dataset`, and data without splits of their own have none. Not `labelled`: only the images matter."""
+    dataset = _samples_of(source, labels, label_column, group, allow_outside, labelled, log)
+    if group is None or any(name is not None for name in groups_of(dataset)):
+        return dataset
+    return with_groups(dataset, group)
+
+
+def _samples_of(
+    source: str | Path,
+    labels: str | Path | None,
+    label_column: str | None,
+    group: str | None,
+    allow_outside: bool,
+    labelled: bool,
+    log: Log | None,
+) -> Dataset:
+    """The data set of any kind; its samples have groups if it is a manifest with a column of that name."""
     if is_pattern(source) and not Path(source).exists():
         return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), labels, label_column, labelled)
     path = as_place(source)
     if isinstance(path, Place):
-        return _open_remote(path, labels, label_column, labelled)
+        return _open_remote(path, labels, label_column, group, labelled)
     if str(source) == DEMO and not path.exists():
         _refuse_options(_OWN_LABELS, path, labels=labels, label_column=label_column)
         return open_demo(log=log)
@@ -299,21 +321,23 @@ def open_samples(
         return _open_shards(shards, str(path.resolve()), labels, label_column, labelled)
     if suffix in (".csv", ".parquet"):
         _refuse_options(_COLUMN, path, labels=labels)
-        return open_manifest(path, allow_outside=allow_outside, label_column=label_column)
+        return open_manifest(path, allow_outside=allow_outside, label_column=label_column, group_column=group)
     if suffix == ".npy":
         _refuse_options(_ARRAY, path, label_column=label_column)
         return open_arrays(path, None if labels is None else Path(labels))
     raise CCRError(f"a data set is a folder, or a file that ends in .tar, .csv, .parquet or .npy; got {path.name!r}")
 
 
-def _open_remote(place: Place, labels: str | Path | None, label_column: str | None, labelled: bool) -> Dataset:
+def _open_remote(
+    place: Place, labels: str | Path | None, label_column: str | None, group: str | None, labelled: bool
+) -> Dataset:
     """Shards, a manifest, or a folder of images of an object store."""
     suffix = place.suffix.lower()
     if suffix == ".tar" or (suffix == ".parquet" and image_column(place) is not None):
         return _open_shards(Shards(place.parent, [place.name]), str(place), labels, label_column, labelled)
     if suffix in (".csv", ".parquet"):
         _refuse_options(_COLUMN, place, labels=labels)
-        return open_remote_manifest(place, label_column=label_column)
+        return open_remote_manifest(place, label_column=label_column, group_column=group)
     for suffix in (".tar", ".parquet"):
         shards = Shards.of_folder(place, suffix)
         if shards.names:

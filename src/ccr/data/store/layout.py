@@ -1,4 +1,4 @@
-"""A `.npy` matrix of an object store, of which rows are read as ranges of bytes."""
+"""The files of a store and what they say: names, `store.json`, tables of rows, and matrices read by ranges of bytes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,11 @@ def array_bytes(rows: np.ndarray) -> bytes:
 def table_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """The Parquet file of metadata rows."""
     stream = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=_SCHEMA), stream, compression="zstd")
+    schema = _SCHEMA
+    for name in ("look", "group"):  # only where they are known
+        if any(name in row for row in rows):
+            schema = schema.append(pa.field(name, pa.string()))
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), stream, compression="zstd")
     return stream.getvalue()
 
 
@@ -82,7 +86,7 @@ def sha256(data: bytes) -> str:
 
 
 # What a store says of itself and of its rows: `store.json` and the Parquet tables.
-COLUMNS = ("image_path", "label", "split", "content")
+COLUMNS = ("image_path", "label", "split", "content", "look", "group")
 #: Tables that are read at once.
 READERS = 16
 _REMEDY = "copy the store again or embed again"

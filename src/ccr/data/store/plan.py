@@ -193,5 +193,7 @@ def describe(dataset: Dataset, encoder: Encoder, plan: Mapping[str, Any], totals
 def _digest(dataset: Dataset) -> str:
     digest = hashlib.sha256()
     for sample in dataset:
-        digest.update(json.dumps([sample.key, sample.label, sample.split]).encode() + b"\n")
+        facts = [sample.key, sample.label, sample.split]
+        facts += [] if sample.group is None else [sample.group]  # older plans know no groups
+        digest.update(json.dumps(facts).encode() + b"\n")
     return digest.hexdigest()

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.datasets import BadImage, content_hash, decode, locate
-from ccr.data.datasets.base import label_text
+from ccr.data.datasets.base import joined, label_text
 from ccr.data.datasets.decode import Content
 from ccr.data.store.layout import (
     DESCRIPTION,
@@ -192,6 +192,19 @@ class EmbeddingStore:
         if "val" not in set(whole.splits) or not np.array_equal(np.sort(own), np.flatnonzero(whole.trainable)):
             return None
         return whole.select("val").with_labels()
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Numbers of the groups of images that belong into one part of every split (m,): those of the group that
+        `ccr embed --group` gave them, and copies."""
+        contents = [content or f"row {row}" for row, content in enumerate(self._column("content"))]
+        keys = [str(key) for key in joined(contents, self._column("group").tolist())]
+        return np.asarray(np.unique(keys, return_inverse=True)[1])
+
+    @property
+    def looks(self) -> np.ndarray:
+        """The perceptual hash of each row's image (m,), None in stores of older versions: `near_copies`."""
+        return self._column("look")
 
     @property
     def paths(self) -> np.ndarray:

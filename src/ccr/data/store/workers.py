@@ -1,4 +1,4 @@
-"""A chunk: the embedded form of a fixed run of samples, the smallest step that a killed run keeps."""
+"""Processes that read and decode ahead of the encoder, and the chunks of embeddings that a killed run keeps."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.datasets import BadImage, Sample, content_hash, decode
+from ccr.data.store.near import look_of
 from ccr.encoders import Encoder
 from ccr.encoders.protocol import Crop, batches
 from ccr.errors import CCRError, UnreachableError
@@ -40,10 +41,11 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoded:
-    """A sample's content hash and image, or the reason why there is none; `failure` says why it could not be had now,
-    which is no fault of the image's."""
+    """A sample's content hash, perceptual hash and image, or the reason why there is none; `failure` says why it could
+    not be had now, which is no fault of the image's."""
 
     content: str = ""
+    look: str = ""
     image: Image.Image | None = None
     reason: str | None = None
     failure: str | None = None
@@ -55,7 +57,8 @@ def decode_sample(sample: Sample, *, crop: Crop | None, limits: Limits) -> Decod
         sample.key.encode()
         content = sample.source.read(limits.bytes)
         image = decode(content, max_pixels=limits.pixels)
-        return Decoded(content_hash(content), image if crop is None else crop(image))
+        image = image if crop is None else crop(image)
+        return Decoded(content_hash(content), look_of(image), image)
     except BadImage as error:
         return Decoded(reason=str(error))
     except UnreachableError as error:
@@ -148,6 +151,7 @@ def _send(stream: IO[bytes], message: Any) -> None:
 
 
 _COLUMNS = {"image_path", "label", "split", "content"}
+_MORE_COLUMNS = {"group", "look"}  # rows of data without groups, and of older versions, lack them
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,9 @@ def load_chunk(path: AnyPath, dimension: int, dtype: str) -> Chunk | None:
 
 def _is_plain(chunk: Chunk) -> bool:
     """Has it the rows and counts that `save` writes?"""
-    rows = all(set(row) == _COLUMNS and isinstance(row["content"], str) for row in chunk.metadata)
+    rows = all(
+        _COLUMNS <= set(row) <= _COLUMNS | _MORE_COLUMNS and isinstance(row["content"], str) for row in chunk.metadata
+    )
     texts = all(value is None or isinstance(value, str) for row in chunk.metadata for value in row.values())
     skipped = all(isinstance(item[name], str) for item in chunk.skipped for name in ("path", "reason"))
     return rows and texts and skipped and isinstance(chunk.reused, int) and isinstance(chunk.crossing, int)
@@ -228,7 +234,7 @@ class ChunkBuilder:
         if decoded.image is None:
             self.skipped.append({"path": _printable(sample.key), "reason": decoded.reason or "no reason known"})
             return
-        self.metadata.append(_row(sample, decoded.content))
+        self.metadata.append(_row(sample, decoded))
         if first is not None:
             self._reuse(first.embedding, sample.split, first.split)
         elif decoded.content in self._new:
@@ -261,8 +267,10 @@ class ChunkBuilder:
             self._pending.clear()
 
 
-def _row(sample: Sample, content: str) -> dict[str, Any]:
-    return {"image_path": sample.key, "label": sample.label, "split": sample.split, "content": content}
+def _row(sample: Sample, decoded: Decoded) -> dict[str, Any]:
+    row = {"image_path": sample.key, "label": sample.label, "split": sample.split}
+    row |= {"content": decoded.content, "look": decoded.look}
+    return row if sample.group is None else {**row, "group": sample.group}
 
 
 def _printable(key: str) -> str:

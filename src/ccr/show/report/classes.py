@@ -75,14 +75,14 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     if probe is not None:
         interval = wilson_interval(round(probe * evaluation.n), evaluation.n)
         rows.append(("linear probe: no concepts, no explanation", f"{probe:.1%}", _interval(interval), *[""] * 5))
-    header = ("", "accuracy", "95 % interval", "length", "in play", "weights", "fidelity", "worst")
+    header = ("", "accuracy", "95 % interval", "length", "in play", "weights", "fidelity", "lowest")
     parts = [
         f'<p><span class="big-number">{evaluation.accuracy:.1%}</span> of {evaluation.n:,} images right, with '
         f"{evaluation.length:.1f} of {len(model.model.concepts):,} concepts per image.</p>",
         page.table(header, rows),
-        '<p class="muted">length: concepts per image; in play: those with a weight for any class; weights: per class; '
-        "fidelity, worst: correlation of concepts' scores with those of their own texts over these images, mean and "
-        "least.</p>",
+        '<p class="muted">length: concepts that an image shows, on average; in play: those of them with a weight for '
+        "any class; weights: per class; fidelity, mean and lowest: correlation of concepts' scores with those of their "
+        "own texts over these images.</p>",
     ]
     if baseline is not None:
         parts.insert(1, _against(model, baseline, truth))
@@ -101,7 +101,7 @@ def _knowledge(measured: Measured) -> list[str]:
     if found.transfer is not None:
         parts.append(f"mean transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
     if found.text_fidelity is not None and math.isfinite(found.text_fidelity.mean):
-        parts.append(f"fidelity to the bare texts {found.text_fidelity.mean:.2f}, worst {found.text_fidelity.min:.2f}")
+        parts.append(f"fidelity to the bare texts {found.text_fidelity.mean:.2f}, lowest {found.text_fidelity.min:.2f}")
     lines = [f"<p>{escape('; '.join(parts))}.</p>", f'<p class="muted">{escape(GROUNDED)}</p>']
     few = sorted((value, name) for name, value in (model.transfer or {}).items() if value < TRANSFERS)
     if few:
@@ -164,7 +164,7 @@ def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> l
 
 def _summary(audit: Audit) -> str:
     known = audit.fidelity
-    said = "" if known is None or np.isnan(known.mean) else f" Mean fidelity {known.mean:.2f}, worst {known.min:.2f}."
+    said = "" if known is None or np.isnan(known.mean) else f" Mean fidelity {known.mean:.2f}, lowest {known.min:.2f}."
     return (
         "Does a concept see what its text sees? Fidelity is the correlation, over these images, of its scores with "
         f"those of its own text.{said} An image is gained if only the model shows the concept in it, lost if only the "

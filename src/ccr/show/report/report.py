@@ -23,8 +23,9 @@ from ccr.show.pictures import Pictures
 from ccr.show.report import classes
 from ccr.show.report import classes as concepts
 from ccr.show.report.classes import Measured, check_baseline, headline
+from ccr.space import Symmetric
 from ccr.utils.progress import Tell, no_progress
-from ccr.utils.texts import percent
+from ccr.utils.texts import percent, without_folders
 
 # Explained predictions of a report.
 #: Concepts of a card.
@@ -254,7 +255,8 @@ def _how_chosen(count: int, right: np.ndarray, mistakes_first: bool, *, signed: 
     far = '; "not:" marks a concept that counts by being far from the image' if signed else ""
     return (
         f"<p>{count} of {len(right):,} images, {how}; {int((~right).sum()):,} of all are wrong. Every prediction "
-        "is an exact sum: a bias and a contribution (code x weight) of each active concept. Blue speaks for the class, "
+        "is an exact sum: a bias and, for each concept that the image shows, a contribution: its code (how strongly) "
+        "x its weight (for the class). Blue speaks for the class, "
         f"orange against it{far}.</p>"
     )
 
@@ -273,18 +275,40 @@ def _missing(pictures: Pictures) -> list[str]:
 
 def _settings(model: ConceptModel, rows: Any) -> list[tuple[str, str]]:
     made, head = model.provenance, model.head
+    encoder = without_folders(made.encoder or "unknown")
     facts = [
         ("images", f"{len(rows):,}, embeddings {_digest(_chunks(rows))}"),
         ("classes", f"{len(model.classes):,}"),
         ("concepts", f"{len(model.concepts):,}"),
-        ("encoder", f"{made.encoder or 'unknown'}, fingerprint {made.encoder_fingerprint or 'unknown'}"),
+        (
+            "encoder",
+            f"{encoder}, fingerprint {made.encoder_fingerprint or 'unknown'}",
+        ),
         ("weights", _digest([model.concepts.embeddings, head.coef, head.intercept])),
         ("threshold", f"{model.rule.threshold:.4g}"),
-        ("epochs", f"{made.epochs}, kept {made.best_epoch}"),
+        ("epochs", f"{made.epochs}; the model is that of epoch {made.best_epoch}"),
         ("library", f"ccr {ccr.__version__}"),
     ]
-    settings = ", ".join(f"{name}={value!r}" for name, value in sorted(made.settings.items()))
-    return [*facts, ("settings", settings)]
+    return [*facts, *_settings_used(model)]
+
+
+def _settings_used(model: ConceptModel) -> list[tuple[str, str]]:
+    """The settings that the fit worked with: those that were given, and what was chosen where none was."""
+    made = model.provenance
+    used = dict(made.settings)
+    fidelity = chosen_fidelity(used.get("radius"), used.get("fidelity"))
+    chosen: dict[str, Any] = {"fidelity": fidelity, "max_iter": made.epochs}
+    length = getattr(model.rule, "length", None)
+    if length is not None:
+        chosen["coder"] = f"the default, {length:.1f} concepts an image"
+    used |= {name: value for name, value in chosen.items() if name in used and used[name] is None}
+    if "weights_per_class" in used and used["weights_per_class"] is None:
+        used["weights_per_class"] = "all"
+    if used.get("dispersion") == "auto":
+        used["dispersion"] = Symmetric(0.9)
+    listed = ", ".join(f"{name}={value!r}" for name, value in sorted(used.items()) if value is not None)
+    none = ", ".join(name for name, value in sorted(used.items()) if value is None)
+    return [("settings", listed), *([("not set, or by the size of the data", none)] if none else [])]
 
 
 def _confidence(model: ConceptModel, rows: Any) -> np.ndarray:

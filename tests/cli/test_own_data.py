@@ -1,0 +1,187 @@
+"""The first minutes with one's own photos: what is said of folders, groups, near-duplicates, and progress in a log."""
+
+# ruff: noqa: F811 - fixtures are imported
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccr.cli import common
+from ccr.data.datasets import open_dataset
+from ccr.data.store import EmbeddingStore, near_copies
+from ccr.data.store.near import look_of
+from tests.cli.test_commands import as_json, exit_code, workspace  # noqa: F401
+from tests.data.helpers import write_image
+
+
+def refusal(typed: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    assert exit_code(typed, monkeypatch) == 1
+    return " ".join(capsys.readouterr().err.split())
+
+
+def embed(photos: Path, workspace: Path, out: Path, *more: object) -> list[object]:
+    return ["embed", photos, "--out", out, "--encoder", f"hf:{workspace / 'clip'}", "--workers", 0, *more]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["1.png", "2.png"], ["2 images and no classes", "1.png", "photos/CLASS/1.png", "--unlabelled"]),
+        (["pear/1.png", "pear/2.png"], ["2 images of one class, pear", "photos/CLASS/1.png"]),
+        (
+            ["all/pear/1.png", "all/apple/2.png"],
+            ["one class, all", "folders apple, pear", "did you mean", "photos/all"],
+        ),
+        (["train/1.png", "test/2.png"], ["no classes"]),
+    ],
+)
+def test_photos_without_classes_are_noticed_before_they_are_embedded(
+    keys: list[str],
+    said: list[str],
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for seed, key in enumerate(keys):
+        write_image(tmp_path / "photos" / key, seed)
+    monkeypatch.chdir(tmp_path)
+    text = refusal(embed(Path("photos"), workspace, tmp_path / "store"), monkeypatch, capsys)
+    assert all(part in text for part in said), text
+    assert not (tmp_path / "store").exists()
+    found = as_json(*embed(Path("photos"), workspace, tmp_path / "store", "--unlabelled"))
+    assert found["rows"] == len(keys)
+
+
+def test_odd_folders_are_named(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, key in enumerate(["2023/pear/1.png", "2023/apple/2.png", "2024/pear/3.png", "2024/apple/4.png", "5.png"]):
+        write_image(tmp_path / key, seed)
+    (tmp_path / "2023" / "6.heic").write_bytes(b"a phone's")
+    assert exit_code(embed(tmp_path, workspace, tmp_path.with_name("odd")), monkeypatch) == 0
+    text = " ".join(capsys.readouterr().err.split())
+    assert "1 of 5 images have no class, such as 5.png" in text
+    assert "the classes are the folders 2023, 2024, and each has the folders apple, pear in it" in text
+    assert "2 classes with fewer than 5 images: 2023 (2), 2024 (2)" in text
+    assert "1 .heic; convert them" in text
+
+
+def test_pictures_of_unread_kinds_alone_are_refused_by_name(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pear").mkdir()
+    (tmp_path / "pear" / "6.HEIC").write_bytes(b"a phone's")
+    assert "(1 .heic): convert them" in refusal(embed(tmp_path, workspace, tmp_path / "o"), monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("how", ["pattern", "column"])
+def test_photos_of_one_group_are_in_one_split(how: str, workspace: Path, tmp_path: Path) -> None:
+    lines = ["path,label,tree"]
+    for number in range(60):
+        key = f"{'pear' if number % 2 else 'apple'}/{number // 6}_{number}.png"
+        write_image(tmp_path / key, number)
+        lines.append(f"{key},{key.split('/')[0]},{number // 6}")
+    (tmp_path / "photos.csv").write_text("\n".join(lines), encoding="utf-8")
+    data, group = (tmp_path, "/([0-9]+)_") if how == "pattern" else (tmp_path / "photos.csv", "tree")
+    as_json(*embed(data, workspace, tmp_path / "store", "--group", group))
+    store = EmbeddingStore.open(tmp_path / "store")
+    splits = defaultdict(set)
+    for path, split, number in zip(store.paths, store.splits, store.groups, strict=True):
+        splits[path.split("/")[1].split("_")[0]].add((split, number))
+    assert len(splits) == 10
+    assert all(len(found) == 1 for found in splits.values())
+    assert set(store.splits) == {"train", "val", "test"}
+    alone = {sample.key.split("/")[1].split("_")[0] for sample in open_dataset(tmp_path).select("test")}
+    assert len(alone) > 2  # without groups, test photos are of many trees
+
+
+def test_a_group_that_matches_nothing_is_refused(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for group, said in (("tree", "it matches none of the paths"), ("(", "a regular expression")):
+        typed = embed(workspace / "photos", workspace, tmp_path / "o", "--group", group)
+        assert said in refusal(typed, monkeypatch, capsys)
+
+
+def scene(seed: int) -> Image.Image:
+    """A picture of soft blobs, unlike every other seed's."""
+    rough = np.random.default_rng(seed).uniform(0, 255, (12, 12, 3)).astype(np.uint8)
+    return Image.fromarray(rough).resize((160, 160), Image.Resampling.BICUBIC)
+
+
+def test_copies_saved_again_are_found_between_splits(workspace: Path, tmp_path: Path) -> None:
+    for number in range(12):
+        split = "train" if number < 8 else "test"
+        path = tmp_path / "d" / split / ("pear" if number % 2 else "apple") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scene(number).save(path)
+    scene(3).resize((90, 90)).save(tmp_path / "d" / "test" / "pear" / "again.jpg", quality=60)
+    found = as_json(*embed(tmp_path / "d", workspace, tmp_path / "store"))
+    assert found["crossing"] == 0  # not the same file
+    near = found["near_copies"]
+    assert (near["compared"], near["found"]) == (5, 1)  # type: ignore[index]
+    (example,) = near["examples"]  # type: ignore[index]
+    assert (example["image"], example["training_image"]) == ("test/pear/again.jpg", "train/pear/3.png")
+    assert example["bits"] <= near["most_bits"]  # type: ignore[index]
+
+
+def test_a_look_survives_what_leaves_a_picture_the_same() -> None:
+    def apart(one: Image.Image, two: Image.Image) -> int:
+        return (int(look_of(one), 16) ^ int(look_of(two), 16)).bit_count()
+
+    one = scene(0)
+    assert apart(one, one) == 0
+    assert apart(one, one.resize((61, 61))) <= 20
+    assert apart(one, one.point(lambda value: value * 0.8)) <= 20
+    assert min(apart(one, scene(seed)) for seed in range(1, 30)) > 20
+
+
+def test_pictures_of_one_colour_are_no_copies(workspace: Path, tmp_path: Path) -> None:
+    for number, colour in enumerate(["red", "green", "blue", "white"]):
+        path = tmp_path / "d" / ("train" if number < 2 else "test") / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), colour).save(path)
+    as_json(*embed(tmp_path / "d", workspace, tmp_path / "store"))
+    found = near_copies(EmbeddingStore.open(tmp_path / "store"))
+    assert found is not None
+    assert found.found == 0
+
+
+def test_progress_through_a_pipe_is_a_line_every_ten_seconds_or_five_percent() -> None:
+    program = (
+        "import time; now = [0.0]; time.monotonic = lambda: now[0]\n"
+        "from ccr.cli.common import bar\n"
+        "with bar(silent=False) as tell:\n"
+        "    for done in range(1001):\n"
+        "        tell(done, 1000, 'embedding images')\n"
+        "        now[0] += float(__import__('sys').argv[1])\n"
+    )
+    lines = {}
+    for pace in (0.001, 0.125, 1.0):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(pace)], capture_output=True, text=True, check=True, env=os.environ
+        )
+        assert done.stdout == ""
+        lines[pace] = done.stderr.splitlines()
+    assert lines[0.001] == []  # a second of work
+    assert len(lines[0.125]) == 20  # every five percent
+    assert lines[0.125][9] == "embedding images: 500 of 1,000 (50%), 1 min 2 s so far, about 1 min 2 s left"
+    assert len(lines[1.0]) == 100  # every ten seconds
+    assert lines[1.0][30] == "embedding images: 310 of 1,000 (31%), 5 min 10 s so far, about 11 min left"
+
+
+def test_silent_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "SOONEST", 0.0)
+    monkeypatch.setattr(common, "EVERY", 0.0)
+    for silent in (False, True):
+        with common.bar(silent=silent) as tell:
+            tell(1, 2, "working")
+        assert ("working" in capsys.readouterr().err) is not silent
