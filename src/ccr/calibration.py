@@ -12,8 +12,7 @@ from ccr.errors import CCRError
 from ccr.heads import LinearHead
 from ccr.labels import Labels, validation_rows
 from ccr.metrics import Interval, finite, wilson_interval
-from ccr.utils.arrays import softmax
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule, softmax
 from ccr.utils.parameters import is_number
 
 if TYPE_CHECKING:

@@ -37,7 +37,6 @@ from ccr.labels import (
 from ccr.metrics import fidelity
 from ccr.model import ConceptModel
 from ccr.refine import Callback, Refinement, Training, refine
-from ccr.refine.checkpoint import CheckpointFolder
 from ccr.refine.data import Permitted, split
 from ccr.refine.engines import EngineName
 from ccr.refine.likely import (
@@ -51,6 +50,7 @@ from ccr.refine.likely import (
     whole_dictionary,
 )
 from ccr.refine.loop import PartedCheckpoint, refine_with
+from ccr.refine.measure import CheckpointFolder
 from ccr.refine.options import Optimizer, Schedule
 from ccr.refine.region import Bound, Claims, Informed, check_claims, informed_facts
 from ccr.shown import Shown

@@ -24,7 +24,7 @@ from ccr.labels import Part, store_parts, stratified_folds
 from ccr.metrics import Interval, paired_bootstrap
 from ccr.refine.region import unrefined
 from ccr.space import Space
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.vocab import embed_concepts, random_words
 
 # What refinement brings: CCR against its own baseline at equal length and dispersion, and against a refitted head.

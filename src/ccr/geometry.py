@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ccr.errors import CCRError
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule
 from ccr.utils.parameters import is_number
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.knowledge import NO, UNKNOWN, YES
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:
     from scipy import sparse

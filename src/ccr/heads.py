@@ -12,8 +12,7 @@ import numpy as np
 from ccr import kernels
 from ccr.coding import Entries, code_size
 from ccr.errors import CCRError
-from ccr.utils.arrays import is_sparse, softmax
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule, is_sparse, softmax
 
 if TYPE_CHECKING:
     import scipy

@@ -10,9 +10,8 @@ import numpy as np
 from ccr import kernels
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.utils.arrays import as_array, is_sparse, is_tensor, release, row_products
+from ccr.utils.arrays import LazyModule, as_array, is_sparse, is_tensor, release, row_products
 from ccr.utils.arrays import unit_rows as row_units
-from ccr.utils.lazy import LazyModule
 from ccr.utils.threads import Workers
 
 if TYPE_CHECKING:

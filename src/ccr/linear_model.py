@@ -21,8 +21,7 @@ from ccr.io.provenance import Provenance
 from ccr.labels import known_labels, labels_like, labels_of, seed_of, store_part
 from ccr.shown import of_photos
 from ccr.space import Space
-from ccr.utils.arrays import softmax
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule, softmax
 
 if TYPE_CHECKING:
     from scipy import sparse

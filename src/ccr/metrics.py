@@ -13,8 +13,7 @@ from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings, Moments
-from ccr.utils.arrays import is_sparse, is_tensor
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule, is_sparse, is_tensor
 from ccr.utils.parameters import is_number
 
 if TYPE_CHECKING:

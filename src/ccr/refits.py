@@ -15,7 +15,7 @@ from ccr.classifier import ConceptClassifier
 from ccr.controls import one_thread_each
 from ccr.errors import CCRError
 from ccr.metrics import SHOWN, Interval, largest_shown
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 
 #: Refits between which stability is measured, unless another number is asked for.
 REFITS = 5

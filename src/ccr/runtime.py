@@ -20,7 +20,8 @@ from ccr.errors import CCRError, FormatError
 from ccr.explain.explanation import Explanation, explain
 from ccr.heads import LinearHead, few_logits
 from ccr.inputs import Embeddings, one_row
-from ccr.io.checks import (
+from ccr.io.folder import ModelFolder, read_folder
+from ccr.io.format import (
     check_rule,
     known_classes,
     known_names,
@@ -30,7 +31,6 @@ from ccr.io.checks import (
     unpack_knowledge,
     unpack_shown,
 )
-from ccr.io.folder import ModelFolder, read_folder
 from ccr.kernels import Entries
 from ccr.shown import Shown, of_photos
 from ccr.utils.arrays import softmax

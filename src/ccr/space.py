@@ -12,8 +12,7 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.geometry import ConeWidening, centered, fit_cone, symmetric_map, unit_rows, widen
 from ccr.inputs import Embeddings
-from ccr.utils.arrays import as_array
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule, as_array
 from ccr.utils.parameters import Parameters, is_number
 from ccr.utils.threads import threads_for
 

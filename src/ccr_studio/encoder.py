@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.datasets import content_hash
-from ccr.data.datasets.decode import Content
+from ccr.data.datasets.sources import Content
 from ccr.errors import CCRError
 from ccr.explain import PatchTerms
 from ccr.photos.on_photos import SMOOTHING, split_image

@@ -25,7 +25,7 @@ from ccr.io.files import check_writable
 from ccr.io.remote import AnyPath, Place
 from ccr.model import ConceptModel
 from ccr.review.decisions import Policy
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr_studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
 from ccr_studio.photos import Photos
 from ccr_studio.service.guards import CUT_OFF, SIGN_IN, access_for

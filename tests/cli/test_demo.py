@@ -16,7 +16,7 @@ from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.cli import demo as module
 from ccr.cli import main
 from ccr.data.datasets import open_demo
-from ccr.data.datasets.decode import MAX_BYTES, content_hash
+from ccr.data.datasets.sources import MAX_BYTES, content_hash
 from ccr.data.shipped import LIVE, check_shipped, shipped_store
 from ccr.encoders.bundled import BundledEncoder
 from ccr.kernels import warm_up

@@ -16,7 +16,7 @@ from PIL import Image
 from ccr.cli import common
 from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, near_copies
-from ccr.data.store.near import look_of
+from ccr.data.store.workers import look_of
 from tests.cli.test_commands import as_json, exit_code, workspace  # noqa: F401
 from tests.data.helpers import write_image
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from ccr.explain import Frame
-from ccr.explain.picture import AGAINST, FOR
+from ccr.explain.terms import AGAINST, FOR
 from ccr.explain.where import PatchMap
 from ccr.show.pictures import common_scale, framed, overlay, rgb, scales_of
 from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401

@@ -17,7 +17,7 @@ import ccr
 from ccr import kernels
 from ccr.errors import CCRError
 from ccr.kernels import choice, compiling, warm
-from ccr.kernels.plain import lasso
+from ccr.kernels.plain import pursuit as lasso
 
 PACKAGE = Path(ccr.__file__).parent
 pytestmark = pytest.mark.tiers

@@ -16,12 +16,12 @@ from sklearn.linear_model import Lasso
 
 from ccr import ConceptClassifier, NonNegativeLasso, kernels
 from ccr.coding import LassoRule
-from ccr.coding import lasso as rule_module
-from ccr.coding.lasso import calibrate_alpha
+from ccr.coding import pursuit as rule_module
+from ccr.coding.pursuit import calibrate_alpha
 from ccr.errors import CCRError, CCRWarning
 from ccr.geometry import centered, unit_rows
 from ccr.inputs import Embeddings
-from ccr.kernels.plain import lasso as kernel_module
+from ccr.kernels.plain import pursuit as kernel_module
 from tests.conftest import Data
 
 

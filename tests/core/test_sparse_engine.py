@@ -198,7 +198,7 @@ def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, m
     for threads, owners in ((1, 1), (2, 1), (2, 2), (5, 2), (5, 5)):
         if tier == "x86":
             monkeypatch.setattr(
-                "ccr.kernels.x86.division.Division.owners", lambda _, most, owners=owners: min(most, owners)
+                "ccr.kernels.x86.rounding.Division.owners", lambda _, most, owners=owners: min(most, owners)
             )
         with Workers(threads) as workers:
             engine = SparseEngine(start(RULES[rule]), options(dropout=0.1), workers)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from ccr.data.store.layout import embeddings_path, metadata_path
-from ccr.encoders.protocol import ClipPreprocess, digest_of, fill_template, unit
+from ccr.encoders.registry import ClipPreprocess, digest_of, fill_template, unit
 
 
 class PixelEncoder:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from ccr.encoders import load_encoder, parse_spec
 from ccr.encoders.openclip import check_activation, explain_import, split_target
-from ccr.encoders.protocol import ClipPreprocess, batches, digest_of, fill_template
+from ccr.encoders.registry import ClipPreprocess, batches, digest_of, fill_template
 from ccr.errors import CCRError
 from ccr.utils.threads import resolve_device
 from tests.data.helpers import picture

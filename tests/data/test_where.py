@@ -7,7 +7,7 @@ import torch
 from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.encoders import load_encoder
 from ccr.encoders.bundled import with_outputs
-from ccr.encoders.protocol import ClipPreprocess, unit
+from ccr.encoders.registry import ClipPreprocess, unit
 from ccr.encoders.torch_common import in_projection
 from ccr.errors import CCRError
 from ccr.explain import Frame

@@ -87,7 +87,7 @@ def test_embedding_says_what_is_kept_and_leaves_no_process(tmp_path: Path) -> No
     code = """
 import time
 from tests.data.helpers import PixelEncoder
-from ccr.data import encoders
+from ccr import encoders
 class Slow(PixelEncoder):
     def embed_images(self, images, **options):
         print("embedding", file=sys.stderr, flush=True)

@@ -13,8 +13,7 @@ import pytest
 from PIL import Image
 
 from ccr.data.datasets import BadImage, decode, load_image, open_dataset
-from ccr.data.datasets.decode import to_rgb
-from ccr.data.datasets.sources import ArrayImage, ArrowImage
+from ccr.data.datasets.sources import ArrayImage, ArrowImage, to_rgb
 from ccr.data.store import embed_dataset
 from ccr.errors import CCRError
 from tests.data.helpers import PixelEncoder, encoded, picture, write_image
@@ -79,7 +78,7 @@ def test_the_limits_of_a_store_are_part_of_its_plan(tmp_path: Path) -> None:
 MEASURE = """
 import io, resource, sys
 from PIL import Image
-from ccr.data.datasets.decode import decode
+from ccr.data.datasets.sources import decode
 stream = io.BytesIO()
 Image.new(sys.argv[1], (9400, 9400)).save(stream, "PNG", compress_level=1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -106,5 +105,5 @@ def test_strips_change_no_pixel(mode: str, monkeypatch: pytest.MonkeyPatch) -> N
     elif mode != "RGBA":
         image = image.convert(mode)
     whole = np.asarray(to_rgb(image))
-    monkeypatch.setattr(sys.modules["ccr.data.datasets.decode"], "_STRIP", 60)
+    monkeypatch.setattr(sys.modules["ccr.data.datasets.sources"], "_STRIP", 60)
     assert np.array_equal(np.asarray(to_rgb(image)), whole)

@@ -11,7 +11,7 @@ import pytest
 from ccr import ConceptClassifier, HardThreshold
 from ccr.errors import CCRError, FormatError
 from ccr.refine import Refinement, Training, refine
-from ccr.refine.checkpoint import CheckpointFolder
+from ccr.refine.measure import CheckpointFolder
 from tests.conftest import Data
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, HardThreshold, TopK
-from ccr.encoders.protocol import ClipPreprocess
+from ccr.encoders.registry import ClipPreprocess
 from ccr.errors import CCRError, WriteError
 from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, GraphParts, add_centre_square
 from ccr.export.onnx_model import onnx_model

@@ -15,7 +15,7 @@ from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
 from ccr.coding import Panels, ThresholdRule, calibrate
 from ccr.errors import CCRError, FormatError
 from ccr.inputs import Embeddings
-from ccr.io.checks import check_rule
+from ccr.io.format import check_rule
 
 
 def rows(seed: int, m: int, d: int = 24) -> np.ndarray:

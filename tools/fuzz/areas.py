@@ -22,7 +22,7 @@ from safetensors.numpy import load, save
 
 from ccr.classifier import ConceptClassifier
 from ccr.data.datasets import open_dataset
-from ccr.data.datasets.decode import BadImage, decode
+from ccr.data.datasets.sources import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError
 from ccr.knowledge import Knowledge

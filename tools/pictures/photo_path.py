@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
-from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
+from ccr.explain.terms import AGAINST, FOR, INK, NEUTRAL
 from ccr.show.style import set_title
 
 

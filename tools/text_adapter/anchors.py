@@ -11,7 +11,7 @@ import numpy as np
 
 from ccr.encoders.assets import WORDNET, fetch_group
 from ccr.encoders.bundled_texts import SentenceModel, spelled
-from ccr.encoders.protocol import unit
+from ccr.encoders.registry import unit
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 NEVER = {form for name in CIFAR10 for form in (name, name + "s")}

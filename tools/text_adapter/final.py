@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from ccr.data.store import EmbeddingStore
 from ccr.encoders.bundled_texts import spelled
-from ccr.encoders.protocol import unit
+from ccr.encoders.registry import unit
 from ccr.knowledge import Knowledge
 from ccr.vocab import read_concepts
 from tools.text_adapter.anchors import CIFAR10, load

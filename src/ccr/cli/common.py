@@ -26,7 +26,7 @@ from ccr.errors import CCRError, CCRWarning
 from ccr.io.files import check_writable, write_bytes
 from ccr.io.remote import is_url
 from ccr.utils import processes as interrupt
-from ccr.utils.progress import Tell
+from ccr.utils.processes import Tell
 from ccr.utils.texts import has_control, visible
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ccr.model import ConceptModel
     from ccr.refits import Stability
     from ccr.space import Dispersion
-    from ccr.utils.progress import Tell
+    from ccr.utils.processes import Tell
     from ccr.vocab.proposals import Proposals
 
 # Options that several commands take, turned into what the library takes; a mistake in them is misuse.

@@ -14,7 +14,7 @@ from ccr.errors import CCRError, MissingExtraError
 
 if TYPE_CHECKING:
     from ccr.vocab.classes import Classes
-    from ccr.vocab.llm import Endpoint, FromModel
+    from ccr.vocab.llm import Endpoint, LLMProposals
     from ccr.vocab.senses import EmbedTexts
     from ccr.vocab.wordnet import WordNet
 
@@ -168,7 +168,7 @@ def _wordnet(wanted: list[str], *, silent: bool) -> WordNet | None:
         return None
 
 
-def _from_model(found: Classes, endpoint: Endpoint, *, silent: bool) -> FromModel:
+def _from_model(found: Classes, endpoint: Endpoint, *, silent: bool) -> LLMProposals:
     """A language model's proposals, and why it failed for the classes that it failed for."""
     from ccr.encoders.assets import cache_folder
     from ccr.vocab.llm import ask

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccr.encoders import Encoder
     from ccr.explain import Comparison, Contrast, Counterfactual, Explanation, RegionConcept, Where
     from ccr.model import ConceptModel
-    from ccr.utils.progress import Tell
+    from ccr.utils.processes import Tell
 
 ENDINGS = (".html", ".png", ".json")
 #: Photos that are embedded between two steps of the progress bar: no core waits, and people see that it goes on.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.knowledge import Answer, Knowledge
     from ccr.model import ConceptModel
-    from ccr.vocab.llm import Endpoint, Question
+    from ccr.vocab.llm import Endpoint, LLMQuestion
 
 #: The longer side in pixels of a photo that a model is shown, and of one on a page.
 MODEL_PIXELS, PAGE_PIXELS = 448, 320
@@ -162,7 +162,7 @@ def _ask_model(session: Session, endpoint: Endpoint, *, silent: bool) -> dict[st
     return failed
 
 
-def _requests(session: Session) -> Iterator[Question]:
+def _requests(session: Session) -> Iterator[LLMQuestion]:
     """One request per photo and round; a concept whose request failed is left for another run."""
     given_up: set[str] = set()
     failures = 0
@@ -189,15 +189,15 @@ def _round(session: Session, given_up: set[str]) -> dict[int, list[str]]:
     return asked
 
 
-def _question(path: str, concepts: list[str], picture: Image.Image) -> Question:
+def _question(path: str, concepts: list[str], picture: Image.Image) -> LLMQuestion:
     import json
 
     from ccr.show.page import jpeg_address
-    from ccr.vocab.llm import Question, answer_tokens, parse_verdicts
+    from ccr.vocab.llm import LLMQuestion, answer_tokens, parse_verdicts
 
     prompt = PROMPT.format(concepts=json.dumps(concepts, ensure_ascii=False))
     shown = (jpeg_address(picture, MODEL_PIXELS),)
-    return Question(path, prompt, partial(parse_verdicts, concepts), shown, answer_tokens(concepts))
+    return LLMQuestion(path, prompt, partial(parse_verdicts, concepts), shown, answer_tokens(concepts))
 
 
 def _show_cost(session: Session, endpoint: Endpoint, prices: str | None, *, as_json: bool) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.model import ConceptModel
     from ccr.show.report.report import Locate
-    from ccr.utils.progress import Tell
+    from ccr.utils.processes import Tell
 
 #: With more training images than this the linear probe is left out unless asked for.
 MOST_PROBED = 20_000

@@ -484,7 +484,7 @@ def _signed(found: Found, target: Path, by: str) -> Found:
 def _export(review: Review, path: Path, name: str) -> None:
     from ccr.io.provenance import signature_in_words
     from ccr.review import review_rows, unsigned
-    from ccr.review.signing import COLUMNS
+    from ccr.review.rounds import COLUMNS
 
     rows, kind = review_rows(review), path.suffix.lower()
     if kind == ".csv":

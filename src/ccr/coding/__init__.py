@@ -33,8 +33,7 @@ from ccr.coding.codes import (
     map_codes,
     root_mean_square,
 )
-from ccr.coding.lasso import LassoRule, active_rows
-from ccr.coding.pursuit import PursuitRule
+from ccr.coding.pursuit import LassoRule, PursuitRule, active_rows
 from ccr.coding.rules import (
     CALIBRATION_ROWS,
     NUDGE,

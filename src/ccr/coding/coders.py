@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
 import numpy as np
 
 from ccr.coding.codes import apply_rule
-from ccr.coding.lasso import LassoRule, calibrate_alpha
-from ccr.coding.pursuit import PursuitRule
+from ccr.coding.pursuit import LassoRule, PursuitRule, calibrate_alpha
 from ccr.coding.rules import Rule, ScoreRule, ThresholdRule, TopRule, calibrate
 from ccr.errors import CCRError, FormatError
 from ccr.inputs import Embeddings
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule
 from ccr.utils.parameters import Parameters, is_number
 
 if TYPE_CHECKING:

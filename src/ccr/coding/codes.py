@@ -12,8 +12,7 @@ import numpy as np
 from ccr.coding.rules import Encode, Rule, ThresholdRule, TopRule
 from ccr.inputs import CHUNK_VALUES, Embeddings
 from ccr.kernels import Entries
-from ccr.utils.arrays import row_products
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule, row_products
 from ccr.utils.threads import Workers
 
 if TYPE_CHECKING:

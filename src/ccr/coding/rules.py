@@ -20,7 +20,7 @@ from ccr import kernels
 from ccr.errors import CCRWarning
 from ccr.inputs import CHUNK_VALUES, Embeddings
 from ccr.kernels import Entries
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ccr.data.datasets import Dataset
-from ccr.data.datasets.decode import MAX_BYTES, content_hash, decode
+from ccr.data.datasets.sources import MAX_BYTES, content_hash, decode
 from ccr.data.store import EmbeddingStore
 from ccr.encoders import Encoder
 from ccr.geometry import unit_rows

@@ -22,7 +22,7 @@ from ccr.metrics import Interval, wilson_interval
 from ccr.model import ConceptModel
 from ccr.refine import Training
 from ccr.refine.data import candidates_for, split
-from ccr.refine.head_only import solve_head
+from ccr.refine.loop import solve_head
 from ccr.refine.region import permitted_weights
 from ccr.utils.parameters import as_number
 

@@ -14,7 +14,7 @@ from PIL import Image
 from ccr.encoders.assets import CLIP_IMAGE_TOWER, MINILM, Log, fetch, fetch_group
 from ccr.encoders.bundled_texts import SentenceModel, TextAdapter, load_adapter
 from ccr.encoders.patches import Affine, Attended, Grid, LastLayer, Norm, patch_terms, quick_gelu_gate
-from ccr.encoders.protocol import ClipPreprocess, Crop, batches, checked_template, digest_of, fill_template, unit
+from ccr.encoders.registry import ClipPreprocess, Crop, batches, checked_template, digest_of, fill_template, unit
 from ccr.errors import MissingExtraError
 from ccr.explain import Frame, PatchTerms
 

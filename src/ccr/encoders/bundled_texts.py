@@ -28,7 +28,7 @@ import torch
 from torch.nn import functional
 
 from ccr.encoders.assets import file_sha256
-from ccr.encoders.protocol import batches, unit, warn_cut
+from ccr.encoders.registry import batches, unit, warn_cut
 from ccr.errors import FormatError, MissingExtraError
 from ccr.utils.threads import Workers
 

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from ccr.encoders.patches import Attended, Grid, LastLayer, patch_terms
-from ccr.encoders.protocol import centre_frame, checked_batch_size, checked_template, digest_of, unit, warn_cut
+from ccr.encoders.registry import centre_frame, checked_batch_size, checked_template, digest_of, unit, warn_cut
 from ccr.encoders.torch_common import (
     TorchEncoder,
     affine,

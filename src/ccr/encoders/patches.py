@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from PIL import Image
 
-from ccr.encoders.protocol import Encoder
+from ccr.encoders.registry import Encoder
 from ccr.explain import Frame, PatchTerms
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 
 # Where by covering parts of the picture and embedding it again: slow, no exact sum, possible with every encoder.
 #: Cells of the map in a row, and in a row of the square that is covered.

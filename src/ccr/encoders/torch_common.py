@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from ccr.encoders.patches import Affine, Attended, Gate, LastLayer, Norm, gate_of
-from ccr.encoders.protocol import batches, digest_of, fill_template
+from ccr.encoders.registry import batches, digest_of, fill_template
 from ccr.errors import CCRError
 
 

@@ -12,7 +12,7 @@ from ccr.errors import CCRError
 from ccr.explain.terms import Status, plain_fields, status
 from ccr.heads import LinearHead
 from ccr.knowledge import NO, UNKNOWN, YES, Knowledge
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:
     from scipy import sparse

@@ -11,8 +11,7 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.explain.terms import Contribution, contributions, plain, plain_fields
 from ccr.heads import LinearHead
-from ccr.utils.arrays import softmax
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule, softmax
 from ccr.utils.parameters import is_number
 
 if TYPE_CHECKING:

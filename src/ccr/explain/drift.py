@@ -14,7 +14,7 @@ from ccr.explain.terms import plain, plain_fields
 from ccr.explain.views import ImageActivation, TopCandidates
 from ccr.inputs import CHUNK_VALUES
 from ccr.metrics import Deviation, Fidelity, deviation
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:
     from scipy import sparse

@@ -20,15 +20,13 @@ from ccr.explain.counterfactual import (
     shifts,
     smallest_change,
 )
-from ccr.explain.picture import picture
-from ccr.explain.terms import Contrast, Contribution, contributions, plain, position, sum_rows, sum_text
+from ccr.explain.terms import Contrast, Contribution, contributions, picture, plain, position, sum_rows, sum_text
 from ccr.explain.views import ModelView
 from ccr.explain.where import Where
 from ccr.heads import LinearHead, few_logits
 from ccr.kernels import Entries
 from ccr.shown import STATED, Shown
-from ccr.utils.arrays import softmax, to_frame
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule, softmax, to_frame
 from ccr.utils.parameters import is_number
 from ccr.utils.texts import percent
 

@@ -13,7 +13,7 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.explain.terms import plain, plain_fields, position
 from ccr.heads import LinearHead
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule
 from ccr.utils.parameters import is_number
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from ccr.encoders.assets import CLIP_IMAGE_TOWER, Log, fetch
 from ccr.encoders.bundled import BundledEncoder
-from ccr.encoders.protocol import ClipPreprocess
+from ccr.encoders.registry import ClipPreprocess
 from ccr.errors import CCRError, MissingExtraError
 
 # GraphParts of an ONNX graph: nodes and constants, named as they are added.

@@ -10,7 +10,7 @@ from torch import nn
 
 from ccr.coding import ThresholdRule, TopRule
 from ccr.coding.rules import threshold_mask, top_mask
-from ccr.export.exports import exportable_rule
+from ccr.model import exportable_rule
 
 #: Rows whose largest number lies outside of these are scaled before their squares are added.
 SMALL, LARGE = 1e-15, 1e15

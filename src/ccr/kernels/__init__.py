@@ -26,8 +26,7 @@ from ccr.kernels.plain.arguments import (
 )
 
 if TYPE_CHECKING:
-    from ccr.kernels.plain.lasso import nonnegative_lasso
-    from ccr.kernels.plain.pursuit import pursue, pursue_fast
+    from ccr.kernels.plain.pursuit import nonnegative_lasso, pursue, pursue_fast
     from ccr.kernels.plain.rows import NOT_FINITE, prepare_rows
     from ccr.kernels.plain.select import code_rows
     from ccr.kernels.plain.tier import PackedConcepts, StepKernels

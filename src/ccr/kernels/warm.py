@@ -14,7 +14,8 @@ import numpy as np
 
 from ccr.kernels.choice import tier
 from ccr.kernels.compiling import CACHE
-from ccr.kernels.plain import lasso, pursuit, rows
+from ccr.kernels.plain import pursuit, rows
+from ccr.kernels.plain import pursuit as lasso
 from ccr.kernels.plain.arguments import PADDING, TWO_SIDED, BatchPlan, Criterion, Entries, StepSettings, StepState
 from ccr.utils.processes import isolated_python
 from ccr.utils.threads import Workers

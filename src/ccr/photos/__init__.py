@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 
 if TYPE_CHECKING:
-    from ccr.encoders.protocol import Encoder
+    from ccr.encoders.registry import Encoder
     from ccr.explain import Explanation, Explanations
     from ccr.photos.prediction import Prediction, Predictions
 

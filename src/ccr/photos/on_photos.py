@@ -12,16 +12,16 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, decode, load_image, open_photos
-from ccr.data.datasets.decode import to_rgb, upright
+from ccr.data.datasets.sources import to_rgb, upright
 from ccr.data.store.workers import Decoders, Limits
 from ccr.encoders.patches import occluded_terms
-from ccr.encoders.protocol import Encoder, PatchEncoder, batches, checked_batch_size
+from ccr.encoders.registry import Encoder, PatchEncoder, batches, checked_batch_size
 from ccr.errors import CCRError
 from ccr.explain import Explanation, Explanations, PatchTerms, Way
 from ccr.photos.prediction import Prediction, Predictions, checked_explain, encoder_of_model
 from ccr.photos.run import predict_samples
 from ccr.utils.arrays import paths_of
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier

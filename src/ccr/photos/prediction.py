@@ -8,8 +8,7 @@ from numbers import Integral
 from typing import Any, overload
 
 from ccr.encoders.assets import Log
-from ccr.encoders.protocol import Encoder
-from ccr.encoders.registry import check_named, load_encoder
+from ccr.encoders.registry import Encoder, check_named, load_encoder
 from ccr.errors import CCRError
 from ccr.explain.terms import Contribution
 from ccr.utils.arrays import to_frame

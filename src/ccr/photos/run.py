@@ -20,14 +20,14 @@ import numpy as np
 
 from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, Sample
 from ccr.data.store.workers import Decoded, Decoders, Limits
-from ccr.encoders.protocol import Encoder, checked_batch_size
+from ccr.encoders.registry import Encoder, checked_batch_size
 from ccr.errors import CCRError, FormatError, UnreachableError
 from ccr.explain.terms import contributions, plain
 from ccr.io.files import locked, read_object, read_regular, remove_leftovers, write_json, write_stream
 from ccr.io.format import pack
 from ccr.io.remote import is_url
 from ccr.photos.prediction import Prediction, checked_explain, column_names, flat
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.utils.texts import to_cell
 
 

@@ -18,8 +18,7 @@ from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
 from ccr.labels import store_part, validation_pair
 from ccr.refine.data import Labelled, Permitted
-from ccr.refine.head_only import solve_head
-from ccr.refine.loop import Refinement
+from ccr.refine.loop import Refinement, solve_head
 from ccr.refine.measure import validate
 from ccr.refine.options import Training
 from ccr.refine.region import Informed

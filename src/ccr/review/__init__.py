@@ -2,8 +2,7 @@
 
 from ccr.review.decisions import Decision, Decisions
 from ccr.review.questions import Review, ReviewEvidence, ReviewQuestion
-from ccr.review.rounds import OutOfFold, ReviewRound, out_of_fold, refit, review_round
-from ccr.review.signing import review_rows, sign, unsigned
+from ccr.review.rounds import OutOfFold, ReviewRound, out_of_fold, refit, review_round, review_rows, sign, unsigned
 
 __all__ = [
     "Decision",

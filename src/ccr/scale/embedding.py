@@ -27,7 +27,7 @@ from ccr.data.store.matrix import Totals, finish, refuse_empty, remove_progress,
 from ccr.data.store.plan import check_same_files, check_same_plan, describe, make_plan, prepared
 from ccr.data.store.workers import ChunkBuilder, Decoded, FirstRow, Limits
 from ccr.encoders import Encoder
-from ccr.encoders.protocol import checked_batch_size
+from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, UnreachableError
 from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
 from ccr.io.remote import AnyPath, Place, as_place

@@ -27,7 +27,7 @@ from ccr.errors import CCRError, UnreachableError
 from ccr.photos.prediction import Prediction
 from ccr.photos.run import PredictSummary, Run, photos_run, predict_rows, predict_samples, store_run
 from ccr.scale.cluster import ItemActor, beside_driver, connected, in_words, workers_of
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 
 # A crew: actors of `ray.data`, each with an encoder of its own, that answer numbered tasks in JSON.
 #: Images that an encoder's threads decode ahead, in batches.

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from ccr.errors import CCRError
 from ccr.explain import Audit, CarryingConcept, ClassView, Coactivation, ConceptDrift, Contrast, ModelView
-from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
-from ccr.explain.terms import signed_name, sum_rows
+from ccr.explain.terms import AGAINST, FOR, INK, NEUTRAL, signed_name, sum_rows
 from ccr.show.style import (
     COLOURS,
     annotate_below,

@@ -12,8 +12,7 @@ from typing import Any
 from PIL import Image
 
 from ccr.explain import Contrast, Contribution, Explanation
-from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
-from ccr.explain.terms import MARKS, Status, row_hint, sum_rows
+from ccr.explain.terms import AGAINST, FOR, INK, MARKS, NEUTRAL, Status, row_hint, sum_rows
 from ccr.utils.texts import counted, percent
 
 #: A page may show what is in it, and do nothing else.

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ccr.errors import CCRError
 from ccr.explain import Contrast, Frame, PatchMap, Where
-from ccr.explain.picture import AGAINST, FOR
+from ccr.explain.terms import AGAINST, FOR
 from ccr.show import page
 from ccr.show.style import shortened
 from ccr.utils.texts import without_folders

@@ -19,8 +19,7 @@ from PIL import Image
 
 from ccr.errors import CCRError
 from ccr.explain import Contrast, Explanation
-from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
-from ccr.explain.terms import MARKS, SumRow, sum_rows
+from ccr.explain.terms import AGAINST, FOR, INK, MARKS, NEUTRAL, SumRow, sum_rows
 from ccr.show.pictures import LONGEST_CAPTION, WAYS_IN_WORDS, framed, overlay, parts, scales_of, shown_maps
 from ccr.show.style import annotate_right, room_for, set_title, shortened, two_classes
 from ccr.utils.texts import percent

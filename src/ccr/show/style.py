@@ -8,7 +8,7 @@ from unicodedata import east_asian_width
 from matplotlib.axes import Axes
 
 from ccr.explain import Contrast
-from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
+from ccr.explain.terms import AGAINST, FOR, INK, NEUTRAL
 
 # Colours and text for figures and pages: colour-blind safe (Okabe and Ito), long names cut.
 #: Lines of one figure.

@@ -14,6 +14,20 @@ import numpy as np
 from ccr.errors import CCRError, MissingExtraError
 
 
+# Libraries imported when they are first used: torch, numba and SciPy take seconds, and reading a model needs none.
+class LazyModule:
+    """Stands for a module until one of its names is asked for: `torch = LazyModule("torch")`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(import_module(self._name), name)
+        if not name.startswith("__"):
+            setattr(self, name, found)  # the next use is that of a plain attribute
+        return found
+
+
 # Whatever people hold numbers in, as NumPy arrays; without importing torch, which the light runtime and stores do
 # without.
 def as_array(X: Any) -> np.ndarray:

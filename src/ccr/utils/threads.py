@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from ccr.errors import CCRError
-from ccr.utils.lazy import LazyModule
+from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:
     import torch

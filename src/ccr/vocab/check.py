@@ -14,7 +14,7 @@ from ccr.errors import CCRError
 from ccr.geometry import coherence
 from ccr.inputs import Embeddings
 from ccr.space import Space
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.vocab.choose import (
     SAME,
     ClassStatistics,

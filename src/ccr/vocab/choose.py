@@ -26,7 +26,7 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 
 #: More concepts than this are not compared with each other: it takes the square of their number, four bytes each.
 MOST_COMPARED = 30_000

@@ -14,7 +14,7 @@ from ccr.encoders import Encoder
 from ccr.encoders.assets import Log
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.vocab.choose import choose, class_statistics
 from ccr.vocab.lists import control_words, embed_concepts, read_concepts
 from ccr.vocab.proposals import Proposals, reasoned_proposals

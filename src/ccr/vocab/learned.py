@@ -19,7 +19,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.grounding import learn_direction
 from ccr.inputs import Embeddings
 from ccr.io.files import read_regular, write_json
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.vocab.lists import random_words
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}

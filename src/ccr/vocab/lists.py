@@ -14,7 +14,7 @@ from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.utils.texts import check_name
 
 LONGEST_CONCEPT = 200

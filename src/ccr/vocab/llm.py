@@ -25,7 +25,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from ccr.errors import CCRError
 from ccr.io.files import read_regular, write_json
 from ccr.knowledge import Answer, Knowledge
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.vocab.proposals import Origin, Proposal
 
 KINDS = ("parts", "colours", "shapes", "textures", "surroundings")
@@ -91,7 +91,7 @@ class Estimate(NamedTuple):
         return (self.prompt_tokens * per_million_in + self.answer_tokens * per_million_out) / 1e6
 
 
-class FromModel(NamedTuple):
+class LLMProposals(NamedTuple):
     """What the model proposed, and why it failed for the classes that it failed for."""
 
     proposals: list[Proposal]
@@ -104,10 +104,10 @@ class RefusedAnswer(Exception):
 
 def estimate(classes: Sequence[str], endpoint: Endpoint, cache: Path) -> Estimate:
     """What `ask` would send."""
-    return estimated([Question(name, _prompt(name, classes), parse_answer) for name in classes], endpoint, cache)
+    return estimated([LLMQuestion(name, _prompt(name, classes), parse_answer) for name in classes], endpoint, cache)
 
 
-def estimated(questions: Sequence[Question], endpoint: Endpoint, cache: Path) -> Estimate:
+def estimated(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path) -> Estimate:
     """What asking these questions would send, at most; a picture counts for `PICTURE_TOKENS`."""
     waiting = [question for question in questions if not _cached(endpoint, question, cache).is_file()]
     tokens = sum(
@@ -117,21 +117,21 @@ def estimated(questions: Sequence[Question], endpoint: Endpoint, cache: Path) ->
     return Estimate(len(waiting), len(questions) - len(waiting), tokens, answers)
 
 
-def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> FromModel:
+def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> LLMProposals:
     """What the model sees in each class; one request per class that the cache does not have."""
     proposals: list[Proposal] = []
     failed: dict[str, str] = {}
-    questions = [Question(name, _prompt(name, classes), parse_answer) for name in classes]
+    questions = [LLMQuestion(name, _prompt(name, classes), parse_answer) for name in classes]
     for question, answer in answered(questions, endpoint, cache, failed, tell=tell):
         proposals += [
             Proposal(text, (Origin(question.name, "llm", kind, f"{endpoint.model} on {question.name}"),))
             for kind in KINDS
             for text in answer[kind]
         ]
-    return FromModel(proposals, failed)
+    return LLMProposals(proposals, failed)
 
 
-class Question(NamedTuple):
+class LLMQuestion(NamedTuple):
     """A prompt about a class, with pictures (data: addresses) if there are any, and what reads the answer strictly."""
 
     name: str
@@ -150,13 +150,13 @@ class Question(NamedTuple):
 
 
 def answered(
-    questions: Iterable[Question],
+    questions: Iterable[LLMQuestion],
     endpoint: Endpoint,
     cache: Path,
     failed: dict[str, str],
     *,
     tell: Tell = no_progress,
-) -> Iterator[tuple[Question, dict[str, Any]]]:
+) -> Iterator[tuple[LLMQuestion, dict[str, Any]]]:
     """Each question with its parsed answer: from the cache, or asked and kept there. Questions that the model could not
     answer are left out, and `failed` says why by name. Each question is drawn after the answer before it was used, on
     which it may depend."""
@@ -209,7 +209,7 @@ def _prompt(name: str, classes: Sequence[str]) -> str:
     return PROMPT.format(name=json.dumps(name, ensure_ascii=False), others=json.dumps(others, ensure_ascii=False))
 
 
-def _cached(endpoint: Endpoint, question: Question, cache: Path) -> Path:
+def _cached(endpoint: Endpoint, question: LLMQuestion, cache: Path) -> Path:
     text = "\n".join([endpoint.url, endpoint.model, question.prompt, *question.pictures])
     return cache / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
@@ -222,7 +222,7 @@ def _kept(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any] 
         return None
 
 
-def _answer(endpoint: Endpoint, question: Question) -> dict[str, Any]:
+def _answer(endpoint: Endpoint, question: LLMQuestion) -> dict[str, Any]:
     """The parsed answer to one question, asked for as often as the endpoint allows."""
     pause = endpoint.pause
     for attempt in range(1, endpoint.attempts + 1):
@@ -242,7 +242,7 @@ def _answer(endpoint: Endpoint, question: Question) -> dict[str, Any]:
     raise RefusedAnswer(reason)
 
 
-def _post(endpoint: Endpoint, question: Question) -> bytes:
+def _post(endpoint: Endpoint, question: LLMQuestion) -> bytes:
     body = {
         "model": endpoint.model,
         "messages": [{"role": "user", "content": question.content}],
@@ -318,7 +318,7 @@ def model_questions(
     concepts: Sequence[str],
     known: Knowledge | None = None,
     pictures: Mapping[str, Sequence[str]] | None = None,
-) -> list[Question]:
+) -> list[LLMQuestion]:
     """The questions for a language model: one class and at most `PER_REQUEST` concepts each, without what is `known`;
     `pictures` are photos of the classes as data: addresses, for models that see."""
     asked = []
@@ -332,7 +332,7 @@ def model_questions(
             prompt = CLAIMS_PROMPT.format(
                 name=told[0], others=others, concepts=told[1], photos=ATTACHED if shown else ""
             )
-            asked.append(Question(name, prompt, partial(parse_verdicts, part), shown, answer_tokens(part)))
+            asked.append(LLMQuestion(name, prompt, partial(parse_verdicts, part), shown, answer_tokens(part)))
     return asked
 
 
@@ -343,7 +343,7 @@ def answer_tokens(concepts: Sequence[str]) -> int:
     return max(ANSWER_TOKENS, len(longest.encode()) // 2)
 
 
-def ask_model(questions: Sequence[Question], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> Told:
+def ask_model(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> Told:
     """The model's answers to these questions; those that the cache has are not asked again."""
     failed: dict[str, str] = {}
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -18,7 +18,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular, write_json, write_text
 from ccr.io.remote import AnyPath
 from ccr.knowledge import Answer, Knowledge
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.vocab.domains import fitting_domains, read_domains
 from ccr.vocab.features import Feature, features, look, name_features
 from ccr.vocab.lists import LONGEST_CONCEPT, concept_line

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccr.geometry import unit_rows
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.vocab.domains import BROAD, domains_of
 from ccr.vocab.lists import BATCH
 from ccr.vocab.wordnet import FOOD, PERSON, PLANT, Synset, WordNet

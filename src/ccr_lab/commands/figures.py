@@ -15,7 +15,7 @@ from ccr.cli.common_data import chosen_bound, chosen_coder, chosen_dispersion, s
 if TYPE_CHECKING:
     import numpy as np
 
-    from ccr.utils.progress import Tell
+    from ccr.utils.processes import Tell
     from ccr_lab.experiments.compare import ComparisonTask
     from ccr_lab.experiments.curves import PaperCurves
     from ccr_lab.experiments.frontier import Frontier

@@ -17,7 +17,7 @@ from ccr.errors import CCRError
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.encoders import Encoder
-    from ccr.utils.progress import Tell
+    from ccr.utils.processes import Tell
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.protocol import Protocol
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from ccr.cli.common import Json, bar, check_folder, console, note, print_json, write_files
 
 if TYPE_CHECKING:
-    from ccr.utils.progress import Tell
+    from ccr.utils.processes import Tell
     from ccr_lab.theory import AnisotropyDiagram, ClaimResult, EventFrequency, Isotropy, PhaseDiagram
 
 #: (n = d, k) and samples at which the frequency of the spectral event is counted, and in how many worlds.

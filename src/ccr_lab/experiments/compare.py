@@ -13,7 +13,7 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.metrics import Interval, paired_bootstrap
-from ccr.utils.progress import Pool, Tell, no_progress
+from ccr.utils.processes import Pool, Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr_lab.experiments.methods import (
     METHODS,

@@ -23,7 +23,7 @@ from ccr.labels import Part
 from ccr.metrics import explanation_length
 from ccr.refine import Epoch
 from ccr.refine.region import PAPER_RADIUS, chosen_fidelity, unrefined
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr_lab.experiments.compare import shared_key
 from ccr_lab.experiments.methods import UNBOUND

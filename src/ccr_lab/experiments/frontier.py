@@ -15,7 +15,7 @@ from ccr.errors import CCRError
 from ccr.labels import Part
 from ccr.metrics import finite
 from ccr.refine.region import DEFAULT_FIDELITY
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr_lab.experiments.compare import ComparisonTask, methods_named, run_comparison
 

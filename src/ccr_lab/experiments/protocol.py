@@ -20,7 +20,7 @@ from ccr.labels import Part
 from ccr.metrics import deviation, retention
 from ccr.refine import Epoch
 from ccr.refine.region import PAPER_RADIUS, unrefined
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr_lab.experiments.curves import Curve
 

@@ -17,7 +17,7 @@ from ccr.concepts import Concepts
 from ccr.errors import CCRError, WriteError
 from ccr.labels import Part, hold_out, store_parts
 from ccr.metrics import Evaluation, finite
-from ccr.utils.progress import Pool, Tell, no_progress
+from ccr.utils.processes import Pool, Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr_lab.experiments.settings import AXES, Setting
 

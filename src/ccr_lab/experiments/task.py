@@ -15,7 +15,7 @@ from ccr.errors import CCRError
 from ccr.knowledge import Knowledge
 from ccr.labels import Part, hold_out, store_parts
 from ccr.refine.region import Claims, bound_in_words, chosen_radius
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.utils.texts import counted
 from ccr.vocab import embed_concepts, random_words, read_concepts
 

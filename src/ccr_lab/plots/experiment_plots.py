@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, ScalarFormatter
 
 from ccr.errors import CCRError
-from ccr.explain.picture import AGAINST, FOR, INK, NEUTRAL
+from ccr.explain.terms import AGAINST, FOR, INK, NEUTRAL
 from ccr.geometry import coherence, unit_rows
 from ccr.show.plots import png
 from ccr.show.style import COLOURS, annotate_below, annotate_right, label_axes, shortened

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
-from ccr.data.datasets.decode import MAX_BYTES, BadImage
+from ccr.data.datasets.sources import MAX_BYTES, BadImage
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular, understood
 from ccr_lab.published.listing import find_root, lines, not_found

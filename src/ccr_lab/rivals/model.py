@@ -15,9 +15,17 @@ from ccr.errors import CCRError, FormatError
 from ccr.estimator import FromModel, ModelEstimator
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
-from ccr.io.checks import optional, tensor
 from ccr.io.folder import ModelFolder, read_folder, save_folder
-from ccr.io.format import pack_common, pack_space, stored_concepts, unpack_common, unpack_head, unpack_space
+from ccr.io.format import (
+    optional,
+    pack_common,
+    pack_space,
+    stored_concepts,
+    tensor,
+    unpack_common,
+    unpack_head,
+    unpack_space,
+)
 from ccr.io.provenance import Provenance
 from ccr.knowledge import Knowledge
 from ccr.linear_model import LinearModel

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from threadpoolctl import threadpool_limits
 
 from ccr.errors import CCRError
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr_lab.theory import pursuit, refinement
 from ccr_lab.theory.judging import ClaimGroup, ClaimResult, TheoryClaim, any_size, check_group, square_size
 from ccr_lab.theory.metric import METRIC_GROUPS

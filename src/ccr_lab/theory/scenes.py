@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ccr.space import ImageMetric
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr_lab.theory.pursuit import eps_limit, estimator_loss, loss_bound, rotated
 from ccr_lab.theory.refinement import best_rate, refine_worlds, spectral_event, spectrum
 from ccr_lab.theory.testbed import MappedWorlds, Testbed, Worlds, orthonormal_rows, row_distance

@@ -14,7 +14,7 @@ from PIL import Image
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 import ccr
-from ccr.data.datasets.decode import MAX_PIXELS, Content, decode, pixels_of
+from ccr.data.datasets.sources import MAX_PIXELS, Content, decode, pixels_of
 from ccr.errors import CCRError
 from ccr.utils.parameters import is_number
 

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.datasets import BadImage, decode
-from ccr.data.datasets.decode import TooManyPixels, pixels_of
+from ccr.data.datasets.sources import TooManyPixels, pixels_of
 from ccr.encoders import Encoder
 from ccr.errors import CCRError
 from ccr.model import ConceptModel

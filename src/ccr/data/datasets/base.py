@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, content_hash, decode
-from ccr.data.datasets.sources import Sized, Source
+from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, Sized, Source, content_hash, decode
 from ccr.errors import CCRError, FormatError
 from ccr.io.remote import AnyPath
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.utils.texts import check_name
 
 # Samples and data sets: what is to be embedded, in a fixed order.

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from PIL import Image
 
 from ccr.data.datasets.base import Dataset, Sample, groups_of, split_dataset, with_groups
-from ccr.data.datasets.decode import MAX_BYTES, MAX_PIXELS, BadImage, decode
 from ccr.data.datasets.files import (
     IMAGE_SUFFIXES,
     Shards,
@@ -29,7 +28,7 @@ from ccr.data.datasets.files import (
     open_remote_folder,
     open_remote_manifest,
 )
-from ccr.data.datasets.sources import FileImage, ObjectImage, Source
+from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, FileImage, ObjectImage, Source, decode
 from ccr.data.datasets.tables import (
     image_column,
     is_hf_folder,
@@ -44,7 +43,7 @@ from ccr.data.datasets.tar import locate_in_tar, open_tar
 from ccr.encoders.assets import Log
 from ccr.errors import CCRError, FormatError
 from ccr.io.remote import AnyPath, Place, as_place, is_url
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 
 # What a user points at when photos are to be predicted: files, folders, patterns, manifests, paths on a stream.
 STREAM = "-"

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccr.data.datasets.base import Coded, Dataset, Sample, SampleTable, label_text, make_dataset, split_name
-from ccr.data.datasets.decode import content_hash
 from ccr.data.datasets.files import Shards, inside, split_of_name
-from ccr.data.datasets.sources import ArrowImage, CellImage, ParquetImage, open_arrow, open_parquet
+from ccr.data.datasets.sources import ArrowImage, CellImage, ParquetImage, content_hash, open_arrow, open_parquet
 from ccr.encoders.assets import DEMO_PHOTOS, Log, fetch
 from ccr.errors import FormatError
 from ccr.io.files import read_object, understood

@@ -28,7 +28,7 @@ from ccr.data.store.plan import (
 )
 from ccr.data.store.workers import Chunk, ChunkBuilder, Decoded, Decoders, FirstRow, Limits, load_chunk
 from ccr.encoders import Encoder
-from ccr.encoders.protocol import checked_batch_size
+from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, FormatError, UnreachableError
 from ccr.io.files import understood
 from ccr.io.remote import AnyPath, Place, as_place

@@ -14,7 +14,7 @@ from PIL import Image
 
 from ccr.data.datasets import BadImage, content_hash, decode, locate
 from ccr.data.datasets.base import joined, label_text
-from ccr.data.datasets.decode import Content
+from ccr.data.datasets.sources import Content
 from ccr.data.store.layout import (
     DESCRIPTION,
     PROGRESS,

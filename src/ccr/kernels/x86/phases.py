@@ -16,7 +16,7 @@ from ccr.kernels.plain.rows import copy_into, move_bias, move_concept, move_thre
 from ccr.kernels.plain.select import step_salt
 from ccr.kernels.x86.arguments import PanelColumns, RowBlock, Screen
 from ccr.kernels.x86.exponential import exponentials
-from ccr.kernels.x86.packing import pack_concepts
+from ccr.kernels.x86.rounding import pack_concepts
 from ccr.kernels.x86.score import active_entries
 from ccr.kernels.x86.tiles import PANEL
 from ccr.kernels.x86.variants import compiled, fused, part

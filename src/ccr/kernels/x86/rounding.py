@@ -1,40 +1,4 @@
-"""Rows rounded to bytes, and why a product of bytes tells which scores could be active.
-
-A row x becomes q = round(s x + u), a concept, a unit row d, becomes p = round(t d + v), with scales s and t and noise u
-and v, uniform within (-1/2, 1/2), drawn once per column, for all rows u and for all concepts v. The score <x, d> is
-active if it reaches the threshold; screening computes <q - u, p - v> and looks at the score itself, in floats, if that
-product reaches s t times the threshold less SPREAD sigma, with sigma^2 = (L^2 + t^2) / 12 and L = s |x| + sqrt(w) / 2
-for rows of w bytes (`score._round_rows`, `tiles.byte_tile`).
-
-Claim: whatever x and d are, if they do not depend on the noise, an active score is missed with a probability, over the
-noise, of at most exp(-SPREAD^2 / 2) = 6.1e-13.
-
-Proof. Let e = q - u - s x and f = p - v - t d. Rounding after adding uniform noise and taking the noise out again
-leaves an error that is uniform within (-1/2, 1/2), whatever the number was; so all errors are independent and uniform:
-
-    <q - u, p - v> - s t <x, d> = t <e, d> + <f, q - u>.
-
-A uniform variable within (-1/2, 1/2) has E exp(l e) <= exp(l^2 / 24), as a normal one of variance 1/12. Given u, the
-second term hence has E exp(l <f, q - u>) <= exp(l^2 |q - u|^2 / 24), and |q - u| <= s |x| + |e| <= L whatever u is; the
-first has E exp(l t <e, d>) <= exp(l^2 t^2 / 24), as |d| = 1. Together E exp(l error) <= exp(l^2 sigma^2 / 2), and by
-Chernoff's bound the error is below -k sigma with a probability of at most exp(-k^2 / 2). An active score is missed only
-if it is: on one side, which depends on the score's sign. (Floats add their own rounding: `score.SLACK`.)
-
-What that means for an epoch of ImageNet, 1.28 million rows and 4,523 concepts: of 5.8e9 comparisons only those of
-active scores can miss, 47 per row or 6.0e7, so that 3.7e-5 misses are expected at most, one in 27,000 epochs; even if
-all 5.8e9 scores stood at the threshold, it would be 0.0035. A score above the threshold by m must be missed by
-SPREAD sigma + m: what can be lost at all is a concept that is nearly inactive, from the code of one row. Misses are not
-independent, because all rows share the noise, but their expected number does not care.
-
-The claim is about rows that do not depend on the noise. Who knows it can build a row whose roundings all point one way,
-and lose an active concept (`test_rows_built_against_a_known_noise`). So the noise of a training is drawn from its seed,
-and that of a prediction from the operating system, for each encoder anew. Answers do not depend on it, a miss apart:
-scores are computed in floats, to the bit the same whichever others are (`vectors.dot_rows`). (A training also counts
-the scores that it looks at and stops screening if they are many; so its steps do depend on it there, by the seed.)
-
-Without noise only the worst case would be safe, sqrt(w) / 2 (|q| + |p|): seven times as wide for 512 numbers and rows
-of the same scale.
-"""
+"""A dictionary's rows as the columns of panels: what `tiles` multiplies rows with."""
 
 from __future__ import annotations
 
@@ -44,8 +8,10 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from ccr.kernels.plain.arguments import line_zeros
 from ccr.kernels.plain.rows import copy_into
-from ccr.kernels.x86.tiles import SHIFT, TILE
+from ccr.kernels.x86.arguments import PanelColumns, RoundedRows, Screen
+from ccr.kernels.x86.tiles import PANEL, SHIFT, TILE, block_starts
 from ccr.kernels.x86.variants import compiled
 from ccr.kernels.x86.vectors import (
     BYTE,
@@ -54,6 +20,7 @@ from ccr.kernels.x86.vectors import (
     LANES,
     LONG,
     address,
+    at,
     called,
     constant,
     counted,
@@ -65,6 +32,70 @@ from ccr.kernels.x86.vectors import (
     vector,
 )
 
+# Whether threads divide the rows or the concepts among themselves when they code: decided by what was seen.
+#: Plans on which each way is tried, and how much less time shared concepts must take: less may be luck.
+TRIALS, GAIN = 4, 0.05
+
+
+class Division:
+    """Either one owner has all concepts, and threads share the rows; or every thread owns concepts, for all rows. The
+    first reads each row once, the second finds the concepts in the cache of the core that moved them. Which is faster
+    depends on how large that cache is and how far it is from one core to the other, so both are tried in turns, and the
+    second stays if it is clearly faster. It changes no number."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[int, int], list[float]] = {}
+
+    def owners(self, most: int) -> int:
+        """How many owners the concepts have in the next plan, where there may be up to `most`."""
+        ways = sorted({1, max(1, most)})
+        tries = [self.seconds.get((most, count), []) for count in ways]
+        fewest = min(len(seconds) for seconds in tries)
+        if len(ways) == 1 or fewest < TRIALS:
+            return ways[[len(seconds) for seconds in tries].index(fewest)]
+        rows, concepts = (min(seconds) for seconds in tries)
+        return ways[int(concepts < (1.0 - GAIN) * rows)]
+
+    def took(self, most: int, owners: int, seconds: float) -> None:
+        """Take note that a plan with so many owners took so many seconds per row."""
+        tries = self.seconds.setdefault((most, owners), [])
+        if len(tries) < TRIALS:
+            tries.append(seconds)
+
+
+def first_concepts(owners: int, n: int) -> np.ndarray:
+    """The first concept of each owner, and n; owners have whole panels."""
+    panels = -(-n // PANEL)
+    return np.array([number * panels // owners * PANEL for number in range(owners)] + [n])
+
+
+# Rows rounded to bytes, and why a product of bytes tells which scores could be active. A row x becomes q = round(s x
+# + u), a concept, a unit row d, becomes p = round(t d + v), with scales s and t and noise u and v, uniform within
+# (-1/2, 1/2), drawn once per column, for all rows u and for all concepts v. The score <x, d> is active if it reaches
+# the threshold; screening computes <q - u, p - v> and looks at the score itself, in floats, if that product reaches
+# s t times the threshold less SPREAD sigma, with sigma^2 = (L^2 + t^2) / 12 and L = s |x| + sqrt(w) / 2 for rows of
+# w bytes (`score._round_rows`, `tiles.byte_tile`). Claim: whatever x and d are, if they do not depend on the noise,
+# an active score is missed with a probability, over the noise, of at most exp(-SPREAD^2 / 2) = 6.1e-13. Proof. Let e
+# = q - u - s x and f = p - v - t d. Rounding after adding uniform noise and taking the noise out again leaves an
+# error that is uniform within (-1/2, 1/2), whatever the number was; so all errors are independent and uniform: <q -
+# u, p - v> - s t <x, d> = t <e, d> + <f, q - u>. A uniform variable within (-1/2, 1/2) has E exp(l e) <= exp(l^2 /
+# 24), as a normal one of variance 1/12. Given u, the second term hence has E exp(l <f, q - u>) <= exp(l^2 |q - u|^2
+# / 24), and |q - u| <= s |x| + |e| <= L whatever u is; the first has E exp(l t <e, d>) <= exp(l^2 t^2 / 24), as |d|
+# = 1. Together E exp(l error) <= exp(l^2 sigma^2 / 2), and by Chernoff's bound the error is below -k sigma with a
+# probability of at most exp(-k^2 / 2). An active score is missed only if it is: on one side, which depends on the
+# score's sign. (Floats add their own rounding: `score.SLACK`.) What that means for an epoch of ImageNet, 1.28
+# million rows and 4,523 concepts: of 5.8e9 comparisons only those of active scores can miss, 47 per row or 6.0e7, so
+# that 3.7e-5 misses are expected at most, one in 27,000 epochs; even if all 5.8e9 scores stood at the threshold, it
+# would be 0.0035. A score above the threshold by m must be missed by SPREAD sigma + m: what can be lost at all is a
+# concept that is nearly inactive, from the code of one row. Misses are not independent, because all rows share the
+# noise, but their expected number does not care. The claim is about rows that do not depend on the noise. Who knows
+# it can build a row whose roundings all point one way, and lose an active concept
+# (`test_rows_built_against_a_known_noise`). So the noise of a training is drawn from its seed, and that of a
+# prediction from the operating system, for each encoder anew. Answers do not depend on it, a miss apart: scores are
+# computed in floats, to the bit the same whichever others are (`vectors.dot_rows`). (A training also counts the
+# scores that it looks at and stops screening if they are many; so its steps do depend on it there, by the seed.)
+# Without noise only the worst case would be safe, sqrt(w) / 2 (|q| + |p|): seven times as wide for 512 numbers and
+# rows of the same scale.
 #: Standard deviations (sigma above) within which the error of a product is taken to be.
 SPREAD = 7.5
 #: What the noise of a fit adds to its seed: other numbers are drawn from that too.
@@ -226,3 +257,113 @@ def round_row(start, width, scale, noise, weights, shift, out):  # type: ignore[
     """Bytes of a row, four in each element of `out`, with `shift` added; their product with the weights, without
     it."""
     return _rounded(start, scale, address(noise), address(weights), shift, width, address(out))
+
+
+class DictionaryInPanels:
+    """A dictionary's rows as the columns of panels, in bytes if scores are `screened`, otherwise in floats, with the
+    `factors` (n,) of its concepts' bounds, None: 1. The noise of the bytes is that of the `seed`, or drawn afresh for
+    None."""
+
+    def __init__(
+        self, dictionary: np.ndarray, *, screened: bool, seed: int | None, factors: np.ndarray | None = None
+    ) -> None:
+        n, d = dictionary.shape
+        count, width, (row_noise, concept_noise) = -(-n // PANEL), padded(d), noise(d, seed)
+        in_bytes, in_floats = (count, 0) if screened else (0, count)
+        screen = Screen(
+            quads=line_zeros(in_bytes, width // 4, PANEL, kind=np.int32),
+            starts=line_zeros(in_bytes, TILE.blocks(width // 4), PANEL, kind=np.int32),
+            offsets=line_zeros(in_bytes, PANEL), scales=line_zeros(in_bytes),
+            row_noise=row_noise, concept_noise=concept_noise,
+        )  # fmt: skip
+        columns = line_zeros(count * PANEL)
+        columns[:n] = 1.0 if factors is None else factors
+        self.panels = PanelColumns(dictionary, screen, line_zeros(in_floats, d, PANEL), columns, 0)
+        self.pack()
+
+    def pack(self) -> None:
+        """Take in the dictionary's rows, which moved."""
+        pack_concepts(0, len(self.panels.dictionary), self.panels)
+
+
+def unrounded(m: int, d: int) -> RoundedRows:
+    """Space for the bytes of m rows, none of which is rounded yet."""
+    return RoundedRows(line_zeros(m, padded(d) // 4, kind=np.int32), line_zeros(m, 4))
+
+
+@compiled
+def pack_concepts(first, last, panels):  # type: ignore[no-untyped-def]
+    """Rows first:last of the dictionary, `first` the first of a panel, into the columns of the panels."""
+    for start in range(first, last, PANEL):
+        rows, panel = panels.dictionary[start : min(start + PANEL, last)], start // PANEL
+        if len(panels.screen.quads) > 0:
+            _pack_bytes(rows, panel, panels.screen)
+        if len(panels.floats) > 0:
+            _into_columns(rows, panels.floats[panel])
+
+
+@compiled
+def _pack_bytes(rows, panel, screen):  # type: ignore[no-untyped-def]
+    """At most PANEL rows into a panel of the screen, with one scale."""
+    width = len(screen.row_noise)
+    quads, padding = np.empty((PANEL, width // 4), np.int32), np.zeros(width, np.float32)
+    extents = np.empty(3, np.float32)
+    scale = np.float32(np.inf)
+    for row in range(len(rows)):
+        scale = min(scale, largest_scale(padded_row(rows[row], width, padding), width, CONCEPT_MOST, extents))
+    for row in range(len(rows)):
+        start = padded_row(rows[row], width, padding)
+        screen.offsets[panel, row] = -round_row(
+            start, width, scale, screen.concept_noise, screen.row_noise, np.int64(0), quads[row]
+        )
+    _into_columns(quads[: len(rows)], screen.quads[panel])
+    block_starts(address(screen.quads[panel]), width // 4, address(screen.starts[panel]))
+    screen.scales[panel] = scale
+
+
+@intrinsic
+def transpose(context, rows, stride, blocks, out):  # type: ignore[no-untyped-def]
+    """The columns of LANES rows, each `stride` elements of 32 bits after the one before, LANES * blocks columns: column
+    c into the LANES elements at out + c * PANEL."""
+    signature = types.void(types.voidptr, types.int64, types.int64, types.voidptr)
+
+    def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        rows, stride, blocks, out = arguments
+        starts = [at(builder, rows, INT, builder.mul(stride, LONG(row))) for row in range(LANES)]
+
+        def block(place: Any, nothing: list[Any]) -> list[Any]:
+            lines = [load(builder, start, vector(INT), place) for start in starts]
+            run = 1
+            while run < LANES:  # exchange blocks of run x run elements across the diagonal
+                for row in range(LANES):
+                    if row & run:
+                        continue
+                    one, two = lines[row], lines[row + run]
+                    upper = [lane - run + LANES if lane & run else lane for lane in range(LANES)]
+                    lower = [lane + LANES if lane & run else lane + run for lane in range(LANES)]
+                    lines[row], lines[row + run] = (shuffled(builder, one, two, p) for p in (upper, lower))
+                run *= 2
+            first = builder.mul(place, LONG(PANEL * LANES))
+            for column, line in enumerate(lines):
+                store(builder, line, at(builder, out, INT, builder.add(first, LONG(PANEL * column))), LONG(0))
+            return nothing
+
+        counted(builder, LONG(0), blocks, [], block)
+        return context.get_dummy_value()
+
+    return signature, emit
+
+
+@compiled
+def _into_columns(rows, panel):  # type: ignore[no-untyped-def]
+    """panel[:, :len(rows)] = the transpose of at most PANEL rows, of as many columns as the panel is deep."""
+    depth, whole = len(panel), len(rows) // LANES * LANES
+    blocks = depth // LANES
+    for row in range(0, whole, LANES):
+        transpose(address(rows[row:]), rows.shape[1], blocks, address(panel[0, row:]))
+        for place in range(blocks * LANES, depth):
+            for lane in range(LANES):
+                panel[place, row + lane] = rows[row + lane, place]
+    for row in range(whole, len(rows)):
+        for place in range(depth):
+            panel[place, row] = rows[row, place]

@@ -13,8 +13,7 @@ from ccr.kernels.plain.arguments import ONE_SIDED, TWO_SIDED, Criterion, Dropout
 from ccr.kernels.plain.rows import copy_into, dot
 from ccr.kernels.plain.select import mixed_bits, select_active
 from ccr.kernels.x86.arguments import NORM, PRODUCT, SCALE, RoundedRows, RowBlock
-from ccr.kernels.x86.packing import DictionaryInPanels
-from ccr.kernels.x86.rounding import ROW_MOST, SPREAD, largest_scale, padded_row, round_row
+from ccr.kernels.x86.rounding import ROW_MOST, SPREAD, DictionaryInPanels, largest_scale, padded_row, round_row
 from ccr.kernels.x86.tiles import PANEL, ROWS, SHIFT, TilePanel, TileRows, byte_line, byte_tile, float_tile
 from ccr.kernels.x86.variants import compiled, part
 from ccr.kernels.x86.vectors import LANES, address, bit_count, dot_rows, fetch_array, lowest_bit

@@ -1,7 +1,7 @@
 """What `ccr.kernels` takes from this tier, like `ccr.kernels.plain.tier`."""
 
-from ccr.kernels.x86.packing import DictionaryInPanels
 from ccr.kernels.x86.phases import logits
+from ccr.kernels.x86.rounding import DictionaryInPanels
 from ccr.kernels.x86.score import code_panels, code_rows
 from ccr.kernels.x86.training import X86Steps, train
 from ccr.kernels.x86.variants import VARIANT as _VARIANT

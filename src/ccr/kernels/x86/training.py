@@ -24,8 +24,7 @@ from ccr.kernels.x86.arguments import (
     shared_read,
     shared_write,
 )
-from ccr.kernels.x86.division import Division, first_concepts
-from ccr.kernels.x86.packing import DictionaryInPanels, unrounded
+from ccr.kernels.x86.rounding import DictionaryInPanels, Division, first_concepts, unrounded
 from ccr.kernels.x86.score import round_rows
 from ccr.kernels.x86.tiles import PANEL
 from ccr.kernels.x86.variants import compiled

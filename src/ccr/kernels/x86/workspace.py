@@ -9,7 +9,7 @@ import torch
 
 from ccr.kernels.plain.arguments import SortedEntries, StepState, line_zeros
 from ccr.kernels.x86.arguments import PanelColumns, SparseHead, Workspace
-from ccr.kernels.x86.packing import unrounded
+from ccr.kernels.x86.rounding import unrounded
 from ccr.kernels.x86.tiles import ROWS
 from ccr.kernels.x86.vectors import LANES
 

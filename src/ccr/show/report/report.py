@@ -24,7 +24,7 @@ from ccr.show.report import classes
 from ccr.show.report import classes as concepts
 from ccr.show.report.classes import Measured, check_baseline, headline
 from ccr.space import Symmetric
-from ccr.utils.progress import Tell, no_progress
+from ccr.utils.processes import Tell, no_progress
 from ccr.utils.texts import percent, without_folders
 
 # Explained predictions of a report.
