@@ -14,7 +14,7 @@ from ccr.cli.common_data import store_encoder, training_rows
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.knowledge import Knowledge
-    from ccr.vocab.llm import Endpoint, Question
+    from ccr.vocab.llm import Endpoint, LLMQuestion
 
 SOURCES = ("wordnet", "llm")
 #: The longer side of a photo that a model is shown, in pixels.
@@ -123,7 +123,7 @@ def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, 
     return wordnet_knowledge(found.names, names, said.proposals)
 
 
-def _questions(store: EmbeddingStore, names: list[str], known: Knowledge, photos: int) -> list[Question]:
+def _questions(store: EmbeddingStore, names: list[str], known: Knowledge, photos: int) -> list[LLMQuestion]:
     from ccr.vocab.llm import model_questions
 
     classes = [str(name) for name in store.classes]
@@ -148,7 +148,7 @@ def _pictures(store: EmbeddingStore, count: int) -> dict[str, list[str]]:
     return found
 
 
-def _from_model(questions: list[Question], endpoint: Endpoint, *, silent: bool) -> tuple[Knowledge, dict[str, str]]:
+def _from_model(questions: list[LLMQuestion], endpoint: Endpoint, *, silent: bool) -> tuple[Knowledge, dict[str, str]]:
     from ccr.encoders.assets import cache_folder
     from ccr.vocab.llm import ask_model
 
@@ -157,7 +157,7 @@ def _from_model(questions: list[Question], endpoint: Endpoint, *, silent: bool) 
     return told.knowledge, told.failed
 
 
-def _show_cost(questions: list[Question], endpoint: Endpoint, prices: str | None, *, as_json: bool) -> None:
+def _show_cost(questions: list[LLMQuestion], endpoint: Endpoint, prices: str | None, *, as_json: bool) -> None:
     from ccr.cli.common_photo import show_estimate
     from ccr.encoders.assets import cache_folder
     from ccr.vocab.llm import estimated
