@@ -80,4 +80,4 @@ $(DEMO) $(INSTALLED): pyproject.toml constraints.txt
 
 clean:
 	rm -rf site dist build .venv .venv-open-clip .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf src/ccr/core/kernels/__pycache__/ccr-kernels-*
+	rm -rf src/ccr/kernels/__pycache__/ccr-kernels-*
