@@ -198,7 +198,7 @@ def test_the_number_of_threads_changes_no_bit(tier: str, rule: str, wide: int, m
     for threads, owners in ((1, 1), (2, 1), (2, 2), (5, 2), (5, 5)):
         if tier == "x86":
             monkeypatch.setattr(
-                "ccr.kernels.x86.rounding.Division.owners", lambda _, most, owners=owners: min(most, owners)
+                "ccr.kernels.x86.training.Division.owners", lambda _, most, owners=owners: min(most, owners)
             )
         with Workers(threads) as workers:
             engine = SparseEngine(start(RULES[rule]), options(dropout=0.1), workers)
@@ -212,7 +212,7 @@ def test_both_ways_to_divide_the_work_are_tried_and_the_faster_one_stays(monkeyp
     """Steps of a real training; what they took is made up."""
     for bound in ("WORTH_A_BATCH", "WORTH_A_WINDOW"):
         monkeypatch.setattr(f"ccr.refine.engines.{bound}", 0)
-    division, seen = module("x86", "division"), []
+    division, seen = module("x86", "training"), []
     chosen, took = division.Division.owners, division.Division.took
 
     def noted(self: object, most: int) -> int:
@@ -242,7 +242,7 @@ def test_both_ways_to_divide_the_work_are_tried_and_the_faster_one_stays(monkeyp
 def test_owners_have_whole_panels_and_together_all_concepts(owners: int, n: int) -> None:
     panel = module("x86", "tiles").PANEL
     owners = min(owners, -(-n // panel))
-    first = module("x86", "division").first_concepts(owners, n)
+    first = module("x86", "training").first_concepts(owners, n)
     sizes = -(-np.diff(first) // panel)
     assert (first[0], first[-1], len(first)) == (0, n, owners + 1)
     assert np.all(first[:-1] % panel == 0)

@@ -32,43 +32,6 @@ from ccr.kernels.x86.vectors import (
     vector,
 )
 
-# Whether threads divide the rows or the concepts among themselves when they code: decided by what was seen.
-#: Plans on which each way is tried, and how much less time shared concepts must take: less may be luck.
-TRIALS, GAIN = 4, 0.05
-
-
-class Division:
-    """Either one owner has all concepts, and threads share the rows; or every thread owns concepts, for all rows. The
-    first reads each row once, the second finds the concepts in the cache of the core that moved them. Which is faster
-    depends on how large that cache is and how far it is from one core to the other, so both are tried in turns, and the
-    second stays if it is clearly faster. It changes no number."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[tuple[int, int], list[float]] = {}
-
-    def owners(self, most: int) -> int:
-        """How many owners the concepts have in the next plan, where there may be up to `most`."""
-        ways = sorted({1, max(1, most)})
-        tries = [self.seconds.get((most, count), []) for count in ways]
-        fewest = min(len(seconds) for seconds in tries)
-        if len(ways) == 1 or fewest < TRIALS:
-            return ways[[len(seconds) for seconds in tries].index(fewest)]
-        rows, concepts = (min(seconds) for seconds in tries)
-        return ways[int(concepts < (1.0 - GAIN) * rows)]
-
-    def took(self, most: int, owners: int, seconds: float) -> None:
-        """Take note that a plan with so many owners took so many seconds per row."""
-        tries = self.seconds.setdefault((most, owners), [])
-        if len(tries) < TRIALS:
-            tries.append(seconds)
-
-
-def first_concepts(owners: int, n: int) -> np.ndarray:
-    """The first concept of each owner, and n; owners have whole panels."""
-    panels = -(-n // PANEL)
-    return np.array([number * panels // owners * PANEL for number in range(owners)] + [n])
-
-
 # Rows rounded to bytes, and why a product of bytes tells which scores could be active. A row x becomes q = round(s x
 # + u), a concept, a unit row d, becomes p = round(t d + v), with scales s and t and noise u and v, uniform within
 # (-1/2, 1/2), drawn once per column, for all rows u and for all concepts v. The score <x, d> is active if it reaches

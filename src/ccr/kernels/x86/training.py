@@ -2,7 +2,7 @@
 
 Each thread calls `train` with its number. A step has `phases`, each cut into items. Every thread has a share of a
 phase's items, the same ones in every step, so that the concepts that it moves, and where threads share concepts
-(`division`) also codes over, stay in its own cache. When it is through, it helps the others. It takes an item with a
+(`Division`) also codes over, stay in its own cache. When it is through, it helps the others. It takes an item with a
 ticket, (phase, items taken) in one word of the share; whoever finishes a phase's last item does what must be done once
 and opens the next phase. Which thread does what changes no number.
 """
@@ -24,12 +24,49 @@ from ccr.kernels.x86.arguments import (
     shared_read,
     shared_write,
 )
-from ccr.kernels.x86.rounding import DictionaryInPanels, Division, first_concepts, unrounded
+from ccr.kernels.x86.rounding import DictionaryInPanels, unrounded
 from ccr.kernels.x86.score import round_rows
 from ccr.kernels.x86.tiles import PANEL
 from ccr.kernels.x86.variants import compiled
 from ccr.kernels.x86.workspace import Allowed, allowed_weights, new_workspace
 from ccr.utils.threads import Workers
+
+# Whether threads divide the rows or the concepts among themselves when they code is decided by what was seen.
+#: Plans on which each way is tried, and how much less time shared concepts must take: less may be luck.
+TRIALS, GAIN = 4, 0.05
+
+
+class Division:
+    """Either one owner has all concepts, and threads share the rows; or every thread owns concepts, for all rows. The
+    first reads each row once, the second finds the concepts in the cache of the core that moved them. Which is faster
+    depends on how large that cache is and how far it is from one core to the other, so both are tried in turns, and the
+    second stays if it is clearly faster. It changes no number."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[int, int], list[float]] = {}
+
+    def owners(self, most: int) -> int:
+        """How many owners the concepts have in the next plan, where there may be up to `most`."""
+        ways = sorted({1, max(1, most)})
+        tries = [self.seconds.get((most, count), []) for count in ways]
+        fewest = min(len(seconds) for seconds in tries)
+        if len(ways) == 1 or fewest < TRIALS:
+            return ways[[len(seconds) for seconds in tries].index(fewest)]
+        rows, concepts = (min(seconds) for seconds in tries)
+        return ways[int(concepts < (1.0 - GAIN) * rows)]
+
+    def took(self, most: int, owners: int, seconds: float) -> None:
+        """Take note that a plan with so many owners took so many seconds per row."""
+        tries = self.seconds.setdefault((most, owners), [])
+        if len(tries) < TRIALS:
+            tries.append(seconds)
+
+
+def first_concepts(owners: int, n: int) -> np.ndarray:
+    """The first concept of each owner, and n; owners have whole panels."""
+    panels = -(-n // PANEL)
+    return np.array([number * panels // owners * PANEL for number in range(owners)] + [n])
+
 
 #: Shared words, each in a cache line of its own: how many items of the phase are done, and from TICKETS on one for each
 #: share, (phase << 32) + how many of its items are taken.
