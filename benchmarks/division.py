@@ -1,5 +1,5 @@
 """`python -m benchmarks.division`: a step at three shapes with rows, and with concepts, shared among the threads when
-they code. A training tries both ways and keeps the faster one (`ccr.kernels.x86.rounding`)."""
+they code. A training tries both ways and keeps the faster one (`ccr.kernels.x86.training`)."""
 
 from __future__ import annotations
 
