@@ -54,7 +54,13 @@ def test_fit_with_a_table_makes_no_other_claims(made: tuple[Path, Path, Path], t
 
 
 @pytest.mark.parametrize(
-    "options", [["--claims", "confirmed"], ["--min-transfer", "0.6"], ["--claims", "some", "--knowledge", "x.csv"]]
+    "options",
+    [
+        ["--claims", "confirmed"],
+        ["--min-transfer", "0.6"],
+        ["--stated-truth", "0.85"],
+        ["--claims", "some", "--knowledge", "x.csv"],
+    ],
 )
 def test_options_without_a_table_are_misuse(made: tuple[Path, Path, Path], tmp_path: Path, options: list[str]) -> None:
     store, concepts, _ = made

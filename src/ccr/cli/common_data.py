@@ -114,26 +114,20 @@ def chosen_candidates(candidates: float | None, weights: str | None) -> float | 
     return candidates
 
 
-def chosen_knowledge(
-    path: Path | None, claims: str, min_transfer: float | None = None, min_probability: float | None = None
-) -> dict[str, Any]:
-    """The classifier's parameters for --knowledge, --claims, --min-transfer and --min-probability."""
+def chosen_knowledge(path: Path | None, claims: str, **wanted: float | None) -> dict[str, Any]:
+    """The classifier's parameters for --knowledge, --claims, and those of `wanted`, such as `min_transfer`."""
     if claims not in ("open", "confirmed"):
         raise typer.BadParameter(f"--claims is open or confirmed, got {claims!r}")
-    if path is None and (claims != "open" or min_transfer is not None or min_probability is not None):
+    if path is None and (claims != "open" or any(value is not None for value in wanted.values())):
         raise typer.BadParameter(
-            "--claims, --min-transfer and --min-probability are about what is known: give --knowledge FILE, too"
+            "--claims, --min-transfer, --min-probability and --stated-truth are about what is known: give --knowledge "
+            "FILE, too"
         )
     if path is None:
         return {}
     from ccr.knowledge import Knowledge
 
-    return {
-        "knowledge": Knowledge.read(path),
-        "claims": claims,
-        "min_transfer": min_transfer,
-        "min_probability": min_probability,
-    }
+    return {"knowledge": Knowledge.read(path), "claims": claims, **wanted}
 
 
 def chosen_dispersion(text: str) -> Dispersion | None:

@@ -62,6 +62,15 @@ def fit(
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
     min_probability: MinProbability = None,
+    stated_truth: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=0.99,
+            help="With answers about photos in --knowledge: the share of what explanations state by name that is to be "
+            "true of the photo; the other concepts are added up in one line. Default: what is at least 60 % sure.",
+        ),
+    ] = None,
     min_transfer: Annotated[
         float | None,
         typer.Option(
@@ -175,7 +184,9 @@ def fit(
         "max_iter": epochs,
         "random_state": seed,
         "device": device,
-        **chosen_knowledge(knowledge, claims, min_transfer, min_probability),
+        **chosen_knowledge(
+            knowledge, claims, min_transfer=min_transfer, min_probability=min_probability, stated_truth=stated_truth
+        ),
     }
     if concepts is None:
         embedded = propose_concepts(opened, beside, spec=encoder, template=template, silent=as_json)
