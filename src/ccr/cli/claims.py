@@ -19,7 +19,7 @@ from ccr.cli.common_data import split_of
 from ccr.cli.common_photo import MOST_CLASSES, claim_legend
 from ccr.errors import CCRError
 from ccr.io.files import write_bytes, write_text
-from ccr.utils.texts import to_cell
+from ccr.utils.texts import share_text, to_cell
 
 if TYPE_CHECKING:
     from ccr.explain.claims import Claim
@@ -174,7 +174,7 @@ _LEGEND = (
 
 
 def _numbers(claim: Claim) -> list[str]:
-    shares = ["" if value is None else f"{value:.0%}" for value in (claim.share, claim.purity)]
+    shares = ["" if value is None else share_text(value) for value in (claim.share, claim.purity)]
     without = "" if claim.accuracy_without is None else f"{claim.accuracy_without:.1%}"
     return [f"{claim.weight:.2f}", *shares, without]
 

@@ -21,7 +21,7 @@ from ccr.cli.knowledge_terminal import login_name
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_bytes, write_text
 from ccr.utils import processes as interrupt
-from ccr.utils.texts import counted, from_cell, to_cell, visible
+from ccr.utils.texts import counted, from_cell, share_text, to_cell, visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -200,9 +200,9 @@ def _numbers(one: ReviewQuestion, found: object) -> str:
     if facts["adds"] is not None:
         parts.append(f"adds {facts['adds']:+.2f}")
     if facts["share"] is not None:
-        parts.append(f"{facts['share']:.0%} of the class show it")
+        parts.append(f"{share_text(facts['share'])} of the class show it")
     if facts["purity"] is not None:
-        parts.append(f"{facts['purity']:.0%} of those showing it are of the class")
+        parts.append(f"{share_text(facts['purity'])} of those showing it are of the class")
     if facts["accuracy_without"] is not None:
         parts.append(f"accuracy on these photos {facts['accuracy']:.1%}, without it {facts['accuracy_without']:.1%}")
     return "; ".join(parts)

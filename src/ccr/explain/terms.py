@@ -195,7 +195,7 @@ def signed_name(term: Any) -> str:
 
 def likely_name(term: Contribution) -> str:
     """The signed name with the probability that the image shows the concept, where the model knows it."""
-    return signed_name(term) if term.shown is None or term.code < 0 else f"{term.concept}, {term.shown:.0%}"
+    return signed_name(term) if term.shown is None or term.code < 0 else f"{term.concept}, {percent(term.shown)}"
 
 
 def row_hint(row: SumRow) -> str:

@@ -23,6 +23,7 @@ from ccr.show.style import (
     shortened,
     two_classes,
 )
+from ccr.utils.texts import share_text
 
 MARKERS = "osD^vP"
 #: A heat map with more rows than this shows those with most to see.
@@ -58,7 +59,7 @@ def class_view(view: ClassView, *, top: int = 10) -> Figure:
     values = [item.contribution for item in shown]
     _signed(axes, names, values, [f"{item.share:.0%}" for item in shown])
     axes.set_xlabel("contribution where it shows\nat the bar: share of the class's images that show it")
-    accuracy = "" if np.isnan(view.accuracy) else f", {view.accuracy:.0%} right"
+    accuracy = "" if np.isnan(view.accuracy) else f", {share_text(view.accuracy)} right"
     set_title(axes, f"{shortened(view.name)}: {view.images} images{accuracy}")
     return figure
 

@@ -89,3 +89,8 @@ def percent(probability: float, *, digits: int = 0) -> str:
     if probability >= 0.9995:
         return ">99.9%"
     return f"{probability:.{max(digits, 1) if probability >= 0.985 else digits}%}"
+
+
+def share_text(share: float) -> str:
+    """A share of a count in percent: 100% only where it is all of them."""
+    return "100%" if share >= 1.0 else percent(share)

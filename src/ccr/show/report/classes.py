@@ -31,7 +31,7 @@ from ccr.refine.region import bound_in_words
 from ccr.show import model_plots, page, plots
 from ccr.show.pages import claims_in_words, claims_table, count_claims
 from ccr.show.pictures import TINY, Pictures
-from ccr.utils.texts import percent
+from ccr.utils.texts import percent, share_text
 
 # Headline numbers of a report: the model against its baseline and the linear probe.
 #: Concepts that do not transfer, named at most.
@@ -304,7 +304,7 @@ def _table(
         wrong[row] = 0
         rival = int(wrong.argmax())
         taken = f"{page.name(view.classes[rival])} ({wrong[rival]})" if wrong[rival] else ""
-        cells = [f'<a href="#class-{row}">{page.name(item.name)}</a>', f"{item.images:,}", f"{item.accuracy:.0%}"]
+        cells = [f'<a href="#class-{row}">{page.name(item.name)}</a>', f"{item.images:,}", share_text(item.accuracy)]
         if baseline is not None:
             before = baseline.evaluation.per_class.get(item.name)
             cells.append("" if before is None else f"{100 * (item.accuracy - before):+.0f}")
@@ -395,4 +395,4 @@ def _examples(
 
 
 def _counted(view: ClassView) -> str:
-    return f"{view.images:,} images, {view.accuracy:.0%} right"
+    return f"{view.images:,} images, {share_text(view.accuracy)} right"
