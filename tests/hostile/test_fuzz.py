@@ -26,6 +26,7 @@ CASES = {
     "service": 400,
     "studio": 300,
     "studio that only shows": 200,
+    "studio of reviewers": 200,
     "uploads": 150,
     "connections": 60,
 }
@@ -44,8 +45,8 @@ def test_damaged_input_gives_an_answer_or_an_error_in_words(areas: Areas, area: 
 
 
 def test_every_route_of_the_studio_is_asked(areas: Areas) -> None:
-    """Each operation of the OpenAPI several times, by a studio that may write and by one that only shows."""
-    for api in (areas.servers.studio, areas.servers.shown, areas.servers.service):
+    """Each operation of the OpenAPI several times, by studios that may write, take answers alone, or only show."""
+    for api in (areas.servers.studio, areas.servers.reviewed, areas.servers.shown, areas.servers.service):
         for number, operation in enumerate(api.operations):
             for seed in range(4):
                 api.ask(random.Random(f"{number} {seed}"), operation)

@@ -66,6 +66,7 @@ class Areas:
             "service": lambda rng: self.servers.service.ask(rng),
             "studio": lambda rng: self.servers.studio.ask(rng),
             "studio that only shows": self.one_look,
+            "studio of reviewers": self.one_review,
             "uploads": self.one_upload,
             "connections": lambda rng: one_connection(self.servers, rng),
         }
@@ -229,6 +230,17 @@ class Areas:
     def one_look(self, rng: random.Random) -> None:
         self.servers.shown.ask(rng)
         assert not (self.servers.folder / "shown").exists(), "it wrote something"
+
+    def one_review(self, rng: random.Random) -> None:
+        reviewed, folder = self.servers.reviewed, self.servers.folder / "reviewed"
+        if rng.random() < 0.5:
+            reviewed.ask(rng)
+        else:
+            said = {"by": rng.choice(("me", "you", *LINES[:4])), "class": "class 0", "concept": "concept 1"}
+            said["answer"] = rng.choice(("yes", "no", "unclear", "maybe"))
+            reviewed.check(reviewed.client.post("/api/decisions", json=said))
+        written = {path.name for path in folder.rglob("*") if path.is_file()}
+        assert written <= {"decisions.jsonl", "photos.jsonl"}, f"more than answers was written: {sorted(written)}"
 
     def one_upload(self, rng: random.Random) -> None:
         rng.choice((self.servers.service, self.servers.studio)).upload(rng)

@@ -67,7 +67,8 @@ class Broken(logging.Handler):
 
 
 class Servers:
-    """A service and two studios on one store, one of which only shows; opened when they are first asked."""
+    """A service and three studios on one store, one of which only shows and one of which takes answers alone; opened
+    when they are first asked."""
 
     def __init__(self, store: Path, folder: Path, images: list[bytes]) -> None:
         self.store, self.folder, self.images = store, folder, images
@@ -102,6 +103,11 @@ class Servers:
         return Api(self._studio("shown", read_only=True), self.images)
 
     @cached_property
+    def reviewed(self) -> Api:
+        """The studio that takes answers of reviewers, and changes nothing else."""
+        return Api(self._studio("reviewed", read_only=True, decides=True), self.images)
+
+    @cached_property
     def address(self) -> tuple[str, int]:
         """Of a server on a port of its own."""
         served = Served("fuzzed", self.model, SmallEncoder())
@@ -121,7 +127,7 @@ class Servers:
         host, port = listening.getsockname()[:2]
         return host, port
 
-    def _studio(self, name: str, *, read_only: bool) -> TestClient:
+    def _studio(self, name: str, *, read_only: bool, decides: bool = False) -> TestClient:
         folder = self.folder / name
         bench = Workbench(
             EmbeddingStore.open(self.store),
@@ -130,6 +136,7 @@ class Servers:
             models=folder / "models",
             load_encoder=SmallEncoder,
             read_only=read_only,
+            decides=decides,
         )
         bench.layout = Layout(bench.photos, folder, method="pca", keep=not read_only)  # UMAP compiles for a while
         bench.start()
