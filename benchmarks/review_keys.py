@@ -1,4 +1,4 @@
-"""`python -m benchmarks.review_keys`: milliseconds in a browser from key Y to the next claim, of 200 classes x 5 claims."""
+"""`python -m benchmarks.review_keys`: milliseconds in a browser from key Y to the next of 200 classes x 5 claims."""
 
 from __future__ import annotations
 
