@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,15 @@ from ccr.errors import CCRError
 from ccr.explain import PatchTerms
 from ccr.photos.on_photos import SMOOTHING, split_image
 from ccr.utils.texts import check_name
+from ccr.vocab.check import Problem, check_texts
+from ccr.vocab.proposals import label_texts
+from ccr.vocab.wordnet import WordNet
 from ccr_studio.cache import Recent
 from ccr_studio.photos import Photos, small_jpeg
 from ccr_studio.seen import Seen
 from ccr_studio.service.limits import DECODING
+
+log = logging.getLogger(__name__)
 
 #: Characters of a text, embeddings of texts that are kept, and seconds that a question waits for the encoder.
 LONGEST, KEPT_TEXTS, PATIENCE = 200, 1024, 60.0
@@ -38,6 +45,7 @@ class Words:
         self._there = threading.Event()
         self._lock = threading.Lock()
         self._kept: Recent[str, np.ndarray] = Recent(KEPT_TEXTS)
+        self._dictionary: WordNet | None = None
 
     @property
     def status(self) -> str:
@@ -85,7 +93,17 @@ class Words:
         with self._lock:
             return np.asarray(encoder.embed_images([image])[0], np.float32)
 
+    def problems(self, text: str, *, classes: Sequence[str], beside: Sequence[str] = ()) -> list[Problem]:
+        """What is wrong with a concept by its words: as `ccr concepts check` says of the last line of a list, `beside`
+        others, for these classes. Without a dictionary, unknown words are not found."""
+        leaking = label_texts(classes, {})
+        return check_texts([*beside, text], leaking=leaking, wordnet=self._dictionary)[-1]
+
     def _fetch(self) -> None:
+        self._load_encoder()
+        self._dictionary = _dictionary()
+
+    def _load_encoder(self) -> None:
         try:
             self._encoder = self._load()
             _use(self._encoder)
@@ -94,6 +112,18 @@ class Words:
         except Exception as error:  # whatever a model of a hub raises: the studio goes on without words
             self._reason = f"{type(error).__name__}: {error}"
         self._there.set()
+
+
+@lru_cache(maxsize=1)
+def _dictionary() -> WordNet | None:
+    """WordNet with its index read, if it is there or can be fetched."""
+    try:
+        found = WordNet.open()
+        found.knows("photo")
+    except (CCRError, OSError) as error:
+        log.info("unknown words are not found: %s", error)
+        return None
+    return found
 
 
 def _use(encoder: Any) -> None:

@@ -201,3 +201,14 @@ def test_keys_in_a_terminal_with_photos_drawn(given: list[object], tmp_path: Pat
     os.close(master)
     assert [one.answer for one in Decisions(tmp_path / "log.jsonl")] == ["yes", "no", "no"]
     assert "▀" in shown.decode(errors="replace")
+
+
+def test_the_end_says_how_to_go_on(given: list[object], small: Path, workspace: Path, tmp_path: Path) -> None:
+    begun = " ".join(said(given, "y\nq\n", "--by", "ann").output.split())
+    assert "log.jsonl; the same command goes on from there" in begun
+    assert "--sign" not in begun.rpartition("quit")[2]
+    table = write_answers(tmp_path / "yes.csv", small)
+    done = " ".join(said(given, "", "--by", "ann", "--answers", table).output.split())
+    assert "goes on from there" not in done
+    assert "Every claim is confirmed: with --sign it is signed." in done
+    assert "Signed" in said(given, "", "--by", "ann", "--answers", table, "--sign").output

@@ -32,12 +32,14 @@ VIEWS = [
 #: Roles that something must be said of.
 ROLES = {"button", "link", "checkbox", "combobox", "slider", "textbox", "searchbox", "spinbutton", "listbox", "group"}
 ROLES |= {"image", "img", "table", "navigation", "complementary", "dialog", "option", "heading", "DisclosureTriangle"}
-CHECKS = Path(__file__).with_name("accessible.js").read_text(encoding="utf-8").partition("\n")[2]
+CHECKS = (
+    Path(__file__).with_name("accessible.js").read_text(encoding="utf-8").partition("\n")[2].strip().removesuffix(";")
+)
 
 
 def found(page: Any, what: str) -> Any:
     """What accessible.js finds on a page."""
-    return page.evaluate(f"{CHECKS.strip()}.{what}()")
+    return page.evaluate(f"{CHECKS}.{what}()")
 
 
 def shown(studio: Studio, view: str) -> Any:

@@ -6,13 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
+from ccr.knowledge import Answer, Knowledge
 from ccr.model import ConceptModel
 from ccr_studio.serving import Running
+from tests.data.helpers import PixelEncoder
 from tests.studio.browsing import Studio, expect, studio_of
-from tests.studio.helpers import make_bench
+from tests.studio.helpers import CONCEPTS, fit_model, make_bench
 
 pytestmark = pytest.mark.browser
 
@@ -88,3 +94,43 @@ def test_mistakes_open_with_predictions_of_refits_that_have_not_seen_the_photo(f
     page.get_by_label("Predicted by").select_option("own")
     expect(page.get_by_label("Predicted by")).to_have_value("own")
     assert "held=false" in page.url
+
+
+def test_a_bar_says_how_likely_its_concept_is_shown(browser: Any, store: EmbeddingStore, tmp_path: Path) -> None:
+    """With answers about photos; concepts that are not sure to be shown are one bar, and can be answered."""
+    running = Running(make_bench(store, _answered_model(store), tmp_path))
+    seen = running.bench.now()
+    row = next(
+        row for row in seen.photos.training if len({term.stated for term in seen.explain(row).contributions}) == 2
+    )
+    explained = seen.explain(row)
+    stated = [f"{term.concept}, {round(100 * term.shown)} %" for term in explained.contributions if term.stated]
+    unsure = [f"{term.concept}, {round(100 * term.shown)} %" for term in explained.contributions if not term.stated]
+    for studio in studio_of(browser, running):
+        page = studio.open(f"#photo?id={row}")
+        names = page.get_by_role("region", name="Why").locator("> div .name")
+        expect(names).to_have_text(["bias", *stated, f"{len(unsure)} not sure to be shown"])
+        page.get_by_text("is it here?").click()
+        expect(page.locator(".unsure .name")).to_have_text(unsure)
+        contrast = page.get_by_label("Class to contrast with").locator("xpath=..").locator(".name")
+        expect(contrast.filter(has_text=stated[0])).to_have_count(1)
+        expect(contrast.filter(has_text="not sure to be shown")).to_have_count(1)
+        page.evaluate("() => localStorage.setItem('ccr-reviewer', 'ann')")
+        page.locator(".unsure .answer.no").first.click()
+        expect(page.locator(".toast").last).to_contain_text("not here")
+    least = next(term.concept for term in explained.contributions if not term.stated)
+    assert running.bench.corrections.about(least) == {row: "no"}
+    running.close()
+
+
+def _answered_model(store: EmbeddingStore) -> ConceptModel:
+    """A model with ten answers about photos for each concept, the higher its score the more often yes."""
+    train, texts = store.select("train"), Concepts(CONCEPTS, PixelEncoder().embed_texts(CONCEPTS))
+    first, told = fit_model(store), []
+    codes = first.encode(train).toarray()
+    for column, name in enumerate(first.names):
+        for at, row in enumerate(np.argsort(-codes[:, column], kind="stable")[:20:2]):
+            answer = "yes" if (at * 7 + column) % 10 < 8 - at else "no"
+            told.append(Answer("", name, answer, "person", photo=str(train.paths[row])))
+    options = {"knowledge": Knowledge.of(told), "min_probability": 0.1, "max_iter": 12, "random_state": 0}
+    return ConceptClassifier(texts, coder=HardThreshold(length=6), **options).fit(train).model_

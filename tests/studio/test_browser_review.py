@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.studio.browsing import Studio, expect
@@ -9,7 +11,7 @@ from tests.studio.browsing import Studio, expect
 pytestmark = pytest.mark.browser
 
 
-def opened(work: Studio) -> object:
+def opened(work: Studio) -> Any:
     page = work.open("#photos")
     page.evaluate("() => localStorage.setItem('ccr-reviewer', 'ann')")
     page = work.open("#review")
@@ -71,3 +73,40 @@ def test_a_class_is_a_link_to_its_page_and_its_review(look: Studio) -> None:
         ".filter((one) => one.getBoundingClientRect().height < 24).length"
     )
     assert small == 0
+
+
+def test_an_answer_waits_for_nothing_and_redraws_only_what_it_changes(work: Studio) -> None:
+    page = opened(work)
+    second = page.locator(".review .claim").nth(1)
+    page.evaluate(
+        "() => document.querySelectorAll('.claim-rail a, .review .claim').forEach((one) => { one.old = true; })"
+    )
+    waiting: list[Any] = []
+    page.route("**/api/decisions", lambda route: waiting.append(route))
+    page.keyboard.press("y")
+    expect(second).to_have_class("claim now")  # before the answer is in the log
+    until(page, lambda: waiting)
+    assert not (work.bench.folder / "decisions.jsonl").exists()
+    waiting.pop().continue_()
+    expect(page.locator(".review-bar b")).to_contain_text("1 of")
+    new = page.evaluate(
+        "() => ['.claim-rail a', '.review .claim'].map((what) => "
+        "[...document.querySelectorAll(what)].filter((one) => !one.old).length)"
+    )
+    assert new == [1, 2]  # its class, and two claims: the answered one, and the one that is asked now
+    asked = second.get_attribute("aria-label")
+    page.keyboard.press("n")
+    until(page, lambda: waiting)
+    waiting.pop().fulfill(status=200, headers={"X-Refused": "422"}, json={"error": "the disk is full"})
+    expect(page.locator(".toast").last).to_contain_text("The disk is full")
+    expect(page.locator(".claim.now")).to_have_attribute("aria-label", asked)  # it is asked again
+    page.unroute("**/api/decisions")
+    expect(page.locator(".review-bar b")).to_contain_text("1 of")
+
+
+def until(page: Any, holds: Any) -> None:
+    for _ in range(200):
+        if holds():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("the page asked for nothing")

@@ -82,6 +82,41 @@ def test_the_map_and_the_sliders_are_found_again(look: Studio) -> None:
     expect(page.locator("#fidelity")).to_have_value(moved)
 
 
+def test_the_map_is_as_near_after_back_as_it_was(look: Studio) -> None:
+    page = look.open("#map")
+    expect(page.get_by_role("button", name="apple")).to_be_visible()
+    canvas = page.locator(".map canvas")
+    canvas.focus()
+    for key in ("+", "+", "ArrowLeft", "ArrowUp"):
+        page.keyboard.press(key)
+    page.wait_for_timeout(100)
+    # A photo, wherever one is: closer once more and at once to its page, before anything had time to be noted.
+    page.keyboard.press("+")
+    found = page.evaluate(
+        """async () => {
+          const canvas = document.querySelector('.map canvas'), place = canvas.getBoundingClientRect();
+          for (let y = 40; y < place.height; y += 6)
+            for (let x = 20; x < place.width - 80; x += 6) {
+              const at = { clientX: place.left + x, clientY: place.top + y, bubbles: true, pointerId: 1 };
+              canvas.setPointerCapture = () => {};
+              canvas.dispatchEvent(new PointerEvent('pointerdown', at));
+              canvas.dispatchEvent(new PointerEvent('pointerup', at));
+              if (location.hash.startsWith('#photo?')) return true;
+            }
+          return false;
+        }"""
+    )
+    assert found
+    page.wait_for_selector(".photo")
+    page.go_back()
+    expect(page.get_by_role("button", name="apple")).to_be_visible()
+    near = page.evaluate("history.state.map")
+    assert near["zoom"] == pytest.approx(1.4**3)
+    assert near["middle"] != [0.5, 0.5]
+    page.get_by_label("Closer").click()  # goes on from there
+    page.wait_for_function("() => history.state.map.zoom > 3.8")
+
+
 def test_compare_opens_with_no_step_that_was_undone(work: Studio) -> None:
     work.bench.edit("suppress", {"concept": "word 1"})
     work.bench.undo()

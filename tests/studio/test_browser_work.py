@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
+from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError
 from ccr.model import ConceptModel
-from tests.studio.browsing import Studio, expect
+from ccr.vocab.wordnet import WordNet
+from ccr_studio.serving import Running
+from tests.data.helpers import PixelEncoder
+from tests.studio.browsing import Studio, expect, studio_of
+from tests.studio.helpers import CONCEPTS, make_bench
 
 pytestmark = pytest.mark.browser
 
@@ -97,3 +107,47 @@ def test_a_reload_or_another_page_finds_the_same_session(work: Studio) -> None:
     expect(page.locator(".steps .now")).to_contain_text("suppress")
     page.reload()
     expect(page.locator(".steps .now")).to_contain_text("suppress")
+
+
+def test_words_that_nobody_knows_are_no_concept_to_add_at_first_sight(work: Studio) -> None:
+    page = work.open("#bench")
+    wait_for_dictionary(work)
+    page.get_by_label("Words to look for").fill("asdfghjkl qwerty")
+    expect(page.locator("#doubtful-words")).to_contain_text("'asdfghjkl' is in no dictionary")
+    expect(page.locator(".results .tile")).to_have_count(18)
+    button = page.get_by_role("button", name="Add it all the same")
+    expect(button).not_to_have_class(re.compile("primary"))
+    page.get_by_label("Words to look for").fill("an apple")  # a class
+    expect(page.locator("#doubtful-words")).to_contain_text("it names a class")
+    page.get_by_label("Words to look for").fill("warm light")
+    expect(page.get_by_role("button", name="Add as a concept")).to_have_class(re.compile("primary"))
+    expect(page.locator("#doubtful-words")).to_have_count(0)
+
+
+def test_a_concept_that_the_model_left_out_is_offered(browser: Any, store: EmbeddingStore, tmp_path: Path) -> None:
+    names = [*CONCEPTS, "a plastic bag"]
+    texts = Concepts(names, PixelEncoder().embed_texts(names))
+    estimator = ConceptClassifier(texts, coder=HardThreshold(length=6), max_iter=4, weights_per_class=2, random_state=0)
+    model = estimator.fit(store.select("train")).model_
+    left = model.provenance.left_out[0]  # whichever it is, it is asked for without its article, in capitals
+    running = Running(make_bench(store, model, tmp_path))
+    for studio in studio_of(browser, running):
+        page = studio.open("#bench")
+        page.get_by_label("Words to look for").fill(f"the {left.removeprefix('a ').upper()}")
+        page.get_by_role("button", name=f"Take in {left}").click()
+        expect(page.locator(".steps .now")).to_contain_text(f"{left} added")
+        assert left in running.bench.now().model.names
+    running.close()
+
+
+def wait_for_dictionary(studio: Studio) -> None:
+    """Until words are looked up; skipped where there is no dictionary."""
+    try:
+        WordNet.open()
+    except CCRError as error:
+        pytest.skip(f"WordNet is not here: {error}")
+    for _ in range(200):
+        if studio.bench.words.problems("asdfghjkl", classes=()):
+            return
+        studio.page.wait_for_timeout(50)
+    raise AssertionError("the dictionary is not read")

@@ -392,7 +392,6 @@ def _reviewed(
     given: Options,
 ) -> Found:
     """Ask, refit, and again, until nothing is open or nothing new is said."""
-    pass
     from ccr.data.store import EmbeddingStore
     from ccr.review import Review, ReviewEvidence
 
@@ -555,7 +554,11 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
         console.print(f"  {question.state}: {escape(question.sentence)}", highlight=False)
     if len(left) > NAMED:
         console.print(f"  and {len(left) - NAMED} more", highlight=False)
-    console.print(escape(signature_in_words(review.model) or f"Not signed: {problems[0]}."), highlight=False)
+    if left and not check and len(review.decisions):
+        where = visible(str(review.decisions.path))
+        console.print(f"Answers are in {escape(where)}; the same command goes on from there", highlight=False)
+    remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
+    console.print(escape(signature_in_words(review.model) or f"Not signed: {problems[0]}.{remedy}"), highlight=False)
     if found.rounds:
         console.print(f"The refitted model is in {escape(str(target))}", highlight=False)
     return check and bool(problems)

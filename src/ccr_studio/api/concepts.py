@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,6 +14,8 @@ from ccr.errors import CCRError
 from ccr.explain.drift import Neighbour
 from ccr.explain.terms import plain
 from ccr.geometry import unit_rows
+from ccr.vocab.check import Problem
+from ccr.vocab.wordnet import concept_key
 from ccr_studio.api.bench import SessionState, state_of
 from ccr_studio.api.common import Answer, Called, Name, Row, Tile, tiles
 from ccr_studio.corrections import Corrections
@@ -114,6 +117,8 @@ class Found(Answer):
     photos: list[Tile]
     nearest: list[Neighbour] = Field(description="Concepts of the model that mean nearly the same.")
     known: bool = Field(description="Whether the model has a concept of this name already.")
+    problems: list[Problem] = Field(description="What is wrong with the words, as `ccr concepts check` says it.")
+    left_out: list[str] = Field(description="Concepts of the list with these words that the model left out.")
 
 
 class NewEdit(Strict):
@@ -142,6 +147,9 @@ class NewLesson(Strict):
     lacks: list[Row] = Field(min_length=1, max_length=500)
     by_name: bool = Field(default=True, description="Draw it toward its name, the more the fewer the photos.")
 
+
+#: Of every concept of a list, for every search.
+_key = lru_cache(maxsize=1 << 16)(concept_key)
 
 #: The arguments that each action is called with.
 ARGUMENTS: dict[str, Callable[[NewEdit], dict[str, Any]]] = {
@@ -177,8 +185,9 @@ def concepts_router(bench: Workbench) -> APIRouter:
 
     @router.get("/search", operation_id="search_words")
     def search_words(words: Called, limit: Annotated[int, Query(ge=1, le=500)] = 60) -> Found:
-        """Photos that show what the words say."""
-        return search(bench.now(), bench.words, words, limit)
+        """Photos that show what the words say, and what is wrong with the words."""
+        seen, state, _ = bench.snapshot()
+        return search(seen, state, bench.words, words, limit)
 
     @router.post("/edits", operation_id="edit")
     def edit(body: NewEdit) -> SessionState:
@@ -224,8 +233,7 @@ def concept_list(seen: Seen, state: State) -> ConceptList:
         )
         for column, name in enumerate(model.names)
     ]
-    left = [name for name in state.model.provenance.left_out if name not in state.removed]
-    return ConceptList(version=seen.version, concepts=lines, left_out=left)
+    return ConceptList(version=seen.version, concepts=lines, left_out=_left_out(state))
 
 
 def concept_page(seen: Seen, state: State, name: str, said: Corrections) -> ConceptPage:
@@ -282,8 +290,9 @@ def concept_drift(seen: Seen, name: str) -> Drift:
     )
 
 
-def search(seen: Seen, words: Words, text: str, limit: int) -> Found:
-    """The photos that show most of what the words say, and the concepts that say nearly the same."""
+def search(seen: Seen, state: State, words: Words, text: str, limit: int) -> Found:
+    """The photos that show most of what the words say, the concepts that say nearly the same, and whether the words
+    make a concept."""
     text = checked_text(text)
     own = seen.model.space.own_texts(words.embed(text)[None])[0]
     shown = np.flatnonzero(seen.photos.open)
@@ -291,13 +300,23 @@ def search(seen: Seen, words: Words, text: str, limit: int) -> Found:
     count = min(limit, len(shown))
     best = np.argpartition(-scores, count - 1)[:count]
     best = best[np.argsort(-scores[best], kind="stable")]
+    key = _key(text)
+    same = [name for name in seen.model.names if _key(name) == key]
     return Found(
         version=seen.version,
         words=text,
         photos=tiles(seen, shown[best], scores[best]),
         nearest=_nearest(seen, own),
         known=text in seen.model.names,
+        problems=[] if text in same else words.problems(text, classes=seen.classes, beside=same),
+        left_out=[name for name in _left_out(state) if f" {key} " in f" {_key(name)} "][:NEAREST],
     )
+
+
+def _left_out(state: State) -> list[str]:
+    """Concepts of the list that the model gave no weight, and that nobody removed or took back in."""
+    there = {*state.removed, *state.model.names}
+    return [name for name in state.model.provenance.left_out if name not in there]
 
 
 def _nearest(seen: Seen, own: np.ndarray) -> list[Neighbour]:

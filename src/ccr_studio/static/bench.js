@@ -113,8 +113,19 @@ export default function bench(root, values, app) {
   }
 
   function drawFound(answer) {
+    const { problems, left_out: left } = answer,
+      plus = (name, label, first) =>
+        h("button", { type: "button", class: first ? "primary" : "", onclick: () => add(name) }, icon("plus"), label);
     fill(
       results,
+      problems.length
+        ? h(
+            "p",
+            { class: "note", id: "doubtful-words", style: { "margin-top": ".8rem" } },
+            problems.map((one) => `As a concept this will hardly do: ${one.reason}; ${one.remedy}. `),
+            "The photos are the nearest there are, whatever the words.",
+          )
+        : null,
       h(
         "div",
         { class: "row", style: { margin: ".8rem 0 .3rem" } },
@@ -126,12 +137,16 @@ export default function bench(root, values, app) {
             )
           : locked
             ? null
-            : h(
-                "button",
-                { type: "button", class: "primary", onclick: () => add(answer.words) },
-                icon("plus"),
-                "Add as a concept",
-              ),
+            : [
+                left.map((name) => plus(name, ["Take in ", h("bdi", {}, name), ", which the list has"], true)),
+                left.includes(answer.words)
+                  ? null
+                  : plus(
+                      answer.words,
+                      problems.length ? "Add it all the same" : "Add as a concept",
+                      !problems.length && !left.length,
+                    ),
+              ],
         h(
           "span",
           { class: "muted" },

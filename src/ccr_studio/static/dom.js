@@ -43,6 +43,27 @@ export function kept(box, redraw) {
   box.toggleAttribute("data-quiet", false);
 }
 
+// A list drawn anew: what has the same key and stamp as before stays as it is, and so does what the browser knows of it.
+const lists = new WeakMap();
+export function keyed(box, items) {
+  const before = lists.get(box) ?? new Map(),
+    now = new Map();
+  for (const [key, stamp, make] of items) {
+    const known = before.get(key);
+    now.set(key, known?.stamp === stamp && known.element.parentNode === box ? known : { stamp, element: make() });
+  }
+  lists.set(box, now);
+  const elements = [...now.values()].map((one) => one.element),
+    wanted = new Set(elements);
+  for (const child of [...box.childNodes]) if (!wanted.has(child)) child.remove();
+  let at = box.firstChild;
+  for (const element of elements) {
+    if (element === at) at = at.nextSibling;
+    else box.insertBefore(element, at);
+  }
+  return box;
+}
+
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes))

@@ -207,11 +207,11 @@ export default function map(root, values, app) {
     return known.length ? [known[0], known[Math.floor((known.length - 1) * 0.995)]] : [0, 1];
   }
 
-  const keepPlace = debounce(() => {
-    if (alive) history.replaceState({ ...history.state, map: { zoom, middle } }, "");
-  }, 120); // Back and a reload find it
+  // Back and a reload find it.
+  const keepPlace = () => alive && history.replaceState({ ...history.state, map: { zoom, middle } }, "");
+  const keepSoon = debounce(keepPlace, 120);
   function later() {
-    keepPlace();
+    keepSoon();
     if (!frame)
       frame = requestAnimationFrame(() => {
         frame = 0;
@@ -361,6 +361,7 @@ export default function map(root, values, app) {
   async function select(corners) {
     try {
       const kept = await post("map/lasso", { corners });
+      keepPlace();
       app.go("photos", { selection: kept.id });
     } catch (error) {
       outline = null;
@@ -438,7 +439,10 @@ export default function map(root, values, app) {
       later();
       if (!moved && event.type === "pointerup") {
         const row = colours ? nearest(event) : -1;
-        if (row >= 0) app.go("photo", { id: row, from: location.hash.slice(1) });
+        if (row >= 0) {
+          keepPlace();
+          app.go("photo", { id: row, from: location.hash.slice(1) });
+        }
       }
     }
   };

@@ -455,13 +455,20 @@ export default function photo(root, values, app) {
   function contrast() {
     const others = app.state.classes.filter((one) => one !== shown.prediction);
     const start = shown.truth && shown.truth !== shown.prediction ? shown.truth : shown.probabilities[1]?.name;
-    const result = h("div", { class: "loading" });
+    const result = h("div", { class: "loading" }),
+      likely = new Map(shown.contributions.map((one) => [one.concept, { shown: one.shown, stated: one.stated }]));
     const load = async (other) => {
       try {
         const answer = await get(`photos/${encodeURIComponent(id)}/contrast`, { other }, contrasting.signal());
         fill(
           result,
-          bars(sumRows(answer.bias, answer.contributions, 9)),
+          bars(
+            sumRows(
+              answer.bias,
+              answer.contributions.map((one) => ({ ...one, ...likely.get(one.concept) })),
+              9,
+            ),
+          ),
           h(
             "div",
             { class: "total muted" },

@@ -3,7 +3,7 @@
 import { first, write } from "./address.js";
 import { get, latest, post } from "./api.js";
 import { toast } from "./dialogs.js";
-import { empty, fill, h, icon, kept, many, percent, segments, signed, spinner } from "./dom.js";
+import { debounce, empty, fill, h, icon, kept, keyed, many, percent, segments, signed, spinner } from "./dom.js";
 import { strip } from "./tiles.js";
 
 const STATES = {
@@ -54,6 +54,7 @@ export default function review(root, values, app) {
   const head = h("div", { class: "head" }),
     rail = h("nav", { class: "claim-rail", "aria-label": "Classes" }),
     body = h("div", { class: "stack", "data-content": "", tabindex: "-1" }),
+    claims = h("div", { class: "stack" }),
     bar = h("div", { class: "review-bar" });
   root.append(head, h("div", { class: "review" }, rail, body), bar);
   const reviewer = app.reviewer;
@@ -130,117 +131,144 @@ export default function review(root, values, app) {
 
   function drawRail() {
     const dot = (state) => h("i", { class: `dot-state ${state}`, title: STATES[state][1] }, STATES[state][0]);
-    const line = (name, claims, here, href) =>
-      h(
-        "a",
-        {
-          href,
-          "aria-current": here ? "true" : null,
-          "aria-label": `${name}: ${claims.map((one) => STATES[one.state][1]).join(", ")}`,
-        },
-        h("bdi", {}, name),
+    const line = (name, found, here, href) => [
+      name,
+      JSON.stringify([here, href, found.map((one) => one.state)]),
+      () =>
         h(
-          "span",
-          { class: "dots", "aria-hidden": "true" },
-          claims.slice(0, 8).map((one) => dot(one.state)),
+          "a",
+          {
+            href,
+            "aria-current": here ? "true" : null,
+            "aria-label": `${name}: ${found.map((one) => STATES[one.state][1]).join(", ")}`,
+          },
+          h("bdi", {}, name),
+          h(
+            "span",
+            { class: "dots", "aria-hidden": "true" },
+            found.slice(0, 8).map((one) => dot(one.state)),
+          ),
         ),
-      );
-    const groups =
-      by === "concept"
-        ? Object.entries(
-            Object.groupBy
-              ? Object.groupBy(all(), (one) => one.concept)
-              : all().reduce((found, one) => {
-                  (found[one.concept] ??= []).push(one);
-                  return found;
-                }, {}),
-          ).sort((a, b) => b[1].length - a[1].length)
-        : null;
-    fill(
-      rail,
-      h("h2", {}, groups ? "Concepts" : "Classes"),
-      groups
-        ? groups.map(([name, claims]) =>
-            line(name, claims, name === listed()[0]?.concept, write("review", { by, concept: name })),
-          )
+    ];
+    const groups = new Map();
+    if (by === "concept")
+      for (const one of all()) {
+        if (!groups.has(one.concept)) groups.set(one.concept, []);
+        groups.get(one.concept).push(one);
+      }
+    const here = listed()[0]?.concept,
+      { counts, agreements } = shown;
+    keyed(rail, [
+      ["\nheading", by, () => h("h2", {}, by === "concept" ? "Concepts" : "Classes")],
+      ...(by === "concept"
+        ? [...groups]
+            .sort((a, b) => b[1].length - a[1].length)
+            .map(([name, found]) => line(name, found, name === here, write("review", { by, concept: name })))
         : shown.classes.map((one) =>
             line(one.name, one.claims, one.name === chosen && by === "class", write("review", { class: one.name })),
-          ),
-      h(
-        "p",
-        { class: "muted" },
-        `✓ confirmed ${shown.counts.confirmed} · × rejected ${shown.counts.rejected} · ? unclear ${shown.counts.unclear} · open ${shown.counts.open}${shown.counts.disputed ? ` · ! disputed ${shown.counts.disputed}` : ""}`,
-      ),
-      shown.agreements
-        .filter((one) => one.questions)
-        .map((one) =>
+          )),
+      [
+        "\ncounts",
+        JSON.stringify([counts, agreements]),
+        () =>
           h(
-            "p",
-            { class: "muted" },
-            h("bdi", {}, one.first),
-            " and ",
-            h("bdi", {}, one.second),
-            ` agree on ${percent(one.share)} of ${one.questions}${one.kappa === null ? "" : `, kappa ${one.kappa.toFixed(2)}`}`,
+            "div",
+            {},
+            h(
+              "p",
+              { class: "muted" },
+              `✓ confirmed ${counts.confirmed} · × rejected ${counts.rejected} · ? unclear ${counts.unclear} · open ${counts.open}${counts.disputed ? ` · ! disputed ${counts.disputed}` : ""}`,
+            ),
+            agreements
+              .filter((one) => one.questions)
+              .map((one) =>
+                h(
+                  "p",
+                  { class: "muted" },
+                  h("bdi", {}, one.first),
+                  " and ",
+                  h("bdi", {}, one.second),
+                  ` agree on ${percent(one.share)} of ${one.questions}${one.kappa === null ? "" : `, kappa ${one.kappa.toFixed(2)}`}`,
+                ),
+              ),
           ),
-        ),
-    );
+      ],
+    ]);
   }
 
-  function drawBody(list, keep = false) {
-    const drawn = keep ? body.querySelector(".claim.now") : null,
-      now =
-        current && drawn?.getAttribute("aria-label") === `${current.class} shows ${current.concept}?` ? drawn : null,
-      ahead = now && aside?.isConnected && aside.dataset.label === chosen;
-    const thin = shown.thin.filter((one) => by !== "class" || one.class === chosen);
-    fill(
-      body,
-      by === "class"
-        ? h(
+  // What is drawn already stays, but for what was answered; the question in focus too, if `quiet`.
+  let drawings = 0;
+  function drawBody(list, quiet = false) {
+    if (!quiet) drawings += 1;
+    const thin = shown.thin.filter((one) => by !== "class" || one.class === chosen),
+      parts = [];
+    if (by === "class")
+      parts.push([
+        "class",
+        `${chosen}\n${shown.without}`,
+        () =>
+          h(
             "div",
             { class: "row" },
             h("h2", { class: "class-name" }, h("a", { href: write("class", { name: chosen }) }, h("bdi", {}, chosen))),
             h("span", { class: "muted" }, "With no concept at all the model says ", h("bdi", {}, shown.without), "."),
-          )
-        : null,
-      thin.map((one) =>
-        h(
-          "p",
-          { class: "note" },
-          h("bdi", {}, one.class),
-          ` has ${one.reasons === 1 ? "one reason" : "no reason"} left: confirm one that is next in line, or `,
-          h("a", { href: "#bench" }, "add a concept on the bench"),
-          ".",
-        ),
-      ),
-      list.length
-        ? list.map((one) => (same(one, current) ? (now ?? opened(one)) : closed(one)))
-        : empty(
-            by === "disputed"
-              ? "Nobody disputes anything."
-              : by === "open"
-                ? "Every claim is answered."
-                : "This class has no reason.",
-            by === "open" && shown.rejected ? "Refit, and the rejected ones go." : "",
           ),
-      by === "class"
-        ? ahead
-          ? aside
-          : (aside = h(
-              "section",
-              { class: "card", "data-label": chosen },
-              h("h2", {}, "Next in line"),
-              h(
-                "p",
-                { class: "muted" },
-                "Concepts that would move up where a reason is rejected: tick or strike them ahead.",
+      ]);
+    for (const one of thin)
+      parts.push([
+        `thin ${one.class}`,
+        one.reasons,
+        () =>
+          h(
+            "p",
+            { class: "note" },
+            h("bdi", {}, one.class),
+            ` has ${one.reasons === 1 ? "one reason" : "no reason"} left: confirm one that is next in line, or `,
+            h("a", { href: "#bench" }, "add a concept on the bench"),
+            ".",
+          ),
+      ]);
+    parts.push(
+      list.length
+        ? ["claims", "", () => claims]
+        : [
+            "empty",
+            `${by} ${shown.rejected}`,
+            () =>
+              empty(
+                by === "disputed"
+                  ? "Nobody disputes anything."
+                  : by === "open"
+                    ? "Every claim is answered."
+                    : "This class has no reason.",
+                by === "open" && shown.rejected ? "Refit, and the rejected ones go." : "",
               ),
-              spinner(),
-            ))
-        : null,
+          ],
     );
-    if (by === "class" && !ahead) line();
-    if (!now) look();
+    if (by === "class") parts.push(["next", `${chosen} ${shown.version}${quiet ? "" : drawings}`, nextInLine]);
+    const before = [evidence, aside];
+    keyed(
+      claims,
+      list.map((one) => {
+        const now = same(one, current),
+          stamp = JSON.stringify([one.state, one.votes, now && [shown.version, reviewer(), drawings]]);
+        return [`${one.class}\n${one.concept}`, stamp, () => (now ? opened(one) : closed(one))];
+      }),
+    );
+    keyed(body, parts);
+    if (aside !== before[1]) line();
+    if (evidence !== before[0]) look();
   }
+  const nextInLine = () => {
+    aside = h(
+      "section",
+      { class: "card" },
+      h("h2", {}, "Next in line"),
+      h("p", { class: "muted" }, "Concepts that would move up where a reason is rejected: tick or strike them ahead."),
+      spinner(),
+    );
+    return aside;
+  };
 
   const sentence = (one) => [h("bdi", {}, one.class), " shows ", h("b", {}, h("bdi", {}, one.concept))];
   function verdict(one) {
@@ -270,7 +298,7 @@ export default function review(root, values, app) {
         class: "claim",
         onclick: () => {
           current = one;
-          draw();
+          draw(true);
           body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" });
         },
       },
@@ -505,11 +533,15 @@ export default function review(root, values, app) {
     );
   }
 
+  // Answers go to the log one after the other; the page does not wait for them.
+  let sent = Promise.resolve();
   async function send(body) {
     const name = await app.whoAmI();
     if (!name || !may()) return false;
+    const done = sent.then(() => post("decisions", { by: name, reason: "", ...body }));
+    sent = done.catch(() => {});
     try {
-      await post("decisions", { by: name, reason: "", ...body });
+      await done;
       return true;
     } catch (error) {
       app.fail(error);
@@ -517,18 +549,27 @@ export default function review(root, values, app) {
     }
   }
 
+  const settle = debounce(() => {
+    if (alive) load(true);
+  }, 100); // states and counts follow, once for answers that come quickly
   async function decide(one, answer, reason = "") {
+    if (!(await app.whoAmI()) || !may()) return;
     const list = listed(),
-      at = list.findIndex((other) => same(other, one));
-    if (!(await send({ class: one.class, concept: one.concept, answer, reason }))) return;
-    const after = list[at + 1];
+      after = list[list.findIndex((other) => same(other, one)) + 1];
+    const done = send({ class: one.class, concept: one.concept, answer, reason });
     if (after) {
       current = after;
       focus = after.concept;
-      kept(body, () => drawBody(list)); // the next question at once; states and counts follow
-    } else if (by === "class") toClass(1, true);
-    await load(true);
+      kept(body, () => drawBody(list, true));
+    } else if (by === "class" && toClass(1, true)) draw();
     body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" });
+    if (await done) {
+      settle();
+      return;
+    }
+    current = one; // it is not in the log: asked again
+    if (by === "class") chosen = one.class;
+    draw();
   }
   async function strike(one) {
     if (!(await send({ concept: one.concept, answer: "no", reason: "never" }))) return;
@@ -539,6 +580,7 @@ export default function review(root, values, app) {
   }
   async function undo() {
     try {
+      await sent;
       const { decision } = await post("decisions/undo", { by: reviewer() });
       toast(`Taken back: ${decision.class ?? "every class"}, ${decision.concept}: ${decision.answer}`);
       await load();
@@ -549,20 +591,21 @@ export default function review(root, values, app) {
   function toClass(step, quiet = false) {
     const names = shown.classes.map((one) => one.name),
       next = names[names.indexOf(chosen) + step];
-    if (next === undefined) return;
+    if (next === undefined) return false;
     current = null;
     focus = null;
     if (quiet) {
       chosen = next;
       history.replaceState(history.state, "", write("review", { class: next }));
     } else app.go("review", { class: next });
+    return true;
   }
   function toClaim(step) {
     const list = listed(),
       next = list[list.findIndex((one) => same(one, current)) + step];
     if (next) {
       current = next;
-      draw();
+      draw(true);
       body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" });
     }
   }
@@ -570,9 +613,9 @@ export default function review(root, values, app) {
   async function refit(claims) {
     if (app.state.read_only) return;
     const before = new Map(all().map((one) => [`${one.class}\n${one.concept}`, one])),
-      _accuracy = app.state.accuracy,
       doubt = app.state.flattered;
     try {
+      await sent;
       app.state.job = await post(`review/refit?claims=${claims}`);
       drawBar();
     } catch (error) {
@@ -613,6 +656,7 @@ export default function review(root, values, app) {
   }
   async function sign() {
     const name = await app.whoAmI();
+    await sent;
     if (
       name &&
       (await app.change("sign", { by: name }, `Signed by ${name}. The next edit or refit ends the signature.`))
