@@ -270,6 +270,7 @@ export default function photo(root, values, app) {
           if (near[at] === undefined) return;
           one.disabled = false;
           one.addEventListener("click", () => app.go("photo", { id: near[at], from }));
+          if (one.dataset.early) one.click();
         }),
       )
       .catch(app.fail);
@@ -555,7 +556,10 @@ export default function photo(root, values, app) {
     if (event.target.closest("input, select, textarea, dialog") || event.ctrlKey || event.metaKey || event.altKey)
       return;
     const step = { ArrowLeft: "-1", ArrowRight: "1" }[event.key];
-    if (step) root.querySelector(`[data-turn="${step}"]`)?.click();
+    const turn = step && root.querySelector(`[data-turn="${step}"]`);
+    if (turn?.disabled)
+      turn.dataset.early = "true"; // its photo is not known yet, or there is none
+    else turn?.click();
   }
 
   document.addEventListener("keydown", keys);
