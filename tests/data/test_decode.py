@@ -133,7 +133,7 @@ def test_load_image_names_the_file(tmp_path):
         load_image(file)
     file.write_bytes(encoded(picture(1)))
     assert load_image(file).size == (24, 20)
-    with pytest.raises(BadImage, match="not a regular file"):
+    with pytest.raises(BadImage, match="is a folder, not an image"):
         load_image(tmp_path)
 
 

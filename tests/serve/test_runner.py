@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ccr.cli import commands
+from ccr.cli.commands import commands
 from ccr.errors import CCRError
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -16,6 +15,8 @@ from ccr.cli.common_data import measured_stability, split_of
 from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, show_knowledge, show_sets
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
     from ccr.refits import CrossValidation
@@ -103,6 +104,8 @@ def evaluate(
 
 def _confusion(model: Any, rows: EmbeddingStore) -> tuple[np.ndarray, list[str]]:
     """Images by true and predicted class (C, C), and the classes: the model's, and those that it does not know."""
+    import numpy as np
+
     truth, predicted = rows.y.astype(str), model.predict(rows).astype(str)
     labels = list(dict.fromkeys([*map(str, model.classes), *sorted(set(truth))]))
     numbers = {label: number for number, label in enumerate(labels)}
@@ -113,6 +116,8 @@ def _confusion(model: Any, rows: EmbeddingStore) -> tuple[np.ndarray, list[str]]
 
 def _pairs(counts: np.ndarray, labels: list[str]) -> list[dict[str, Any]]:
     """The classes that are mistaken for another, the most images first."""
+    import numpy as np
+
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
     true, guessed = np.nonzero(wrong)
@@ -125,6 +130,8 @@ def _pairs(counts: np.ndarray, labels: list[str]) -> list[dict[str, Any]]:
 
 def _shares(counts: np.ndarray, labels: list[str], *, axis: int) -> dict[str, float | None]:
     """The share of right ones among the images predicted as each class (axis 0), or of it (axis 1); None of none."""
+    import numpy as np
+
     totals = counts.sum(axis=axis)
     return {
         label: None if total == 0 else float(right / total)

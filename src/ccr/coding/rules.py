@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ccr import kernels
-from ccr.errors import CCRWarning
+from ccr.errors import CCRError, CCRWarning
 from ccr.inputs import CHUNK_VALUES, Embeddings
 from ccr.kernels import Entries
 from ccr.utils.arrays import LazyModule
@@ -464,3 +464,14 @@ def _largest_scores(
             best = np.partition(best, len(best) - count)[-count:]
             floor = float(best.min())
     return best
+
+
+def exportable_rule(rule: Rule, target: str) -> ThresholdRule | TopRule:
+    """The rule itself if `target`, such as "ONNX", can compute it; an error with the reason otherwise."""
+    if isinstance(rule, (ThresholdRule, TopRule)):
+        return rule
+    raise CCRError(
+        f"{target} takes codes that are a threshold or the top k of the scores, this model's are made by "
+        f"{type(rule).__name__}, which solves a problem of its own for every image, concept after concept: fit with "
+        "HardThreshold or TopK to export, or run this model in Python"
+    )

@@ -10,13 +10,13 @@ import numpy as np
 
 import ccr
 from ccr.coding import ThresholdRule, TopRule, rule_to_dict
+from ccr.coding.rules import exportable_rule
 from ccr.encoders.assets import Log
 from ccr.errors import CCRError
 from ccr.explain.terms import plain
 from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, GraphParts, add_tower, check_bundled, onnx_library
 from ccr.export.torch_module import LARGE, SMALL
 from ccr.io.files import write_bytes
-from ccr.model import exportable_rule
 from ccr.shown import Shown, of_photos
 
 # The path of an embedding through a model as ONNX nodes: placed, scored, selected, summed. What the nodes compute is

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from ccr.coding import ThresholdRule, TopRule
-from ccr.coding.rules import threshold_mask, top_mask
-from ccr.model import exportable_rule
+from ccr.coding.rules import exportable_rule, threshold_mask, top_mask
 
 #: Rows whose largest number lies outside of these are scaled before their squares are added.
 SMALL, LARGE = 1e-15, 1e15

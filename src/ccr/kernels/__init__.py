@@ -75,7 +75,7 @@ _OF_TIER = {"TIER": "NAME", "VARIANT": "VARIANT", "SCREENS": "SCREENS"} | {
 }
 _HOMES = {
     "NOT_FINITE": "plain.rows",
-    "nonnegative_lasso": "plain.lasso",
+    "nonnegative_lasso": "plain.pursuit",
     "prepare_rows": "plain.rows",
     "pursue": "plain.pursuit",
     "pursue_fast": "plain.pursuit",
