@@ -1,4 +1,4 @@
-"""What is kept for the next question: values in memory, the last ones asked for, and arrays as files."""
+"""Caches: least recently used values in memory, and arrays as .npy files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people say of single photos: a concept is here or not, the label is wrong, the photo is to be left out.
+"""Log of corrections of single photos: a concept is present or absent, the label is wrong, the photo is left out.
 
 The log is append-only, apart from the store and from the steps of a session: undo, refits and other models of the same
 store leave it alone. The next refit uses it.
@@ -44,7 +44,7 @@ class Correction:
 
     @property
     def key(self) -> tuple[int, Kind, str]:
-        """What it is about: a later statement about the same takes its place."""
+        """Row, kind and concept that it is about; a later correction with the same key replaces it."""
         return self.row, self.kind, self.concept
 
 
@@ -95,11 +95,11 @@ class Corrections:
         return made
 
     def all(self) -> list[Correction]:
-        """Those that hold, by photo."""
+        """Corrections in force, sorted by photo."""
         return sorted(self._all.values(), key=lambda one: one.key)
 
     def of(self, row: int) -> dict[tuple[Kind, str], str]:
-        """What was said of a photo: the answer by kind and concept."""
+        """Corrections of one photo: the answer by kind and concept."""
         return {(one.kind, one.concept): one.answer for one in self._all.values() if one.row == row}
 
     def about(self, concept: str) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""What a person does to a model in the studio: each edit a function from one state to the next."""
+"""Edits of a model in the studio, each a function from one state to the next."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _other(names: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Of a name that a concept had which the model left out, the renamed one keeps it."""
+    """Check that names are unique: no concept may take the name of another one, even one that the model left out."""
     if len(set(names)) != len(names):
         raise CCRError("another concept of the list has that name already: choose another name")
     return names

@@ -94,8 +94,8 @@ class Words:
             return np.asarray(encoder.embed_images([image])[0], np.float32)
 
     def problems(self, text: str, *, classes: Sequence[str], beside: Sequence[str] = ()) -> list[Problem]:
-        """What is wrong with a concept by its words: as `ccr concepts check` says of the last line of a list, `beside`
-        others, for these classes. Without a dictionary, unknown words are not found."""
+        """Problems with the words of a new concept, as `ccr concepts check` finds them, for a list that already has the
+        concepts `beside`, and for these classes. Without a dictionary, unknown words are not found."""
         leaking = label_texts(classes, {})
         return check_texts([*beside, text], leaking=leaking, wordnet=self._dictionary)[-1]
 

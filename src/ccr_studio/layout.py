@@ -157,7 +157,7 @@ def _told(process: subprocess.Popen[str], order: str) -> str:
 
 
 def _digest(photos: Photos) -> str:
-    """Of which photos it is a map: a sample of their embeddings, and how many there are."""
+    """Digest of the photos that a map was made of: the shape of their embeddings, and a sample of 64 rows."""
     rows = np.linspace(0, len(photos) - 1, min(64, len(photos))).astype(np.int64)
     digest = hashlib.sha256(f"{photos.store.shape}".encode())
     digest.update(np.ascontiguousarray(photos.store[rows]).tobytes())

@@ -57,7 +57,7 @@ class Photos:
         return bool(np.array_equal(self.label, same[other.label]))
 
     def name(self, row: int) -> str:
-        """What a photo is called: its file and the folder that it is in, which is often its class."""
+        """Display name of a photo: its file and parent folder, which is often its class."""
         path = self.store.paths[row]
         if path is None:
             return f"photo {row}"
@@ -151,12 +151,12 @@ class Thumbnails:
 
     @cached_property
     def digest(self) -> str:
-        """What the row numbers stand for: it changes when any row has another photo."""
+        """Digest of the contents of all rows: it changes when any row has another photo."""
         contents = "\0".join("" if content is None else str(content) for content in self._contents.tolist())
         return hashlib.sha256(contents.encode(errors="surrogatepass")).hexdigest()[:16]
 
     def key(self, row: int) -> str | None:
-        """What the photo's content is known by; None where the store does not say."""
+        """Cache key of a photo: its content hash; None if the store has none."""
         content = self._contents[row]
         return str(content) if content and str(content).isalnum() else None
 

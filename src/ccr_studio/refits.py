@@ -361,7 +361,7 @@ def _fit(
 
 
 def _with_claims(knowledge: Knowledge | None, claims: list[list[str]], names: Sequence[str]) -> Knowledge | None:
-    """What is known, and what was answered in the studio about concepts of the list, which counts most."""
+    """Knowledge merged with the answers given in the studio about concepts of the list, which take precedence."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     given = [
         Answer(label, concept, "no" if said == "no" else "unknown", "person", at=now)

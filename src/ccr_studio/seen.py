@@ -150,7 +150,7 @@ class Seen:
         return rows[self.truth[rows] >= 0]
 
     def view(self) -> ModelView:
-        """What carries each class, on the photos that are shown unasked."""
+        """Concepts that carry each class, measured on the photos that are shown unasked."""
         with self._slow:
             return self._view
 
@@ -240,7 +240,7 @@ def _same_codes(one: ConceptModel, other: ConceptModel) -> bool:
 
 
 def _space_key(space: Space) -> str:
-    """What the place of an image depends on."""
+    """Digest of the transform that puts images into the model's space: their mean, and the whitening."""
     digest = hashlib.sha256()
     for part in (space.image_mean, None if space.metric is None else space.metric.whiten):
         digest.update(b"-" if part is None else np.ascontiguousarray(part).tobytes())

@@ -32,7 +32,7 @@ REMEDY = "move the folder away to begin a new session"
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a step leaves: the model, the whole list that a refit starts from, and what was decided about concepts.
+    """Result of a step: the model, the full concept list that a refit starts from, and decisions about concepts.
 
     `texts` holds the list's text embeddings, also of concepts that the model left out; `pinned` and `removed`
     are names. `claims` are (concept, class, answer): "no" forbids the weight in every refit, "unknown" permits it
@@ -150,7 +150,7 @@ class Session:
         return self.current
 
     def state(self, step: Step | None = None) -> State:
-        """What a step left, by default the current one."""
+        """Load the state that a step left, by default the current step."""
         if self.held is not None:
             return self.held
         step = self.current if step is None else step

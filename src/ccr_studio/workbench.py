@@ -183,7 +183,7 @@ class Workbench:
             self._now = self._see(now.model, now.version, like=now)
 
     def snapshot(self) -> tuple[Seen, State, Session]:
-        """What belongs together at one moment."""
+        """Consistent snapshot of the model as seen, its state and its session, taken under the lock."""
         with self._changing:
             return self.now(), self.state, self.session
 

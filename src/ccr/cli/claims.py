@@ -120,7 +120,7 @@ def _measured(
 
 
 def _accuracy(claims: Sequence[Claim]) -> str:
-    """What the accuracies without a claim compare with."""
+    """The accuracy with all claims, in words, which the accuracies without a claim compare with; empty if unknown."""
     known = claims[0].accuracy if claims else None
     return "" if known is None else f": accuracy {known:.1%} with all claims"
 
@@ -180,5 +180,5 @@ def _numbers(claim: Claim) -> list[str]:
 
 
 def _origin(claim: Claim) -> str:
-    """Who said it, and when."""
+    """The source of a claim's answer, the person, and the date, joined by commas."""
     return ", ".join(part for part in (claim.source, claim.by, claim.at) if part)

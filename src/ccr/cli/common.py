@@ -1,4 +1,4 @@
-"""What every command shares: where it prints, progress bars, JSON, notes, files it leaves."""
+"""Helpers shared by all commands: consoles, errors, JSON output, notes, progress bars, checks of output files."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _check_out(out: Path, *, is_file: bool) -> None:
     check_writable(out)
 
 
-# --ray [ADDRESS]: the same command on a Ray cluster.
+# Options of commands that can run on a Ray cluster: --ray [ADDRESS] and --workers.
 Ray = Annotated[
     str | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""What commands show and ask in a terminal: tables, sentences about a model, photos as coloured half blocks, and single
+"""Terminal output and input of commands: tables, sentences about a model, photos as coloured half blocks, and single
 keys as answers."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def note_few(images: int) -> None:
 
 
 def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
-    """What knowledge says of each model that was fitted with some, in a sentence; nothing of the others."""
+    """Print, for each model fitted with knowledge, a sentence on its claims, truth, transfer and text fidelity."""
     from ccr.show.pages import claims_in_words
 
     for name, found in evaluations.items():

@@ -31,7 +31,8 @@ LEAST = 2
 
 
 class _OnPhotos(NamedTuple):
-    """What photos said: the part of the store that was looked at, the finding by concept name, and the list's worth."""
+    """Results of a check on photos: the rows of the store used, the concepts' names, the findings about them, the
+    expected accuracy of the list (`worth`), and its transfer to classes that were held out."""
 
     rows: EmbeddingStore
     names: list[str]
@@ -213,7 +214,7 @@ def _on_photos(
 
 
 def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tuple[str, str]]:
-    """What there is to say about the list, in words."""
+    """Summary of the check as (label, value) pairs: verdicts counted, and what was measured on photos."""
     from ccr.vocab.check import VERDICTS, verdict
 
     verdicts = [verdict(found) for found in problems]

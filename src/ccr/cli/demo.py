@@ -187,7 +187,7 @@ def _parts(store: EmbeddingStore) -> dict[str, Part]:
 
 
 def _gain(concepts: Concepts, parts: dict[str, Part], knowledge: Knowledge | None, *, silent: bool) -> Gain:
-    """What refinement brings over concepts that stay where they start."""
+    """Gain in accuracy of refined concepts over the same concepts without refinement."""
     from ccr.coding import HardThreshold
     from ccr.controls import refinement_gain
 
@@ -243,7 +243,7 @@ def _write_report(
 
 
 def _choose(measured: _Measured, test: EmbeddingStore) -> _Chosen:
-    """What to show of the test photos; the gallery has mistakes of different classes first."""
+    """Select the test photos to show; the gallery starts with mistakes of different classes."""
     import numpy as np
 
     from ccr.show.pages import ShownPhoto

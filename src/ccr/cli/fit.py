@@ -285,7 +285,7 @@ def _on_cluster(address: str, cpus: int | None, out: Path, name: str) -> Callabl
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
-    """What to fit, by name; the model to keep comes last."""
+    """Options of each model to fit, by name: the baseline without refinement if asked for, then the model to keep."""
     from ccr.refine.region import bound_in_words, chosen_radius, unrefined
 
     if not baseline or chosen_radius(options["radius"], options["fidelity"]) == 0:

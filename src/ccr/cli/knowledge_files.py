@@ -136,7 +136,7 @@ def _check_known(name: str | None, known: tuple[str, ...], what: str) -> None:
 
 
 def _problems(known: Knowledge, classes: list[str], concepts: list[str]) -> dict[str, list[str]]:
-    """What is probably wrong, by kind."""
+    """Probable mistakes in a knowledge table, by kind of mistake."""
     apart, answers = known.unmatched(classes, concepts), known.aligned(classes, concepts)
     yes = answers > 0
 

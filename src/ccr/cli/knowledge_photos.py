@@ -201,8 +201,8 @@ def _question(path: str, concepts: list[str], picture: Image.Image) -> LLMQuesti
 
 
 def _show_cost(session: Session, endpoint: Endpoint, prices: str | None, *, as_json: bool) -> None:
-    """What asking costs at most: the first round as it is, and one request for each answer after it, whose photo
-    depends on the answers before."""
+    """Print an upper bound of the cost: the first round exactly, and one request for each later answer, because which
+    photo it needs depends on earlier answers."""
     from ccr.cli.common_photo import show_estimate
     from ccr.encoders.assets import cache_folder
     from ccr.vocab.llm import ANSWER_TOKENS, PICTURE_TOKENS, TOKEN_CHARACTERS, estimated
@@ -266,7 +266,7 @@ def _checked_answers(file: Path, session: Session, store: EmbeddingStore, model:
 
 
 def _problem(answer: Answer, splits: Mapping[str, Any], model: ConceptModel) -> str:
-    """What is wrong with an answer of a page, and what to do; empty if nothing is."""
+    """Validate one answer read from a questions page: the rule it breaks and the remedy, or an empty string."""
     if not answer.photo:
         return f"name the photo, got none for {answer.concept!r}: merge tables of classes by `ccr knowledge merge`"
     if answer.photo not in splits:

@@ -207,7 +207,7 @@ HELP = "y yes  n no  u unclear  b back  s skip this concept  q stop"
 
 
 def login_name() -> str:
-    """Who is logged in; empty if the system has no name for them."""
+    """Login name of the current user; empty if the system has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name

@@ -91,7 +91,7 @@ def predict(
 
 
 def _of_photos(address: str | None, workers: int | None) -> Callable[..., PredictSummary]:
-    """What predicts photos: here, or on the cluster at an address."""
+    """The function that predicts photos: on this machine, or on the Ray cluster at `address`."""
     from ccr import scale
     from ccr.photos.run import predict_photos
 

@@ -30,7 +30,7 @@ MOST_PROBED = 20_000
 
 
 class Compared(NamedTuple):
-    """What a model is compared with."""
+    """Baselines of a report: a model without refinement, the accuracy of a linear probe, and notes about both."""
 
     baseline: ConceptModel | None
     probe: float | None
@@ -125,7 +125,8 @@ def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tupl
 
 
 def _title(path: Path, model: ConceptClassifier) -> str:
-    """Such as "fruit: 14 classes explained by 131 concepts"; a folder called model is named by the one it is in."""
+    """Heading of the report, such as "fruit: 14 classes explained by 131 concepts". A folder called `model` takes the
+    name of its parent."""
     folder = path.resolve()
     name = folder.parent.name if folder.name in ("model", "") else folder.name
     heading = f"{len(model.classes_):,} classes explained by {len(model.concepts_):,} concepts"

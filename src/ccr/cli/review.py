@@ -326,7 +326,7 @@ def review(
 
 
 class Options(NamedTuple):
-    """What was asked for."""
+    """Command-line options of a review."""
 
     by: str | None
     policy: Any

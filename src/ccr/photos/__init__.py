@@ -28,7 +28,7 @@ class OnPhotos:
         batch_size: int = 32,
         tell: Tell = no_progress,
     ) -> Predictions:
-        """What each photo shows: class, probability, runner-up, the concepts that contribute most.
+        """Predict photos: class, probability, runner-up, and the concepts that contribute most.
 
         Parameters
         ----------

@@ -100,7 +100,7 @@ def why_not_exact(encoder: Encoder) -> str | None:
     return encoder.why_no_patches()
 
 
-# Photos in memory's reach: predicted and explained in one call.
+# Prediction and explanation of several photos in one call, with all results in memory.
 #: Largest side of the photo beside a sum in a notebook.
 THUMBNAIL = 240
 

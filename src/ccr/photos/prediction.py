@@ -58,7 +58,7 @@ class Prediction:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Prediction:
-        """What `to_dict` gave."""
+        """Inverse of `to_dict`."""
         return cls(**{**values, "concepts": tuple(Contribution(**term) for term in values["concepts"])})
 
 

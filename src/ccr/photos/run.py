@@ -113,7 +113,7 @@ def _sum(model: Any, codes: Any, row: int, winner: int, explain: int) -> dict[st
     return {"logit": total, "bias": bias, "concepts": terms[:explain], "others": float(others)}
 
 
-# Predictions as a file: CSV, Parquet or one JSON object per line, written row by row.
+# Writers of predictions: CSV, Parquet, or JSON Lines, row by row.
 #: Rows of one group of a Parquet file.
 GROUP = 16_384
 
@@ -180,10 +180,9 @@ _WRITERS: dict[str, Callable[[IO[bytes], Iterable[Prediction], int, Any], None]]
 }
 
 
-# A run into a file of predictions: its chunks, each kept whole or not at all, and the file that they make. Photos
-# are cut into chunks of a fixed size; the predictions of each are one file in a folder beside the output. A killed
-# run goes on with the chunks that are missing, and the output is the same to the byte, however often it was
-# interrupted and wherever chunks were made.
+# Resumable prediction into a file. Photos are cut into chunks of a fixed size; the predictions of each chunk are one
+# file, written atomically, in a folder beside the output. A killed run resumes with the missing chunks, and the output
+# is the same to the byte, however often the run was interrupted and on whichever machine chunks were made.
 _PLAN = "plan.json"
 #: What two runs must agree on, in words.
 _ENTRIES = {
@@ -210,7 +209,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class PredictSummary:
-    """What the file holds, and what this run did for it: `resumed` photos were done by an earlier run."""
+    """Summary of a prediction run; `resumed` photos were predicted by an earlier run."""
 
     out: str
     photos: int

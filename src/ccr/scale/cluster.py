@@ -127,8 +127,7 @@ def _checked_cpus(ray: Any, cpus: int | None) -> int:
     return cpus or max(nodes)
 
 
-# What stays beside the driver for workers to ask or to tell. These actors import nothing else, so that each takes a
-# moment to start and no half gigabyte of torch.
+# Ray actors on the driver's node (see `beside_driver`): workers send progress to them, or get items from them.
 class Board:
     """Where workers write how far they are, for the process that waits for them."""
 
@@ -139,7 +138,7 @@ class Board:
         self.lines.append((values, epochs))
 
     def take(self) -> list[tuple[tuple[Any, ...], int]]:
-        """What was written since it was last taken."""
+        """Return the progress lines written since the last call, and clear them."""
         taken, self.lines = self.lines, []
         return taken
 
@@ -151,11 +150,11 @@ class ItemActor:
         self.items, self.size = items, size
 
     def chunk(self, number: int) -> list[Any]:
-        """What belongs to one."""
+        """The items of chunk `number`."""
         return list(self.items[number * self.size : (number + 1) * self.size])
 
 
-# A connection to a Ray cluster: one that runs at an address, or one of this machine alone; what it lacks, in words.
+# Connecting to a Ray cluster, at an address or on this machine alone, and checking the versions on its nodes.
 #: Seconds in which a cluster must answer, and in which its nodes must say what is installed on them.
 ANSWER, VERSIONS = 5.0, 120.0
 #: What all nodes must have in the same version: numbers, or what is sent between them, depend on it.

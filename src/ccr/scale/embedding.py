@@ -68,7 +68,7 @@ def _content(sample: Sample, max_bytes: int) -> bytes:
 
 
 def identities(dataset: Dataset, contents: np.ndarray) -> list[object]:
-    """What tells contents apart for `split_dataset`; a sample that cannot be read is like no other."""
+    """Hashable identity of each sample's content, for `split_dataset`; an unreadable sample equals no other."""
     return [
         content.decode() if content else ("unreadable", dataset.samples[row].key)
         for row, content in enumerate(contents.tolist())
@@ -93,9 +93,9 @@ def under_way(ray: Any, start: Callable[[Any], Any], asks: Sequence[Any]) -> Ite
         yield ray.get(one)
 
 
-# A part: the embedded form of a run of samples, made by one task and written whole or not at all. A part is several
-# chunks of the one-machine run (`ccr.data.store.workers`), so that its numbers are the same. Rows whose content is
-# first in another chunk are left open, with the number of the sample that has it; shards fill them in.
+# Parts: the embeddings of consecutive samples, made by one task and written atomically. A part is a whole number of
+# the chunks of a run on one machine (`ccr.data.store.workers`), so that its numbers are the same. Rows whose content
+# occurs first in another chunk are left open, with the number of the sample that has it; writing shards fills them in.
 @dataclass(frozen=True)
 class Task:
     """Samples `start`, `start` + 1, ... with their content hashes; `firsts` says of each which sample has its content
@@ -128,7 +128,7 @@ class StorePart:
         return same and np.array_equal(self.firsts[open_], task.firsts[rows][open_])
 
     def facts(self) -> dict[str, Any]:
-        """What the totals of a store need to know."""
+        """Counts of this part that add up to the totals of the store."""
         return {
             "rows": len(self.metadata),
             "skipped": self.skipped,
@@ -203,10 +203,10 @@ def _check(sample: Sample, item: Decoded, content: bytes) -> None:
         raise CCRError(f"{sample.key!r} changed while it was embedded: let nobody write there, and run again")
 
 
-# Assembly: the shards of a store, each put together by a task from the parts that its rows are in.
+# Assembly of the shards of a store: one task per shard, which reads the parts that contain its rows.
 @dataclass(frozen=True)
 class Shape:
-    """Of parts: dimension and dtype of their rows, and samples of each."""
+    """Layout of the parts: dimension and dtype of their rows, and samples per part."""
 
     dimension: int
     dtype: str
@@ -344,7 +344,7 @@ def embed(
 
 
 class _Job:
-    """What the tasks of one run share."""
+    """One embedding run on a Ray cluster: what its tasks share, and the methods that start them."""
 
     def __init__(self, ray: Any, folder: AnyPath, plan: dict[str, Any], dataset: Dataset, encoder: Encoder) -> None:
         self.ray, self.folder, self.plan, self.dataset, self.encoder = ray, folder, plan, dataset, encoder

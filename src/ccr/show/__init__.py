@@ -1,1 +1,1 @@
-"""What people look at."""
+"""Plots, HTML pages and reports of models and explanations."""

@@ -265,7 +265,7 @@ def _lost_fidelity(axes: Axes, concepts: Sequence[ConceptDrift], least: float | 
 
 
 def _images_kept(axes: Axes, concepts: Sequence[ConceptDrift]) -> None:
-    """Of the images that show each concept by the model or by its text: those by both, by one of them alone."""
+    """Stacked bars per concept: images where it is active by model and text, by the model alone, by its text alone."""
     shown, gained, lost = np.array(
         [(item.active_after or 0, item.gained or 0, item.lost or 0) for item in concepts], np.float64
     ).T

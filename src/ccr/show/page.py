@@ -187,7 +187,7 @@ def contrast(against: Contrast, top: int) -> str:
 
 
 def verdict(explanation: Explanation, truth: Any | None) -> str:
-    """What was predicted, how surely, and whether it is right."""
+    """HTML of the predicted class, its probability, and whether it is right."""
     prediction = f"{name(explanation.prediction)}, {percent(explanation.probability)}"
     if truth is None:
         return f'<p class="verdict">{prediction}</p>'

@@ -36,7 +36,7 @@ CLAIMS_HEADER = (
 
 
 def claims_in_words(counts: Mapping[str, int]) -> str:
-    """Such as "70 claims: 52 confirmed, 15 unknown, 3 contradicted"."""
+    """Claim counts as a sentence, such as "70 claims: 52 confirmed, 15 unknown, 3 contradicted"."""
     total = sum(counts.values())
     parts = ", ".join(f"{number:,} {status}" for status, number in counts.items())
     return f"{total:,} claim{'' if total == 1 else 's'}: {parts}"
@@ -97,7 +97,7 @@ def percent(share: float | None) -> str:
     return "" if share is None else whole_percent(share)
 
 
-# A list of concepts as a page: what is wrong with each, in how many images it is seen, and the images that show it.
+# Page of a checked concept list: problems of each concept, its share of images, and the images that show it most.
 @dataclass(frozen=True)
 class Row:
     """A concept on the page: its verdict (good, doubtful, implausible, bad), why, the share of images in which it is
@@ -133,7 +133,7 @@ def _card(row: Row, pictures: Pictures | None) -> str:
     return f'<section class="card">{"".join(parts)}</section>'
 
 
-# What a model may say and may never say as a page to read and print: by class, by whom, when, and why.
+# Printable page of a review: the confirmed and the forbidden claims of each class, with reviewer, date and reason.
 _PRINT = "@media print { details { break-inside: avoid; } nav { display: none; } }"
 REVIEW_HEADER = ("concept", "state", "source", "by", "at", "reason")
 

@@ -46,7 +46,7 @@ class Pictures:
         return self._made[row, size]
 
     def name(self, row: int) -> str:
-        """What the image is called: its file and the folder that it is in, which is often its class."""
+        """Display name of an image: its file and parent folder, which is often its class."""
         paths = getattr(self._rows, "paths", None)
         if paths is None or paths[row] is None:
             return f"row {row}"
@@ -76,7 +76,7 @@ LONGEST_CAPTION = 34
 
 
 def shown_maps(where: Where, *, top: int, against: Contrast | None = None) -> list[tuple[str, PatchMap]]:
-    """What is drawn, each with its heading: the class, why not another one, and the `top` largest contributions."""
+    """Heatmaps to draw, with headings: the class, its lead over another one, and the `top` largest contributions."""
     maps = [(f"{where.prediction}: all together", where.class_map())]
     if against is not None:
         contrast = where.contrast_map(against.other)
@@ -85,15 +85,15 @@ def shown_maps(where: Where, *, top: int, against: Contrast | None = None) -> li
 
 
 def common_scale(maps: Sequence[PatchMap]) -> float:
-    """What the strongest colour stands for in all of some maps: nearly the largest value, so that one odd patch does
-    not make all others pale."""
+    """Common colour scale of heatmaps: the 99% quantile of absolute values, so that one outlying patch does not make
+    all others pale."""
     values = np.abs(np.concatenate([item.map.ravel() for item in maps])) if maps else np.zeros(1)
     return float(np.quantile(values, 0.99)) or float(values.max()) or 1.0
 
 
 def scales_of(maps: Sequence[tuple[str, PatchMap]], *, against: Contrast | None) -> list[float]:
-    """What the strongest colour stands for in each of `shown_maps`: one scale for the class as a whole and its lead
-    over another, and one for the concepts, which would all be pale on that of their sum."""
+    """Colour scale of each of `shown_maps`: one for the class as a whole and its lead over another, and one for the
+    single concepts, which would all be pale on the scale of their sum."""
     sums = 1 if against is None else 2
     return [common_scale([item for _, item in part]) for part in (maps[:sums], maps[sums:]) for _ in part]
 
@@ -142,7 +142,7 @@ def strip(where: Where, image: Image.Image, *, top: int, against: Contrast | Non
 
 
 def legend(where: Where, scales: Sequence[float]) -> str:
-    """What the colours mean, as HTML."""
+    """Colour legend of the heatmaps, as HTML."""
     bar = f"linear-gradient(90deg, {AGAINST}, #dddddd, {FOR})"
     rows, columns = where.shape
     return (

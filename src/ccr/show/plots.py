@@ -179,7 +179,7 @@ def _headline(explanation: Explanation, truth: Any | None) -> str:
 
 
 def _sum_panels(axes: Sequence[Axes], rows: Sequence[SumRow], weight: str) -> None:
-    """What each row adds, with its number at the bar; the code and the weight of those that are one concept."""
+    """Bar panels of a sum: the contribution of each row, and code and weight of the rows that are a single concept."""
     colours = [FOR if row.value >= 0 else AGAINST for row in rows]
     panels = {
         "contribution": [row.value for row in rows],

@@ -1,4 +1,4 @@
-"""What the figures' axes share: labels, titles, rows with names."""
+"""Matplotlib helpers shared by all figures: axis labels, titles, named rows, annotations."""
 
 from __future__ import annotations
 

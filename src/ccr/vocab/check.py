@@ -1,4 +1,4 @@
-"""What is wrong with a list of concepts: by its words, and by what photos show."""
+"""Checks of a concept list: problems with the words themselves, and problems seen on photos."""
 
 from __future__ import annotations
 
@@ -210,9 +210,9 @@ SHRINKAGE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What photos say about a list of n concepts: `problems` of each, `share` of images in which each is active (n,),
-    `top` rows of X that show each most (n, up to 5), mean `coherence`, and the classes that no concept lifts above the
-    one that is nearest to them, each with that one."""
+    """Check of n concepts on images: `problems` of each, `share` of images in which each is active (n,), `top` rows of
+    X that show each most (n, up to 5), mean `coherence`, and `uncovered`, the classes that no concept distinguishes
+    from their nearest class, each with that class."""
 
     problems: list[list[Problem]]
     share: np.ndarray

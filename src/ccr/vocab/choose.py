@@ -58,7 +58,7 @@ class ScoreStatistics:
 
 
 def class_statistics(X: Any, y: np.ndarray) -> ClassStatistics:
-    """Of images X (m, d) and their labels y (m,), read in chunks: memory for C d + d^2 numbers."""
+    """Class means and covariances of images X (m, d), labels y (m,), read in chunks: memory for C d + d^2 numbers."""
     embeddings = Embeddings(X)
     classes, numbers = np.unique(np.asarray(y), return_inverse=True)
     d = embeddings.shape[1]
@@ -76,7 +76,7 @@ def class_statistics(X: Any, y: np.ndarray) -> ClassStatistics:
 
 
 def score_statistics(found: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
-    """Of concepts with these text embeddings (n, d), centred among themselves as a model centres them."""
+    """Statistics of the scores of concepts with text embeddings `texts` (n, d), centred among themselves as in a model."""
     check_number(len(texts))
     rows = _centred(texts)
     spread = spreads(found, texts)
@@ -156,7 +156,7 @@ class Objective:
         return cls(*(part.astype(np.float32) for part in (*scaled, WEIGHTS[2] * alike / len(alike))))
 
     def value(self, rows: np.ndarray) -> float:
-        """Of a set of candidates."""
+        """Value of a set of candidates; 0.0 if empty."""
         if not len(rows):
             return 0.0
         sums = (np.sqrt(part[rows].sum(axis=0)).sum() for part in (self.coverage, self.discrimination))
@@ -243,7 +243,7 @@ def confusable(found: ClassStatistics) -> np.ndarray:
 
 
 class _State:
-    """What the chosen set has so far, so that one more candidate is judged by its own row alone."""
+    """Running sums of the greedy selection, so that the gain of a candidate needs only its own row."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -252,7 +252,7 @@ class _State:
         self._diversity = np.zeros(objective.diversity.shape[1], np.float32)
 
     def gains(self, rows: np.ndarray) -> np.ndarray:
-        """What each of these candidates would add to the value."""
+        """Marginal gain in value of each of these candidates."""
         found = np.empty(len(rows))
         before = np.sqrt(self._had).sum(dtype=np.float64)
         for start in range(0, len(rows), AT_ONCE):

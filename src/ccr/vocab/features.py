@@ -1,4 +1,4 @@
-"""What WordNet knows about a class that a photo can show: parts, kinds, and what its definitions say."""
+"""Visual features of a class from WordNet: parts, kinds, and phrases in its definitions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ KINDS = {OBJECT: "surroundings", SUBSTANCE: "material", SHAPE: "shape", FOOD: "p
 
 
 def phrases(definition: str, wordnet: WordNet) -> list[Phrase]:
-    """What can be seen, in the order in which the definition says it."""
+    """Phrases of a definition that a photo can show, in their order there."""
     found: dict[str, Phrase] = {}
     plain = re.sub(r"\([^)]*\)", " ", definition).split(":")[0]  # after a colon: kinds of it
     for number, clause in enumerate(plain.split(";")):
@@ -210,7 +210,7 @@ class _Clause:
         return following in _FUNCTION - {"and", "or", "to", ","} and self._wordnet.base(word) is not None
 
     def _noun(self, word: str) -> Iterator[Phrase]:
-        """What is said with a noun: each waiting adjective with it, or the noun alone."""
+        """Phrases made with a noun: each pending adjective with it, or the noun alone."""
         base = self._wordnet.base(word)
         if base is None:
             return
@@ -335,16 +335,16 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
 
 
 def _said(kind: Synset, wordnet: WordNet, *, inherited: bool) -> list[Phrase]:
-    """What a gloss says. Where that of a kind above the class names several colours ("red or yellow or green skin"),
-    nobody knows which of them the class has."""
+    """Phrases of a gloss. If the gloss is `inherited` from a hypernym and names several colours ("red or yellow or
+    green skin"), the colours are dropped: it does not say which of them the class has."""
     said = phrases(kind.definition, wordnet)
     coloured = [phrase for phrase in said if any(look(word, wordnet) == "colour" for word in phrase.text.split())]
     return [phrase for phrase in said if phrase not in coloured] if inherited and len(coloured) > 1 else said
 
 
 def _of_its_kinds(sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
-    """What several kinds of a class have by their glosses: birds have a long tail, or a hooked beak. What is said of a
-    kind as a whole is left out (it would be a "small terrier" for dogs), and so is where a few kinds live."""
+    """Parts that the glosses of several hyponyms of a class agree on: birds have a long tail, or a hooked beak. Phrases
+    about a kind as a whole are left out (a "small terrier" for dogs), and so are the surroundings of a few kinds."""
     said: dict[str, list[str]] = {}
     for kind in _below(sense, wordnet):
         for phrase in phrases(kind.definition, wordnet):

@@ -79,7 +79,7 @@ class Endpoint:
 
 
 class Estimate(NamedTuple):
-    """What asking costs: requests left to send, and tokens at most."""
+    """Cost estimate of asking a language model: requests left to send, cached answers, and tokens at most."""
 
     requests: int
     cached: int
@@ -92,7 +92,7 @@ class Estimate(NamedTuple):
 
 
 class LLMProposals(NamedTuple):
-    """What the model proposed, and why it failed for the classes that it failed for."""
+    """Concepts proposed by a language model, and the reason of failure for each class that failed."""
 
     proposals: list[Proposal]
     failed: dict[str, str]
@@ -103,12 +103,12 @@ class RefusedAnswer(Exception):
 
 
 def estimate(classes: Sequence[str], endpoint: Endpoint, cache: Path) -> Estimate:
-    """What `ask` would send."""
+    """Cost estimate of `ask`, without sending anything."""
     return estimated([LLMQuestion(name, _prompt(name, classes), parse_answer) for name in classes], endpoint, cache)
 
 
 def estimated(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path) -> Estimate:
-    """What asking these questions would send, at most; a picture counts for `PICTURE_TOKENS`."""
+    """Upper bound of requests and tokens for these questions; a picture counts for `PICTURE_TOKENS`."""
     waiting = [question for question in questions if not _cached(endpoint, question, cache).is_file()]
     tokens = sum(
         len(question.prompt) // TOKEN_CHARACTERS + 1 + PICTURE_TOKENS * len(question.pictures) for question in waiting
@@ -118,7 +118,7 @@ def estimated(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path)
 
 
 def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> LLMProposals:
-    """What the model sees in each class; one request per class that the cache does not have."""
+    """Ask a language model for the visible concepts of each class; one request per class that is not in the cache."""
     proposals: list[Proposal] = []
     failed: dict[str, str] = {}
     questions = [LLMQuestion(name, _prompt(name, classes), parse_answer) for name in classes]
@@ -307,7 +307,7 @@ ATTACHED = " Some photos of the class are attached."
 
 
 class Told(NamedTuple):
-    """What a language model answered, and why it failed for the classes that it failed for."""
+    """Knowledge from the answers of a language model, and the reason of failure for each class that failed."""
 
     knowledge: Knowledge
     failed: dict[str, str]

@@ -57,7 +57,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Proposals:
-    """What was proposed, what was left out because it would give the label away, and which classes nobody knows."""
+    """Proposed concepts, those left out because they leak the label, and the classes that no source knows."""
 
     items: tuple[Proposal, ...]
     leaks: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def _origins_name(name: str) -> str:
 
 
 def read_origins(path: Path) -> dict[str, tuple[Origin, ...]]:
-    """Of every concept of a proposed list, where it came from; empty for a list that was written by hand."""
+    """Origins of each concept of a proposed list, by concept; empty for a list written by hand."""
     beside = origins_path(path)
     if not beside.is_file():
         return {}
@@ -202,7 +202,7 @@ COLOURED = {"colour", "colours", "color", "colors", "coloured", "colored", "rust
 
 
 class FromWordNet(NamedTuple):
-    """What WordNet proposes, the sense taken for each class, and the classes that it does not know."""
+    """Concepts proposed from WordNet, the sense chosen for each class, and the classes it does not know."""
 
     proposals: list[Proposal]
     senses: dict[str, Synset]
@@ -217,7 +217,7 @@ def wordnet_proposals(
     photos: Mapping[str, np.ndarray] | None = None,
     tell: Tell = no_progress,
 ) -> FromWordNet:
-    """What WordNet says about each class that a photo can show.
+    """Propose concepts for each class from WordNet, as far as a photo can show them.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ def choose_senses(
     photos: Mapping[str, np.ndarray] | None = None,
     tell: Tell = no_progress,
 ) -> dict[str, Synset]:
-    """Of every class the sense whose words and gloss fit best, by class name.
+    """Word sense disambiguation: the WordNet sense of each class whose words and gloss fit best, by class name.
 
     Parameters
     ----------

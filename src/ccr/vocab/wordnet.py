@@ -32,7 +32,7 @@ def words_of(text: str) -> list[str]:
 
 
 def singulars(word: str) -> list[str]:
-    """What a word may be the plural of, by its ending. Three letters at least: "is" is no plural of "i"."""
+    """Possible singular forms of a word, by its ending. Three letters at least: "is" is no plural of "i"."""
     forms = [word[: -len(end)] + new for end, new in _PLURALS if word.endswith(end)]
     return [form for form in forms if len(form) > 2]
 
@@ -215,7 +215,7 @@ class WordNet:
         return _key(word) in self._index("v")
 
     def pointed(self, synset: Synset, *symbols: str) -> list[Synset]:
-        """What the synset points to by any of these symbols."""
+        """Synsets that this one points to by any of these relation symbols."""
         return [self.synset(pos, place) for symbol, place, pos in synset.pointers if symbol in symbols]
 
     def above(self, synset: Synset) -> Iterator[Synset]:

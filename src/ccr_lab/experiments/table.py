@@ -112,7 +112,7 @@ DETAILS_LEGEND = (
 
 
 def gap_in_words(gap: MeaningGap) -> str:
-    """Such as "+2.1 points (1.2 to 3.0) over CCR, random words"."""
+    """Gap to a control with its interval, such as "+2.1 points (1.2 to 3.0) over CCR, random words"."""
     return f"{_points(gap.gap, '+')} points ({_range(gap.interval)}) over {gap.title}"
 
 
@@ -134,7 +134,7 @@ def knowledge_worth(comparison: MethodComparison) -> list[str]:
 
 
 def columns_of(comparison: MethodComparison, columns: Sequence[Column]) -> list[Column]:
-    """Those of the columns that say something of some method."""
+    """The columns that have an informative value for at least one method."""
     return [column for column in columns if any(column.text(row) not in (NOTHING, FULL) for row in comparison.rows)]
 
 

@@ -121,7 +121,7 @@ class SessionState(Answer):
 
 
 class NewRefit(Strict):
-    """What to fit anew: everything from the concepts' texts on, or the head alone. What is not given stays."""
+    """Request for a refit: of the whole model from the concepts' texts, or of the head alone. Omitted settings stay."""
 
     kind: Literal["full", "head"] = "full"
     fidelity: float | None = Field(default=None, ge=0, le=1)

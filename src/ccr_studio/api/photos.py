@@ -126,7 +126,7 @@ class ConceptPlace(Answer):
 
 
 class NewCorrection(Strict):
-    """What somebody says of a photo; an empty answer takes back what was said."""
+    """A correction of a photo by a person; an empty answer withdraws an earlier one."""
 
     kind: Kind
     answer: Annotated[str, Field(max_length=200)] = Field(
@@ -332,7 +332,7 @@ def _cell(value: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What a photo's page is about: a row of the store, or a dropped photo. `embedding` (d,) is the encoder's."""
+    """The photo that a page explains: a row of the store, or an uploaded photo. `embedding` (d,) is the encoder's."""
 
     id: str
     row: int | None
@@ -389,7 +389,7 @@ def photo_page(bench: Workbench, seen: Seen, key: str) -> Photo:
 
 
 def _held(bench: Workbench, seen: Seen, row: int) -> HeldPrediction | None:
-    """What the refit says that has not seen the photo, where there is one."""
+    """Held-out prediction of a photo, by the refit that was not trained on it; None if there is none."""
     found = bench.folds.of(seen, begin=False)
     place = np.zeros(0, np.int64) if found is None else np.flatnonzero(found.rows == row)
     if found is None or not len(place):

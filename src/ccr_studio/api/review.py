@@ -44,7 +44,7 @@ class Overview(Answer):
 
 
 class ClaimView(Answer):
-    """What the photos say of one claim."""
+    """Evidence for one claim: photos of the class and of other classes that show the concept, and what was measured."""
 
     class_: str = Field(alias="class", serialization_alias="class")
     concept: str
@@ -262,7 +262,7 @@ class Reviewing:
         return self.decisions.undo(by=by)
 
     def _measured(self, seen: Seen) -> tuple[ReviewEvidence, np.ndarray]:
-        """What the photos that are shown unasked say of the claims, and their rows in the store."""
+        """Evidence for the claims on the photos that are shown unasked, and their rows in the store; cached by model."""
         with self._lock:
             if self._evidence is None or self._evidence[0] is not seen:
                 rows = seen.rows("shown")

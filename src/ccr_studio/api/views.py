@@ -31,7 +31,7 @@ Group = Literal["differ", "first", "second", "neither", "both"]
 
 
 class SpokenTerm(BaseModel):
-    """What a concept said on average over the photos of a cell, and the share of them that show it."""
+    """Mean contribution of a concept over the photos of a cell, and the share of them that show it."""
 
     concept: str
     contribution: float

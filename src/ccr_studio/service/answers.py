@@ -32,7 +32,7 @@ class Strict(BaseModel):
 
 
 class Problem(BaseModel):
-    """What is wrong with a request."""
+    """Error response: the reason why a request was refused."""
 
     error: str = Field(description="The rule, the value and the remedy, in words.")
 
@@ -45,7 +45,7 @@ class ClassProbability(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What an image is predicted to be."""
+    """Prediction of an image."""
 
     prediction: Label
     probability: float
@@ -134,7 +134,7 @@ class EmbeddingToExplain(Strict):
 
 
 class ModelInfo(BaseModel):
-    """What the server answers with."""
+    """The model that the server uses: classes, concepts, encoder, claims, signature and metrics."""
 
     name: str
     library_version: str
@@ -192,7 +192,7 @@ def explanation(name: str, model: ConceptModel, row: np.ndarray, *, against: str
 
 
 def model_info(name: str, model: ConceptModel, *, reads_photos: bool) -> ModelInfo:
-    """What the model is and where it comes from."""
+    """Description of a model, with its provenance, for `GET /model`."""
     origin = model.provenance
     return ModelInfo(
         name=name,

@@ -59,7 +59,7 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask.
+    """Access rules of a server: host names, token, open paths, content security policy.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def _path(scope: Scope) -> str:
 
 
 def add_headers(headers: MutableHeaders, policy: str) -> None:
-    """What every answer says to browsers."""
+    """Set the HTTP security headers of an answer, where they are not set yet."""
     headers.setdefault("Content-Security-Policy", policy)
     headers.setdefault("Cache-Control", "no-store")
     headers["X-Content-Type-Options"] = "nosniff"

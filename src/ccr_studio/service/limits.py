@@ -37,7 +37,7 @@ class NotReady(CCRError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What is refused, in words, before it costs much.
+    """Limits on the size, number and duration of requests; anything above is refused early, with the reason.
 
     Parameters
     ----------

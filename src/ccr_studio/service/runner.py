@@ -80,7 +80,7 @@ def run(
 
 
 def farewell(cut_off: int) -> str:
-    """What is said of a server that stopped."""
+    """Message that the server stopped, with the number of requests cut off."""
     if not cut_off:
         return "stopped: every request that had begun is answered"
     return f"stopped: {counted(cut_off, 'request')} still under way got 503, every other that had begun is answered"

@@ -111,7 +111,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What answers at the moment: a model, the name it goes by, and its encoder, if it reads photos."""
+    """The model being served, its name, and its encoder, if it reads photos."""
 
     name: str
     model: ConceptModel

@@ -118,7 +118,7 @@ class SampleTable(Sequence[Sample]):
         return SampleTable(self.files, self.make, self.keys, self.where, self.labels, self.splits, Coded.of(names))
 
     def of_split(self, split: str) -> SampleTable:
-        """Those of one split."""
+        """The samples of one split."""
         return self.take(np.flatnonzero(self.splits.codes == self.splits.code(split)))
 
     def label_names(self) -> list[str]:

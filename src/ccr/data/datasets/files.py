@@ -69,7 +69,7 @@ class Shards:
 
     @classmethod
     def of_pattern(cls, text: str) -> Shards:
-        """Those that the pattern names; every one must be there when it is read."""
+        """Shards named by a brace pattern such as `{000..009}.tar`; each must exist when it is read."""
         before, _, _ = text.partition("{")
         head, slash, _ = before.rpartition("/")
         start = head + slash
@@ -334,7 +334,7 @@ def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
 
 
 def _delimiter(heading: str) -> str:
-    """What separates the columns: commas, or else the semicolons or tabs that spreadsheets write."""
+    """Column delimiter of a CSV heading: a comma, else the semicolon or tab that spreadsheets write."""
     return next((mark for mark in ",;\t" if mark in heading), ",")
 
 

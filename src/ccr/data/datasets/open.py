@@ -105,7 +105,7 @@ def _objects(url: str, allow_outside: bool) -> list[Sample]:
 
 
 def _path_of(place: AnyPath, origin: Mapping[str, Any], key: str) -> str:
-    """What leads to an image from here: a file's path, else the data set and the image's name in it."""
+    """Path of an image: its file, or the data set and the image's key in it, joined by a colon."""
     kind = origin.get("kind")
     if kind == "folder":
         return str(place / key)

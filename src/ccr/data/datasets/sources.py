@@ -131,7 +131,7 @@ def _opened(content: bytes, max_pixels: int) -> Iterator[Image.Image]:
 
 @lru_cache(maxsize=1)
 def _known_formats() -> tuple[str, ...]:
-    """Those of the formats that this Pillow was built with."""
+    """The supported image formats that this build of Pillow can open."""
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
@@ -150,7 +150,7 @@ def _to_8_bit(image: Image.Image) -> Image.Image:
 
 
 def _grey_scale(image: Image.Image) -> float:
-    """What turns the image's numbers into 0 to 255."""
+    """Scale factor from the image's values to 0..255, for grey images of 16 or 32 bits or floating-point values."""
     if image.mode not in ("F", "I"):
         return 1 / 257
     largest = max(_numbers(strip).max() for strip, _ in _strips(image))

@@ -94,7 +94,7 @@ def open_tar(
 
 
 def _split_and_label(name: str, has_splits: bool) -> tuple[str | None, str | None]:
-    """What the folders in a member's name say, the first of them a split or not."""
+    """Split and label from the folders in a member's name; the first folder is a split if `has_splits`."""
     folders = _folders(name)
     split = split_name(folders.pop(0)) if has_splits and folders else None
     return split, label_text(folders[0]) if folders else None
@@ -131,7 +131,7 @@ def index_here(files: Sequence[AnyPath], label_column: str | None) -> list[TarIn
 
 
 def index_tar(path: AnyPath, label_column: str | None) -> TarIndex:
-    """What images a shard holds, and where. A shard that is cut off or damaged anywhere is refused."""
+    """Index of the images in a shard: names, offsets, labels, splits. A truncated or damaged shard is refused."""
     with (
         understood(path, "be a tar shard that is whole", "fetch or write it again, or leave it out"),
         path.open() if isinstance(path, Place) else open_regular(path) as stream,
@@ -201,7 +201,7 @@ def _members(
 
 
 def _images(files: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Those of the files that are images. What WebDataset keeps beside an image is none: x.seg.png beside x.jpg."""
+    """The members that are images. Side files of WebDataset, such as x.seg.png beside x.jpg, are left out."""
     images = [name for name in files if _suffix(name) in IMAGE_SUFFIXES and not _is_hidden(name)]
     plain = {_stem(name) for name in images if _stem(name) == _group(name)}
     return {name: files[name] for name in images if _stem(name) == _group(name) or _group(name) not in plain}
@@ -232,7 +232,7 @@ def _content(archive: tarfile.TarFile, offset: int, size: int) -> bytes:
 
 
 class _Side(NamedTuple):
-    """What a member beside an image gives; `usable` is False if it has a label that is none."""
+    """Label and split from a side file of an image; `usable` is False if its label is invalid."""
 
     label: str | None
     split: str | None = None

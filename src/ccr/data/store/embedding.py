@@ -47,7 +47,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class EmbedSummary:
-    """What a store holds and what this run did for it.
+    """Summary of an embedding run: the content of the store and the work done.
 
     Attributes
     ----------

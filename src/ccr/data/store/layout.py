@@ -85,7 +85,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# What a store says of itself and of its rows: `store.json` and the Parquet tables.
+# Reading and validating the metadata of a store: `store.json` and the Parquet tables.
 COLUMNS = ("image_path", "label", "split", "content", "look", "group")
 #: Tables that are read at once.
 READERS = 16

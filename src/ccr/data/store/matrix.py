@@ -29,7 +29,7 @@ GAP, RANGE, REQUESTS = 1 << 16, 1 << 23, 16
 
 
 class Form(NamedTuple):
-    """What all shards have in common."""
+    """Dimension and dtype of the rows, the same in all shards."""
 
     dimension: int
     dtype: np.dtype[Any]

@@ -78,8 +78,8 @@ _ENTRIES = {
 def make_plan(
     dataset: Dataset, encoder: Encoder, *, dtype: str, batch_size: int, shard_size: int, max_pixels: int, max_bytes: int
 ) -> dict[str, Any]:
-    """What two runs must agree on to write one store, and the origin of the data: of another, every file is read to
-    see whether the data have only moved."""
+    """Settings that a resumed run must share with the first one, and the origin of the data. If only the origin
+    differs, every file is read to see whether the data have merely moved."""
     if dtype not in DTYPES:
         raise CCRError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if shard_size < 1:

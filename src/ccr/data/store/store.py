@@ -208,7 +208,7 @@ class EmbeddingStore:
 
     @property
     def paths(self) -> np.ndarray:
-        """What each row's image is called within its data set (m,)."""
+        """Path of each row's image within its data set (m,)."""
         return self._column("image_path")
 
     @property

@@ -126,13 +126,13 @@ def _nearest(hashes: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
     return bits, nearest
 
 
-# Reading and decoding ahead of the encoder, in worker processes.
+# Worker processes that read and decode images ahead of the encoder.
 _SAMPLES_PER_TASK = 8  # few messages between processes, and still small steps
 _PROGRAM = "from ccr.data.store.workers import serve; serve()"
 
 
 class Limits(NamedTuple):
-    """What is too large to be decoded."""
+    """Largest image that is decoded: pixels, and bytes of the file."""
 
     pixels: int
     bytes: int

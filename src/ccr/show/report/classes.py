@@ -48,7 +48,7 @@ class Measured:
 
     @classmethod
     def on(cls, model: Any, rows: Any) -> Measured:
-        """Of a `ConceptModel`, or of the estimator that fitted it, on labelled rows."""
+        """Evaluate a `ConceptModel`, or the estimator that fitted it, on labelled rows."""
         model = getattr(model, "model_", model)
         return cls(model, model.evaluate(rows), model.predict(rows))
 
@@ -135,7 +135,7 @@ def _interval(interval: tuple[float, float]) -> str:
     return f"{interval[0]:.1%} to {interval[1]:.1%}"
 
 
-# Concept sections of a report: fidelity, use, what is active together, photos, edits.
+# Concept sections of a report: fidelity, use, co-activation, photos, edits.
 #: Concepts of the audit's table, and those whose images are shown.
 MOST_ROWS, MOST_STRIPS = 40, 6
 #: Images of a kind of such a concept: gained, lost; showing it most, borderline.
@@ -239,7 +239,7 @@ def _photos(most: Sequence[ImageActivation], least: Sequence[ImageActivation], p
 
 
 def edit_section(edits: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was changed by hand, oldest first."""
+    """Table of the edits made by hand, oldest first."""
     rows = [
         (
             str(number),

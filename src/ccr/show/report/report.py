@@ -95,7 +95,7 @@ def _where(rows: Any, row: int, locate: Locate) -> str:
 
 
 def counterfactual(change: Counterfactual | None) -> str:
-    """What would change the prediction, in a sentence."""
+    """Counterfactual as a sentence: the concepts whose removal would change the prediction."""
     if change is None:
         return '<div class="muted">No removal of active concepts would change the prediction.</div>'
     removed = ", ".join(f"“{page.name(signed_name(term))}”" for term in change.removed[:TOP])
