@@ -76,7 +76,7 @@ def class_statistics(X: Any, y: np.ndarray) -> ClassStatistics:
 
 
 def score_statistics(found: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
-    """Statistics of the scores of concepts with text embeddings `texts` (n, d), centred among themselves as in a model."""
+    """Score statistics of concepts with text embeddings `texts` (n, d), centred among themselves as in a model."""
     check_number(len(texts))
     rows = _centred(texts)
     spread = spreads(found, texts)
