@@ -150,7 +150,7 @@ class Seen:
         return rows[self.truth[rows] >= 0]
 
     def view(self) -> ModelView:
-        """Concepts that carry each class, measured on the photos that are shown unasked."""
+        """Concepts that carry each class, measured on the photos outside the test split."""
         with self._slow:
             return self._view
 

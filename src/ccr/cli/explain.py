@@ -268,7 +268,7 @@ def _show(item: Explained, top: int) -> None:
 
 
 def _inside(item: Explained, top: int) -> Sequence[RegionConcept]:
-    """The concepts that contribute most from inside the box; empty without a box."""
+    """Active concepts whose code comes from inside the box, the `top` first; empty without a box."""
     where, box = item.explanation.where, item.box
     return () if where is None or box is None else where.concepts_in(box, top=top)
 

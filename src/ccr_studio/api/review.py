@@ -262,7 +262,7 @@ class Reviewing:
         return self.decisions.undo(by=by)
 
     def _measured(self, seen: Seen) -> tuple[ReviewEvidence, np.ndarray]:
-        """Evidence for the claims on the photos that are shown unasked, cached, and the photos' rows in the store."""
+        """Evidence for the claims on labelled photos outside the test split, cached, and their rows in the store."""
         with self._lock:
             if self._evidence is None or self._evidence[0] is not seen:
                 rows = seen.rows("shown")
