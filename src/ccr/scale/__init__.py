@@ -4,7 +4,7 @@ from typing import Any
 
 _HOME = {
     "embed": "embedding",
-    "fit": "cluster",
+    "fit": "fitting",
     "predict": "prediction",
     "predict_store": "prediction",
     "RayPool": "cluster",
