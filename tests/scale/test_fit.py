@@ -7,7 +7,7 @@ import pytest
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import ccr.scale.cluster as fitting
+import ccr.scale.fitting as fitting
 import ccr.scale.embedding as embedding
 from ccr import ConceptClassifier
 from ccr.data.datasets import open_samples

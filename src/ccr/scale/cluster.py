@@ -13,8 +13,8 @@ from ccr.errors import CCRError, MissingExtraError, UnreachableError
 from ccr.utils.processes import Done
 
 
-# Ray actors on the driver's node (see `beside_driver`): workers send progress to them, or get items from them. This module
-# does not import torch, so that each takes a moment to start and little memory.
+# Ray actors on the driver's node (see `beside_driver`): workers send progress to them, or get items from them. This
+# module does not import torch, so that each takes a moment to start and little memory.
 class Board:
     """Where workers write how far they are, for the process that waits for them."""
 
