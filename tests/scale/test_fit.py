@@ -7,8 +7,8 @@ import pytest
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import ccr.scale.fitting as fitting
 import ccr.scale.embedding as embedding
+import ccr.scale.fitting as fitting
 from ccr import ConceptClassifier
 from ccr.data.datasets import open_samples
 from ccr.data.store import EmbeddingStore
