@@ -103,6 +103,18 @@ def test_photos_of_one_group_are_in_one_split(how: str, workspace: Path, tmp_pat
     assert len(alone) > 2  # without groups, test photos are of many trees
 
 
+def test_groups_in_data_with_splits_of_its_own_are_named(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(12):
+        split, label = ("train", "test")[number // 6], ("pear", "apple")[number % 2]
+        write_image(tmp_path / "d" / split / label / f"{number % 4}_{number}.png", number)
+    typed = embed(tmp_path / "d", workspace, tmp_path / "store", "--group", "/([0-9]+)_")
+    assert exit_code(typed, monkeypatch) == 0
+    text = " ".join(capsys.readouterr().err.split())
+    assert "the data has splits of its own, which are kept; 4 of 4 groups are in more than one, such as '0'" in text
+
+
 def test_a_group_that_matches_nothing_is_refused(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

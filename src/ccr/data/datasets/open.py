@@ -44,6 +44,7 @@ from ccr.encoders.assets import Log
 from ccr.errors import CCRError, FormatError
 from ccr.io.remote import AnyPath, Place, as_place, is_url
 from ccr.utils.processes import Tell, no_progress
+from ccr.utils.texts import visible
 
 # What a user points at when photos are to be predicted: files, folders, patterns, manifests, paths on a stream.
 STREAM = "-"
@@ -188,8 +189,27 @@ def open_dataset(
     }
     dataset = open_samples(source, **options)
     if dataset.splits:
+        if group is not None and log is not None:
+            log(_own_splits(dataset))
         return dataset
     return split_dataset(dataset, val=val, test=test, seed=seed, max_bytes=max_bytes, tell=tell)
+
+
+def _own_splits(dataset: Dataset) -> str:
+    """A sentence about groups in data that has splits of its own: those are kept, and may divide groups."""
+    splits: dict[str, set[str | None]] = {}
+    for sample, name in zip(dataset.samples, groups_of(dataset), strict=True):
+        if name is not None and sample.split is not None:
+            splits.setdefault(name, set()).add(sample.split)
+    torn = sorted(name for name, found in splits.items() if len(found) > 1)
+    said = "the data has splits of its own, which are kept; "
+    if not torn:
+        return said + "no group is in two of them"
+    return said + (
+        f"{len(torn):,} of {len(splits):,} groups are in more than one, such as {visible(torn[0])!r}: photos of one "
+        "object are in training and test, which flatters the model. To have them divided by groups, put the images of "
+        "all splits into one folder per class"
+    )
 
 
 def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES) -> Image.Image:
