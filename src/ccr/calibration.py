@@ -23,8 +23,9 @@ else:
     sparse = LazyModule("scipy.sparse")
     special = LazyModule("scipy.special")
 
-# Knowing when not to answer (docs/uncertainty.md): temperature, split conformal sets, and how well they hold.
-#: Logarithms of temperatures that are tried: from a twentieth to twenty.
+# Uncertainty (docs/uncertainty.md): temperature scaling, split conformal prediction sets, and their coverage.
+
+#: Logarithm of the largest temperature tried, 20; the smallest is 1/20.
 _FAR = math.log(20.0)
 
 

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 else:
     sparse = LazyModule("scipy.sparse")
 
-# Grounding: a concept starts between its text and what the classes and photos known to show it look like, and
-# transfer: does it recognise classes that it was not told about? (Knowledge, docs/method.md) Both work on sufficient
-# statistics of the images, the mean and the number of each class, in the coordinates in which concepts and images
-# meet. An answer about a class counts as its images, an answer about a photo as one image.
+# Grounding: a concept starts between its text and the mean of the classes and photos known to show it. Transfer:
+# does it recognise classes that its grounding left out? (Knowledge, docs/method.md) Both work on sufficient
+# statistics of the images, the mean and the number of each class, in the space that concepts and images share. An
+# answer about a class counts as its images, an answer about a photo as one image.
+
 #: How many answers of each kind a concept's text counts for: with one yes and many no it leads by two to one.
 TEXT_ANSWERS = 4.0
 #: What a class that nobody answered for counts among those that lack a concept: most pairs are "no".
@@ -65,8 +66,8 @@ class Groups:
 
 
 class Evidence(NamedTuple):
-    """What answers say of each concept: weighted sums (n, d) of the groups that show it and of those that lack it,
-    their weights (n,), and how many answers (n,) they rest on. Evidence of different groups adds up."""
+    """Evidence of answers about each concept: weighted sums (n, d) of the groups that show it and of those that lack
+    it, their weights (n,), and the number of answers (n,) behind them. Evidence of different groups adds up."""
 
     shown: np.ndarray
     shown_weight: np.ndarray

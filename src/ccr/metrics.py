@@ -24,7 +24,8 @@ else:
     sparse = LazyModule("scipy.sparse")
     special = LazyModule("scipy.special")
 
-# Measures (docs/method.md): how accurate, how short, how far the concepts went, and are they still themselves.
+# Metrics (docs/method.md): accuracy, code length, deviation, fidelity and retention of the concepts.
+
 #: Concepts of an image whose truth is measured: those that an explanation names first.
 SHOWN = 5
 #: Effective concepts per class over which ANEC is the mean.
@@ -38,7 +39,7 @@ class Interval(NamedTuple):
     high: float
 
     def turned(self) -> Interval:
-        """Of the same quantity with the other sign."""
+        """Interval of the negated quantity."""
         return Interval(0.0 - self.high, 0.0 - self.low)  # 0 stays 0, without a minus
 
 
@@ -57,14 +58,14 @@ class Fidelity(NamedTuple):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Fidelity:
-        """Of one number per concept; concepts that score all images alike have none."""
+        """Mean and minimum over concepts of their `values` (n,), NaN left out: concepts that score all images alike."""
         known = values[np.isfinite(values)]
         return cls(float(known.mean()), float(known.min())) if len(known) else cls(math.nan, math.nan)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `ConceptClassifier.evaluate` found on `n` images.
+    """Result of `ConceptClassifier.evaluate` on `n` images.
 
     `length` is the mean number of active concepts per image (AEL), `sparsity` is length / concepts of the list (ASR),
     `in_play` the mean number of active concepts with a weight for any class, `weights_per_class` the mean number of
@@ -182,8 +183,7 @@ def retention(dictionary: Any, initial: Any) -> float:
 
 
 def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
-    """Of each concept, the Pearson correlation over images (m, d) of its scores with those of its own text: does it see
-    what its name says?
+    """Fidelity of each concept (n,): Pearson correlation over images (m, d) of its scores with those of its own text.
 
     Rows of `dictionary` and `texts` (n, d) are concepts and their texts in the space of the images, which are an array
     or `Embeddings`. Exact, by the images' covariance. NaN where one of the two scores all images alike, up to rounding.

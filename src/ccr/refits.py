@@ -1,4 +1,4 @@
-"""What changes when a model is fitted again: cross-validation, and stability of what explanations show."""
+"""Repeated fits of a model: cross-validation, and stability of the concepts that explanations show."""
 
 from __future__ import annotations
 

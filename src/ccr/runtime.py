@@ -85,7 +85,7 @@ def _unpack(folder: ModelFolder) -> RuntimeModel:
 
 
 def _answers(config: Any, tensors: Any, classes: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """What the model's knowledge says of its classes and concepts; unknown without any."""
+    """Known answers about the model's classes and concepts (classes, n); 0, unknown, without knowledge."""
     known = unpack_knowledge(config, tensors)
     if known is None:
         return np.zeros((len(classes), len(names)), np.int8)

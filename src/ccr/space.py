@@ -104,7 +104,7 @@ class ImageMetric(NamedTuple):
 
     @classmethod
     def fit(cls, covariance: np.ndarray, shrinkage: float) -> ImageMetric:
-        """Of S = (1 - shrinkage) covariance + shrinkage trace/d I, with shrinkage in (0, 1]."""
+        """Metric of S = (1 - shrinkage) covariance + shrinkage trace/d I, with shrinkage in (0, 1]."""
         check_shrinkage(shrinkage)
         values, vectors = np.linalg.eigh(covariance)
         values = values if np.trace(covariance) > 0 else np.ones_like(values)  # images without any difference
@@ -241,8 +241,8 @@ def _spread(rows: torch.Tensor, how: ConeWidening | np.ndarray | torch.Tensor | 
 
 
 def _common_part(rows: np.ndarray) -> np.ndarray:
-    """What unit rows (n, d) have in common (d,): their mean, less what the mean of n rows that have nothing in common,
-    of squared norm 1/n, would be too (James and Stein's positive part). Orthogonal concepts stay where they are."""
+    """Common part (d,) of unit rows (n, d): their mean, shrunk by the positive-part James-Stein estimator, because the
+    mean of n rows that have nothing in common has squared norm 1/n. Orthogonal concepts stay where they are."""
     mean = rows.mean(axis=0)
     distance = np.linalg.norm(rows - mean, axis=1)
     if distance.min() < 1e-6:

@@ -37,7 +37,6 @@ NUDGE = 0.05
 NEAR, NEARER = 0.9, 0.97
 
 
-# Active entries without all scores: a dictionary packed for the kernels, and a rule's selection.
 class Selection(NamedTuple):
     """A score rule as the kernels take it; see `kernels.select_active`."""
 
@@ -52,7 +51,7 @@ class Selection(NamedTuple):
         return 64 + int(rows * min(self.expected * 1.25, n))
 
 
-# Which entries of scores are active, in torch: for the rules, and for modules that are compiled or exported.
+# Masks of active scores in torch, for the rules and for modules that are compiled or exported.
 def threshold_mask(scores: torch.Tensor, threshold: torch.Tensor, positive: bool) -> torch.Tensor:
     """|s| >= threshold, or s > threshold when `positive`; zeros never (Algorithm 2, docs/method.md). The
     threshold is one number (), or one for each concept (n,)."""
@@ -200,7 +199,7 @@ class ScoreRule(Rule, Protocol):
         ...
 
     def nearby(self) -> Selection:
-        """What is active a little below the threshold."""
+        """Selection of scores with a threshold that is a little lower."""
         ...
 
     def with_feedback(self, mean_length: float) -> ScoreRule:

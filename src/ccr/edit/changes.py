@@ -1,4 +1,4 @@
-"""What each edit does: functions from one fitted model to the next, no argument changed."""
+"""Edits of a fitted model, as functions from one model to the next; no argument is changed."""
 
 from __future__ import annotations
 

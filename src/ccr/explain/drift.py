@@ -204,7 +204,7 @@ class _Activity:
         self.n += len(old)
 
     def by_concept(self) -> list[dict[str, Any]]:
-        """Of each concept, as fields of a `ConceptDrift`."""
+        """Changes of each concept, as fields of a `ConceptDrift`."""
         either = self.before + self.after - self.both
         overlap = np.divide(self.both, either, out=np.ones(len(either)), where=either > 0)
         columns = {

@@ -29,7 +29,7 @@ from ccr.utils.texts import check_name
 if TYPE_CHECKING:
     from ccr.coding import Rule
 
-# What a model folder must hold for its parts to fit together, checked before a kernel reads any of it.
+# Validation of a model folder: its parts must fit together before a kernel reads any of it.
 _LARGEST = float(np.finfo(np.float32).max)
 _SWITCHES = ("positive", "information")  # entries of rules that are true or false
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -284,7 +284,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
 
 
 def pack_common(model: Any, kind: str) -> dict[str, Any]:
-    """What the configurations of all models hold."""
+    """Entries of config.json that all kinds of models share."""
     origin: Provenance = model.provenance
     return {
         "library_version": ccr.__version__,
@@ -464,7 +464,7 @@ def pack_calibration(found: Calibration | None) -> tuple[dict[str, Any], dict[st
 
 
 def unpack_calibration(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], n: int) -> Calibration | None:
-    """What `pack_calibration` packed; None for models without, as those of older versions are."""
+    """Calibration as packed by `pack_calibration`; None for models without one, such as those of older versions."""
     found = config.get("calibration")
     if found is None:
         return None

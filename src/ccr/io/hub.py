@@ -26,8 +26,9 @@ from ccr.io.provenance import signature_in_words
 from ccr.metrics import Fidelity, weights_per_class
 from ccr.utils.texts import visible
 
-# Card: what is known about a model, as the Markdown page that a hub shows beside its files.
-#: Concepts per class and classes that a card lists at most; the folder holds all of them.
+# Model card: the Markdown page that a hub shows beside a model's files.
+
+#: Largest numbers of concepts per class and of classes that a card lists; the folder holds all of them.
 MOST_CONCEPTS, MOST_CLASSES = 5, 200
 _MOST = 1e12  # no count and no measurement of a model is larger
 TAGS = ("interpretability", "concept-bottleneck", "explainable-ai", "clip", "ccr")
@@ -180,7 +181,7 @@ def _certainty(model: Any) -> str:
 
 
 def _claims(model: Any) -> str:
-    """What is known of the model's claims, and by whom."""
+    """The card's section on claims: signature, how many are confirmed, and the sources of answers."""
     known, signed = model.provenance.knowledge, signature_in_words(model)
     signed = "" if signed is None else f"\n\n**{inert(signed)}**"
     if known is None:

@@ -20,10 +20,11 @@ from urllib.parse import unquote, urlsplit
 from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError
 from ccr.utils.texts import visible
 
-# Buckets of object stores: pyarrow's file system for each, made from the environment alone, and its errors in words.
-# Credentials, region and endpoint come from the environment or the cloud's own files, never from a URL: a store or
-# data set from elsewhere must not choose to whom requests go.
-#: In what pyarrow says when rights are missing.
+# Buckets of object stores: pyarrow's file system for each, and its errors as messages for people. Credentials, region
+# and endpoint come from the environment or the cloud's own files, never from a URL: a store or data set from elsewhere
+# must not choose to whom requests go.
+
+#: Parts of pyarrow's messages when permissions are missing.
 REFUSED = (
     "ACCESS_DENIED",
     "HTTP status 403",
@@ -46,7 +47,7 @@ def filesystem(scheme: str, bucket: str) -> Any:
 
 
 def words(error: Exception) -> str:
-    """What an error says, short and harmless."""
+    """Message of an error: one line of at most 240 characters, harmless to print."""
     return visible(" ".join(str(error).split()))[:240]
 
 
@@ -90,7 +91,7 @@ def _region(bucket: str) -> str:
         ) from None
 
 
-# An object of an object store open for reading: by ranges, or as a stream that can be sought in.
+# Reading an object of an object store: by ranges, or as a seekable stream.
 class Ranges:
     """An object open for reading; several threads may read."""
 
@@ -160,7 +161,7 @@ ATTEMPTS, PAUSE = 4, 0.3
 #: Bytes that a stream fetches at once.
 STREAMED = 1 << 20
 SCHEMES = ("s3", "gs", "gcs", "file")
-# A Path of a URL has lost one of its two slashes.
+# One slash is enough: `Path` of a URL drops the second.
 _URL = re.compile(r"^(?P<scheme>[a-z0-9+.-]{2,}):/{1,3}(?=[^/])", re.IGNORECASE)
 
 
@@ -260,7 +261,7 @@ class Place:
         return sorted(files)
 
     def iterdir(self) -> Iterator[Place]:
-        """What lies directly below."""
+        """Places directly below this one."""
         return (self / name for name in dict.fromkeys(entry.name.split("/")[0] for entry in self.list()))
 
     def write_bytes(self, data: bytes) -> None:

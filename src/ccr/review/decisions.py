@@ -77,7 +77,7 @@ class Decision:
 
 
 class Vote(NamedTuple):
-    """What somebody says of a claim: `source` is person, or where a table of knowledge has it from."""
+    """One reviewer's answer about a claim; `source` is person, or the source that a table of knowledge names."""
 
     by: str
     answer: Reply
@@ -174,7 +174,7 @@ class Decisions:
 
     @property
     def reviewers(self) -> tuple[str, ...]:
-        """Who decided something, in the order of their first decisions."""
+        """Reviewers, in the order of their first decisions."""
         return tuple(self._grouped[1])
 
     def refresh(self) -> None:
@@ -276,7 +276,7 @@ class Decisions:
         return tuple(found.values())
 
     def verdict(self, votes: Sequence[Vote], policy: Policy = "one") -> Reply | Literal["disputed", "open"]:
-        """What the votes about a claim come to: yes or no where enough reviewers agree and none says the opposite."""
+        """Verdict of the votes about a claim: yes or no where enough reviewers agree and none says the opposite."""
         check_policy(policy)
         said = {vote.answer for vote in votes}
         if {"yes", "no"} <= said:
@@ -299,7 +299,7 @@ class Decisions:
         concepts: Concepts | None = None,
         known: Knowledge | None = None,
     ) -> Knowledge:
-        """What was decided as knowledge, source person: the verdicts of yes and no by this policy.
+        """Decisions as knowledge, source person: the verdicts of yes and no by this policy.
 
         `classes` are those that a concept that was struck is "no" for, by default those of the log; `concepts`, if
         given, leaves out what was decided before a concept was taught anew. With a table `known` the result is that

@@ -1,4 +1,4 @@
-"""What `ccr.kernels` takes from this tier."""
+"""Exports of the plain tier, the names that `ccr.kernels` imports."""
 
 from ccr.kernels.plain.select import DictionaryInFloats, code_rows, select_active
 from ccr.kernels.plain.training import PlainSteps, logits, move_concepts

@@ -32,8 +32,8 @@ from ccr.kernels.x86.vectors import (
 )
 from ccr.kernels.x86.workspace import CLASSES
 
-# One training step of Algorithm 2 on sparse codes, with rows added up in registers; what each function does is said
-# in `ccr.kernels.plain.training`.
+# One training step of Algorithm 2 on sparse codes, with rows summed in registers; the functions are documented in
+# `ccr.kernels.plain.training`.
 ZERO = np.float32(0.0)
 
 
@@ -340,7 +340,7 @@ def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
 
 @part
 def sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
-    """What the step saw; the bias and the threshold move."""
+    """Report loss and active concepts of the step, and update the bias and the threshold."""
     loss, active, looked = 0.0, 0.0, 0.0
     grad = np.zeros(len(parameters.bias), np.float32)
     for chunk in range(chunks):

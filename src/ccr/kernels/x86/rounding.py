@@ -109,8 +109,8 @@ def _largest(builder: Any, values: Any) -> Any:
 
 @intrinsic
 def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
-    """Of `count` numbers, a multiple of STEP, at out: the largest |number|, the largest square sum of half a block,
-    the sum of all squares."""
+    """Write three statistics of `count` numbers, a multiple of STEP, to `out`: the largest |number|, the largest sum of
+    squares of half a block, the sum of all squares."""
     signature = types.void(types.voidptr, types.int64, types.voidptr)
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]

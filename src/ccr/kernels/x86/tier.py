@@ -1,4 +1,4 @@
-"""What `ccr.kernels` takes from this tier, like `ccr.kernels.plain.tier`."""
+"""Exports of the x86 tier, the names that `ccr.kernels` imports; the same as those of `ccr.kernels.plain.tier`."""
 
 from ccr.kernels.x86.phases import logits
 from ccr.kernels.x86.rounding import DictionaryInPanels

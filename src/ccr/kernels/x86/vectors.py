@@ -13,7 +13,7 @@ from ccr.kernels.plain.arguments import LINE
 from ccr.kernels.x86.variants import VARIANT, compiled
 
 
-# Where arrays are, and memory asked for before it is needed.
+# Addresses of arrays, and prefetching.
 @intrinsic
 def address(context, array):  # type: ignore[no-untyped-def]
     """Where the elements of an array begin."""
@@ -69,7 +69,8 @@ def fetch_array(array):  # type: ignore[no-untyped-def]
     fetch_ahead(address(array), (array.size * array.itemsize + LINE - 1) // LINE)
 
 
-# Words of LLVM for what numba has none for: loops that hold many vectors in registers.
+# LLVM instructions that numba cannot express: loops that keep many vectors in registers.
+
 #: Numbers of 32 bits in a vector register.
 LANES = VARIANT.lanes
 BYTE, SHORT, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
