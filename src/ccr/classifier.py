@@ -96,7 +96,7 @@ class Placed(NamedTuple):
     y: np.ndarray
 
     def coded(self, model: ConceptModel) -> CodedLabels:
-        """Their codes by a model."""
+        """Codes of the images by a model."""
         return CodedLabels(apply_rule(model.rule, self.images, model.concepts.embeddings), self.y)
 
 

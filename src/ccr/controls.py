@@ -146,7 +146,7 @@ def refitted_accuracy(baseline: ConceptClassifier, train: Part, test: Part) -> f
 # Controls of a fitted model: the same fit with random words and with random vectors in place of its concepts and,
 # for a model with knowledge, with each concept's answers given to other classes.
 
-#: Under this name controls are noted with a model.
+#: Name of the controls among a model's metrics.
 NOTED = "controls"
 
 
@@ -176,12 +176,12 @@ class Controls:
 
     @property
     def named(self) -> dict[str, Control]:
-        """By what stands in the place of the concepts or of the knowledge."""
+        """Controls by name of what replaces the concepts or the knowledge."""
         more = {} if self.shuffled is None else {"shuffled knowledge": self.shuffled}
         return {"random words": self.words, "random vectors": self.vectors, **more}
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is noted with a model: `model.with_metrics("controls", controls.to_dict())`."""
+        """Plain types, as stored with a model: `model.with_metrics("controls", controls.to_dict())`."""
         return {**{name: control.to_dict() for name, control in self.named.items()}, "images": self.images}
 
 

@@ -24,7 +24,7 @@ class NotFittedError(CCRError, SklearnNotFittedError):
     """A model was asked for something that only `fit` can give."""
 
 
-#: Of parts that have settings of their own.
+#: Example values of hyperparameters that have settings of their own.
 _EXAMPLES = {"coder": "HardThreshold(length=12)", "dispersion": "Symmetric(strength=0.9)"}
 
 Arguments = ParamSpec("Arguments")

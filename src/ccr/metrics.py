@@ -44,7 +44,7 @@ class Interval(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """How far concepts moved: mean (ACED) and maximum of |d_i - d0_i|."""
+    """Deviation of concepts from their start: mean (ACED) and maximum of |d_i - d0_i|."""
 
     mean: float
     max: float
@@ -252,7 +252,7 @@ def accuracies_at_k(codes: Any, head: LinearHead, y: np.ndarray, ks: Sequence[in
 
 
 def largest_shown(codes: Any, head: LinearHead, top: int) -> np.ndarray:
-    """Which entries of the codes (m, n), CSR, are what an explanation names first: of the concepts that an image shows
+    """Mask of the entries of codes (m, n), CSR, that an explanation names first: of the concepts that an image shows
     (a positive code) and that speak for its predicted class, the `top` of largest contribution. Booleans (entries,)."""
     row, contribution = _contributions(codes, head)
     named = (codes.data > 0) & (contribution > 0)
@@ -306,7 +306,7 @@ def paired_bootstrap(
 
 
 def _contributions(codes: sparse.csr_matrix, head: LinearHead) -> tuple[np.ndarray, np.ndarray]:
-    """For each code entry, its row and its contribution to that row's predicted class."""
+    """Row of each code entry, and its contribution to that row's predicted class."""
     predicted = head.logits(codes).argmax(axis=1)
     row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
     return row, codes.data * head.coef[predicted[row], codes.indices]
@@ -374,7 +374,7 @@ def macro_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def among_first(logits: np.ndarray, numbers: np.ndarray, k: int) -> np.ndarray:
-    """Whether fewer than k classes have a larger logit (b, classes) than the class with each row's number (b,)."""
+    """Top-k hits (b,): fewer than k classes have a larger logit (b, classes) than the row's class by `numbers` (b,)."""
     own = np.take_along_axis(logits, numbers[:, None], axis=1)
     return np.asarray((logits > own).sum(axis=1) < k)
 

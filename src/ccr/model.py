@@ -152,7 +152,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         return self.signature is not None and self.signature.fits(self)
 
     def row(self, concept: str) -> int:
-        """Where the concept stands among `concepts`."""
+        """Row number of the concept among `concepts`."""
         if concept not in self.names and concept in self.provenance.left_out:
             raise CCRError(
                 f"{concept!r} was left out when the model was fitted, because no class has a weight for it: fit with "
@@ -263,15 +263,15 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
 
     @property
     def claim_counts(self) -> dict[str, int]:
-        """How many claims, positive weights, are confirmed, unknown and contradicted."""
+        """Numbers of claims, positive weights, by status: confirmed, unknown, contradicted."""
         said = self.answers[self.head.coef > 0]
         counts = {"confirmed": said > 0, "unknown": said == 0, "contradicted": said < 0}
         return {name: int(found.sum()) for name, found in counts.items()}
 
     @property
     def transfer(self) -> dict[str, float] | None:
-        """By concept, the AUC of its scores on classes that its grounding left out; 0.5 is chance, NaN where it could
-        not be measured. None without knowledge."""
+        """Transfer by concept: AUC of its scores on classes that its grounding left out; 0.5 is chance, NaN where it
+        could not be measured. None without knowledge."""
         measured = self.provenance.transfer
         return None if measured is None else {name: measured.get(name, math.nan) for name in self.names}
 
@@ -401,7 +401,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
 
     @cached_property
     def _decide(self) -> Decide:
-        """From embeddings to codes. Packing the concepts for it takes longer than coding a few images: it is kept."""
+        """Function from embeddings to codes, cached: packing the concepts takes longer than coding a few images."""
         return decider(self.rule, self.concepts.embeddings)
 
     @cached_property

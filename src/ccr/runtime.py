@@ -35,7 +35,7 @@ from ccr.kernels import Entries
 from ccr.shown import Shown, of_photos
 from ccr.utils.arrays import softmax
 
-#: How far the norm of a concept may be from 1.
+#: Largest deviation of a concept's norm from 1.
 UNIT_TOLERANCE = 1e-5
 
 

@@ -190,7 +190,7 @@ class _Prior:
 
 
 def _likeness(texts: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """How alike the texts of these concepts are, 1 for equal ones."""
+    """Similarity of the texts of these concepts, 1 for equal ones."""
     from ccr.geometry import unit_rows  # brings torch, which the light runtime does without
 
     centred = np.asarray(texts, np.float64) - np.mean(texts, axis=0)

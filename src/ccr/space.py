@@ -122,7 +122,7 @@ class Readouts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Where images and texts are put before they meet.
+    """The space in which images and concepts are compared: centring, dispersion and metric.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class Space:
 
     @cached_property
     def _wide_metric(self) -> np.ndarray | None:
-        """For single rows, which are placed in float64: converting it takes as long as placing one."""
+        """Whitening matrix in float64 for single rows, cached: converting it takes as long as placing a row."""
         return None if self.metric is None else self.metric.whiten.astype(np.float64)
 
     def readouts(self, embedding: np.ndarray, rows: np.ndarray) -> Readouts:
@@ -191,7 +191,7 @@ class Space:
         return Readouts(directions / norm, -(directions @ mean))
 
     def texts(self, texts: Any) -> np.ndarray:
-        """Where concepts with these text embeddings (n, d) start: centred, dispersed, unit, float32."""
+        """Initial concepts for text embeddings (n, d): centred, dispersed, unit, float32."""
         return _spread(torch.from_numpy(self.own_texts(texts)), self.dispersion).numpy()
 
     def own_texts(self, texts: Any) -> np.ndarray:

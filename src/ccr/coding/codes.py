@@ -104,7 +104,7 @@ def _top(rule: TopRule, dictionary: np.ndarray) -> Decide:
 
 
 def _last_smallest(sizes: np.ndarray) -> np.ndarray:
-    """Where each row's smallest number stands, of equals the last."""
+    """Column of each row's smallest number, of equals the last."""
     return np.asarray(sizes.shape[1] - 1 - sizes[:, ::-1].argmin(axis=1))
 
 

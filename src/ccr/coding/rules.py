@@ -31,9 +31,9 @@ log = logging.getLogger("ccr")
 
 #: Thresholds are calibrated on at most this many rows: AEL is then right to about half a percent.
 CALIBRATION_ROWS = 16_384
-#: How strongly a batch's length corrects the threshold; see `ThresholdRule.with_feedback`.
+#: Strength of the threshold's correction by a batch's length; see `ThresholdRule.with_feedback`.
 NUDGE = 0.05
-#: A new threshold is looked for above this part of the one before, and first, by the kernels, above that.
+#: Lower bounds of the search for a new threshold, as parts of the one before: `NEARER` first, by the kernels.
 NEAR, NEARER = 0.9, 0.97
 
 
@@ -72,7 +72,7 @@ def top_mask(scores: torch.Tensor, length: int) -> torch.Tensor:
 
 #: Screening scores in bytes pays while at most this part of them must then be computed in floats.
 FEW = 0.2
-#: How far a row's norm may be from 1.
+#: Largest deviation of a row's norm from 1.
 UNIT_TOLERANCE = 5e-6
 
 
@@ -119,8 +119,8 @@ class Panels:
 
 
 def screens(selection: Selection, n: int, looked: float | None = None) -> bool:
-    """Whether a product in bytes should come first: `looked` of n scores, or as many as are expected to be active, must
-    be computed in floats all the same."""
+    """Whether to screen by a product in bytes first: `looked` of n scores, or as many as are expected to be active,
+    must be computed in floats all the same."""
     expected = selection.expected if looked is None else looked
     return kernels.SCREENS and selection.kind != kernels.TOP and expected <= FEW * n
 
@@ -165,7 +165,7 @@ class ScoreRule(Rule, Protocol):
         ...
 
     def select(self, scores: np.ndarray) -> np.ndarray:
-        """Which entries of the scores (b, n), float64, are active."""
+        """Mask of the active entries of scores (b, n), float64."""
         ...
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:

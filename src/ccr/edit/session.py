@@ -330,7 +330,7 @@ class EditSession:
         return {classes[position(classes, name)]: as_number("a weight", value) for name, value in weights.items()}
 
     def _training(self, alpha: float | None) -> Training:
-        """How a head is refitted: as the model's own was, but for another `alpha` if one is given."""
+        """Settings to refit a head: those of the model's own, except for `alpha` if one is given."""
         settings = self._now.provenance.settings
         return Training(
             alpha=settings.get("alpha") if alpha is None else alpha,

@@ -184,7 +184,7 @@ class LastLayer:
 
 
 class Grid(NamedTuple):
-    """How tokens are patches: the first `before` are none, then come rows x columns."""
+    """Layout of tokens: the first `before` are no patches, then come rows x columns patches."""
 
     rows: int
     columns: int

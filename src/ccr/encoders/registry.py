@@ -49,7 +49,7 @@ class ClipPreprocess:
         return image.crop((left, top, left + self.size, top + self.size))
 
     def frame(self, image: Image.Image) -> Frame:
-        """Which part of the image `crop` cuts out."""
+        """The part of the image that `crop` cuts out."""
         return centre_frame(*image.size, short_side=self.size, crop=(self.size, self.size))
 
     def __call__(self, image: Image.Image) -> np.ndarray:
@@ -107,7 +107,7 @@ class Encoder(Protocol):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """How an image is brought to the encoder's input, in words and numbers that JSON can hold."""
+        """Description of the image preprocessing in JSON types."""
 
     @property
     def crop(self) -> Crop | None:

@@ -122,12 +122,12 @@ def plain_fields(result: Any) -> dict[str, Any]:
     return {item.name: plain(getattr(result, item.name)) for item in fields(result)}
 
 
-#: What is known of a term's claim, as a sign; a stream that has no such signs gets the plain ones.
+#: Marks of the status of a term's claim; the plain ones are for streams that cannot encode the others.
 MARKS: dict[Status, str] = {"confirmed": "✓", "unknown": "?", "contradicted": "✗"}
 PLAIN_MARKS: dict[Status, str] = {"confirmed": "yes", "unknown": "?", "contradicted": "no"}
 
 
-#: What an explanation without any contribution says.
+#: Text of an explanation without any contribution.
 NO_REASON = "shows none of the concepts that this model may use"
 
 

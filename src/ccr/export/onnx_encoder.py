@@ -99,7 +99,7 @@ def _in_order(parts: GraphParts, planes: str) -> str:
     branches = {}
     for name, steps in {"then": _flat_first, "else": _narrow_first}.items():
         inner = GraphParts()
-        # Of no shape: where it is known, the nodes of the tower are fused otherwise than in its own file.
+        # No shape is given: with one, the nodes of the tower would be fused differently than in its own file.
         made = helper.make_tensor_value_info(steps(inner, planes, f"{name}_square"), double, None)
         branches[f"{name}_branch"] = helper.make_graph(inner.nodes, name, [], [made], inner.constants)
     return parts.add("If", much, name="square", **branches)

@@ -30,7 +30,7 @@ from ccr.io.remote import AnyPath, Place, as_place
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
-#: How often a folder is read again that was replaced meanwhile.
+#: Attempts to read a folder that is being replaced meanwhile.
 REPLACED = 20
 
 

@@ -1,4 +1,4 @@
-"""How a model lies in its folder: a configuration in JSON types, and tensors by name."""
+"""Format of a model folder: a configuration in JSON types, and tensors by name."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def share(config: Mapping[str, Any], name: str) -> float:
 
 #: A user's choices that a configuration can name.
 CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
-#: Of models that were made before these could be chosen.
+#: Settings of models that were made before these could be chosen.
 OLDER_SETTINGS = {
     "fidelity": None,
     "weights_per_class": None,
@@ -192,7 +192,7 @@ OLDER_SETTINGS = {
     "min_probability": None,
     "stated_truth": None,
 }
-#: What the configuration of a `ConceptModel` calls it.
+#: Kind of a `ConceptModel` in its configuration.
 KIND = "ConceptClassifier"
 
 
@@ -456,7 +456,7 @@ def _unpack_epoch(record: Mapping[str, Any]) -> Epoch:
 
 
 def pack_calibration(found: Calibration | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Its part of a model's configuration and tensors; nothing for a model without."""
+    """Entries of the configuration and tensors for a calibration; empty for a model without one."""
     if found is None:
         return {}, {}
     numbers = {key: value for key, value in vars(found).items() if key != "typical"}

@@ -248,7 +248,7 @@ def _origin(model: Any) -> str:
 
 
 def _images(model: Any) -> str:
-    """How many there were of each split, where that was noted."""
+    """Numbers of images of each split, if they were recorded."""
     found = model.provenance.metrics.get("images")
     counts = found.items() if isinstance(found, Mapping) else ()
     return ", ".join(f"{count:,.0f} {inert(split)}" for split, count in counts if _is_number(count)) or "not known"
@@ -296,7 +296,7 @@ def _inner(found: Mapping[str, Any], name: str, part: str) -> Any:
 #: The files that are fetched, and the only ones, with the most bytes that each may have.
 FILES = {CONFIG: MOST_BYTES, TENSORS: MOST_TENSOR_BYTES}
 CARD = "README.md"
-#: Where pictures for the card lie beside it.
+#: Folder of the card's pictures, beside the card.
 PICTURES = "pictures"
 
 Kind = TypeVar("Kind", bound="OnHub")

@@ -79,12 +79,12 @@ class Provenance:
 
 
 def encoder_of(X: Any) -> dict[str, Any]:
-    """Which encoder made X, if X is a store that says so: two fields of a `Provenance`."""
+    """Encoder of a store X and its fingerprint, None for any other X: two fields of a `Provenance`."""
     return {"encoder": store_part(X, "encoder"), "encoder_fingerprint": store_part(X, "fingerprint")}
 
 
 def training_facts(result: Refinement, initial: Concepts, *, fidelity: np.ndarray) -> dict[str, Any]:
-    """How training went: fields of a `Provenance`. A model whose codes are all empty gets a warning.
+    """Facts about training, as fields of a `Provenance`. A model whose codes are all empty gets a warning.
 
     `initial` are the concepts that are left, where refinement started; `fidelity` (n,) is theirs.
     """

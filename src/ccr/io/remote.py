@@ -1,4 +1,4 @@
-"""Where bytes are: a path of this machine, or a URL of an object store (s3://, gs://), read by ranges through pyarrow.
+"""Places of files: a path of this machine, or a URL of an object store (s3://, gs://), read by ranges through pyarrow.
 
 A `Place` answers the few calls of a `Path` that readers here make, so that both are read by the same code.
 """
@@ -34,9 +34,9 @@ REFUSED = (
     "PERMISSION_DENIED",
     "UNAUTHENTICATED",
 )
-#: How often Amazon's client tries by itself, after pauses of seconds.
+#: Attempts that Amazon's client makes by itself, after pauses of seconds.
 AMAZON_TRIES = 5
-#: How long Google's client tries by itself; it would be 15 minutes.
+#: Time for which Google's client retries by itself; its default is 15 minutes.
 GOOGLE_TRIES = timedelta(seconds=20)
 
 
@@ -156,7 +156,7 @@ class Stream(io.RawIOBase):
 
 Result = TypeVar("Result")
 
-#: How often a request is made, the object store's client retrying each by itself, and the seconds before the second.
+#: Attempts of a request, each with the client's own retries, and the pause before the second in seconds.
 ATTEMPTS, PAUSE = 4, 0.3
 #: Bytes that a stream fetches at once.
 STREAMED = 1 << 20
@@ -316,7 +316,7 @@ class Place:
             ) from error
 
     def _raise_if_final(self, error: Exception) -> None:
-        """In words, an error that another attempt would not mend."""
+        """Raise a clear error if `error` is one that another attempt would not mend."""
         text = words(error)
         if isinstance(error, CCRError):
             raise error

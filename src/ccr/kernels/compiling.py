@@ -1,4 +1,4 @@
-"""How kernels are compiled: without the GIL, once, and kept on disk under a key of all that they are made of."""
+"""Compilation of kernels: without the GIL, once, and cached on disk under a key of all that they are made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine takes the steps."""
+"""Engines, which take the steps of Algorithm 2: dense in torch on any device, sparse by kernels on the CPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Engine(Protocol):
         ...
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Everything but the rule that the next step depends on."""
+        """Arrays that the next step depends on; the rule is not among them."""
         ...
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:

@@ -197,7 +197,7 @@ class Refinement(Predictor):
 
 
 class BestEpoch:
-    """Which epoch to keep: the latest of those that validation cannot tell from the best (see `Training.tol`)."""
+    """The epoch to keep: the latest of those that validation cannot tell from the best (see `Training.tol`)."""
 
     def __init__(self, training: Training, n: int) -> None:
         self.training, self.n = training, n
@@ -237,7 +237,7 @@ class Saved(NamedTuple):
 
 
 class Checkpoint(Protocol):
-    """Where a run is kept after every epoch; `run` tells runs apart (see `fingerprint`)."""
+    """Checkpoint of a run, saved after every epoch; `run` identifies the run (see `fingerprint`)."""
 
     def load(self, run: str) -> Saved | None:
         """The last epoch that was saved, None where nothing was; another run's is refused."""

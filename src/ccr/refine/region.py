@@ -65,7 +65,7 @@ def bound_in_words(settings: Mapping[str, Any]) -> str:
 
 
 def chosen_dispersion(dispersion: Dispersion | Literal["auto"] | None) -> Dispersion | None:
-    """As given, or for "auto" the default."""
+    """The dispersion as given; for "auto" the default."""
     return Symmetric(DEFAULT_STRENGTH) if dispersion == "auto" else dispersion
 
 

@@ -30,10 +30,10 @@ from ccr.utils.texts import check_name, visible
 
 Reply = Literal["yes", "no", "unclear"]
 Reason = Literal["", "background", "wrong of this class", "true of all classes", "not to be seen", "never"]
-#: How many reviewers must agree: one, two, or all that are in the log.
+#: Number of reviewers who must agree: one, two, or all that are in the log.
 Policy = Literal["one", "two", "all"]
 REPLIES, REASONS, POLICIES = get_args(Reply), get_args(Reason), get_args(Policy)
-#: Where an answer may come from so that it counts as somebody's own: a language model and WordNet are to be confirmed.
+#: Sources whose answers count as a reviewer's own; those of a language model and WordNet are to be confirmed.
 TRUSTED = ("person", "file")
 #: A sketch of a concept's embedding: products with so many fixed directions, in units of `STEP`. Embedded again on
 #: another machine a text moves by about 1e-6; taught by other photos it moves by more than `SAME` units.

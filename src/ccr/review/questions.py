@@ -252,7 +252,7 @@ class Review:
         return tuple(one for one in self.claims() if one.state != "confirmed")
 
     def counts(self) -> dict[State, int]:
-        """How many claims are in which state."""
+        """Number of claims in each state."""
         found = Counter(one.state for one in self.claims())
         return {state: found[state] for state in STATES}
 

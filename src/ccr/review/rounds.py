@@ -169,7 +169,7 @@ class ThinClass:
 
     @property
     def remedy(self) -> str:
-        """In words."""
+        """Advice for the class, as a sentence."""
         left = {0: "no reason", 1: "one reason"}[self.reasons]
         return (
             f"{self.label} has {left} left: confirm a concept that is next in line for it, or add one that is true of "

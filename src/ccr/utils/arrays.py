@@ -16,7 +16,7 @@ from ccr.errors import CCRError, MissingExtraError
 
 # Lazy imports: torch, numba and SciPy take seconds to import, and reading a model needs none of them.
 class LazyModule:
-    """Stands for a module until one of its names is asked for: `torch = LazyModule("torch")`."""
+    """Proxy that imports a module when one of its names is used: `torch = LazyModule("torch")`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

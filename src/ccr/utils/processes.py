@@ -34,7 +34,7 @@ class Done(NamedTuple):
 
 
 class Pool(Protocol):
-    """Where pieces of a study run at the same time."""
+    """Pool that runs pieces of a study in parallel."""
 
     def map(self, work: Callable[[Any, Any], Any], shared: Any, items: Sequence[Any]) -> Iterator[Done]:
         """`work(shared, item)` of all items, each as it is done."""

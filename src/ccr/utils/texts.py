@@ -44,7 +44,7 @@ def from_cell(cell: str) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """For a message about an unknown name: the known one that is most like it, in brackets; nothing if none is."""
+    """Suggestion for an unknown name: the most similar known one, in brackets; empty if none is similar."""
     close = closest(name, known)
     return "" if close is None else f" (did you mean {close!r}?)"
 

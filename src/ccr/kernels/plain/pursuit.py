@@ -106,7 +106,7 @@ def _together(gram, active, count, alpha, code, rest, chosen, factor, step):  # 
             row = chosen[place]
             before = code[row]
             after = before + part * step[place]
-            # What stopped the step is zero exactly, whatever rounding says.
+            # The entry that stopped the step becomes exactly zero, despite rounding.
             code[row] = after if after > 1e-15 * before else 0.0
             for other in range(count):
                 rest[active[other]] -= (code[row] - before) * gram[row, active[other]]

@@ -211,8 +211,8 @@ def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
         turned_beside(row, center)
         mixed(row, across, center, along)
         return
-    # Of unit rows at squared distance q the part along the center is 1 - q / 2, what is beside it has the length
-    # sqrt(q (1 - q / 4)).
+    # A unit row at squared distance q of the center has the part 1 - q / 2 along it, and an orthogonal part of
+    # length sqrt(q (1 - q / 4)).
     across /= np.sqrt(apart * (ONE - apart / np.float32(4.0)))
     mixed(row, across, center, along - across * (ONE - apart / np.float32(2.0)))
 

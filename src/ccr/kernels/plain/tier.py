@@ -9,7 +9,7 @@ SCREENS = False
 #: The kernel of each group that is compiled last.
 LAST = {"coding": select_active, "training": move_concepts}
 
-#: What `ccr.kernels` calls the classes of the tier in use.
+#: Classes of the tier, under the names that `ccr.kernels` uses.
 PackedConcepts, StepKernels = DictionaryInFloats, PlainSteps
 
 __all__ = ["LAST", "NAME", "SCREENS", "VARIANT", "PackedConcepts", "StepKernels", "code_rows", "logits"]

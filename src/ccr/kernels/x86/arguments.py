@@ -65,7 +65,7 @@ def let_others_run(context):  # type: ignore[no-untyped-def]
     return types.void(), emit
 
 
-#: What is known of a row in bytes: its scale, the product of its bytes with the noise of concepts, its norm.
+#: Columns of the facts about a row in bytes: its scale, the product of its bytes with the noise of concepts, its norm.
 SCALE, PRODUCT, NORM = 0, 1, 2
 
 

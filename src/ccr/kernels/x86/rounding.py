@@ -61,7 +61,7 @@ from ccr.kernels.x86.vectors import (
 # rows of the same scale.
 #: Standard deviations (sigma above) within which the error of a product is taken to be.
 SPREAD = 7.5
-#: What the noise of a fit adds to its seed: other numbers are drawn from that too.
+#: Offset of the seed of a fit's noise: other numbers are drawn from the fit's seed itself.
 NOISE = 20250206
 #: Numbers that are rounded at once: rows of bytes are a multiple as wide.
 STEP = 4 * LANES

@@ -76,7 +76,7 @@ class Tile:
         self.block_quads = 2**40 if self.dots else 32
 
     def blocks(self, depth: int) -> int:
-        """How many blocks so many quads make."""
+        """Number of blocks in `depth` quads."""
         return -(-depth // self.block_quads)
 
     def _bytes(self) -> Any:

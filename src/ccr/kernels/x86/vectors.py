@@ -16,7 +16,7 @@ from ccr.kernels.x86.variants import VARIANT, compiled
 # Addresses of arrays, and prefetching.
 @intrinsic
 def address(context, array):  # type: ignore[no-untyped-def]
-    """Where the elements of an array begin."""
+    """Address of the first element of an array."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -27,7 +27,7 @@ def address(context, array):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def lowest_bit(context, word):  # type: ignore[no-untyped-def]
-    """Which bit of a word that is not zero is the lowest set one."""
+    """Index of the lowest set bit of a nonzero word."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -37,7 +37,7 @@ def lowest_bit(context, word):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def bit_count(context, word):  # type: ignore[no-untyped-def]
-    """How many bits of a word are set."""
+    """Number of set bits of a word."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return builder.ctpop(arguments[0])
