@@ -23,14 +23,15 @@ else:
     sparse = LazyModule("scipy.sparse")
     special = LazyModule("scipy.special")
 
-# Knowing when not to answer (docs/uncertainty.md): temperature, split conformal sets, and how well they hold.
-#: Logarithms of temperatures that are tried: from a twentieth to twenty.
+# Uncertainty (docs/uncertainty.md): temperature scaling, split conformal prediction sets, and their coverage.
+
+#: Logarithm of the largest temperature tried, 20; the smallest is 1/20.
 _FAR = math.log(20.0)
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionSets:
-    """For each of m images, which classes it may be: `members` (m, classes), booleans, and their `probabilities`.
+    """Prediction sets of m images: `members` (m, classes), booleans, and the `probabilities` of the classes.
 
     An image is answered if its set holds exactly one class. A set of several says that they cannot be told apart as
     surely as was asked; an empty one, that not even the most probable class is probable enough.
@@ -50,7 +51,7 @@ class PredictionSets:
 
     @property
     def abstains(self) -> np.ndarray:
-        """Where the set is not exactly one class (m,)."""
+        """Abstentions (m,): True where the set is not exactly one class."""
         return np.asarray(self.sizes != 1)
 
     @property
@@ -62,7 +63,7 @@ class PredictionSets:
 
 @dataclass(frozen=True)
 class SetQuality:
-    """How prediction sets hold on `n` labelled images.
+    """Coverage and size of prediction sets on `n` labelled images.
 
     `covered` is the share of images whose class is in their set, with its interval; `mean_size` the mean number of
     classes per set; `answered` the share of images with a set of one class; `accuracy_answered` the share of those that
@@ -135,8 +136,8 @@ def fewest_images(coverage: float) -> int:
 
 
 def least_probability(own: np.ndarray, coverage: float) -> float:
-    """How probable a class must be to be in a set: the k-th largest of the probabilities `own` (n,) that calibration
-    images gave their true classes, k = ceil((n + 1) coverage).
+    """Threshold of split conformal sets, the least probability of a class in a set: the k-th largest of the
+    probabilities `own` (n,) that calibration images gave their true classes, k = ceil((n + 1) coverage).
 
     Then a new image's class is in its set with at least this probability, and at most 1 / (n + 1) more where no two
     are equal, if the image is exchangeable with those (Vovk; Lei et al. 2018; Sadinle et al. 2019).
@@ -156,7 +157,7 @@ def prediction_sets(probabilities: np.ndarray, least: float, classes: tuple[Any,
 
 
 def set_quality(sets: PredictionSets, y: np.ndarray, asked: float) -> SetQuality:
-    """How the sets hold for class numbers y (m,)."""
+    """Coverage and size of prediction sets, given class numbers y (m,)."""
     hits = sets.members[np.arange(len(y)), y]
     answered = ~sets.abstains
     right = float(hits[answered].mean()) if answered.any() else math.nan
@@ -182,7 +183,7 @@ SHARE = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """How sure a model is, on images held out.
+    """Calibration of a model on held-out images: temperature, and threshold of prediction sets.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ PAPER_THRESHOLDS = {"cifar10": 0.15, "cifar100": 0.215, "cub": 0.22, "imagenet":
 
 
 def paper_settings(dataset: str) -> dict[str, Any]:
-    """Of a `ConceptClassifier`, for cifar10, cifar100, cub, imagenet or places365.
+    """Hyperparameters of the paper for a `ConceptClassifier` on cifar10, cifar100, cub, imagenet or places365.
 
     Codes are one-sided as in the released code; the projection is exact, and the epoch is chosen on validation data,
     where the released code overshoots the radius and reads the test set.
@@ -88,7 +88,7 @@ def paper_settings(dataset: str) -> dict[str, Any]:
     }
 
 
-# Which images a fit is calibrated on: those that choose the epoch give the temperature, others the sets.
+# Calibration: images that choose the epoch also give the temperature, others give the prediction sets.
 class Placed(NamedTuple):
     """Images in the model's space, with class numbers."""
 
@@ -96,13 +96,13 @@ class Placed(NamedTuple):
     y: np.ndarray
 
     def coded(self, model: ConceptModel) -> CodedLabels:
-        """Their codes by a model."""
+        """Codes of the images by a model."""
         return CodedLabels(apply_rule(model.rule, self.images, model.concepts.embeddings), self.y)
 
 
 class CalibrationParts(NamedTuple):
-    """What chooses the epoch (as `refine` takes it), which rows are not trained on, and what gives temperature (None:
-    half of the other) and sets."""
+    """Split of a fit's images for calibration: `watched` chooses the epoch (as `refine` takes it), `left_out` rows are
+    not trained on, `warm` gives the temperature (None: half of `held` does), and `held` gives the prediction sets."""
 
     watched: Any
     left_out: np.ndarray | None
@@ -456,7 +456,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
         )
 
     def shared_model(self) -> ConceptModel:
-        """What a card is about: the fitted model."""
+        """The fitted model, which the model card describes."""
         model: ConceptModel = self.fitted()
         return model
 

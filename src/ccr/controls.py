@@ -27,7 +27,8 @@ from ccr.space import Space
 from ccr.utils.processes import Tell, no_progress
 from ccr.vocab import embed_concepts, random_words
 
-# What refinement brings: CCR against its own baseline at equal length and dispersion, and against a refitted head.
+# Gain of refinement: CCR against its own baseline at equal length and dispersion, and against a refitted head.
+
 #: Penalties tried for a refitted head, in units of 1 / (number of training images) for codes scaled to size 1.
 PENALTIES = (0.3, 1.0, 3.0, 10.0)
 
@@ -142,9 +143,10 @@ def refitted_accuracy(baseline: ConceptClassifier, train: Part, test: Part) -> f
     return float(np.mean(baseline.classes_[winners] == test.y))
 
 
-# Controls of a fitted model: the same fit with random words and with random vectors in its concepts' place, and, of
-# a model with knowledge, with each concept's answers given to other classes.
-#: Under this name controls are noted with a model.
+# Controls of a fitted model: the same fit with random words and with random vectors in place of its concepts and,
+# for a model with knowledge, with each concept's answers given to other classes.
+
+#: Name of the controls among a model's metrics.
 NOTED = "controls"
 
 
@@ -164,7 +166,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Controls:
-    """What a model's accuracy on some images is without the meaning of its words."""
+    """Results of the controls: a model's accuracy on some images, and that of fits with meaningless concepts."""
 
     images: int
     accuracy: float
@@ -174,12 +176,12 @@ class Controls:
 
     @property
     def named(self) -> dict[str, Control]:
-        """By what stands in the place of the concepts or of the knowledge."""
+        """Controls by name of what replaces the concepts or the knowledge."""
         more = {} if self.shuffled is None else {"shuffled knowledge": self.shuffled}
         return {"random words": self.words, "random vectors": self.vectors, **more}
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is noted with a model: `model.with_metrics("controls", controls.to_dict())`."""
+        """Plain types, as stored with a model: `model.with_metrics("controls", controls.to_dict())`."""
         return {**{name: control.to_dict() for name, control in self.named.items()}, "images": self.images}
 
 
@@ -252,7 +254,8 @@ def random_unit_concepts(concepts: Concepts, *, seed: int) -> Concepts:
     return Concepts([f"random {row}" for row in range(len(rows))], rows)
 
 
-# What a list of concepts is worth before anything is refined, and how much of that is in its words.
+# Worth of a list of concepts before refinement: its accuracy, compared with that of random words.
+
 #: Concepts per image and weights per class: short explanations, where names matter most.
 LENGTH, WEIGHTS = 12, 5
 

@@ -1,4 +1,4 @@
-"""What goes wrong in words for people: every message names the rule, the value and the remedy."""
+"""Errors and warnings of the library; every message names the rule, the value and the remedy."""
 
 
 class CCRError(ValueError):

@@ -20,12 +20,11 @@ from ccr.linear_model import LinearModel
 from ccr.utils.arrays import coded_frame
 
 
-# The error of a model that is not fitted yet.
 class NotFittedError(CCRError, SklearnNotFittedError):
     """A model was asked for something that only `fit` can give."""
 
 
-#: Of parts that have settings of their own.
+#: Example values of hyperparameters that have settings of their own.
 _EXAMPLES = {"coder": "HardThreshold(length=12)", "dispersion": "Symmetric(strength=0.9)"}
 
 Arguments = ParamSpec("Arguments")
@@ -80,7 +79,7 @@ def _column_names(X: Any) -> np.ndarray | None:
 
 
 class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
-    """What all estimators share: scikit-learn's calls, answered by `model_`, a frozen `LinearModel`."""
+    """Base class of all estimators: scikit-learn's methods, answered by `model_`, a frozen `LinearModel`."""
 
     model_: Any
     #: The class of `model_`, and the hyperparameter that holds concepts; None where there is none.

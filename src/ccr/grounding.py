@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 else:
     sparse = LazyModule("scipy.sparse")
 
-# Grounding: a concept starts between its text and what the classes and photos known to show it look like, and
-# transfer: does it recognise classes that it was not told about? (Knowledge, docs/method.md) Both work on sufficient
-# statistics of the images, the mean and the number of each class, in the coordinates in which concepts and images
-# meet. An answer about a class counts as its images, an answer about a photo as one image.
-#: How many answers of each kind a concept's text counts for: with one yes and many no it leads by two to one.
+# Grounding: a concept starts between its text and the mean of the classes and photos known to show it. Transfer:
+# does it recognise classes that its grounding left out? (Knowledge, docs/method.md) Both work on sufficient
+# statistics of the images, the mean and the number of each class, in the space that concepts and images share. An
+# answer about a class counts as its images, an answer about a photo as one image.
+
+#: Weight of a concept's text, in answers of each kind: with one yes and many no it leads by two to one.
 TEXT_ANSWERS = 4.0
-#: What a class that nobody answered for counts among those that lack a concept: most pairs are "no".
+#: Weight of a class without an answer among those that lack a concept: most pairs are "no".
 UNKNOWN_SHARE = 0.1
 #: Folds of classes, each left out of the grounding once to measure transfer.
 FOLDS = 4
@@ -48,7 +49,7 @@ class Groups:
 
     @property
     def effective(self) -> np.ndarray:
-        """How many independent images each group counts for (g,): n / (1 + (n - 1) r).
+        """Effective sample size of each group (g,): n / (1 + (n - 1) r).
 
         Images of a class are alike, so that a thousand of them say less about a concept than a thousand photos of
         different things: r, their correlation, is the share of unit rows' variance that lies between groups. This is
@@ -65,8 +66,8 @@ class Groups:
 
 
 class Evidence(NamedTuple):
-    """What answers say of each concept: weighted sums (n, d) of the groups that show it and of those that lack it,
-    their weights (n,), and how many answers (n,) they rest on. Evidence of different groups adds up."""
+    """Evidence of answers about each concept: weighted sums (n, d) of the groups that show it and of those that lack
+    it, their weights (n,), and the number of answers (n,) behind them. Evidence of different groups adds up."""
 
     shown: np.ndarray
     shown_weight: np.ndarray
@@ -96,7 +97,7 @@ def evidence(answers: Any, groups: Groups, *, unknown: float = 0.0) -> Evidence:
 
 
 def _part(answers: Any, value: int) -> Any:
-    """Where the answers (g, n) have this value, as numbers; sparse if they are."""
+    """Indicator matrix (g, n) of the answers with this value, 1.0 or 0.0; sparse if they are."""
     found = (answers == value).astype(np.float64)
     return sparse.csr_matrix(found) if sparse.issparse(answers) else found
 
@@ -122,7 +123,7 @@ def contrasts(found: Evidence) -> Contrasts:
 
 
 def ground(texts: np.ndarray, found: Evidence) -> np.ndarray:
-    """Where concepts with these texts (n, d), unit rows, start: unit((1 - s) g + s text), where g is the direction of
+    """Grounded concepts for these texts (n, d), unit rows: unit((1 - s) g + s text), where g is the direction of
     `contrasts` and s = T / (T + h) with h the harmonic mean of the numbers of answers of both kinds. Concepts without
     evidence of both kinds keep their text."""
     rows, seen = np.asarray(texts, np.float64), contrasts(found)
@@ -178,7 +179,7 @@ def _ordered_pairs(score: np.ndarray, said: np.ndarray) -> tuple[float, float]:
     return float(sum(below[end].sum() for end in ends)) / 2.0, float(below[-1] * len(shows))
 
 
-#: Of the images' covariance.
+#: Shrinkage of the images' covariance.
 SHRINKAGE = 0.5
 
 
@@ -274,7 +275,7 @@ def _direction(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None) -> 
 
 
 def _is_wrong(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None, left_out: int) -> bool:
-    """Whether a photo falls on the wrong side of what the other photos teach."""
+    """Leave-one-out error: whether a photo falls on the wrong side of the direction learned from the others."""
     others = np.arange(len(rows)) != left_out
     direction, threshold = _direction(rows[others], kinds[others], text)
     return bool((rows[left_out] @ direction > threshold) != kinds[left_out])

@@ -21,7 +21,8 @@ else:
     torch = LazyModule("torch")
     sparse = LazyModule("scipy.sparse")
 
-# What X may be: an array, a memmap, a tensor, a table; looked at and read as float32, and refused if it is none.
+# Input X: an array, a memmap, a tensor or a table of numbers; read as float32, anything else is refused.
+
 #: Rows whose largest number lies between these keep their precision as float32.
 FLOAT32_RANGE = (1e-30, 1e30)
 

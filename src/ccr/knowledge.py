@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 YES, NO, UNKNOWN = 1, -1, 0
 Verdict = Literal["yes", "no", "unknown"]
 _WORDS: dict[int, Verdict] = {YES: "yes", NO: "no", UNKNOWN: "unknown"}
-#: What an answer may be written as in a file or a table of texts; an empty cell of a wide table is no answer at all.
+#: Spellings of answers in a file or a table of texts; an empty cell of a wide table is no answer at all.
 _VALUES = {"yes": YES, "y": YES, "true": YES, "no": NO, "n": NO, "false": NO, "unknown": UNKNOWN, "unclear": UNKNOWN}
-#: Where answers come from, the least trusted first; any other name counts as a file.
+#: Sources of answers, the least trusted first; any other name counts as a file.
 SOURCES = ("wordnet", "llm", "file", "person")
 COLUMNS = ("class", "concept", "answer", "source", "by", "at", "photo")
 _REMEDY = "see docs/knowledge.md for the columns"

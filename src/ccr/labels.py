@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from ccr.space import Space
 
-# Labels and weights at the border: any labels in, class numbers and one weight per image out.
+# Validation of labels and weights: from any labels to class numbers and one weight per image.
+
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 
 
@@ -34,7 +35,7 @@ class Labels(NamedTuple):
 
 
 def store_part(X: Any, name: str) -> Any:
-    """What a store says of itself under this name: its labels `y`, its `encoder`, its `fingerprint`; None for other X.
+    """Attribute of a store by name, such as its labels `y`, its `encoder` or its `fingerprint`; None for any other X.
 
     It must be an attribute of X's class: a data frame's column that happens to be called so does not count.
     """
@@ -42,8 +43,8 @@ def store_part(X: Any, name: str) -> Any:
 
 
 def fit_parts(X: Any, y: Any, sample_weight: Any, validation: Any, fraction: float) -> tuple[Any, Any]:
-    """What a fit trains on, and what chooses its epoch: a store that is given alone, whole or its training split, is
-    taken apart by its splits, as `ccr fit` does; everything else stays as it is given."""
+    """Training data of a fit, and validation data that chooses its epoch: a store that is given alone, whole or its
+    training split, is divided by its splits, as `ccr fit` does; everything else stays as it is given."""
     if y is not None or sample_weight is not None or store_part(X, "training") is None:
         return X, validation
     train = X.training
@@ -220,7 +221,7 @@ def validation_pair(validation: Any) -> tuple[Any, Any]:
 
 
 def held_out(validation: Any, labels: Labels, *, space: Space, dimension: int, fraction: float, seed: int) -> Any:
-    """What chooses the epoch: rows of the training data, or the validation (X, y) in the space, with class numbers."""
+    """Validation data that chooses the epoch: rows of the training data, or (X, y) in the space, with class numbers."""
     if validation is None:
         return validation_rows(labels, fraction, seed=seed, most=MOST_VALIDATION)
     X, y = validation_pair(validation)

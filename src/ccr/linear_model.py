@@ -29,9 +29,11 @@ else:
     sparse = LazyModule("scipy.sparse")
 
 
-# LinearModel: what all fitted models share. Their logits are a linear head's on codes over named columns.
 class LinearModel(ABC):
-    """A fitted model: `space.images(X)` -> `encode` -> `head` -> prediction and explanation. It is never changed."""
+    """Base class of all fitted models: `space.images(X)` -> `encode` -> `head` -> prediction and explanation.
+
+    Logits are those of a linear head on codes over named columns. A model is never changed.
+    """
 
     space: Space
     head: LinearHead
@@ -107,16 +109,16 @@ class LinearModel(ABC):
         return embeddings
 
     def _row_code(self, rows: np.ndarray) -> Any:
-        """What the explanation of one row (1, d) is made of: CSR, or `Entries`."""
+        """Code of one row (1, d) for its explanation: CSR, or `Entries`."""
         return self._explained_code(rows)
 
     def _explained_code(self, rows: Any) -> sparse.csr_matrix:
-        """What the explanations of rows (m, d) are made of."""
+        """Codes of rows (m, d) for their explanations."""
         return sparse.csr_matrix(self.encode(rows))
 
     @property
     def answers(self) -> np.ndarray | None:
-        """What is known of each class and column (classes, n): 1 yes, -1 no, 0 unknown; None where columns are no
+        """Known answers about each class and column (classes, n): 1 yes, -1 no, 0 unknown; None if columns are not
         concepts."""
         return None
 

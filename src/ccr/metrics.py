@@ -24,7 +24,8 @@ else:
     sparse = LazyModule("scipy.sparse")
     special = LazyModule("scipy.special")
 
-# Measures (docs/method.md): how accurate, how short, how far the concepts went, and are they still themselves.
+# Metrics (docs/method.md): accuracy, code length, deviation, fidelity and retention of the concepts.
+
 #: Concepts of an image whose truth is measured: those that an explanation names first.
 SHOWN = 5
 #: Effective concepts per class over which ANEC is the mean.
@@ -38,12 +39,12 @@ class Interval(NamedTuple):
     high: float
 
     def turned(self) -> Interval:
-        """Of the same quantity with the other sign."""
+        """Interval of the negated quantity."""
         return Interval(0.0 - self.high, 0.0 - self.low)  # 0 stays 0, without a minus
 
 
 class Deviation(NamedTuple):
-    """How far concepts moved: mean (ACED) and maximum of |d_i - d0_i|."""
+    """Deviation of concepts from their start: mean (ACED) and maximum of |d_i - d0_i|."""
 
     mean: float
     max: float
@@ -57,14 +58,14 @@ class Fidelity(NamedTuple):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Fidelity:
-        """Of one number per concept; concepts that score all images alike have none."""
+        """Mean and minimum over concepts of their `values` (n,), NaN left out: concepts that score all images alike."""
         known = values[np.isfinite(values)]
         return cls(float(known.mean()), float(known.min())) if len(known) else cls(math.nan, math.nan)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `ConceptClassifier.evaluate` found on `n` images.
+    """Result of `ConceptClassifier.evaluate` on `n` images.
 
     `length` is the mean number of active concepts per image (AEL), `sparsity` is length / concepts of the list (ASR),
     `in_play` the mean number of active concepts with a weight for any class, `weights_per_class` the mean number of
@@ -182,8 +183,7 @@ def retention(dictionary: Any, initial: Any) -> float:
 
 
 def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
-    """Of each concept, the Pearson correlation over images (m, d) of its scores with those of its own text: does it see
-    what its name says?
+    """Fidelity of each concept (n,): Pearson correlation over images (m, d) of its scores with those of its own text.
 
     Rows of `dictionary` and `texts` (n, d) are concepts and their texts in the space of the images, which are an array
     or `Embeddings`. Exact, by the images' covariance. NaN where one of the two scores all images alike, up to rounding.
@@ -252,7 +252,7 @@ def accuracies_at_k(codes: Any, head: LinearHead, y: np.ndarray, ks: Sequence[in
 
 
 def largest_shown(codes: Any, head: LinearHead, top: int) -> np.ndarray:
-    """Which entries of the codes (m, n), CSR, are what an explanation names first: of the concepts that an image shows
+    """Mask of the entries of codes (m, n), CSR, that an explanation names first: of the concepts that an image shows
     (a positive code) and that speak for its predicted class, the `top` of largest contribution. Booleans (entries,)."""
     row, contribution = _contributions(codes, head)
     named = (codes.data > 0) & (contribution > 0)
@@ -306,7 +306,7 @@ def paired_bootstrap(
 
 
 def _contributions(codes: sparse.csr_matrix, head: LinearHead) -> tuple[np.ndarray, np.ndarray]:
-    """For each code entry, its row and its contribution to that row's predicted class."""
+    """Row of each code entry, and its contribution to that row's predicted class."""
     predicted = head.logits(codes).argmax(axis=1)
     row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
     return row, codes.data * head.coef[predicted[row], codes.indices]
@@ -374,7 +374,7 @@ def macro_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def among_first(logits: np.ndarray, numbers: np.ndarray, k: int) -> np.ndarray:
-    """Whether fewer than k classes have a larger logit (b, classes) than the class with each row's number (b,)."""
+    """Top-k hits (b,): fewer than k classes have a larger logit (b, classes) than the row's class by `numbers` (b,)."""
     own = np.take_along_axis(logits, numbers[:, None], axis=1)
     return np.asarray((logits > own).sum(axis=1) < k)
 

@@ -72,9 +72,8 @@ if TYPE_CHECKING:
     from ccr.export.torch_module import ConceptModule
 
 
-# Exports: a model in the forms in which it leaves the library.
 class Exports:
-    """`to_onnx` and `to_torch` of a `ConceptModel`; what writes them is imported when it is used."""
+    """Exports of a `ConceptModel`: `to_onnx` and `to_torch`, whose writers are imported when they are used."""
 
     def to_onnx(self, path: str | os.PathLike[str], *, with_encoder: bool = False) -> None:
         """Write an ONNX file: embeddings in; label, probabilities, codes, contributions to the label, and logits out.
@@ -153,7 +152,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         return self.signature is not None and self.signature.fits(self)
 
     def row(self, concept: str) -> int:
-        """Where the concept stands among `concepts`."""
+        """Row number of the concept among `concepts`."""
         if concept not in self.names and concept in self.provenance.left_out:
             raise CCRError(
                 f"{concept!r} was left out when the model was fitted, because no class has a weight for it: fit with "
@@ -234,7 +233,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         )
 
     def _known_facts(self, X: Any) -> dict[str, Any]:
-        """What knowledge adds to an evaluation on X, but for truth; nothing without knowledge."""
+        """Fields that knowledge adds to an evaluation on X, except `truth`; empty without knowledge."""
         if self.provenance.knowledge is None:
             return {}
         transfer = np.array(list((self.transfer or {}).values()), np.float64)
@@ -246,17 +245,17 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         }
 
     def fidelity(self, X: Any) -> np.ndarray:
-        """Of each concept (n,), the correlation over images X (m, d) of its scores with those of where it started: of
-        its own text, or, with knowledge, of where it was grounded."""
+        """Fidelity of each concept (n,): correlation over images X (m, d) of its scores with those of where it started:
+        of its own text or, with knowledge, of where it was grounded."""
         return metrics.fidelity(self.images(X), self.concepts, self._origins())
 
     def text_fidelity(self, X: Any) -> np.ndarray:
-        """Of each concept (n,), the correlation over images X (m, d) of its scores with those of its bare text."""
+        """Text fidelity of each concept (n,): correlation over images X (m, d) of its scores with its bare text's."""
         return metrics.fidelity(self.images(X), self.concepts, self._own_texts())
 
     @cached_property
     def answers(self) -> np.ndarray:
-        """What is known of each class and concept (classes, n): 1 yes, -1 no, 0 unknown."""
+        """Known answers about each class and concept (classes, n): 1 yes, -1 no, 0 unknown."""
         known = self.provenance.knowledge
         if known is None:
             return np.zeros(self.head.coef.shape, np.int8)
@@ -264,15 +263,15 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
 
     @property
     def claim_counts(self) -> dict[str, int]:
-        """How many claims, positive weights, are confirmed, unknown and contradicted."""
+        """Numbers of claims, positive weights, by status: confirmed, unknown, contradicted."""
         said = self.answers[self.head.coef > 0]
         counts = {"confirmed": said > 0, "unknown": said == 0, "contradicted": said < 0}
         return {name: int(found.sum()) for name, found in counts.items()}
 
     @property
     def transfer(self) -> dict[str, float] | None:
-        """By concept, the AUC of its scores on classes that its grounding left out; 0.5 is chance, NaN where it could
-        not be measured. None without knowledge."""
+        """Transfer by concept: AUC of its scores on classes that its grounding left out; 0.5 is chance, NaN where it
+        could not be measured. None without knowledge."""
         measured = self.provenance.transfer
         return None if measured is None else {name: measured.get(name, math.nan) for name in self.names}
 
@@ -290,7 +289,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         return claims_of(self.head, self.classes.tolist(), self.names, knowledge=known, seen=seen)
 
     def view(self, X: Any, y: Any = None) -> ModelView:
-        """What carries each class, which classes are confused and which concepts are unused, on (X, y).
+        """View of the model on (X, y): concepts that carry each class, confused classes, unused concepts.
 
         A store brings its own labels; without any, images count for the class predicted.
         """
@@ -378,7 +377,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         save_folder(path, pack(self), unpack)
 
     def shared_model(self) -> ConceptModel:
-        """What a card is about: the model itself."""
+        """The model itself, which the model card describes."""
         return self
 
     @classmethod
@@ -402,7 +401,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
 
     @cached_property
     def _decide(self) -> Decide:
-        """From embeddings to codes. Packing the concepts for it takes longer than coding a few images: it is kept."""
+        """Function from embeddings to codes, cached: packing the concepts takes longer than coding a few images."""
         return decider(self.rule, self.concepts.embeddings)
 
     @cached_property
@@ -411,11 +410,11 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         return self.head.astype(np.float32).transposed()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What the model is, without what it keeps to be fast: copies and other processes make that themselves."""
+        """The model's fields without its caches: copies and other processes make those anew."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _origins(self) -> np.ndarray:
-        """What refinement is measured from (n, d): grounded concepts where there is knowledge, else the own texts."""
+        """Origins (n, d) that fidelity and deviation compare with: grounded concepts with knowledge, else the texts."""
         return self._own_texts() if self.provenance.knowledge is None else self.initial.embeddings
 
     def _own_texts(self) -> np.ndarray:

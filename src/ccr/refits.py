@@ -1,4 +1,4 @@
-"""What changes when a model is fitted again: cross-validation, and stability of what explanations show."""
+"""Repeated fits of a model: cross-validation, and stability of the concepts that explanations show."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class CrossValidation:
 
 @dataclass(frozen=True)
 class Stability:
-    """How much of what explanations show stays when the model is fitted again, with another seed and on a sample of
-    the training images drawn with replacement.
+    """Stability of explanations when the model is fitted again, with another seed and on a bootstrap sample of the
+    training images.
 
     `overlap` is the mean over images and pairs of `refits` of the Jaccard index of the up to five concepts shown first:
     shown by both / shown by either, 1 where nothing changes. `overlap_same_class` is the same where both predict the
@@ -175,7 +175,7 @@ def stability(
 
 
 def _shown(model: ConceptClassifier, images: Any, names: dict[str, int]) -> sparse.csr_matrix:
-    """Which of the concepts `names` are shown first for each image (m, n), 1 or 0."""
+    """Indicator matrix (m, n) of the concepts `names` that are shown first for each image, 1 or 0."""
     codes = sparse.csr_matrix(model.transform(images))
     chosen = largest_shown(codes, model.head_, SHOWN)
     row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))[chosen]

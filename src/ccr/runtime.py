@@ -35,7 +35,7 @@ from ccr.kernels import Entries
 from ccr.shown import Shown, of_photos
 from ccr.utils.arrays import softmax
 
-#: How far the norm of a concept may be from 1.
+#: Largest deviation of a concept's norm from 1.
 UNIT_TOLERANCE = 1e-5
 
 
@@ -85,7 +85,7 @@ def _unpack(folder: ModelFolder) -> RuntimeModel:
 
 
 def _answers(config: Any, tensors: Any, classes: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """What the model's knowledge says of its classes and concepts; unknown without any."""
+    """Known answers about the model's classes and concepts (classes, n); 0, unknown, without knowledge."""
     known = unpack_knowledge(config, tensors)
     if known is None:
         return np.zeros((len(classes), len(names)), np.int8)

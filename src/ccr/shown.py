@@ -173,7 +173,7 @@ class _Prior:
         return cls(asked, others, common, alike, _likeness(texts, others, asked))
 
     def covariance(self, spread: float) -> np.ndarray:
-        """That of the asked concepts (a, a), for this standard deviation of single intercepts."""
+        """Prior covariance (a, a) of the asked intercepts; `spread` is the standard deviation of single intercepts."""
         own, common = np.eye(len(self.asked)), self.common[self.asked]
         shared = own if self.alike is None else (1.0 - ALIKE) * own + ALIKE * self.alike
         return np.asarray(common @ common.T + spread**2 * shared + 1e-6 * own)
@@ -190,7 +190,7 @@ class _Prior:
 
 
 def _likeness(texts: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """How alike the texts of these concepts are, 1 for equal ones."""
+    """Similarity of the texts of these concepts, 1 for equal ones."""
     from ccr.geometry import unit_rows  # brings torch, which the light runtime does without
 
     centred = np.asarray(texts, np.float64) - np.mean(texts, axis=0)

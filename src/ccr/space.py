@@ -104,7 +104,7 @@ class ImageMetric(NamedTuple):
 
     @classmethod
     def fit(cls, covariance: np.ndarray, shrinkage: float) -> ImageMetric:
-        """Of S = (1 - shrinkage) covariance + shrinkage trace/d I, with shrinkage in (0, 1]."""
+        """Metric of S = (1 - shrinkage) covariance + shrinkage trace/d I, with shrinkage in (0, 1]."""
         check_shrinkage(shrinkage)
         values, vectors = np.linalg.eigh(covariance)
         values = values if np.trace(covariance) > 0 else np.ones_like(values)  # images without any difference
@@ -122,7 +122,7 @@ class Readouts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Where images and texts are put before they meet.
+    """The space in which images and concepts are compared: centring, dispersion and metric.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class Space:
 
     @cached_property
     def _wide_metric(self) -> np.ndarray | None:
-        """For single rows, which are placed in float64: converting it takes as long as placing one."""
+        """Whitening matrix in float64 for single rows, cached: converting it takes as long as placing a row."""
         return None if self.metric is None else self.metric.whiten.astype(np.float64)
 
     def readouts(self, embedding: np.ndarray, rows: np.ndarray) -> Readouts:
@@ -191,7 +191,7 @@ class Space:
         return Readouts(directions / norm, -(directions @ mean))
 
     def texts(self, texts: Any) -> np.ndarray:
-        """Where concepts with these text embeddings (n, d) start: centred, dispersed, unit, float32."""
+        """Initial concepts for text embeddings (n, d): centred, dispersed, unit, float32."""
         return _spread(torch.from_numpy(self.own_texts(texts)), self.dispersion).numpy()
 
     def own_texts(self, texts: Any) -> np.ndarray:
@@ -241,8 +241,8 @@ def _spread(rows: torch.Tensor, how: ConeWidening | np.ndarray | torch.Tensor | 
 
 
 def _common_part(rows: np.ndarray) -> np.ndarray:
-    """What unit rows (n, d) have in common (d,): their mean, less what the mean of n rows that have nothing in common,
-    of squared norm 1/n, would be too (James and Stein's positive part). Orthogonal concepts stay where they are."""
+    """Common part (d,) of unit rows (n, d): their mean, shrunk by the positive-part James-Stein estimator, because the
+    mean of n rows that have nothing in common has squared norm 1/n. Orthogonal concepts stay where they are."""
     mean = rows.mean(axis=0)
     distance = np.linalg.norm(rows - mean, axis=1)
     if distance.min() < 1e-6:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 else:
     sparse = LazyModule("scipy.sparse")
 
-# Coders: what the user wants of a code, such as `HardThreshold(length=12)` (Information pursuit and Algorithm 2,
-# docs/method.md).
+# Coders: the user's choice of a coding method, such as `HardThreshold(length=12)` (Information pursuit and
+# Algorithm 2, docs/method.md).
+
 Sign = Literal["both", "positive"]
 
 

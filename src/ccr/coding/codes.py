@@ -22,12 +22,12 @@ else:
     torch = LazyModule("torch")
     sparse = LazyModule("scipy.sparse")
 
-# Close calls: scores that lie within rounding of what decides are computed again in float64. Kernels add up in
-# float32, and every form that a model is exported to in an order of its own, so that a score within rounding of the
-# threshold would be active here and not there. Decided in float64, from the embedding as it was given, it is the
-# same everywhere (Close calls, docs/method.md).
-#: Scores this near to what decides are doubtful: seven times the largest error that scores of the float32 kernels were
-#: seen to have on real embeddings (`python -m benchmarks.shipping`).
+# Close calls: scores within rounding of the threshold are computed again in float64. Kernels sum in float32, and
+# every exported form of a model sums in its own order, so that such a score would be active in one and not in
+# another. Decided in float64, from the embedding as given, it is the same everywhere (Close calls, docs/method.md).
+
+#: Tolerance of close calls: scores this near to the threshold are doubtful. Seven times the largest error seen in
+#: scores of the float32 kernels on real embeddings (`python -m benchmarks.shipping`).
 CLOSE = 4e-6
 
 #: From the numbers of some rows to those rows (k, d), placed in float64.
@@ -104,7 +104,7 @@ def _top(rule: TopRule, dictionary: np.ndarray) -> Decide:
 
 
 def _last_smallest(sizes: np.ndarray) -> np.ndarray:
-    """Where each row's smallest number stands, of equals the last."""
+    """Column of each row's smallest number, of equals the last."""
     return np.asarray(sizes.shape[1] - 1 - sizes[:, ::-1].argmin(axis=1))
 
 
@@ -198,7 +198,7 @@ def code_size(codes: sparse.csr_matrix) -> float:
 
 
 def root_mean_square(total: float, count: int) -> float:
-    """Of `count` numbers whose squares add up to `total`; 1 where there are none, or only zeros."""
+    """Root mean square from a sum of squares; 1.0 if empty or all zero."""
     return math.sqrt(total / count) or 1.0 if count else 1.0
 
 

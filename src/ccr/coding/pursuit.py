@@ -1,4 +1,4 @@
-"""What an image's code is a linear function of, once it is known which concepts are active."""
+"""Pursuit rules: OMP, IP-OMP and non-negative lasso. Given the active concepts, codes are linear in the image."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from ccr.kernels import Entries
 from ccr.utils.arrays import LazyModule
 from ccr.utils.threads import Workers
 
-# The rule of OMP and IP-OMP (Information pursuit, docs/method.md): codes are least-squares coefficients on rows
-# selected one by one.
+# OMP and IP-OMP (Information pursuit, docs/method.md): codes are least-squares coefficients on rows selected one by
+# one.
+
 if TYPE_CHECKING:
     import torch
 else:
@@ -79,8 +80,8 @@ class PursuitRule:
         kernel(gram, scores, squares, self.information, self.length, indices.ravel(), data.ravel(), counts)
 
 
-# The rule of the non-negative lasso (SpLiCE, Bhalla et al. 2024): codes are the few non-negative concept weights
-# whose sum comes near the image.
+# Non-negative lasso (SpLiCE, Bhalla et al. 2024): codes are the few non-negative concept weights whose weighted sum
+# approximates the image.
 
 #: Optimality conditions hold to this part of an image's largest score.
 TOLERANCE = 1e-6

@@ -31,13 +31,12 @@ log = logging.getLogger("ccr")
 
 #: Thresholds are calibrated on at most this many rows: AEL is then right to about half a percent.
 CALIBRATION_ROWS = 16_384
-#: How strongly a batch's length corrects the threshold; see `ThresholdRule.with_feedback`.
+#: Strength of the threshold's correction by a batch's length; see `ThresholdRule.with_feedback`.
 NUDGE = 0.05
-#: A new threshold is looked for above this part of the one before, and first, by the kernels, above that.
+#: Lower bounds of the search for a new threshold, as parts of the one before: `NEARER` first, by the kernels.
 NEAR, NEARER = 0.9, 0.97
 
 
-# Active entries without all scores: a dictionary packed for the kernels, and a rule's selection.
 class Selection(NamedTuple):
     """A score rule as the kernels take it; see `kernels.select_active`."""
 
@@ -52,7 +51,7 @@ class Selection(NamedTuple):
         return 64 + int(rows * min(self.expected * 1.25, n))
 
 
-# Which entries of scores are active, in torch: for the rules, and for modules that are compiled or exported.
+# Masks of active scores in torch, for the rules and for modules that are compiled or exported.
 def threshold_mask(scores: torch.Tensor, threshold: torch.Tensor, positive: bool) -> torch.Tensor:
     """|s| >= threshold, or s > threshold when `positive`; zeros never (Algorithm 2, docs/method.md). The
     threshold is one number (), or one for each concept (n,)."""
@@ -73,7 +72,7 @@ def top_mask(scores: torch.Tensor, length: int) -> torch.Tensor:
 
 #: Screening scores in bytes pays while at most this part of them must then be computed in floats.
 FEW = 0.2
-#: How far a row's norm may be from 1.
+#: Largest deviation of a row's norm from 1.
 UNIT_TOLERANCE = 5e-6
 
 
@@ -120,8 +119,8 @@ class Panels:
 
 
 def screens(selection: Selection, n: int, looked: float | None = None) -> bool:
-    """Whether a product in bytes should come first: `looked` of n scores, or as many as are expected to be active, must
-    be computed in floats all the same."""
+    """Whether to screen by a product in bytes first: `looked` of n scores, or as many as are expected to be active,
+    must be computed in floats all the same."""
     expected = selection.expected if looked is None else looked
     return kernels.SCREENS and selection.kind != kernels.TOP and expected <= FEW * n
 
@@ -166,7 +165,7 @@ class ScoreRule(Rule, Protocol):
         ...
 
     def select(self, scores: np.ndarray) -> np.ndarray:
-        """Which entries of the scores (b, n), float64, are active."""
+        """Mask of the active entries of scores (b, n), float64."""
         ...
 
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
@@ -200,7 +199,7 @@ class ScoreRule(Rule, Protocol):
         ...
 
     def nearby(self) -> Selection:
-        """What is active a little below the threshold."""
+        """Selection of scores with a threshold that is a little lower."""
         ...
 
     def with_feedback(self, mean_length: float) -> ScoreRule:

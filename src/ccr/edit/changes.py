@@ -1,4 +1,4 @@
-"""What each edit does: functions from one fitted model to the next, no argument changed."""
+"""Edits of a fitted model, as functions from one model to the next; no argument is changed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def texts_of(model: ConceptModel) -> Concepts:
 
 
 def suppress(model: ConceptModel, concept: str) -> ConceptModel:
-    """Without the concept: it is neither scored nor shown any more."""
+    """Remove a concept: it is neither scored nor shown any more."""
     row = model.row(concept)
     return _keep(model, [other for other in range(len(model.concepts)) if other != row])
 
 
 def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
-    """All weights of the concept times `factor`."""
+    """Multiply all weights of a concept by `factor`."""
     row, coef = model.row(concept), model.head.coef.copy()
     with np.errstate(over="ignore"):
         coef[:, row] *= factor
@@ -44,7 +44,7 @@ def scale(model: ConceptModel, concept: str, factor: float) -> ConceptModel:
 
 
 def rename(model: ConceptModel, concept: str, to: str) -> ConceptModel:
-    """The same concept under another name."""
+    """Rename a concept."""
     if str(to).strip() in model.provenance.left_out:
         raise CCRError(
             f"{to!r} is a concept that the fit left out, and it would be lost: choose another name, or add it back"
@@ -74,8 +74,8 @@ def set_weight(model: ConceptModel, concept: str, name: Any, value: float) -> Co
 
 
 def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, float]) -> ConceptModel:
-    """One more concept, where its text `embedding` (d,) lies in the model's space, or, if the model's knowledge has
-    answers about it, where these ground it; weights not given are 0."""
+    """Add a concept at its text `embedding` (d,) in the model's space or, if the model's knowledge has answers about
+    it, where these ground it; weights not given are 0."""
     text = _checked_embedding(embedding, model.dimension)
     start = _grounded(model, name, model.space.texts(text))
     classes = model.classes.tolist()
@@ -98,7 +98,7 @@ def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, fl
 
 
 def _grounded(model: ConceptModel, name: str, text: np.ndarray) -> np.ndarray:
-    """Where the concept of this text (1, d) starts by what the model knows of it."""
+    """The concept of this text (1, d), grounded by the model's knowledge, if there is any."""
     known, groups = model.provenance.knowledge, model.provenance.groups
     if known is None or groups is None:
         return text

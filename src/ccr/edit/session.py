@@ -27,7 +27,6 @@ from ccr.refine.region import permitted_weights
 from ccr.utils.parameters import as_number
 
 
-# What was edited, in words that JSON can hold.
 @dataclass(frozen=True)
 class Edit:
     """One edit: the `action` (a method of `EditSession`), and its `arguments` in plain types."""
@@ -61,7 +60,6 @@ def fixed_weights(edits: Iterable[Mapping[str, Any]], classes: Sequence[Any]) ->
     return fixed
 
 
-# What edits did to accuracy, class by class.
 @dataclass(frozen=True)
 class ClassEffect:
     """Accuracy on the `n` images of a class before and after."""
@@ -120,7 +118,7 @@ STILL_TRUE = ("images",)
 
 
 class TextEncoder(Protocol):
-    """What adding a concept by text needs of an encoder."""
+    """Encoder of texts, as adding a concept by text needs it."""
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray: ...
 
@@ -332,7 +330,7 @@ class EditSession:
         return {classes[position(classes, name)]: as_number("a weight", value) for name, value in weights.items()}
 
     def _training(self, alpha: float | None) -> Training:
-        """How a head is refitted: as the model's own was, but for another `alpha` if one is given."""
+        """Settings to refit a head: those of the model's own, except for `alpha` if one is given."""
         settings = self._now.provenance.settings
         return Training(
             alpha=settings.get("alpha") if alpha is None else alpha,
@@ -341,8 +339,8 @@ class EditSession:
         )
 
     def _weights_per_class(self) -> int | None:
-        """What the model was fitted with; where it was chosen then, as many as its largest class has that nobody set
-        by hand since."""
+        """Weights per class of the fit; if it was "auto", the largest number of weights of any class in the session's
+        first model, those set by hand not counted."""
         asked, first = self._now.provenance.settings.get("weights_per_class"), self._models[0]
         if asked != "auto":
             return asked

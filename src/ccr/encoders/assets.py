@@ -109,7 +109,7 @@ WORDNET = AssetGroup(
 
 
 def cache_folder() -> Path:
-    """Where fetched files live: `CCR_CACHE` if set, else the platform's user cache folder for `ccr`."""
+    """Cache folder of downloaded files: `CCR_CACHE` if set, else the platform's user cache folder for `ccr`."""
     override = os.environ.get("CCR_CACHE")
     if override:
         return Path(override)

@@ -180,7 +180,7 @@ class TextAdapter:
 
     @cached_property
     def _longest(self) -> int:
-        """Words of the longest known phrase."""
+        """Number of words of the longest known phrase."""
         return max((word.count(" ") + 1 for word in self.words), default=1)
 
 

@@ -32,7 +32,6 @@ from ccr.explain import Frame, PatchTerms
 from ccr.utils.threads import resolve_device
 
 
-# Loading models without the bars that transformers draws.
 @contextmanager
 def no_bars(wanted: bool = True) -> Iterator[None]:
     """While inside, transformers draws no progress bars (if `wanted`); afterwards all is as it was."""
@@ -50,7 +49,7 @@ def no_bars(wanted: bool = True) -> Iterator[None]:
 
 # `hf:NAME_OR_FOLDER`: CLIP, SigLIP and SigLIP 2 through transformers, with its Pillow image processors.
 _MODELS = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
-# What the pixels depend on; other entries of a processor's config come and go between versions.
+# Entries of a processor's config that pixels depend on; others come and go between versions.
 _PREPROCESSING = [
     "do_resize",
     "do_center_crop",

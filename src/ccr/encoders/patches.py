@@ -20,14 +20,16 @@ from ccr.encoders.registry import Encoder
 from ccr.explain import Frame, PatchTerms
 from ccr.utils.processes import Tell, no_progress
 
-# Where by covering parts of the picture and embedding it again: slow, no exact sum, possible with every encoder.
-#: Cells of the map in a row, and in a row of the square that is covered.
+# Patch terms by occlusion, covering parts of the picture and embedding it again: slow, approximate, for any encoder.
+
+#: Cells along a side of the map, and along a side of the covered square.
 CELLS, COVERED = 8, 2
 
 
 def occluded_terms(encoder: Encoder, image: Image.Image, *, tell: Tell = no_progress) -> PatchTerms:
-    """What the embedding loses when a square of the picture is covered with the picture's mean colour, shared out among
-    the cells of the square and averaged over the squares that a cell is in; the rest is what that leaves over.
+    """Patch terms by occlusion: the change of the embedding when a square of the picture is covered with its mean
+    colour, divided among the cells of the square and averaged over the squares that a cell is in; `rest` is the
+    remainder of the embedding.
 
     A picture is embedded 50 times: whole, and with each of 7 x 7 overlapping squares covered.
     """
@@ -64,7 +66,7 @@ def _covered(image: Image.Image, frame: Frame, places: list[tuple[int, int]], te
 
 
 def mean_colour(image: Image.Image) -> tuple[int, int, int]:
-    """What a picture is on average."""
+    """Mean colour of a picture: red, green, blue."""
     red, green, blue = np.asarray(image.convert("RGB")).reshape(-1, 3).mean(axis=0)
     return round(red), round(green), round(blue)
 
@@ -130,8 +132,8 @@ class LastLayer:
     projection: np.ndarray | None
 
     def split(self, image: Attended) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """What each token adds to the embedding (tokens, d), and what else does, by name: the class token's own stream,
-        the biases, and what the encoder's arithmetic rounds away."""
+        """Contribution of each token to the embedding (tokens, d), and the other contributions by name: the class
+        token's residual stream, the biases, and the rounding of the encoder's arithmetic."""
         carried = self._carried(image)
         residual = np.zeros_like(self.out.bias) if image.residual is None else image.residual
         middle = residual + carried.sum(axis=0) + self.out.bias if image.middle is None else image.middle
@@ -160,7 +162,7 @@ class LastLayer:
         return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
 
     def _carried(self, image: Attended) -> np.ndarray:
-        """What the attention brings of each token into the stream (tokens, D)."""
+        """Contribution of each token to the residual stream through attention (tokens, D)."""
         heads, tokens, width = image.values.shape
         weighted = (image.attention[:, :, None] * image.values).transpose(1, 0, 2).reshape(tokens, heads * width)
         return np.asarray(weighted @ self.out.weight.T)
@@ -182,7 +184,7 @@ class LastLayer:
 
 
 class Grid(NamedTuple):
-    """How tokens are patches: the first `before` are none, then come rows x columns."""
+    """Layout of tokens: the first `before` are no patches, then come rows x columns patches."""
 
     rows: int
     columns: int

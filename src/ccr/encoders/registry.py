@@ -24,8 +24,7 @@ from ccr.utils.texts import counted, visible
 if TYPE_CHECKING:
     from ccr.explain import Frame, PatchTerms
 
-# What every encoder can do, and the few steps that all of them share.
-# CLIP's image preprocessing with Pillow alone.
+# CLIP's image preprocessing with Pillow alone: mean and standard deviation of each colour.
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
@@ -50,7 +49,7 @@ class ClipPreprocess:
         return image.crop((left, top, left + self.size, top + self.size))
 
     def frame(self, image: Image.Image) -> Frame:
-        """Which part of the image `crop` cuts out."""
+        """The part of the image that `crop` cuts out."""
         return centre_frame(*image.size, short_side=self.size, crop=(self.size, self.size))
 
     def __call__(self, image: Image.Image) -> np.ndarray:
@@ -104,11 +103,11 @@ class Encoder(Protocol):
 
     @property
     def template(self) -> str | None:
-        """What texts are put into, with {} once where the text goes; None if the encoder does so in its own way."""
+        """Prompt template of texts, with {} once where the text goes; None if the encoder has a way of its own."""
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """How an image is brought to the encoder's input, in words and numbers that JSON can hold."""
+        """Description of the image preprocessing in JSON types."""
 
     @property
     def crop(self) -> Crop | None:
@@ -216,7 +215,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return np.asarray(rows / np.maximum(norms, np.finfo(np.float32).tiny), dtype=np.float32)
 
 
-# Encoders of this machine that the user named: a store or model from elsewhere may not choose a folder to load.
+# Encoders named by the user on this machine: a store or model from elsewhere may not choose a folder to load.
 _FILE = "named-encoders.jsonl"  # in the user's cache: specs that were given on this machine
 
 

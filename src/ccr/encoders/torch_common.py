@@ -17,9 +17,8 @@ from ccr.encoders.registry import batches, digest_of, fill_template
 from ccr.errors import CCRError
 
 
-# What the two torch encoders share: batching, templates, and a name for weights.
 class TorchEncoder(ABC):
-    """A model in float32 on one device: batches, templates and fingerprints of texts."""
+    """Base class of the torch encoders, a model in float32 on one device: batches, templates, fingerprints."""
 
     crop = None
     batch_size: int
@@ -70,7 +69,7 @@ def _tensor_digest(tensor: torch.Tensor) -> str:
 
 
 class Caught(NamedTuple):
-    """What went into a module, tokens (t, D) of one image, and what the model gave in the end (d,)."""
+    """Input of a module for one image, tokens (t, D), and the embedding that the model gave (d,)."""
 
     tokens: torch.Tensor
     embedding: np.ndarray

@@ -64,10 +64,10 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class ClaimEvidence:
-    """What images say of a model's claims: of each `claim` (k, 2), numbers of class and concept, how many images of the
-    class show the concept (`shown`), how many images show it at all (`anywhere`), and how many more or fewer
-    predictions would be right without it (`gained`), all (k,); with the `images` (C,) of each class and how many of
-    all were predicted right."""
+    """Evidence of images on a model's claims. For each `claim` (k, 2), numbers of class and concept: how many images of
+    the class show the concept (`shown`), how many of all images show it (`anywhere`), and how many more or fewer
+    predictions would be right without it (`gained`), all (k,). `images` (C,) counts the images of each class, `right`
+    the correct predictions."""
 
     claim: np.ndarray
     shown: np.ndarray

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ccr.explain.explanation import Explanation
 
 
-# Question: of an image that a model does not answer, the one concept whose confirmation by a person settles it.
+# Question about an image that a model does not answer: the one concept whose confirmation by a person settles it.
 @dataclass(frozen=True)
 class Question:
     """Does the image show `concept`? If so, its code becomes `confirmed` instead of `code`, and exactly one class is
@@ -75,7 +75,7 @@ def settling_question(
     )
 
 
-# Wrong predictions: what spoke for the true class, what against it, and what was not seen.
+# Wrong predictions: concepts for the true class, against it, and missing ones.
 @dataclass(frozen=True)
 class MissingConcept:
     """A concept that images of the true class show with mean `code`, but this one did not.

@@ -24,9 +24,10 @@ else:
 if TYPE_CHECKING:
     from ccr.explain.explanation import Explanation
 
-# What would change the prediction: the fewest concepts to remove, the smallest change of the code. Both are exact
-# for a linear head. Whether class r overtakes the prediction p depends on one sum, the contrast of p and r, so the
-# fewest removals for r are its largest terms; the prediction changes as soon as any r overtakes.
+# Counterfactuals: the fewest concepts to remove, or the smallest change of the code, for another prediction. Both are
+# exact for a linear head. Whether class r overtakes the prediction p depends on one sum, the contrast of p and r, so
+# the fewest removals for r are its largest terms; the prediction changes as soon as any r overtakes.
+
 #: Logits that differ by less than this, relative to their size, count as equal.
 TIE = 1e-9
 

@@ -30,19 +30,19 @@ OVERLAP = 1 / 3
 
 #: A concept of less transfer hardly recognises classes that it was not told about: 0.5 is chance.
 TRANSFERS = 0.6
-#: What fidelity does not say.
+#: Note of the report: fidelity is not truth.
 NOT_TRUTH = (
     "Fidelity is not truth: a concept that is not flagged sees what its text sees, and its text may be wrong about the "
     "images. Whether a claim is true takes knowledge; concepts without it are unverified."
 )
 
-#: What fidelity is to, in a model that was fitted with knowledge.
+#: Note of the report on the reference of fidelity in a model that was fitted with knowledge.
 GROUNDED = (
     "With knowledge, fidelity is to where a concept was grounded, between its text and what the classes known to show "
     "it look like; fidelity to the bare text is another number."
 )
 
-#: What a flag says.
+#: Meaning of each flag, as text.
 FLAGS = {
     "fidelity": f"its scores correlate with those of its own text by less than {FAITHFUL:.2f}: the text explains less "
     "than half of how they vary",
@@ -136,7 +136,7 @@ class Audit:
 
     @property
     def footnote(self) -> str:
-        """Where concepts lie, in a sentence."""
+        """Sentence on how far refinement moved the concepts."""
         return (
             f"Refinement moved concepts by {self.deviation.mean:.3f} on average, {self.deviation.max:.3f} at most; "
             f"{self.retention:.0%} are still nearest to their own starting place."
@@ -158,7 +158,7 @@ class Audit:
 
 
 class _Places:
-    """Where concepts lie, and their neighbours among the others' starting places."""
+    """Deviation of concepts from their start, and their neighbours among the others' starts."""
 
     def __init__(self, initial: Concepts, refined: Concepts, neighbours: int) -> None:
         start, now = initial.embeddings.astype(np.float64), refined.embeddings.astype(np.float64)
@@ -184,7 +184,7 @@ class _Places:
 
 
 class _Activity:
-    """Which images show each of n concepts by its own text and by the model."""
+    """Counts of images that show each of n concepts by its own text and by the model."""
 
     def __init__(self, n: int, images: int) -> None:
         self.n = 0
@@ -204,7 +204,7 @@ class _Activity:
         self.n += len(old)
 
     def by_concept(self) -> list[dict[str, Any]]:
-        """Of each concept, as fields of a `ConceptDrift`."""
+        """Changes of each concept, as fields of a `ConceptDrift`."""
         either = self.before + self.after - self.both
         overlap = np.divide(self.both, either, out=np.ones(len(either)), where=either > 0)
         columns = {

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 else:
     sparse = LazyModule("scipy.sparse")
 
-# Explanation: one prediction as a short, exact sum of named contributions, and what could be asked about it.
-#: Contributions that `print` names; the others are summed.
+# Explanation of one prediction as a short, exact sum of named contributions.
+
+#: Largest number of contributions that `print` names; the others are summed.
 MOST_PRINTED = 20
 
 
@@ -124,7 +125,7 @@ class Explanation:
         return CodeChange(self.prediction, self.classes[target], float(np.linalg.norm(delta)), moved)
 
     def mistake(self, truth: Any, *, view: ModelView | None = None, top: int = 10) -> Mistake:
-        """What spoke for and against the class `truth`, and which of its concepts were missing.
+        """Analysis of a wrong prediction: concepts for and against the class `truth`, and those that were missing.
 
         Missing concepts need a `view` of the model on data, which knows what images of that class show; without
         one, `missing` is None.
@@ -254,7 +255,7 @@ def explain(
 
 
 def _known(answers: np.ndarray | None, number: int, columns: np.ndarray) -> np.ndarray | None:
-    """What is known of the class of this number and these concepts."""
+    """Known answers about the class of this number and the concepts of these columns."""
     return None if answers is None else answers[number, columns]
 
 

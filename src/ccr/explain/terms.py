@@ -16,13 +16,14 @@ from ccr.knowledge import NO, YES
 from ccr.shown import STATED
 from ccr.utils.texts import did_you_mean, percent, visible
 
-# A sum as rows, the same ones in the same order in every terminal, page, notebook and figure.
-# Contributions: the signed terms that every explanation is a sum of.
+# Contributions, the signed terms that every explanation is a sum of, and their rows, which are the same ones in the
+# same order in every terminal, page, notebook and figure.
+
 Status = Literal["confirmed", "unknown", "contradicted"]
 
 
 def status(answer: int) -> Status:
-    """What an answer makes of a claim: 1 confirms it, -1 contradicts it."""
+    """Status of a claim by its answer: 1 confirmed, -1 contradicted, 0 unknown."""
     return "confirmed" if answer == YES else "contradicted" if answer == NO else "unknown"
 
 
@@ -121,12 +122,12 @@ def plain_fields(result: Any) -> dict[str, Any]:
     return {item.name: plain(getattr(result, item.name)) for item in fields(result)}
 
 
-#: What is known of a term's claim, as a sign; a stream that has no such signs gets the plain ones.
+#: Marks of the status of a term's claim; the plain ones are for streams that cannot encode the others.
 MARKS: dict[Status, str] = {"confirmed": "✓", "unknown": "?", "contradicted": "✗"}
 PLAIN_MARKS: dict[Status, str] = {"confirmed": "yes", "unknown": "?", "contradicted": "no"}
 
 
-#: What an explanation without any contribution says.
+#: Text of an explanation without any contribution.
 NO_REASON = "shows none of the concepts that this model may use"
 
 
@@ -199,7 +200,7 @@ def likely_name(term: Contribution) -> str:
 
 
 def row_hint(row: SumRow) -> str:
-    """What to say of a row when the pointer rests on it."""
+    """Tooltip of a row."""
     if row.term is None:
         return "the same for every image" if row.name == "bias" else row.note or "summed"
     known = "" if row.claim is None else f"; claim {row.claim}"

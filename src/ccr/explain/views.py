@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 else:
     sparse = LazyModule("scipy.sparse")
 
-# For a concept, the images that show it most, and those that show it only just.
-#: One candidate: an image `row` and its code for a concept `column`.
+# Top and borderline images of a concept: those with its largest and its smallest codes.
+
+#: A candidate: an image `row` and its code for a concept `column`.
 CANDIDATE = np.dtype([("column", "i4"), ("row", "i8"), ("code", "f4")])
-#: Candidates are sorted out when this many wait.
+#: Number of waiting candidates at which they are sorted out.
 MOST_WAITING = 1_000_000
 
 
@@ -90,7 +91,7 @@ def top_images(
     return best.by_column()
 
 
-# Co-activation: which concepts show up in the same images.
+# Co-activation: concepts that are active in the same images.
 CoactivationOrder = Literal["jaccard", "images", "lift"]
 #: Codes are multiplied this many entries at a time: fewer products of sparse matrices, still little memory.
 BATCH_ENTRIES = 2_000_000
@@ -156,7 +157,8 @@ def coactivation(
 
 
 class _Counts(NamedTuple):
-    """Of m images: how many show each concept (n,), each pair (n, n), and with one sign minus with two."""
+    """Counts over `m` images: those that show each concept (n,), those that show each pair of concepts (n, n), and
+    those that show a pair with equal signs minus those with opposite signs (n, n)."""
 
     m: int
     active: np.ndarray
@@ -273,7 +275,7 @@ class ConceptUse:
 
 @dataclass(frozen=True, eq=False)
 class ModelView:
-    """What a model's codes look like on data: sums by class, no row of the data.
+    """Statistics of a model's codes on data: sums by class, no row of the data.
 
     `images` (C,), `active` and `totals` (C, n): how many images of each class show each concept, and the sum of
     those codes. `confusion` (C, C) counts true by predicted class. Without labels, images count for the class

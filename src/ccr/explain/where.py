@@ -22,8 +22,9 @@ from ccr.space import Readouts
 if TYPE_CHECKING:
     from ccr.explain.explanation import Explanation
 
-# PatchTerms: an image's embedding as a sum over the patches of the picture, and a rest.
-#: How an embedding is split over patches: the encoder's own last layer, its values alone, or covering parts.
+# Where concepts are in a picture: its embedding as a sum over patches, and a rest.
+
+#: Way of splitting an embedding over patches: exactly by the encoder's last layer, by its values alone, or occlusion.
 Way = Literal["exact", "values", "occlusion"]
 WAYS: tuple[Way, ...] = ("exact", "values", "occlusion")
 
@@ -95,16 +96,16 @@ class PatchMap:
 
     @property
     def in_patches(self) -> float:
-        """What the patches add up to."""
+        """Sum over all patches."""
         return float(self.map.sum())
 
     @property
     def elsewhere(self) -> float:
-        """What comes from no patch."""
+        """Sum of the parts that belong to no patch."""
         return float(sum(self.rest.values()))
 
     def inside(self, cover: np.ndarray) -> float:
-        """What comes from an area: `cover` (rows, columns) is the share of each patch that lies in it."""
+        """Sum over an area: `cover` (rows, columns) is the share of each patch that lies in it."""
         return float((self.map * cover).sum())
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from ccr.encoders.bundled import BundledEncoder
 from ccr.encoders.registry import ClipPreprocess
 from ccr.errors import CCRError, MissingExtraError
 
-# GraphParts of an ONNX graph: nodes and constants, named as they are added.
-#: Of 2022, so that most runtimes know it.
+#: ONNX operator set and IR version of 2022, which most runtimes know.
 OPSET, IR_VERSION = 18, 8
 
 
@@ -54,11 +53,11 @@ class GraphParts:
 
 
 # Pillow's bicubic resizing as ONNX nodes, to the bit: two products with matrices of whole numbers. The tower's 8-bit
-# arithmetic makes much of little: one pixel that differs by 1 moves an embedding to cosine 0.99. ONNX's own Resize
-# rounds a few pixels of a photo otherwise than Pillow, so the weights are made here as Pillow makes them
-# (`Resample.c`), in float64, in which sums of whole numbers are exact. Pixels are rounded between the two products,
-# whose order counts, therefore: Pillow makes a photo narrow first, but one that loses much more height than width
-# flat first.
+# arithmetic amplifies small differences: one pixel that differs by 1 moves an embedding to cosine 0.99. ONNX's own
+# Resize rounds a few pixels of a photo differently from Pillow, so the weights are computed here as Pillow computes
+# them (`Resample.c`), in float64, in which sums of whole numbers are exact. Pixels are rounded between the two
+# products, so their order matters: Pillow resizes horizontally first, but vertically first where a photo loses much
+# more height than width.
 PIXELS = "pixels"
 #: Pillow's weights are whole numbers of 2^-22.
 _PRECISION = 22
@@ -100,7 +99,7 @@ def _in_order(parts: GraphParts, planes: str) -> str:
     branches = {}
     for name, steps in {"then": _flat_first, "else": _narrow_first}.items():
         inner = GraphParts()
-        # Of no shape: where it is known, the nodes of the tower are fused otherwise than in its own file.
+        # No shape is given: with one, the nodes of the tower would be fused differently than in its own file.
         made = helper.make_tensor_value_info(steps(inner, planes, f"{name}_square"), double, None)
         branches[f"{name}_branch"] = helper.make_graph(inner.nodes, name, [], [made], inner.constants)
     return parts.add("If", much, name="square", **branches)

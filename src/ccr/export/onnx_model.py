@@ -19,10 +19,11 @@ from ccr.export.torch_module import LARGE, SMALL
 from ccr.io.files import write_bytes
 from ccr.shown import Shown, of_photos
 
-# The path of an embedding through a model as ONNX nodes: placed, scored, selected, summed. What the nodes compute is
-# what `ConceptModule` computes; the order of operations is the same. Up to the codes it is in float64, so that a
-# score within rounding of the threshold is decided as the full model decides it (Close calls, docs/method.md).
-#: What a graph gives, in this order. `contributions` are those to the predicted class.
+# A model as ONNX nodes: embedding to space, scores, active codes, logits. The nodes compute the same as
+# `ConceptModule`, in the same order of operations. Up to the codes it is in float64, so that a score within rounding
+# of the threshold is decided as the full model decides it (Close calls, docs/method.md).
+
+#: Outputs of a graph, in this order. `contributions` are those to the predicted class.
 OUTPUTS = ("label", "probabilities", "codes", "contributions", "logits")
 
 
@@ -105,7 +106,7 @@ def _threshold(parts: GraphParts, scores: str, rule: ThresholdRule) -> str:
 
 
 def _top(parts: GraphParts, scores: str, rule: TopRule) -> str:
-    """Of equal scores TopK takes the first, as the kernels do."""
+    """Nodes that keep the largest |scores| of each row. Of equal scores TopK takes the first, as the kernels do."""
     sizes = parts.add("Abs", scores, name="score_sizes")
     length = parts.constant("length", np.array([rule.length], np.int64))
     node = parts.onnx.helper.make_node("TopK", [sizes, length], ["top_sizes", "top"], name="top", axis=1)
@@ -237,7 +238,7 @@ def _metadata(model: Any, with_encoder: bool) -> dict[str, str]:
 
 
 def _check(built: Any) -> None:
-    """What onnx itself finds wrong; a file over 2 GB is not one message any more."""
+    """Check the graph with onnx's own checker; it refuses a file over 2 GB, which is too large for one message."""
     onnx = onnx_library()
     try:
         onnx.checker.check_model(built, full_check=True)

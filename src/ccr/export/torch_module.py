@@ -64,7 +64,7 @@ class ConceptModule(nn.Module):
         return codes @ self.weight.T + self.bias, codes
 
     def scores(self, embeddings: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """What each concept sees (b, n), computed in this type."""
+        """Scores of all concepts (b, n), computed in this type."""
         rows = first_unit(embeddings.to(dtype))
         if self.centered:
             rows = unit(rows - self.mean.to(dtype))  # type: ignore[operator]

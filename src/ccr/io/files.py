@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ccr.io.remote import AnyPath
 
-# Files and folders written whole or not at all: aside, synced to the disk, renamed into place.
+# Atomic writes of files and folders: written under another name, synced to the disk, renamed into place.
 ASIDE = ".ccr-aside-"  # begins the names of files and folders being written, or left by a process that was killed
 OLD = ".ccr-old-"  # begins the names of folders that are being replaced in two steps
 _ABANDONED = 3600.0  # seconds after which nobody is writing a file or folder aside any more
@@ -155,8 +155,8 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
 
 
 def _put_folder(target: Place, write: Callable[[Path], None]) -> None:
-    """What `write` writes, as objects below a URL. Each is there whole or not at all; JSON comes last, because what
-    describes the others must not be there before them."""
+    """Upload the files that `write` writes, as objects below a URL. Each is there whole or not at all; JSON comes last,
+    because it describes the others and must not be there before them."""
     with tempfile.TemporaryDirectory(prefix="ccr-put-") as name:
         write(Path(name))
         files = sorted(

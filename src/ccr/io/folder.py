@@ -30,12 +30,12 @@ from ccr.io.remote import AnyPath, Place, as_place
 FORMAT = "ccr-model"
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
-#: How often a folder is read again that was replaced meanwhile.
+#: Attempts to read a folder that is being replaced meanwhile.
 REPLACED = 20
 
 
 class ModelFolder(NamedTuple):
-    """What a model folder holds."""
+    """Content of a model folder: its `config` and its `tensors` by name."""
 
     config: dict[str, Any]
     tensors: dict[str, np.ndarray]
@@ -107,7 +107,7 @@ def _read_tensors(folder: AnyPath, config: Mapping[str, Any]) -> bytes:
 
 
 def read_folder(path: str | os.PathLike[str], reader: Callable[[ModelFolder], Any]) -> Any:
-    """What `reader` makes of a model's folder; an error, with the path, when its parts do not fit together."""
+    """Read a model's folder by `reader`; an error, with the path, when its parts do not fit together."""
     folder = load_folder(path)
     try:
         with understood(path, "be a model whose config.json and tensors fit together", "copy or save it again"):

@@ -1,4 +1,4 @@
-"""How a model lies in its folder: a configuration in JSON types, and tensors by name."""
+"""Format of a model folder: a configuration in JSON types, and tensors by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ccr.utils.texts import check_name
 if TYPE_CHECKING:
     from ccr.coding import Rule
 
-# What a model folder must hold for its parts to fit together, checked before a kernel reads any of it.
+# Validation of a model folder: its parts must fit together before a kernel reads any of it.
 _LARGEST = float(np.finfo(np.float32).max)
 _SWITCHES = ("positive", "information")  # entries of rules that are true or false
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -181,7 +181,7 @@ def share(config: Mapping[str, Any], name: str) -> float:
 
 #: A user's choices that a configuration can name.
 CHOICES = {**CODERS, "Angular": Angular, "Symmetric": Symmetric}
-#: Of models that were made before these could be chosen.
+#: Settings of models that were made before these could be chosen.
 OLDER_SETTINGS = {
     "fidelity": None,
     "weights_per_class": None,
@@ -192,7 +192,7 @@ OLDER_SETTINGS = {
     "min_probability": None,
     "stated_truth": None,
 }
-#: What the configuration of a `ConceptModel` calls it.
+#: Kind of a `ConceptModel` in its configuration.
 KIND = "ConceptClassifier"
 
 
@@ -284,7 +284,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
 
 
 def pack_common(model: Any, kind: str) -> dict[str, Any]:
-    """What the configurations of all models hold."""
+    """Entries of config.json that all kinds of models share."""
     origin: Provenance = model.provenance
     return {
         "library_version": ccr.__version__,
@@ -456,7 +456,7 @@ def _unpack_epoch(record: Mapping[str, Any]) -> Epoch:
 
 
 def pack_calibration(found: Calibration | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Its part of a model's configuration and tensors; nothing for a model without."""
+    """Entries of the configuration and tensors for a calibration; empty for a model without one."""
     if found is None:
         return {}, {}
     numbers = {key: value for key, value in vars(found).items() if key != "typical"}
@@ -464,7 +464,7 @@ def pack_calibration(found: Calibration | None) -> tuple[dict[str, Any], dict[st
 
 
 def unpack_calibration(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], n: int) -> Calibration | None:
-    """What `pack_calibration` packed; None for models without, as those of older versions are."""
+    """Calibration as packed by `pack_calibration`; None for models without one, such as those of older versions."""
     found = config.get("calibration")
     if found is None:
         return None

@@ -26,8 +26,9 @@ from ccr.io.provenance import signature_in_words
 from ccr.metrics import Fidelity, weights_per_class
 from ccr.utils.texts import visible
 
-# Card: what is known about a model, as the Markdown page that a hub shows beside its files.
-#: Concepts per class and classes that a card lists at most; the folder holds all of them.
+# Model card: the Markdown page that a hub shows beside a model's files.
+
+#: Largest numbers of concepts per class and of classes that a card lists; the folder holds all of them.
 MOST_CONCEPTS, MOST_CLASSES = 5, 200
 _MOST = 1e12  # no count and no measurement of a model is larger
 TAGS = ("interpretability", "concept-bottleneck", "explainable-ai", "clip", "ccr")
@@ -180,7 +181,7 @@ def _certainty(model: Any) -> str:
 
 
 def _claims(model: Any) -> str:
-    """What is known of the model's claims, and by whom."""
+    """The card's section on claims: signature, how many are confirmed, and the sources of answers."""
     known, signed = model.provenance.knowledge, signature_in_words(model)
     signed = "" if signed is None else f"\n\n**{inert(signed)}**"
     if known is None:
@@ -247,7 +248,7 @@ def _origin(model: Any) -> str:
 
 
 def _images(model: Any) -> str:
-    """How many there were of each split, where that was noted."""
+    """Numbers of images of each split, if they were recorded."""
     found = model.provenance.metrics.get("images")
     counts = found.items() if isinstance(found, Mapping) else ()
     return ", ".join(f"{count:,.0f} {inert(split)}" for split, count in counts if _is_number(count)) or "not known"
@@ -295,7 +296,7 @@ def _inner(found: Mapping[str, Any], name: str, part: str) -> Any:
 #: The files that are fetched, and the only ones, with the most bytes that each may have.
 FILES = {CONFIG: MOST_BYTES, TENSORS: MOST_TENSOR_BYTES}
 CARD = "README.md"
-#: Where pictures for the card lie beside it.
+#: Folder of the card's pictures, beside the card.
 PICTURES = "pictures"
 
 Kind = TypeVar("Kind", bound="OnHub")

@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from ccr.refine.measure import Refinement
 
 
-# Provenance: where a fitted model comes from, and what was done to it since.
 @dataclass(frozen=True, eq=False)
 class Provenance:
-    """What a prediction does not need, but whoever asks about the model does.
+    """Provenance of a fitted model: its settings, data, training, edits and knowledge. Predictions do not need it.
 
     Parameters
     ----------
@@ -80,12 +79,12 @@ class Provenance:
 
 
 def encoder_of(X: Any) -> dict[str, Any]:
-    """Which encoder made X, if X is a store that says so: two fields of a `Provenance`."""
+    """Encoder of a store X and its fingerprint, None for any other X: two fields of a `Provenance`."""
     return {"encoder": store_part(X, "encoder"), "encoder_fingerprint": store_part(X, "fingerprint")}
 
 
 def training_facts(result: Refinement, initial: Concepts, *, fidelity: np.ndarray) -> dict[str, Any]:
-    """How training went: fields of a `Provenance`. A model whose codes are all empty gets a warning.
+    """Facts about training, as fields of a `Provenance`. A model whose codes are all empty gets a warning.
 
     `initial` are the concepts that are left, where refinement started; `fidelity` (n,) is theirs.
     """
@@ -114,7 +113,7 @@ _DAMAGED = "the model's signature is damaged: the file was changed after it was 
 
 @dataclass(frozen=True)
 class Statement:
-    """What was decided of "the class `label` shows `concept`": by whom, when, and for a no the reason."""
+    """A decision on "the class `label` shows `concept`": by whom, when, and for a no the reason."""
 
     label: str
     concept: str
@@ -214,7 +213,7 @@ def model_digest(model: Any) -> str:
 
 
 def signature_in_words(model: Any) -> str | None:
-    """Who signed a model, and whether it still is as signed, in a sentence; None for one that nobody signed."""
+    """Sentence on a model's signature: who signed it, and whether it is still valid; None for an unsigned model."""
     signed: Signature | None = model.signature
     if signed is None:
         return None
@@ -244,7 +243,7 @@ def _hash(parts: list[bytes]) -> str:
     return state.hexdigest()
 
 
-# Concepts that a sparse head gave no weight: not in the model, but kept with it for the next fit.
+# Concepts left out of the model because a sparse head gave them no weight; they are kept for the next fit.
 def kept_concepts(concepts: Concepts, rows: np.ndarray) -> Concepts:
     """The concepts of these rows, bit for bit."""
     if len(rows) == len(concepts):

@@ -1,4 +1,4 @@
-"""Where bytes are: a path of this machine, or a URL of an object store (s3://, gs://), read by ranges through pyarrow.
+"""Places of files: a path of this machine, or a URL of an object store (s3://, gs://), read by ranges through pyarrow.
 
 A `Place` answers the few calls of a `Path` that readers here make, so that both are read by the same code.
 """
@@ -20,10 +20,11 @@ from urllib.parse import unquote, urlsplit
 from ccr.errors import CCRError, MissingPlaceError, RefusedError, UnreachableError
 from ccr.utils.texts import visible
 
-# Buckets of object stores: pyarrow's file system for each, made from the environment alone, and its errors in words.
-# Credentials, region and endpoint come from the environment or the cloud's own files, never from a URL: a store or
-# data set from elsewhere must not choose to whom requests go.
-#: In what pyarrow says when rights are missing.
+# Buckets of object stores: pyarrow's file system for each, and its errors as messages for people. Credentials, region
+# and endpoint come from the environment or the cloud's own files, never from a URL: a store or data set from elsewhere
+# must not choose to whom requests go.
+
+#: Parts of pyarrow's messages when permissions are missing.
 REFUSED = (
     "ACCESS_DENIED",
     "HTTP status 403",
@@ -33,9 +34,9 @@ REFUSED = (
     "PERMISSION_DENIED",
     "UNAUTHENTICATED",
 )
-#: How often Amazon's client tries by itself, after pauses of seconds.
+#: Attempts that Amazon's client makes by itself, after pauses of seconds.
 AMAZON_TRIES = 5
-#: How long Google's client tries by itself; it would be 15 minutes.
+#: Time for which Google's client retries by itself; its default is 15 minutes.
 GOOGLE_TRIES = timedelta(seconds=20)
 
 
@@ -46,7 +47,7 @@ def filesystem(scheme: str, bucket: str) -> Any:
 
 
 def words(error: Exception) -> str:
-    """What an error says, short and harmless."""
+    """Message of an error: one line of at most 240 characters, harmless to print."""
     return visible(" ".join(str(error).split()))[:240]
 
 
@@ -90,7 +91,7 @@ def _region(bucket: str) -> str:
         ) from None
 
 
-# An object of an object store open for reading: by ranges, or as a stream that can be sought in.
+# Reading an object of an object store: by ranges, or as a seekable stream.
 class Ranges:
     """An object open for reading; several threads may read."""
 
@@ -155,12 +156,12 @@ class Stream(io.RawIOBase):
 
 Result = TypeVar("Result")
 
-#: How often a request is made, the object store's client retrying each by itself, and the seconds before the second.
+#: Attempts of a request, each with the client's own retries, and the pause before the second in seconds.
 ATTEMPTS, PAUSE = 4, 0.3
 #: Bytes that a stream fetches at once.
 STREAMED = 1 << 20
 SCHEMES = ("s3", "gs", "gcs", "file")
-# A Path of a URL has lost one of its two slashes.
+# One slash is enough: `Path` of a URL drops the second.
 _URL = re.compile(r"^(?P<scheme>[a-z0-9+.-]{2,}):/{1,3}(?=[^/])", re.IGNORECASE)
 
 
@@ -260,7 +261,7 @@ class Place:
         return sorted(files)
 
     def iterdir(self) -> Iterator[Place]:
-        """What lies directly below."""
+        """Places directly below this one."""
         return (self / name for name in dict.fromkeys(entry.name.split("/")[0] for entry in self.list()))
 
     def write_bytes(self, data: bytes) -> None:
@@ -315,7 +316,7 @@ class Place:
             ) from error
 
     def _raise_if_final(self, error: Exception) -> None:
-        """In words, an error that another attempt would not mend."""
+        """Raise a clear error if `error` is one that another attempt would not mend."""
         text = words(error)
         if isinstance(error, CCRError):
             raise error

@@ -67,7 +67,7 @@ __all__ = [
     "warm_up_before_timing",
 ]
 
-#: What the tier in use has: its name, "plain" or "x86", and the instructions it is made of ("plain", "avx2", ...);
+#: Exports of the tier in use: its name, "plain" or "x86", and the instructions it is made of ("plain", "avx2", ...);
 #: whether it can compute scores in bytes first, a dictionary made ready for `code_rows` and for `StepKernels`, and
 #: products of codes with the head.
 _OF_TIER = {"TIER": "NAME", "VARIANT": "VARIANT", "SCREENS": "SCREENS"} | {

@@ -1,4 +1,4 @@
-"""Which tier of kernels is used: chosen once, when they are imported."""
+"""Choice of the tier of kernels, made once, when they are imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccr.kernels.plain import tier as plain
 
 log = logging.getLogger("ccr")
 
-#: What CCR_KERNELS may say: the plain kernels, the best of the x86 ones, or those of some instructions
+#: Values of CCR_KERNELS: the plain kernels, the best of the x86 ones, or those of some instructions
 #: (`ccr.kernels.x86.variants`).
 WISHES = ("plain", "x86", "avx2", "avx2vnni", "avx512", "avx512vnni")
 

@@ -1,4 +1,4 @@
-"""How kernels are compiled: without the GIL, once, and kept on disk under a key of all that they are made of."""
+"""Compilation of kernels: without the GIL, once, and cached on disk under a key of all that they are made of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from ccr.errors import CCRError
 
-# Numba obeys such a file of the current folder, and it can name the place of compiled code that is then run.
+# Numba reads such a file in the current folder, and it can name the folder of compiled code that is then run.
 _NUMBA_FILE = Path(".numba_config.yaml")
 if "numba" not in sys.modules and _NUMBA_FILE.exists():
     raise CCRError(
@@ -61,7 +61,7 @@ CACHE = cache_folder()
 
 
 def decorator(*relaxed: str, inline: str = "never", folder: str = "") -> Callable[[Any], Any]:
-    """What compiles a function; the result is kept in this folder of `CACHE`, itself or one inside."""
+    """Decorator that compiles a function with numba; the result is cached in `CACHE`, or in this folder of it."""
     options = {"nogil": True, "error_model": "numpy", "fastmath": set(relaxed) or False, "inline": inline}
 
     def decorate(function: Any) -> Any:

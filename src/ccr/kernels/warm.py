@@ -60,7 +60,7 @@ def warm_up_before_timing(*groups: str) -> None:
 
 
 def _silent(text: str) -> None:
-    """Nobody listens."""
+    """Default log: discard the message."""
 
 
 def _compile_elsewhere(group: str) -> None:

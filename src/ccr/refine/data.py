@@ -84,7 +84,7 @@ def split(
     validation: np.ndarray | tuple[Any, Any] | None,
     left_out: np.ndarray | None = None,
 ) -> tuple[Labelled, Labelled | None]:
-    """What is trained on and what is held out: rows of X, another (X, y), or nothing; rows left out are in neither."""
+    """Training and validation data: `validation` is rows of X, another (X, y) or None; `left_out` is in neither."""
     if len(y) != len(X):
         raise CCRError(f"there must be one label for each row of X, got {len(y)} labels and {len(X)} rows")
     weights = np.ones(len(y), np.float32) if weight is None else np.asarray(weight, np.float32)
@@ -101,9 +101,10 @@ def split(
     return Labelled(X, rest, y[rest], weights[rest]), Labelled(X, validation, y[validation], weights[validation])
 
 
-# Candidates: which concepts may speak for a class, by what its images show and by what is known of it (Candidates and
-# Knowledge, docs/method.md).
-#: Images of a class that are looked at, at most, and images in all by which scores are standardised.
+# Candidates: concepts that may have a weight for a class, by its images and by knowledge (Candidates and Knowledge,
+# docs/method.md).
+
+#: Largest number of images of a class that are used, and of images that standardise scores.
 OF_A_CLASS, IN_ALL = 256, 4096
 #: Rows that are read at once.
 AT_ONCE = 8192
@@ -118,7 +119,7 @@ class Permitted(NamedTuple):
     preference: np.ndarray | None = None
 
     def of(self, rows: np.ndarray) -> Permitted:
-        """Those of these concepts alone."""
+        """Restriction to the concepts of these rows."""
         return Permitted(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
@@ -132,7 +133,7 @@ class Candidates:
     permitted: Permitted | None = None
 
     def of(self, rows: np.ndarray) -> Candidates:
-        """Those of these concepts alone."""
+        """Restriction to the concepts of these rows."""
         known = None if self.permitted is None else self.permitted.of(rows)
         return Candidates(self.evidence[rows], self.count, known)
 

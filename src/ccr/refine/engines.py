@@ -1,4 +1,4 @@
-"""Which engine takes the steps."""
+"""Engines, which take the steps of Algorithm 2: dense in torch on any device, sparse by kernels on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ccr.refine.options import Training
 from ccr.utils.threads import Workers, resolve_device
 
 
-# The contract between the training loop and what takes its steps.
+# Interface between the training loop and its engines, which take the steps.
 @dataclass(frozen=True, eq=False)
 class Predictor:
     """Everything that a prediction needs: dictionary (n, d), weights (n, C), bias (C,), coding rule."""
@@ -32,13 +32,13 @@ class Predictor:
 
 @dataclass(frozen=True, eq=False)
 class State(Predictor):
-    """What training has reached: its rule keeps scores, so that the dictionary can be refined through it."""
+    """State of training: a predictor whose rule keeps scores, so that the dictionary can be refined through it."""
 
     rule: ScoreRule
 
 
 class Report(NamedTuple):
-    """What steps saw: the mean loss of each batch, and its mean number of active concepts per image."""
+    """Report of steps: mean loss of each batch, and its mean number of active concepts per image."""
 
     losses: np.ndarray
     lengths: np.ndarray
@@ -64,8 +64,8 @@ class Engine(Protocol):
         ...
 
     def view(self) -> State:
-        """What a prediction needs now, to be read before the next step. The head may have classes beyond the last, of
-        which no logit is the largest."""
+        """View of the current state, without a copy, valid until the next step. The head may be padded with classes
+        beyond the last, whose logits are never the largest."""
         ...
 
     def panels(self) -> Panels:
@@ -73,7 +73,7 @@ class Engine(Protocol):
         ...
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Everything but the rule that the next step depends on."""
+        """Arrays that the next step depends on; the rule is not among them."""
         ...
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:

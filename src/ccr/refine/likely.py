@@ -28,7 +28,7 @@ from ccr.utils.parameters import is_number
 #: Least probabilities of what is added among which held-out images choose, the largest that costs them no more than so
 #: much accuracy. A fixed one is no default: where members of a class differ, 0.3 costs a quarter of all predictions.
 PROBABILITIES, MOST_LOST = (0.3, 0.2, 0.1, 0.05, 0.0), 0.0
-#: How much a class prefers claims that its photos bear out: the power of their mean probability.
+#: Strength of a class's preference for claims that its photos confirm: the power of their mean probability.
 PREFERENCE = 6
 #: Images on which a map is fitted by the table of classes, and images that are worked on at once.
 TABLE_ROWS, AT_ONCE = 2048, 4096
@@ -263,7 +263,7 @@ def stating(result: Refinement, shown: Shown, train: Labelled, truth: float) -> 
 
 
 def whole_dictionary(result: Refinement, start: np.ndarray) -> np.ndarray:
-    """All concepts (n, d): those that are left where they ended, the others where they started."""
+    """All concepts (n, d): those that were kept as refined, the others as they started."""
     rows = np.array(start, np.float32)
     rows[result.kept] = result.dictionary
     return rows

@@ -113,9 +113,9 @@ SAMPLE_ROWS = 4096
 
 
 class RefinementProblem(NamedTuple):
-    """What is minimised: over caps of which radius around which dictionary (n, d), on which data, through which coder;
-    `start` (n, d) is where its rows start inside their caps, None: at their centres; `permitted` weights are the only
-    ones, None: all are."""
+    """Optimisation problem of refinement: data, coder, and caps of `radius` around the rows of `dictionary` (n, d).
+    `start` (n, d) are the initial rows inside their caps, None: the centres; only `permitted` weights may be nonzero,
+    None: all."""
 
     dictionary: np.ndarray
     train: Labelled
@@ -389,7 +389,8 @@ def _train(
         return Trainer(problem, name, dense).run(callback, checkpoint)
 
 
-# weights_per_class="auto": the fewest that validation images find no worse than the best.
+# weights_per_class="auto": the smallest number that is no worse than the best one on validation images.
+
 #: Weights per class that are tried; None is all of them.
 TRIED: tuple[int | None, ...] = (1, 2, 3, 5, 8, 12, None)
 
@@ -398,7 +399,7 @@ class PartedCheckpoint(Checkpoint, Protocol):
     """A checkpoint that has others below it."""
 
     def part(self, name: str) -> PartedCheckpoint:
-        """That of a part of the run."""
+        """Checkpoint of a part of the run."""
         ...
 
 

@@ -43,8 +43,8 @@ from ccr.refine.engines import Predictor, State
 from ccr.refine.options import Epoch, Training
 from ccr.utils.threads import Workers
 
-# Where a training run stands: its history, the epoch to keep, and how both lie in a checkpoint.
-# What is measured between epochs, part by part and by all threads.
+# Progress of a training run: measurements between epochs by all threads, history, best epoch, and checkpoints.
+
 Result = TypeVar("Result")
 #: Rows of the sample that a thread takes at once, a few hundred so that the kernels read a large dictionary seldom.
 SPAN = 384
@@ -197,7 +197,7 @@ class Refinement(Predictor):
 
 
 class BestEpoch:
-    """Which epoch to keep: the latest of those that validation cannot tell from the best (see `Training.tol`)."""
+    """The epoch to keep: the latest of those that validation cannot tell from the best (see `Training.tol`)."""
 
     def __init__(self, training: Training, n: int) -> None:
         self.training, self.n = training, n
@@ -237,7 +237,7 @@ class Saved(NamedTuple):
 
 
 class Checkpoint(Protocol):
-    """Where a run is kept after every epoch; `run` tells runs apart (see `fingerprint`)."""
+    """Checkpoint of a run, saved after every epoch; `run` identifies the run (see `fingerprint`)."""
 
     def load(self, run: str) -> Saved | None:
         """The last epoch that was saved, None where nothing was; another run's is refused."""
@@ -296,7 +296,7 @@ class CheckpointFolder:
         self.folder = as_place(folder)
 
     def part(self, name: str) -> CheckpointFolder:
-        """That of a part of the run, in a folder below."""
+        """Checkpoint of a part of the run, in a subfolder."""
         return CheckpointFolder(self.folder / name)
 
     def seed(self, fresh: int) -> int:

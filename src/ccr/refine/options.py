@@ -14,7 +14,7 @@ Schedule = Literal["cosine", "constant"]
 
 #: Automatic training takes about this many steps, within these numbers of epochs.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1000, 10, 100
-#: Of the automatic penalty on weights, in units of 1 / (number of training images).
+#: Automatic penalty on weights, in units of 1 / (number of training images).
 PENALTY = 3.0
 #: Large data take larger batches, up to this one, while an epoch keeps this many steps (the fewest epochs then still
 #: take `STEPS`): a step passes over all parameters once, whatever its batch.

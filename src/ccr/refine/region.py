@@ -1,4 +1,4 @@
-"""What knowledge does to a fit: it grounds the concepts, forbids weights, and says how far concepts transfer."""
+"""Constraints of a fit: how far concepts may move, and knowledge, which grounds concepts and forbids weights."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from ccr.refine.data import Labelled, Permitted, class_groups, split
 from ccr.space import Center, Dispersion, Space, Symmetric, check_center, dispersed
 from ccr.utils.parameters import is_number
 
-# What holds concepts near their texts: a ball in the encoder's space, or a bound on their fidelity in the images'.
-#: Where neither a fidelity nor a radius is given (measured: docs/defaults.md).
+# Bound that keeps concepts near their texts: a ball in the encoder's space, or a least fidelity in the images' metric.
+
+#: Fidelity if neither a fidelity nor a radius is given (measured: docs/defaults.md).
 DEFAULT_FIDELITY = 0.875
-#: Of the ball in the encoder's space, where one is wanted: the paper's.
+#: The paper's radius of the ball in the encoder's space.
 PAPER_RADIUS = 0.1
 #: The part of the chord that one automatic step takes in the images' metric, where concepts have farther to go.
 METRIC_STRIDE = 0.1
-#: Of symmetric dispersion: as accurate as full strength, and concepts stay closer to their texts
+#: Strength of symmetric dispersion: as accurate as full strength, and concepts stay closer to their texts
 #: (measured: benchmarks/defaults.py).
 DEFAULT_STRENGTH = 0.9
 
@@ -57,21 +58,21 @@ def unrefined(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bound_in_words(settings: Mapping[str, Any]) -> str:
-    """Such as "radius 0.1" or "fidelity 0.9"."""
+    """The bound on concepts as text, such as "radius 0.1" or "fidelity 0.9"."""
     radius = settings.get("radius")
     fidelity = chosen_fidelity(radius, settings.get("fidelity"))
     return f"radius {radius:g}" if fidelity is None else f"fidelity {fidelity:g}"
 
 
 def chosen_dispersion(dispersion: Dispersion | Literal["auto"] | None) -> Dispersion | None:
-    """As given, or for "auto" the default."""
+    """The dispersion as given; for "auto" the default."""
     return Symmetric(DEFAULT_STRENGTH) if dispersion == "auto" else dispersion
 
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """What concepts may become: unit rows of `space` within a chord of `radius` of `initial`; `start` (n, d) is where
-    they are before refinement, None: at `initial`; `stride` the part of the chord that a step takes, None: automatic;
+    """Bound on concepts: unit rows of `space` within a chord of `radius` of `initial`. `start` (n, d) are the concepts
+    before refinement, None: `initial`; `stride` is the part of the chord that a step takes, None: automatic;
     `dispersion` is how the start was spread around `initial`.
     """
 
@@ -152,7 +153,7 @@ class Informed:
         claims: Claims,
         min_transfer: float | None,
     ) -> Informed:
-        """What this knowledge says of the bound's concepts and of these `classes`, on the training rows of X alone."""
+        """Ground concepts, forbid weights and measure transfer by this knowledge, on the training rows of X alone."""
         names, texts = bound.initial.names, bound.initial.embeddings
         _check_names(knowledge, classes, names)
         answers = knowledge.aligned(classes, names)
@@ -187,7 +188,7 @@ def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = 
 
 
 def informed_facts(knowledge: Knowledge | None, known: Informed, names: Sequence[str]) -> dict[str, Any]:
-    """What the model keeps of the knowledge that it was fitted with: fields of a `Provenance`."""
+    """Fields of a `Provenance` about the knowledge that the model was fitted with."""
     by_name = dict(zip(names, known.transfer.tolist(), strict=True))
     return {"knowledge": knowledge, "transfer": by_name, "groups": known.groups}
 
@@ -251,7 +252,7 @@ def _warn_of_silent_classes(allowed: np.ndarray, classes: Sequence[Any], claims:
 
 
 def _photo_evidence(knowledge: Knowledge, train: Labelled, X: Any, names: Sequence[str]) -> Evidence | None:
-    """What answers about training photos say; photos are known by the store's paths, or by row number without one."""
+    """Evidence of answers about training photos, which are identified by the store's paths, else by row number."""
     if not knowledge.photos:
         return None
     paths = store_part(X, "paths")

@@ -30,10 +30,10 @@ from ccr.utils.texts import check_name, visible
 
 Reply = Literal["yes", "no", "unclear"]
 Reason = Literal["", "background", "wrong of this class", "true of all classes", "not to be seen", "never"]
-#: How many reviewers must agree: one, two, or all that are in the log.
+#: Number of reviewers who must agree: one, two, or all that are in the log.
 Policy = Literal["one", "two", "all"]
 REPLIES, REASONS, POLICIES = get_args(Reply), get_args(Reason), get_args(Policy)
-#: Where an answer may come from so that it counts as somebody's own: a language model and WordNet are to be confirmed.
+#: Sources whose answers count as a reviewer's own; those of a language model and WordNet are to be confirmed.
 TRUSTED = ("person", "file")
 #: A sketch of a concept's embedding: products with so many fixed directions, in units of `STEP`. Embedded again on
 #: another machine a text moves by about 1e-6; taught by other photos it moves by more than `SAME` units.
@@ -77,7 +77,7 @@ class Decision:
 
 
 class Vote(NamedTuple):
-    """What somebody says of a claim: `source` is person, or where a table of knowledge has it from."""
+    """One reviewer's answer about a claim; `source` is person, or the source that a table of knowledge names."""
 
     by: str
     answer: Reply
@@ -174,7 +174,7 @@ class Decisions:
 
     @property
     def reviewers(self) -> tuple[str, ...]:
-        """Who decided something, in the order of their first decisions."""
+        """Reviewers, in the order of their first decisions."""
         return tuple(self._grouped[1])
 
     def refresh(self) -> None:
@@ -276,7 +276,7 @@ class Decisions:
         return tuple(found.values())
 
     def verdict(self, votes: Sequence[Vote], policy: Policy = "one") -> Reply | Literal["disputed", "open"]:
-        """What the votes about a claim come to: yes or no where enough reviewers agree and none says the opposite."""
+        """Verdict of the votes about a claim: yes or no where enough reviewers agree and none says the opposite."""
         check_policy(policy)
         said = {vote.answer for vote in votes}
         if {"yes", "no"} <= said:
@@ -299,7 +299,7 @@ class Decisions:
         concepts: Concepts | None = None,
         known: Knowledge | None = None,
     ) -> Knowledge:
-        """What was decided as knowledge, source person: the verdicts of yes and no by this policy.
+        """Decisions as knowledge, source person: the verdicts of yes and no by this policy.
 
         `classes` are those that a concept that was struck is "no" for, by default those of the log; `concepts`, if
         given, leaves out what was decided before a concept was taught anew. With a table `known` the result is that

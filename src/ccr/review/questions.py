@@ -22,9 +22,10 @@ from ccr.model import ConceptModel
 from ccr.refine.data import class_groups, split
 from ccr.review.decisions import Decision, Decisions, Policy, Vote, check_policy, concept_digests
 
-# Questions about photos: which photo to ask about next, so that few answers find where a concept stops being shown.
-# The photos are put in the order of the concept's score. The first questions are spread over the photos on which the
-# model makes the claim; the next ones bisect the place where yes turns into no (Knowledge, docs/method.md).
+# Questions about photos, chosen so that few answers find the score below which a concept is not shown. Photos are
+# sorted by the concept's score. The first questions are spread over the photos on which the model makes the claim; the
+# next ones bisect the place where yes turns into no (Knowledge, docs/method.md).
+
 #: Photos over which the first questions about a concept are spread: the highest, the middle and the lowest claim.
 FIRST = 3
 #: Answers that a concept gets unless another number is asked for.
@@ -251,7 +252,7 @@ class Review:
         return tuple(one for one in self.claims() if one.state != "confirmed")
 
     def counts(self) -> dict[State, int]:
-        """How many claims are in which state."""
+        """Number of claims in each state."""
         found = Counter(one.state for one in self.claims())
         return {state: found[state] for state in STATES}
 
@@ -305,7 +306,7 @@ class Review:
 
 @dataclass(frozen=True)
 class ClaimPhotos:
-    """What images say of "the class `label` shows `concept`".
+    """Evidence of images on "the class `label` shows `concept`".
 
     `mine` are rows of the class's images that show it most, `others` rows of other classes' images that show it most:
     there the words alone must hold. `share` is the part of the class's images that show it, `purity` the part of the
@@ -331,7 +332,7 @@ class ClaimPhotos:
 
 
 class ReviewEvidence:
-    """What labelled images say of a model's claims, and which concepts of the list would move up.
+    """Evidence of labelled images on a model's claims, and which concepts of the list would move up.
 
     Parameters
     ----------
@@ -354,7 +355,7 @@ class ReviewEvidence:
 
     @property
     def accuracy(self) -> float:
-        """Of the model on these images."""
+        """Accuracy of the model on these images."""
         found = next(iter(self.claims.values()), None)
         if found is None or found.accuracy is None:
             return float((self.model.predict(self.X) == self.model.classes[self.numbers]).mean())

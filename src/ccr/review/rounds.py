@@ -22,8 +22,9 @@ from ccr.review.questions import FEWEST_REASONS, Review, ReviewQuestion, class_n
 from ccr.utils.processes import Tell
 from ccr.utils.texts import check_name
 
-# Signing: a model of which every claim is confirmed gets a signature, which ends with the next change.
-#: Open claims that a message names.
+# Signing: a model gets a signature once every claim is confirmed; the next change ends it.
+
+#: Largest number of open claims that a message names.
 NAMED = 5
 #: Columns of `review_rows`; a table of knowledge has most of them.
 COLUMNS = ("class", "concept", "answer", "state", "weight", "source", "by", "at", "reason")
@@ -66,8 +67,8 @@ def sign(
 
 
 def unsigned(model: ConceptModel, review: Review | None = None) -> tuple[str, ...]:
-    """What keeps a model from counting as signed, in sentences; empty for a valid signature. A `review` adds which of
-    its claims are not confirmed."""
+    """Reasons why a model does not count as signed, in sentences; empty for a valid signature. A `review` adds its
+    claims that are not confirmed."""
     if model.is_signed:
         return ()
     if model.signature is None:
@@ -79,9 +80,9 @@ def unsigned(model: ConceptModel, review: Review | None = None) -> tuple[str, ..
 
 
 def review_rows(review: Review) -> list[dict[str, Any]]:
-    """What a model may say, class by class, and what it may never say, as rows of a table: class, concept, answer (yes,
-    no or unknown), state, weight (None: not a claim of the model), source, by, at, reason. Of a model that is signed,
-    what was signed."""
+    """Table of the claims that a model may and may never make, class by class: class, concept, answer (yes, no or
+    unknown), state, weight (None: not a claim of the model), source, by, at, reason. For a signed model, those that
+    were signed."""
     if review.model.is_signed and review.model.signature is not None:
         signed = review.model.signature
         may, states = signed.may, {(one.label, one.concept): "confirmed" for one in signed.may}
@@ -116,7 +117,7 @@ def _statement(one: ReviewQuestion) -> Statement:
 
 
 def _never(review: Review) -> list[Statement]:
-    """What was rejected, by class, of the list's concepts; forbidden by any source, as the fit has it."""
+    """Rejected claims about the list's concepts, by class; forbidden by any source, as in the fit."""
     labels = {str(label): number for number, label in enumerate(review.model.classes.tolist())}
     names, found = set(review.concepts.names), []
     for told in review.knowledge():
@@ -168,7 +169,7 @@ class ThinClass:
 
     @property
     def remedy(self) -> str:
-        """In words."""
+        """Advice for the class, as a sentence."""
         left = {0: "no reason", 1: "one reason"}[self.reasons]
         return (
             f"{self.label} has {left} left: confirm a concept that is next in line for it, or add one that is true of "

@@ -14,9 +14,9 @@ import numpy as np
 from ccr.errors import CCRError, MissingExtraError
 
 
-# Libraries imported when they are first used: torch, numba and SciPy take seconds, and reading a model needs none.
+# Lazy imports: torch, numba and SciPy take seconds to import, and reading a model needs none of them.
 class LazyModule:
-    """Stands for a module until one of its names is asked for: `torch = LazyModule("torch")`."""
+    """Proxy that imports a module when one of its names is used: `torch = LazyModule("torch")`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -28,8 +28,8 @@ class LazyModule:
         return found
 
 
-# Whatever people hold numbers in, as NumPy arrays; without importing torch, which the light runtime and stores do
-# without.
+# Conversion of tensors and tables to NumPy arrays, without importing torch, which the light runtime and stores do not
+# need.
 def as_array(X: Any) -> np.ndarray:
     """Numbers of a tensor, wherever and of whatever kind it is, of a table, or of what NumPy takes."""
     if hasattr(X, "detach"):

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, TypeVar
 from ccr.errors import CCRError
 
 
-# What a number given from outside must be.
+# Validation of user-supplied numbers.
 def as_number(what: str, value: Any) -> float:
     """The number that is given, also as an array or a tensor of one; an error where it is none, or not finite."""
     plain = value.item() if getattr(value, "shape", None) == () else value

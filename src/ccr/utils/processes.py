@@ -14,14 +14,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
-# Fits elsewhere: what a study asks of a cluster (`ccr.scale.RayPool`).
-# How long work says how far it has come.
-#: Called as work goes on: (steps done, steps in all, what is being done).
+# Progress callbacks for long-running work, and pools for the fits of a study (a cluster's: `ccr.scale.RayPool`).
+
+#: Progress callback: (steps done, steps in all, what is being done).
 Tell = Callable[[int, int, str], None]
 
 
 def no_progress(done: int, total: int, what: str) -> None:
-    """The `Tell` of work that nobody watches."""
+    """Default progress callback: discard the progress."""
 
 
 class Done(NamedTuple):
@@ -34,15 +34,16 @@ class Done(NamedTuple):
 
 
 class Pool(Protocol):
-    """Where pieces of a study run at the same time."""
+    """Pool that runs pieces of a study in parallel."""
 
     def map(self, work: Callable[[Any, Any], Any], shared: Any, items: Sequence[Any]) -> Iterator[Done]:
         """`work(shared, item)` of all items, each as it is done."""
         ...
 
 
-# Ctrl-C ends the command line within two seconds, whatever is computed at the moment, and says what is kept. Files
-# are written whole or not at all (`ccr/files.py`), so a process may end anywhere.
+# Ctrl-C ends the command line within two seconds, whatever is being computed, and prints what is kept. Files are
+# written whole or not at all (`ccr.io.files`), so a process may end anywhere.
+
 #: Seconds that an interrupted computation has to end by itself.
 PATIENCE = 1.5
 CODE = 130

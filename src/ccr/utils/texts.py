@@ -10,7 +10,7 @@ from numbers import Number
 
 from ccr.errors import CCRError
 
-# Control characters (C0, DEL, C1), other line ends, and what turns the direction of the text around it.
+# Control characters (C0, DEL, C1), other line separators, and bidirectional formatting characters.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _FORMULA = re.compile("'*[=+\\-@\t\r]")  # what a spreadsheet would compute, also behind apostrophes
 _LONE = re.compile("[\ud800-\udfff]")  # what stands for the bytes of a file's name that is not UTF-8
@@ -44,7 +44,7 @@ def from_cell(cell: str) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """For a message about an unknown name: the known one that is most like it, in brackets; nothing if none is."""
+    """Suggestion for an unknown name: the most similar known one, in brackets; empty if none is similar."""
     close = closest(name, known)
     return "" if close is None else f" (did you mean {close!r}?)"
 
@@ -57,7 +57,7 @@ def closest(name: object, known: Iterable[object]) -> str | None:
 
 
 def counted(number: object, what: str) -> str:
-    """Such as "1 concept", "3 concepts"."""
+    """A number with its noun, in the plural if needed: "1 concept", "3 concepts"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule("torch")
 
-# Threads: who works on what, so that no two pools compete for the cores. Small products run on one thread, because
-# waking others costs more than they bring. Large work is cut into pieces that a few Python threads take one after
-# the other (`Workers`); inside a piece, torch and the kernels use one thread. These threads sleep while they wait.
-# Those of torch and numba spin: on a busy machine, or beside each other, every product then takes a scheduling
-# quantum (8 ms).
+# Threads: one pool at a time, so that no two compete for the cores. Small products run on one thread, because waking
+# others costs more than it saves. Large work is cut into pieces that a few Python threads take one after the other
+# (`Workers`); inside a piece, torch and the kernels use one thread. These threads sleep while they wait. Those of
+# torch and numba spin: on a busy machine, or beside each other, every product then takes a scheduling quantum (8 ms).
+
 #: Multiplications below which a product is not worth a second thread (measured: benchmarks/threads.py).
 WORTH_A_THREAD = 50_000_000
 

@@ -1,4 +1,4 @@
-"""What kernels work on: arrays and numbers by name; and the constants that tiers and engines share."""
+"""Arguments of kernels: named tuples of arrays and numbers; and the constants that tiers and engines share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TWO_SIDED, ONE_SIDED, TOP = 0, 1, 2
 
 
 class Criterion(NamedTuple):
-    """What makes a score active: `kind` is TWO_SIDED (|s| >= bound), ONE_SIDED (s > bound) or TOP (the `length` largest
-    |s| of a row, of equal ones the first). `bound` is a float32."""
+    """Criterion of active scores: `kind` is TWO_SIDED (|s| >= bound), ONE_SIDED (s > bound) or TOP (the `length`
+    largest |s| of a row, of equal ones the first). `bound` is a float32."""
 
     kind: int
     bound: np.float32

@@ -11,9 +11,10 @@ import numpy as np
 
 from ccr.kernels.compiling import comparing, compiled, fused
 
-# Non-negative lasso by the Gram matrix: coordinate descent on the few entries that matter, then a look at all.
-# Coordinate descent is slow where concepts are nearly the same; there, steps of all positive entries at once help.
-#: A joint step follows every so many sweeps; it takes at most so many entries.
+# Non-negative lasso by the Gram matrix: coordinate descent on an active set, then a check of all entries. Coordinate
+# descent is slow where concepts are nearly the same; there, joint steps of all positive entries help.
+
+#: Sweeps between two joint steps, and the largest number of entries of a joint step.
 SWEEPS, MOST_JOINT = 4, 256
 #: Added to the Gram matrix's diagonal in joint steps, as a part of it: duplicates make it singular.
 JITTER = 1e-12
@@ -105,7 +106,7 @@ def _together(gram, active, count, alpha, code, rest, chosen, factor, step):  # 
             row = chosen[place]
             before = code[row]
             after = before + part * step[place]
-            # What stopped the step is zero exactly, whatever rounding says.
+            # The entry that stopped the step becomes exactly zero, despite rounding.
             code[row] = after if after > 1e-15 * before else 0.0
             for other in range(count):
                 rest[active[other]] -= (code[row] - before) * gram[row, active[other]]
@@ -181,7 +182,7 @@ WIDE = 64
 
 @fused
 def _gains(scores, left, floor, information, gains):  # type: ignore[no-untyped-def]
-    """What each row explains of the rest: <P d, P x>^2, for IP-OMP divided by |P d|^2; 0 for rows that are used up."""
+    """Selection gain of each row: <P d, P x>^2, for IP-OMP divided by |P d|^2; 0 for rows that are used up."""
     if information:
         for row in range(len(scores)):
             gain = scores[row] * scores[row] / left[row]

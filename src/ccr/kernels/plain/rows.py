@@ -1,4 +1,4 @@
-"""What a step of Algorithm 2 does to its parameters once their gradients are known: momentum, normalisation, caps."""
+"""Kernels on rows: copies and products, embeddings as unit rows, parameter updates of Algorithm 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from ccr.kernels.compiling import compiled, fused, part, summing
 from ccr.kernels.plain.arguments import SIZE_DECAY, SIZE_FLOOR, Pace
 
 
-# Rows: copied, multiplied, added up.
 @compiled
 def copy_into(target, source):  # type: ignore[no-untyped-def]
     """The first len(source) elements; numba's own assignment brings half a second of compiling for its errors."""
@@ -31,8 +30,9 @@ def add_row(total, factor, row):  # type: ignore[no-untyped-def]
         total[column] += factor * row[column]
 
 
-# Embeddings made ready in one pass: checked, divided by their norm, measured from a mean.
-#: What is wrong with a row.
+# Preparation of embeddings in one pass: validated, normalised, centred.
+
+#: Defects of a row.
 NOT_FINITE, ALL_ZERO = 1, 2
 
 
@@ -128,7 +128,7 @@ def multiplied_added(left, right, rest):  # type: ignore[no-untyped-def]
 
 @compiled
 def stride(rate, size, square, adaptive, unbias, unbias_size):  # type: ignore[no-untyped-def]
-    """What the moment is multiplied by, and the new running size of the grad (`DenseEngine._direction`)."""
+    """Factor of the moment in an update, and the new running size of the grad (`DenseEngine._direction`)."""
     if not adaptive:
         return np.float32(rate), size
     size = multiplied_added(np.float32(1.0 - SIZE_DECAY), square, np.float32(SIZE_DECAY) * size)
@@ -211,8 +211,8 @@ def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
         turned_beside(row, center)
         mixed(row, across, center, along)
         return
-    # Of unit rows at squared distance q the part along the center is 1 - q / 2, what is beside it has the length
-    # sqrt(q (1 - q / 4)).
+    # A unit row at squared distance q of the center has the part 1 - q / 2 along it, and an orthogonal part of
+    # length sqrt(q (1 - q / 4)).
     across /= np.sqrt(apart * (ONE - apart / np.float32(4.0)))
     mixed(row, across, center, along - across * (ONE - apart / np.float32(2.0)))
 

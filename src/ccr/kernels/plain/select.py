@@ -8,9 +8,10 @@ import torch
 from ccr.kernels.compiling import compiled
 from ccr.kernels.plain.arguments import ONE_SIDED, TOP, Criterion, Dropout, Entries
 
-# Which scores of a row are active (Algorithms 1 and 2, docs/method.md). Few are: vector instructions mark them,
-# eight marks are looked at as one word, and only words that are not zero are taken apart.
-#: Entries of a piece, known to the compiler.
+# Selection of a row's active scores (Algorithms 1 and 2, docs/method.md). Few are active: vector instructions mark
+# them, eight marks are read as one word, and only nonzero words are taken apart.
+
+#: Entries of a piece, a constant for the compiler.
 PIECE = 64
 
 

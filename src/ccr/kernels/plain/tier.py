@@ -1,4 +1,4 @@
-"""What `ccr.kernels` takes from this tier."""
+"""Exports of the plain tier, the names that `ccr.kernels` imports."""
 
 from ccr.kernels.plain.select import DictionaryInFloats, code_rows, select_active
 from ccr.kernels.plain.training import PlainSteps, logits, move_concepts
@@ -9,7 +9,7 @@ SCREENS = False
 #: The kernel of each group that is compiled last.
 LAST = {"coding": select_active, "training": move_concepts}
 
-#: What `ccr.kernels` calls the classes of the tier in use.
+#: Classes of the tier, under the names that `ccr.kernels` uses.
 PackedConcepts, StepKernels = DictionaryInFloats, PlainSteps
 
 __all__ = ["LAST", "NAME", "SCREENS", "VARIANT", "PackedConcepts", "StepKernels", "code_rows", "logits"]

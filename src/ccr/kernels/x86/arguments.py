@@ -1,4 +1,4 @@
-"""What the kernels of this tier work on beyond `ccr.kernels.plain.arguments`."""
+"""Arguments of the x86 kernels beyond those of `ccr.kernels.plain.arguments`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ccr.kernels.plain.arguments import SortedEntries
 from ccr.kernels.x86.vectors import INT, LONG, at, called
 
 
-# Words that threads share: what one writes, the others see, and what it wrote before.
+# Atomic words shared by threads: whoever sees a write also sees the writes before it.
 def _word(context: Any, builder: Any, signature: Any, array: Any, place: Any) -> Any:
     return at(builder, context.make_array(signature.args[0])(context, builder, array).data, LONG, place)
 
@@ -65,7 +65,7 @@ def let_others_run(context):  # type: ignore[no-untyped-def]
     return types.void(), emit
 
 
-#: What is known of a row in bytes: its scale, the product of its bytes with the noise of concepts, its norm.
+#: Columns of the facts about a row in bytes: its scale, the product of its bytes with the noise of concepts, its norm.
 SCALE, PRODUCT, NORM = 0, 1, 2
 
 

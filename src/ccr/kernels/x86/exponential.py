@@ -25,7 +25,7 @@ from ccr.kernels.x86.vectors import (
     vector,
 )
 
-#: Of Cephes' exponential: coefficients, and the logarithm of 2 in two parts, the first exact in few bits.
+#: Constants of Cephes' exponential: coefficients, and the logarithm of 2 in two parts, the first exact in few bits.
 POLYNOMIAL = (
     1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
 )  # fmt: skip
@@ -43,7 +43,7 @@ def _exponential(builder: Any, x: Any) -> Any:
     x = builder.select(vanishing, number(-87.0), x)
     half = multiply_add(builder, number(0.5), x, number(1.44269504088896341))
     whole = called(builder, f"llvm.floor.v{LANES}f32", vector(FLOAT), [half])
-    # Of NaN, or of a number beyond 32 bits, an integer is anything that LLVM likes, or nothing.
+    # Converting NaN, or a number beyond 32 bits, to an integer gives an undefined value in LLVM.
     exponent = builder.fptosi(
         builder.select(builder.fcmp_ordered("<=", x, number(0.0)), whole, number(0.0)), vector(INT)
     )

@@ -32,14 +32,14 @@ from ccr.kernels.x86.vectors import (
 )
 from ccr.kernels.x86.workspace import CLASSES
 
-# One training step of Algorithm 2 on sparse codes, with rows added up in registers; what each function does is said
-# in `ccr.kernels.plain.training`.
+# One training step of Algorithm 2 on sparse codes, with rows summed in registers; the functions are documented in
+# `ccr.kernels.plain.training`.
 ZERO = np.float32(0.0)
 
 
 @fused
 def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
-    """Their number is a multiple of LANES; those FAR_BELOW count nothing and become zero."""
+    """Replace logits, a multiple of LANES, by their gradient, and return the loss; those FAR_BELOW become zero."""
     own = logits[y]
     top, mass = exponentials(address(logits), len(logits) // LANES)
     factor = share / mass
@@ -137,7 +137,7 @@ def by_concept(concept, row, codes, grad_scores, sources, positions, entries):  
 
 @compiled
 def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
-    """With a wide head the derivatives by the scores are still to be found."""
+    """Update concepts first:last and their weights. With a wide head, the gradients of the scores are computed here."""
     keep, wide = np.float32(settings.keep), len(workspace.logits) > 0
     grad_weights, grad = np.empty(len(parameters.bias), np.float32), np.empty(x.shape[1], np.float32)
     starts, rows, sources, codes, grad_scores = workspace.entries
@@ -187,14 +187,14 @@ def _add(total, values):  # type: ignore[no-untyped-def]
 
 @compiled
 def chunks_of(begin, end, workspace):  # type: ignore[no-untyped-def]
-    """How many chunks rows begin:end are."""
+    """Number of chunks of rows begin:end."""
     size = workspace.pointers.shape[1] - 1
     return (end - begin + size - 1) // size
 
 
 @part
 def _chunk(chunk, begin, end, workspace):  # type: ignore[no-untyped-def]
-    """Which rows of a batch of end - begin rows a chunk has."""
+    """Rows of a chunk, in a batch of end - begin rows."""
     size = workspace.pointers.shape[1] - 1
     return chunk * size, min((chunk + 1) * size, end - begin)
 
@@ -328,7 +328,7 @@ def gradients_of_chunk(chunk, begin, end, parameters, plan, workspace):  # type:
 
 @part
 def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
-    """Where the entries of each concept begin when sorted."""
+    """Find the start of each concept's entries in the sorted order."""
     n, starts = workspace.counts.shape[1], workspace.entries.starts
     together = np.zeros(n, np.int32)
     for chunk in range(chunks):
@@ -340,7 +340,7 @@ def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
 
 @part
 def sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
-    """What the step saw; the bias and the threshold move."""
+    """Report loss and active concepts of the step, and update the bias and the threshold."""
     loss, active, looked = 0.0, 0.0, 0.0
     grad = np.zeros(len(parameters.bias), np.float32)
     for chunk in range(chunks):

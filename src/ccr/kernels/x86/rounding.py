@@ -61,7 +61,7 @@ from ccr.kernels.x86.vectors import (
 # rows of the same scale.
 #: Standard deviations (sigma above) within which the error of a product is taken to be.
 SPREAD = 7.5
-#: What the noise of a fit adds to its seed: other numbers are drawn from that too.
+#: Offset of the seed of a fit's noise: other numbers are drawn from the fit's seed itself.
 NOISE = 20250206
 #: Numbers that are rounded at once: rows of bytes are a multiple as wide.
 STEP = 4 * LANES
@@ -109,8 +109,8 @@ def _largest(builder: Any, values: Any) -> Any:
 
 @intrinsic
 def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
-    """Of `count` numbers, a multiple of STEP, at out: the largest |number|, the largest square sum of half a block,
-    the sum of all squares."""
+    """Write three statistics of `count` numbers, a multiple of STEP, to `out`: the largest |number|, the largest sum of
+    squares of half a block, the sum of all squares."""
     signature = types.void(types.voidptr, types.int64, types.voidptr)
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]

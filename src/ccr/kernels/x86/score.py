@@ -84,7 +84,7 @@ def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, slacks, spr
 
 @part
 def _mark_rows(block, screen, factors, criterion):  # type: ignore[no-untyped-def]
-    """Which scores of the rows could be active, as bits (rows, words)."""
+    """Screening: the scores of the rows that could be active, as bits (rows, words)."""
     panels, depth = screen.quads.shape[:2]
     at_once = 1 if len(block.rows) == 1 else ROWS
     quads = np.empty(((len(block.rows) + at_once - 1) // at_once * at_once, depth), np.int32)

@@ -1,4 +1,4 @@
-"""What `ccr.kernels` takes from this tier, like `ccr.kernels.plain.tier`."""
+"""Exports of the x86 tier, the names that `ccr.kernels` imports; the same as those of `ccr.kernels.plain.tier`."""
 
 from ccr.kernels.x86.phases import logits
 from ccr.kernels.x86.rounding import DictionaryInPanels
@@ -11,7 +11,7 @@ VARIANT = _VARIANT.name
 SCREENS = True
 LAST = {"coding": code_panels, "training": train}
 
-#: What `ccr.kernels` calls the classes of the tier in use.
+#: Classes of the tier, under the names that `ccr.kernels` uses.
 PackedConcepts, StepKernels = DictionaryInPanels, X86Steps
 
 __all__ = ["LAST", "NAME", "SCREENS", "VARIANT", "PackedConcepts", "StepKernels", "code_rows", "logits"]

@@ -76,14 +76,14 @@ class Tile:
         self.block_quads = 2**40 if self.dots else 32
 
     def blocks(self, depth: int) -> int:
-        """How many blocks so many quads make."""
+        """Number of blocks in `depth` quads."""
         return -(-depth // self.block_quads)
 
     def _bytes(self) -> Any:
         return vector(BYTE, 4 * self.lanes)
 
     def _zero(self) -> Any:
-        """What sums of products begin with."""
+        """Initial value of sums of products."""
         return constant(INT, 0, self.lanes) if self.dots else constant(SHORT, 0, 2 * self.lanes)
 
     def _multiplied(self, builder: Any, sums: Any, positive: Any, signed: Any) -> Any:
@@ -144,7 +144,7 @@ class Tile:
         return self._by_block(builder, panel.depth, [constant(INT, 0, self.lanes)] * (2 * self.rows), block)
 
     def store_starts(self, builder: Any, panel: Any, depth: Any, out: Any) -> None:
-        """What `block_starts` writes."""
+        """Emit the instructions of `block_starts`."""
         shift = constant(BYTE, self.shift - 256 if self.shift > 127 else self.shift, 4 * self.lanes)
 
         def block(number: Any, begin: Any, end: Any, nothing: list[Any]) -> list[Any]:
@@ -174,9 +174,8 @@ def columns_at(builder: Any, panel: Any, kind: Any, place: Any) -> list[Any]:
 def block_starts_of(tile: Tile) -> Any:
     @intrinsic
     def block_starts(context, panel, depth, out):  # type: ignore[no-untyped-def]
-        """What the sums of each block of a panel (depth, PANEL) of quads begin with, so that SHIFT in the bytes of rows
-        does not count: -SHIFT times the sum of the concept's bytes. An integer of 32 bits for a concept, or two of
-        16."""
+        """Write the initial sums of each block of a panel (depth, PANEL) of quads: -SHIFT times the sum of the
+        concept's bytes, which cancels SHIFT in the bytes of rows. An integer of 32 bits for a concept, or two of 16."""
 
         def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             tile.store_starts(builder, *arguments)

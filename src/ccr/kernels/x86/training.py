@@ -31,8 +31,9 @@ from ccr.kernels.x86.variants import compiled
 from ccr.kernels.x86.workspace import Allowed, allowed_weights, new_workspace
 from ccr.utils.threads import Workers
 
-# Whether threads divide the rows or the concepts among themselves when they code is decided by what was seen.
-#: Plans on which each way is tried, and how much less time shared concepts must take: less may be luck.
+# Division of coding among threads, by rows or by concepts, chosen by measured times.
+
+#: Plans on which each way is tried, and the share of time that dividing concepts must save: less may be chance.
 TRIALS, GAIN = 4, 0.05
 
 

@@ -12,7 +12,7 @@ from numba import config
 from ccr.kernels.compiling import decorator
 
 
-# Which instructions the kernels of this tier are made of: the best that the CPU has, or fewer, as CCR_KERNELS says.
+# Instruction sets of the x86 kernels: the best that the CPU has, or the one that CCR_KERNELS names.
 class Variant(NamedTuple):
     """`lanes` numbers of 32 bits fit into a register; `dots`: one instruction multiplies bytes and adds four products
     to a sum of 32 bits (VNNI). `needs` are what LLVM calls the CPU's features, one of each group."""
@@ -39,7 +39,7 @@ def runnable(features: Mapping[str, bool]) -> tuple[Variant, ...]:
 
 
 def lacking(variant: Variant, features: Mapping[str, bool]) -> list[str]:
-    """What a CPU with these features has too little of for a variant."""
+    """CPU features that a variant needs and that are missing from `features`."""
     return [" or ".join(group) for group in variant.needs if not any(features.get(name) for name in group)]
 
 
@@ -55,7 +55,7 @@ def choose(wish: str, features: Mapping[str, bool]) -> Variant:
     return next((variant for variant in found if variant.name == wish), found[0])
 
 
-# Whoever has numba compile for another CPU gets what every CPU has.
+# If numba compiles for another CPU, the plain tier is used, which runs on every CPU.
 if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
     raise ImportError("numba compiles for another CPU (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)")
 

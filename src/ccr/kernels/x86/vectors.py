@@ -13,10 +13,10 @@ from ccr.kernels.plain.arguments import LINE
 from ccr.kernels.x86.variants import VARIANT, compiled
 
 
-# Where arrays are, and memory asked for before it is needed.
+# Addresses of arrays, and prefetching.
 @intrinsic
 def address(context, array):  # type: ignore[no-untyped-def]
-    """Where the elements of an array begin."""
+    """Address of the first element of an array."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -27,7 +27,7 @@ def address(context, array):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def lowest_bit(context, word):  # type: ignore[no-untyped-def]
-    """Which bit of a word that is not zero is the lowest set one."""
+    """Index of the lowest set bit of a nonzero word."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -37,7 +37,7 @@ def lowest_bit(context, word):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def bit_count(context, word):  # type: ignore[no-untyped-def]
-    """How many bits of a word are set."""
+    """Number of set bits of a word."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return builder.ctpop(arguments[0])
@@ -69,7 +69,8 @@ def fetch_array(array):  # type: ignore[no-untyped-def]
     fetch_ahead(address(array), (array.size * array.itemsize + LINE - 1) // LINE)
 
 
-# Words of LLVM for what numba has none for: loops that hold many vectors in registers.
+# LLVM instructions that numba cannot express: loops that keep many vectors in registers.
+
 #: Numbers of 32 bits in a vector register.
 LANES = VARIANT.lanes
 BYTE, SHORT, INT, LONG, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()

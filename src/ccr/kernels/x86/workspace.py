@@ -31,8 +31,8 @@ class Allowed(NamedTuple):
 def new_workspace(
     size: int, owners: int, parameters: StepState, panels: PanelColumns, allowed: Allowed | None
 ) -> Workspace:
-    """For batches of `size` rows, coded over the concepts of so many owners; `allowed` are the weights of a sparse
-    head."""
+    """Workspace for batches of `size` rows, coded over the concepts of so many owners; `allowed` are the weights of a
+    sparse head."""
     n, width = len(parameters.dictionary), len(parameters.bias)
     rows = min(MOST_ROWS, ROWS * -(-size // (ROWS * CHUNKS)))
     chunks = -(-size // rows)
@@ -55,7 +55,7 @@ def new_workspace(
 
 
 def allowed_weights(parameters: StepState, classes: int) -> Allowed | None:
-    """Where the weights are that may move, if they are few; None: the head is taken as a dense one."""
+    """Positions of the weights that may move, if they are few; None: the head is treated as dense."""
     mask = parameters.allowed[:, :classes]
     if len(mask) == 0 or np.count_nonzero(mask) > FEW_WEIGHTS * mask.size:
         return None
