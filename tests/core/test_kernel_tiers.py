@@ -131,7 +131,7 @@ def test_kernels_are_kept_under_the_key_of_their_sources(tmp_path: Path) -> None
     assert Path(lasso.nonnegative_lasso.stats.cache_path).parent == compiling.CACHE
     program = "from ccr import kernels; kernels.warm_up(group='lasso')"
     run(program, NUMBA_CACHE_DIR=str(tmp_path))
-    assert list(tmp_path.glob(f"{compiling.CACHE.name}/*/lasso.nonnegative_lasso-*.nbi"))
+    assert list(tmp_path.glob(f"{compiling.CACHE.name}/*/pursuit.nonnegative_lasso-*.nbi"))
 
 
 def test_the_key_changes_with_every_source_and_nothing_is_deleted(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ print(len(started))
     cache.mkdir()
     assert run(program, NUMBA_CACHE_DIR=str(cache), cwd=tmp_path) == ["1"]
     assert not (lying / "imported").exists()
-    assert list(cache.glob("*/*/lasso.nonnegative_lasso-*.nbi"))
+    assert list(cache.glob("*/*/pursuit.nonnegative_lasso-*.nbi"))
 
 
 def test_a_wait_is_called_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
