@@ -205,7 +205,7 @@ def test_keys_in_a_terminal_with_photos_drawn(given: list[object], tmp_path: Pat
 
 def test_the_end_says_how_to_go_on(given: list[object], small: Path, workspace: Path, tmp_path: Path) -> None:
     begun = " ".join(said(given, "y\nq\n", "--by", "ann").output.split())
-    assert "log.jsonl; the same command goes on from there" in begun
+    assert "log.jsonl;thesamecommandgoesonfromthere" in begun.replace(" ", "")  # a long path may be broken anywhere
     assert "--sign" not in begun.rpartition("quit")[2]
     table = write_answers(tmp_path / "yes.csv", small)
     done = " ".join(said(given, "", "--by", "ann", "--answers", table).output.split())
