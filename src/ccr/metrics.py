@@ -24,7 +24,7 @@ else:
     sparse = LazyModule("scipy.sparse")
     special = LazyModule("scipy.special")
 
-# Metrics (docs/method.md): accuracy, code length, deviation, fidelity and retention of the concepts.
+# Measures (docs/method.md): accuracy, code length, deviation, fidelity and retention of the concepts.
 
 #: Concepts of an image whose truth is measured: those that an explanation names first.
 SHOWN = 5

@@ -109,7 +109,10 @@ def test_the_gradient_by_logits_is_that_of_cross_entropy(
     loss = module(tier, STEP[tier]).logit_gradient(line, y, np.float32(share), total)
     exact = logits.astype(np.float64)
     assert loss == pytest.approx(share * (np.logaddexp.reduce(exact) - exact[y]), rel=1e-5, abs=1e-6)
-    assert np.allclose(line[: len(values)], share * (p - np.eye(len(values))[y]), rtol=1e-5, atol=2e-7)
+    # Near p = 1 a probability in float32 is right to 2 ** -24, and what is left of it to no more.
+    assert np.allclose(
+        line[: len(values)], share * (p - np.eye(len(values))[y]), rtol=1e-5, atol=2e-7 * max(1.0, share)
+    )
     assert not line[len(values) :].any()
     assert np.array_equal(total, 1 + line)
 
