@@ -19,9 +19,9 @@ test: $(INSTALLED)
 
 # The kernels of numba alone, which take over where the faster ones cannot work; and how kernels are chosen and kept.
 test-plain: $(INSTALLED)
-	CCR_KERNELS=plain $(BIN)/python -m pytest tests/core/test_kernels.py tests/core/test_screening.py \
-		tests/core/test_sparse_engine.py tests/models/test_saved_models.py
-	$(BIN)/python -m pytest -m tiers tests/core
+	CCR_KERNELS=plain $(BIN)/python -m pytest tests/kernels/test_kernels.py tests/kernels/test_screening.py \
+		tests/refine/test_sparse_engine.py tests/io/test_saved_models.py
+	$(BIN)/python -m pytest -m tiers tests/kernels
 
 # Every command and program that the README, the site and the tutorials show, from top to bottom.
 test-pages: $(INSTALLED)
@@ -64,7 +64,7 @@ wheel-check: $(INSTALLED)
 test-open-clip:
 	$(PYTHON) -m venv .venv-open-clip
 	.venv-open-clip/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev,demo,open-clip]"
-	CCR_REQUIRE_OPEN_CLIP=1 .venv-open-clip/bin/python -m pytest tests/data/test_openclip.py
+	CCR_REQUIRE_OPEN_CLIP=1 .venv-open-clip/bin/python -m pytest tests/encoders/test_openclip.py
 
 # -c constraints.txt: the tested versions; an unpinned torch would pull gigabytes of CUDA libraries. The demo needs half
 # of what tests and lint need, which is installed when they are asked for. A new pip, and modules compiled by all cores

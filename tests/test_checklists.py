@@ -42,7 +42,7 @@ def test_every_coder(name: str, digits: Data) -> None:
     with pytest.raises(CCRError, match=r"3|length"):
         kind(length=-3).rule(Embeddings(digits.X), digits.concepts.embeddings)
     assert name in text_of(str(Path("docs") / "method.md"))
-    assert name in text_of("tests/core")
+    assert name in text_of("tests/coding")
 
 
 def test_every_rival_is_found() -> None:
@@ -55,7 +55,7 @@ def test_every_rival(name: str) -> None:
     for method in ("fit", "predict", "save", "load"):
         assert hasattr(kind, method), f"{name} has no {method}"
     assert name in text_of("src/ccr_lab/experiments")
-    assert name in text_of("tests/models")
+    assert name in text_of("tests/lab", "tests/library")
 
 
 def test_every_method_of_a_comparison_is_named_and_explained() -> None:
@@ -79,7 +79,7 @@ def test_every_encoder(spec: str) -> None:
     assert re.search(rf"^{extra} = ", text_of("pyproject.toml"), re.MULTILINE)
     assert f"`{kind}" in text_of("docs/howto/encoders.md")
     assert f"{kind}" in text_of("docs/commands.md").split("## ccr embed")[1].split("\n## ")[0]
-    assert (ROOT / "tests" / "data" / f"test_{module}.py").is_file()
+    assert (ROOT / "tests" / "encoders" / f"test_{module}.py").is_file()
 
 
 def commands() -> dict[str, typer.core.TyperCommand]:

@@ -1,6 +1,6 @@
-"""Write the reference models of tests/models/saved: one of each coder, with what they say about some rows.
+"""Write the reference models of tests/io/saved: one of each coder, with what they say about some rows.
 
-    python -m tools.save_reference_models tests/models/saved
+    python -m tools.save_reference_models tests/io/saved
 
 They were written on 2026-11-16 by the code of commit ba4c83e and must load and predict alike
 for ever: do not write them

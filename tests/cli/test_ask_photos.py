@@ -30,7 +30,7 @@ from ccr.knowledge import Answer
 from ccr.review.questions import FIRST
 from ccr.vocab import llm
 from tests.cli.test_commands import as_json, model, run, workspace  # noqa: F401 (fixtures)
-from tests.data.test_llm import Server, completion, server  # noqa: F401 (fixture)
+from tests.vocab.test_llm import Server, completion, server  # noqa: F401 (fixture)
 
 
 @pytest.fixture

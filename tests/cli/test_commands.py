@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ccr.cli import app, main
 from ccr_lab.experiments import frontier
-from tests.data.test_hf import save
+from tests.encoders.test_hf import save
 
 HOSTILE = [
     '<script>alert("x")</script>',

@@ -16,7 +16,7 @@ from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.errors import CCRError
 from ccr.vocab import read_concepts
 from tests.cli.test_commands import as_json, run, workspace  # noqa: F401 (fixture)
-from tests.data.test_llm import Server, server  # noqa: F401 (fixture)
+from tests.vocab.test_llm import Server, server  # noqa: F401 (fixture)
 
 
 def table(path: Path, rows: list[tuple[str, ...]], heading: str = "class,concept,answer,by") -> Path:

@@ -19,7 +19,7 @@ from ccr.cli.explain import _embedded
 from ccr.encoders import load_encoder
 from ccr.errors import CCRError
 from tests.cli.test_commands import COLOURS, HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
-from tests.models.test_left_out import as_older_versions_wrote_it
+from tests.library.test_left_out import as_older_versions_wrote_it
 
 
 def test_audit_with_and_without_images(model: Path, workspace: Path) -> None:

@@ -93,7 +93,7 @@ model = ConceptModel.load(sys.argv[1])
 model.predict(X[:1]), model.predict_proba(X), model.explain(X[0]).to_dict(), str(model.explain(X[0]))
 assert not {"torch", "numba", "llvmlite", "sklearn", "scipy", "PIL", "pyarrow"} & set(sys.modules)
 """
-    saved = Path(__file__).parents[1] / "models" / "saved"
+    saved = Path(__file__).parents[1] / "io" / "saved"
     for name in ("threshold-both", "threshold-fixed-positive", "top"):
         subprocess.run([sys.executable, "-c", code, str(saved / name), str(saved / "answers.npz")], check=True)
 

@@ -17,7 +17,7 @@ from ccr_lab.experiments import frontier
 from ccr_lab.experiments.compare import METHODS
 from ccr_lab.published.cifar import CIFAR10_CLASSES
 from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
-from tests.study.published_files import BATCHES, write_cifar10, write_lines, write_records
+from tests.lab.published_files import BATCHES, write_cifar10, write_lines, write_records
 
 
 def test_the_names_in_the_help_are_the_methods() -> None:

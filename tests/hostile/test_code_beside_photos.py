@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.helpers import write_image
-from tests.data.test_assets import index as index  # the fixture: a package index in a folder
+from tests.encoders.test_assets import index as index  # the fixture: a package index in a folder
 
 ROOT = Path(__file__).parents[2]
 #: Modules that Python, pip, numba or Pillow import as they start.
@@ -50,7 +50,7 @@ warm.warm_up(group="lasso", elsewhere=True)
 """
 FETCH = """
 from ccr.encoders.assets import fetch
-from tests.data.test_assets import GOOD
+from tests.encoders.test_assets import GOOD
 print(fetch(GOOD).read_bytes())
 """
 

@@ -14,7 +14,7 @@ from ccr.encoders import load_encoder
 from ccr.encoders.openclip import check_file
 from ccr.encoders.registry import check_named, remember
 from ccr.errors import CCRError
-from tests.data.test_hf import save
+from tests.encoders.test_hf import save
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from ccr.io.files import MOST_BYTES, read_regular
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.vocab import read_concepts
-from tests.models.hub_server import COMMIT
+from tests.io.hub_server import COMMIT
 
 if os.name != "posix":
     pytest.skip("there are no pipes in folders elsewhere", allow_module_level=True)

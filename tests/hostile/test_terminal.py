@@ -23,7 +23,7 @@ from ccr.labels import number_labels
 from ccr.utils.texts import check_name, has_control, visible
 from tests.conftest import Data
 from tests.data.helpers import write_image
-from tests.models.test_persist import fitted
+from tests.io.test_persist import fitted
 
 EVIL = ["\x1b]0;owned\x07", "\x9b2J", "a\rb", "\u202egnp.exe", "\u2066x", "x\x08y", "\x7f", "a\nb", "\u2028", "\x00"]
 

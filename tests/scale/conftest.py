@@ -163,7 +163,7 @@ def wait_for(condition, seconds=120):
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory):
     """A real CLIP of tiny size and random weights."""
-    from tests.data.test_hf import build, processor
+    from tests.encoders.test_hf import build, processor
 
     folder = tmp_path_factory.mktemp("encoder")
     build("clip").save_pretrained(folder)

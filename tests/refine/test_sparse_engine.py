@@ -23,7 +23,7 @@ from ccr.refine.data import Labelled, Window
 from ccr.refine.engines import DenseEngine, Engine, Report, SparseEngine, State
 from ccr.utils.threads import Workers
 from tests.conftest import Data
-from tests.core.kernel_tiers import TIERS, bytes_only, module, using
+from tests.kernels.kernel_tiers import TIERS, bytes_only, module, using
 
 RULES = {
     "two-sided": ThresholdRule(0.2),
@@ -145,7 +145,7 @@ def test_two_threads_and_several_blocks_take_the_same_steps(tier: str, monkeypat
 def test_a_wide_head_is_trained_a_few_classes_at_a_time(
     classes: int, radius: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.core.test_sparse_engine.CLASSES", classes)
+    monkeypatch.setattr("tests.refine.test_sparse_engine.CLASSES", classes)
     monkeypatch.setattr("ccr.kernels.x86.workspace.WIDE_HEAD", 0)
     settings = options(radius=radius, dropout=0.2)
     dense = DenseEngine(start(RULES["held length"]), settings, torch.device("cpu"))

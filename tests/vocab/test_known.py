@@ -23,7 +23,7 @@ from ccr.vocab.proposals import (
     write_proposed,
 )
 from ccr.vocab.wordnet import WordNet
-from tests.data.test_llm import Server, completion, server  # noqa: F401 (fixture)
+from tests.vocab.test_llm import Server, completion, server  # noqa: F401 (fixture)
 
 NAMES = st.text("abcdefgh ", min_size=1, max_size=8).map(str.strip).filter(bool)
 

@@ -22,7 +22,7 @@ from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, GraphParts, add_c
 from ccr.export.onnx_model import onnx_model
 from tests.conftest import Data
 
-SAVED = Path(__file__).parent / "saved"
+SAVED = Path(__file__).parents[1] / "io" / "saved"
 EXPORTABLE = ("threshold-both", "threshold-positive", "threshold-fixed", "threshold-fixed-positive", "top")
 ROWS = np.load(SAVED / "answers.npz")["rows"]
 CODERS: dict[str, Any] = {

@@ -15,7 +15,7 @@ from scipy import sparse
 from ccr import kernels
 from ccr.coding import Panels, ThresholdRule
 from ccr.geometry import unit_rows
-from tests.core.kernel_tiers import TIERS, bytes_only, module, using
+from tests.kernels.kernel_tiers import TIERS, bytes_only, module, using
 
 if kernels.TIER == "x86":
     from ccr.kernels.x86.rounding import (

@@ -9,7 +9,7 @@ from ccr.geometry import unit_rows
 from ccr.vocab.check import check_seen, check_texts, uncovered, verdict
 from ccr.vocab.choose import class_statistics, score_statistics
 from ccr.vocab.wordnet import WordNet
-from tests.data.test_propose import wordnet  # noqa: F401 (fixture)
+from tests.vocab.test_propose import wordnet  # noqa: F401 (fixture)
 
 
 @pytest.mark.parametrize(

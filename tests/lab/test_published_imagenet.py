@@ -7,7 +7,7 @@ from scipy.io import savemat
 from ccr.data.datasets import locate
 from ccr.errors import FormatError
 from ccr_lab.published import open_published
-from tests.study.published_files import change_line, check_files, write, write_lines
+from tests.lab.published_files import change_line, check_files, write, write_lines
 
 WORDS = {
     "n01440764": "tench, Tinca tinca",

@@ -9,7 +9,7 @@ from ccr.errors import CCRError, FormatError
 from ccr_lab.published import PUBLISHED, PUBLISHED_SIZES, open_published
 from ccr_lab.published.listing import unique_names
 from tests.data.helpers import PixelEncoder
-from tests.study.published_files import (
+from tests.lab.published_files import (
     change_line,
     check_files,
     facts,

@@ -16,7 +16,7 @@ from ccr.vocab import random_words, read_concepts
 from ccr.vocab.lists import WORDS_FILE
 from tests.cli.test_commands import COLOURS, as_json, exit_code, run
 from tests.data.helpers import write_store
-from tests.data.test_hf import save
+from tests.encoders.test_hf import save
 
 SEEN = ["round", "square", "shiny", "dull", "warm", "cold", "leaf", "noise", "smooth", "rough"]
 

@@ -15,7 +15,7 @@ from ccr.photos.on_photos import explain_image, split_image, why_not_exact
 from tests.data.helpers import picture
 
 transformers = pytest.importorskip("transformers", reason="needs the hf extra")
-from tests.data.test_hf import load, save  # noqa: E402
+from tests.encoders.test_hf import load, save  # noqa: E402
 
 
 @pytest.fixture(scope="module", params=["clip", "siglip", "siglip2"])

@@ -20,7 +20,7 @@ from ccr.coding import FEW_ROWS
 from ccr.errors import CCRError, FormatError
 from tests.conftest import Data
 
-SAVED = Path(__file__).parents[1] / "models" / "saved"
+SAVED = Path(__file__).parents[1] / "io" / "saved"
 EXPORTABLE = ("threshold-both", "threshold-positive", "threshold-fixed", "threshold-fixed-positive", "top")
 HEAVY = ("torch", "numba", "llvmlite", "sklearn", "scipy", "PIL", "pyarrow", "matplotlib", "typer", "rich", "pandas")
 SCRIPT = """

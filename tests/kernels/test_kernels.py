@@ -20,7 +20,7 @@ from ccr.kernels.plain.select import mixed_bits, select_active
 from ccr.kernels.plain.select import step_salt as kernel_salt
 from ccr.refine.engines import dropped, hash32, step_salt
 from ccr.utils.threads import Workers
-from tests.core.kernel_tiers import TIERS, bytes_only, module, using
+from tests.kernels.kernel_tiers import TIERS, bytes_only, module, using
 
 
 def scores(seed: int, rows: int = 6, n: int = 131) -> np.ndarray:

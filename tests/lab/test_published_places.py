@@ -6,7 +6,7 @@ from ccr.data.datasets import locate
 from ccr.errors import FormatError
 from ccr_lab.published import open_published
 from ccr_lab.published.listing import place_name
-from tests.study.published_files import change_line, check_files, write, write_lines
+from tests.lab.published_files import change_line, check_files, write, write_lines
 
 PLACES = ["/a/airfield", "/a/apartment_building/outdoor", "/z/zen_garden"]
 PLACE_NAMES = ("airfield", "apartment building outdoor", "zen garden")

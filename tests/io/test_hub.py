@@ -23,7 +23,7 @@ from ccr.io.hub import FILES, check_repository, model_card
 from tests.cli.test_commands import as_json, exit_code
 from tests.conftest import Data
 from tests.data.helpers import encoded
-from tests.models.hub_server import Hub, running_hub
+from tests.io.hub_server import Hub, running_hub
 
 HOSTILE = ["<script>alert(1)</script>", "a | b", "[x](javascript:alert(1))", "`code` **bold**", "---", "![x](http://x)"]
 

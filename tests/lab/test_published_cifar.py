@@ -6,7 +6,7 @@ from ccr.data.datasets import BadImage, locate, open_dataset
 from ccr.errors import CCRError, FormatError
 from ccr_lab.published import open_published
 from ccr_lab.published.cifar import CIFAR10_CLASSES
-from tests.study.published_files import (
+from tests.lab.published_files import (
     BATCHES,
     facts,
     pixels_of,
