@@ -9,11 +9,15 @@ import sys
 import tempfile
 import time
 import traceback
-from contextlib import ExitStack, closing
+from contextlib import closing, suppress
+from itertools import cycle, takewhile
 from pathlib import Path
 
 from ccr.errors import CCRError
 from tools.fuzz.areas import Areas
+
+#: Seconds after which it is the next area's turn.
+TURN = 1.0
 
 
 def survives(areas: Areas, area: str, seed: int) -> str | None:
@@ -29,27 +33,29 @@ def survives(areas: Areas, area: str, seed: int) -> str | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long, divided among the areas")
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long; the areas take turns of a second")
     parser.add_argument("--seed", type=int, default=0, help="the first case")
     parser.add_argument("--area", help="only this one")
     chosen = parser.parse_args()
-    fell = 0
     os.environ["CCR_CACHE"] = os.environ.get("CCR_CACHE") or os.devnull  # thumbnails of damaged photos are not kept
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        areas = stack.enter_context(closing(Areas(Path(folder))))
+    with tempfile.TemporaryDirectory() as folder, closing(Areas(Path(folder))) as areas:
         names = [chosen.area] if chosen.area else list(areas.named())
+        tried, fell = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+        end = time.monotonic() + 60 * chosen.minutes
+        with suppress(KeyboardInterrupt):
+            # Areas take turns, so that each has its share of a run of any length, also one that is stopped.
+            for name in takewhile(lambda _: time.monotonic() < end, cycle(names)):
+                until = time.monotonic() + TURN
+                while tried[name] == 0 or time.monotonic() < min(until, end):
+                    seed = chosen.seed + tried[name]
+                    tried[name] += 1
+                    if (story := survives(areas, name, seed)) is not None:
+                        fell[name] += 1
+                        print(f"{name}, seed {seed}:\n{story}", file=sys.stderr, flush=True)
         print("| area | tried | survived |\n|---|---:|---:|")
         for name in names:
-            until, tried, bad = time.monotonic() + 60 * chosen.minutes / len(names), 0, 0
-            while time.monotonic() < until:
-                story = survives(areas, name, chosen.seed + tried)
-                if story is not None:
-                    bad += 1
-                    print(f"{name}, seed {chosen.seed + tried}:\n{story}", file=sys.stderr)
-                tried += 1
-            print(f"| {name} | {tried:,} | {tried - bad:,} |", flush=True)
-            fell += bad
-    sys.exit(1 if fell else 0)
+            print(f"| {name} | {tried[name]:,} | {tried[name] - fell[name]:,} |")
+    sys.exit(1 if any(fell.values()) else 0)
 
 
 if __name__ == "__main__":
