@@ -147,7 +147,7 @@ def test_a_hub_cannot_write_outside_of_the_cache(hub: Hub, tmp_path: Path, heade
     hub.spoil = lambda command, path, status, content, headers: (status, content, {**headers, header: value})
     with pytest.raises(CCRError, match="outside of the cache"):
         ConceptModel.from_pretrained("me/digits", cache_dir=tmp_path / "a" / "cache")
-    assert not [path for path in tmp_path.rglob("*escaped*")]
+    assert not list(tmp_path.rglob("*escaped*"))
 
 
 def test_a_wrong_token_is_said_in_words(hub: Hub, fitted: ConceptClassifier) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import random
 import sys
@@ -38,6 +39,8 @@ def main() -> None:
     parser.add_argument("--area", help="only this one")
     chosen = parser.parse_args()
     os.environ["CCR_CACHE"] = os.environ.get("CCR_CACHE") or os.devnull  # thumbnails of damaged photos are not kept
+    for name in ("werkzeug", "huggingface_hub.file_download", "huggingface_hub.utils._http"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # which tell of every request, and of every retry
     with tempfile.TemporaryDirectory() as folder, closing(Areas(Path(folder))) as areas:
         names = [chosen.area] if chosen.area else list(areas.named())
         tried, fell = dict.fromkeys(names, 0), dict.fromkeys(names, 0)

@@ -3,7 +3,6 @@ truth. Whatever they do, a read ends with what was there or with an error in wor
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import shutil
@@ -47,13 +46,6 @@ class Remote:
     def __init__(self, photos: Path, shards: Path, store: Path, model: Path) -> None:
         self.parts = {"photos": photos, "shards": shards, "store": store, "model": model}
         self._open = ExitStack()
-        for name in (
-            "werkzeug",
-            "huggingface_hub",
-            "huggingface_hub.file_download",
-            "huggingface_hub.utils._http",
-        ):  # which tell of every request, and of every retry
-            logging.getLogger(name).setLevel(logging.CRITICAL)
 
     def close(self) -> None:
         self._open.close()

@@ -426,8 +426,8 @@ def _check_headers(response: Any) -> None:
         value = response.headers.get(name, "").removeprefix("W/").strip('"')
         if ".." in re.split(r"[/\\]", value) or value.startswith(("/", "\\")):
             raise CCRError(
-                f"{endpoint() or 'the hub'} answered with {name}: {visible(value)!r}, which would be written outside of "
-                "the cache, so nothing is fetched: check HF_ENDPOINT"
+                f"{endpoint() or 'the hub'} answered with {name}: {visible(value)!r}, which would be written outside "
+                "of the cache, so nothing is fetched: check HF_ENDPOINT"
             )
 
 
