@@ -30,8 +30,7 @@ from ccr.data.datasets import open_photos
 from ccr.data.store import EmbeddingStore
 from ccr.encoders import load_encoder
 from ccr.errors import CCRError
-from ccr.photos.prediction import Prediction
-from ccr.photos.run import predict_photos, predict_samples, progress_folder, write_table
+from ccr.photos.run import Prediction, predict_photos, predict_samples, progress_folder, write_table
 from tests.cli.test_commands import COLOURS, as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.hostile.dying import dies_at
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ccr.explain.terms import Contribution
-from ccr.photos.prediction import Prediction
-from ccr.photos.run import write_table
+from ccr.photos.run import Prediction, write_table
 from ccr.utils.texts import from_cell, to_cell
 from ccr_lab.experiments.cache import csv_text
 

@@ -10,7 +10,7 @@ from ccr.utils.processes import Tell, no_progress
 if TYPE_CHECKING:
     from ccr.encoders.registry import Encoder
     from ccr.explain import Explanation, Explanations
-    from ccr.photos.prediction import Prediction, Predictions
+    from ccr.photos.run import Prediction, Predictions
 
 __all__ = ["OnPhotos", "Prediction", "Predictions"]
 
@@ -68,5 +68,5 @@ class OnPhotos:
 def __getattr__(name: str) -> Any:
     # Imported when first used: reading a model needs neither Pillow nor PyArrow.
     if name in ("Prediction", "Predictions"):
-        return getattr(import_module("ccr.photos.prediction"), name)
+        return getattr(import_module("ccr.photos.run"), name)
     raise AttributeError(f"module 'ccr.photos' has no attribute {name!r}")

@@ -18,8 +18,7 @@ from ccr.encoders.patches import occluded_terms
 from ccr.encoders.registry import Encoder, PatchEncoder, batches, checked_batch_size
 from ccr.errors import CCRError
 from ccr.explain import Explanation, Explanations, PatchTerms, Way
-from ccr.photos.prediction import Prediction, Predictions, checked_explain, encoder_of_model
-from ccr.photos.run import predict_samples
+from ccr.photos.run import Prediction, Predictions, checked_explain, encoder_of_model, predict_samples
 from ccr.utils.arrays import paths_of
 from ccr.utils.processes import Tell, no_progress
 
@@ -62,12 +61,7 @@ def explain_image(
         Told about progress while parts are covered.
     """
     fitted: ConceptModel = getattr(model, "model_", model)
-    expected = fitted.provenance.encoder_fingerprint
-    if expected not in (None, encoder.fingerprint):
-        raise CCRError(
-            f"the model reads embeddings of encoder {expected} ({fitted.provenance.encoder}), but {encoder.name} is "
-            f"{encoder.fingerprint}: give the encoder that the model was fitted with"
-        )
+    encoder_of_model(fitted, encoder)
     if not 0.0 <= smoothing < float("inf"):
         raise CCRError(f"smoothing must be at least 0, got {smoothing}: it is a width in patches; try {SMOOTHING}")
     patches = split_image(encoder, image, way=way, tell=tell)

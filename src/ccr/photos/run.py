@@ -1,4 +1,4 @@
-"""`predict_photos`: any number of photos to a file of predictions, resumable at any moment."""
+"""Predictions of photos: what a model says of one, and resumable runs of any number of photos into a file."""
 
 from __future__ import annotations
 
@@ -11,24 +11,135 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, overload
 
 import numpy as np
 
 from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, Sample
 from ccr.data.store.workers import Decoded, Decoders, Limits
-from ccr.encoders.registry import Encoder, checked_batch_size
+from ccr.encoders.assets import Log
+from ccr.encoders.registry import Encoder, check_named, checked_batch_size, load_encoder
 from ccr.errors import CCRError, FormatError, UnreachableError
-from ccr.explain.terms import contributions, plain
+from ccr.explain.terms import Contribution, contributions, plain
 from ccr.io.files import locked, read_object, read_regular, remove_leftovers, write_json, write_stream
 from ccr.io.format import pack
 from ccr.io.remote import is_url
-from ccr.photos.prediction import Prediction, checked_explain, column_names, flat
+from ccr.utils.arrays import to_frame
 from ccr.utils.processes import Tell, no_progress
 from ccr.utils.texts import to_cell
+
+
+# Which encoder embeds a photo for a model: the one that it was fitted on, and no other.
+def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None = None) -> Encoder:
+    """The encoder given, by itself or by its spec, or else the one that the model names; checked to be the model's."""
+    origin = model.provenance
+    if given is None:
+        if origin.encoder is None:
+            raise CCRError(
+                'the model does not say which encoder made its embeddings: give encoder="bundled" or another'
+            )
+        check_named(origin.encoder, "the model")
+    loaded = load_encoder(given or origin.encoder, log=log) if given is None or isinstance(given, str) else given
+    if origin.encoder_fingerprint not in (None, loaded.fingerprint):
+        raise CCRError(
+            f"the model was fitted on embeddings of encoder {origin.encoder_fingerprint} ({origin.encoder}), but "
+            f"{loaded.name} is {loaded.fingerprint}: give the encoder with the same weights"
+        )
+    return loaded
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One photo: its class, or the `error` for which there is none.
+
+    `bias` + the sum of `concepts` + `others` == `logit`: the concepts with the largest contributions, as many as were
+    asked for, and the other contributions together.
+    """
+
+    path: str
+    prediction: Any = None
+    probability: float | None = None
+    runner_up: Any = None
+    runner_up_probability: float | None = None
+    logit: float | None = None
+    bias: float | None = None
+    concepts: tuple[Contribution, ...] = ()
+    others: float | None = None
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {**asdict(self), "concepts": [asdict(term) for term in self.concepts]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Prediction:
+        """Inverse of `to_dict`."""
+        return cls(**{**values, "concepts": tuple(Contribution(**term) for term in values["concepts"])})
+
+
+class Predictions(Sequence[Prediction]):
+    """Predictions of several photos, in the order in which the photos were given."""
+
+    def __init__(self, items: Sequence[Prediction], *, explained: int) -> None:
+        self._items, self.explained = tuple(items), explained
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Prediction: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Predictions: ...
+
+    def __getitem__(self, index: int | slice) -> Prediction | Predictions:
+        if isinstance(index, slice):
+            return Predictions(self._items[index], explained=self.explained)
+        return self._items[index]
+
+    def __repr__(self) -> str:
+        unreadable = sum(item.error is not None for item in self)
+        return f"Predictions({len(self)} photos" + (f", {unreadable} unreadable)" if unreadable else ")")
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """One row per photo; "pandas" or "polars", None: the first of the two that is installed."""
+        rows = [flat(item, self.explained) for item in self]
+        return to_frame({name: [row[name] for row in rows] for name in column_names(self.explained)}, kind)
+
+
+def checked_explain(explain: int, model: Any) -> int:
+    """How many concepts are named per photo: what was asked for, and at most all that the model has."""
+    if not isinstance(explain, Integral) or isinstance(explain, bool) or explain < 0:
+        raise CCRError(
+            f"explain must be a whole number from 0, got {explain!r}: it is how many concepts are named per photo"
+        )
+    return min(int(explain), len(model.names))
+
+
+def column_names(explained: int) -> tuple[str, ...]:
+    """Columns of a table of predictions with so many concepts each."""
+    names = ["path", "prediction", "probability", "runner_up", "runner_up_probability"]
+    if explained:
+        names += ["logit", "bias"]
+        for number in range(1, explained + 1):
+            names += [f"concept_{number}", f"contribution_{number}", f"shown_{number}"]
+        names.append("others")
+    return (*names, "error")
+
+
+def flat(item: Prediction, explained: int) -> dict[str, Any]:
+    """A prediction as a row of such a table."""
+    row: dict[str, Any] = dict.fromkeys(column_names(explained))
+    row |= {name: value for name, value in vars(item).items() if name in row}
+    for number, term in enumerate(item.concepts, start=1):
+        row |= {f"{name}_{number}": getattr(term, name) for name in ("concept", "contribution", "shown")}
+    return row
 
 
 # A chunk: predictions of a fixed run of photos, the smallest step of a run on one machine or on many.
@@ -77,7 +188,7 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
     made = []
     for row, path in enumerate(paths):
         first = int(logits[row].argmax())
-        second = _second(logits[row], first)
+        second = int(np.where(np.arange(len(classes)) == first, -np.inf, logits[row]).argmax())
         found = Prediction(
             path=path,
             prediction=classes[first],
@@ -93,12 +204,6 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
 def printable(path: str) -> str:
     """A path that any file can hold: bytes that are not UTF-8 become escapes."""
     return path.encode("utf-8", "backslashreplace").decode()
-
-
-def _second(logits: np.ndarray, first: int) -> int:
-    others = logits.copy()
-    others[first] = -np.inf
-    return int(others.argmax())
 
 
 def _sum(model: Any, codes: Any, row: int, winner: int, explain: int) -> dict[str, Any]:
@@ -141,15 +246,10 @@ def _write_csv(stream: IO[bytes], items: Iterable[Prediction], explained: int, c
 
 
 def _write_lines(stream: IO[bytes], items: Iterable[Prediction], explained: int, classes: Any) -> None:
-    for item in items:
-        stream.write(json.dumps(_plain(item, explained), ensure_ascii=False, allow_nan=False).encode() + b"\n")
-
-
-def _plain(item: Prediction, explained: int) -> dict[str, Any]:
-    """Without what was not asked for."""
-    values = item.to_dict()
     unasked = () if explained else ("logit", "bias", "concepts", "others")
-    return {name: value for name, value in values.items() if name not in unasked}
+    for item in items:
+        values = {name: value for name, value in item.to_dict().items() if name not in unasked}
+        stream.write(json.dumps(values, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
 def _write_parquet(stream: IO[bytes], items: Iterable[Prediction], explained: int, classes: Any) -> None:
@@ -239,7 +339,9 @@ class Run:
 
     def write(self, make: Make) -> PredictSummary:
         """Have the chunks made that are missing, and write the file of all."""
-        ending, started = self._ending(), time.perf_counter()
+        if is_url(self.out):
+            raise CCRError(f"predictions are written to a file of this machine, got {self.out}: copy it there later")
+        ending, started = table_ending(self.out), time.perf_counter()
         with self._prepared():
             missing = [number for number in range(self.count) if self._load(number) is None]
             resumed = done = self.photos - sum(self.length(number) for number in missing)
@@ -251,8 +353,10 @@ class Run:
             unreadable: list[Unreadable] = []
             counts = dict.fromkeys(map(str, self.classes.tolist()), 0)
             items_counted = self._counted(unreadable, counts)
-            options: dict[str, Any] = {"explained": self.explain, "classes": self.classes}
-            write_stream(self.out, partial(_write, ending=ending, items=items_counted, **options))
+            write_stream(
+                self.out,
+                lambda out: write_table(out, ending, items_counted, explained=self.explain, classes=self.classes),
+            )
         shutil.rmtree(self.progress, ignore_errors=True)
         seconds, fresh = time.perf_counter() - started, self.photos - resumed
         return PredictSummary(
@@ -285,32 +389,24 @@ class Run:
         part = self.part(number)
         return part.stop - part.start
 
-    def _ending(self) -> str:
-        if is_url(self.out):
-            raise CCRError(f"predictions are written to a file of this machine, got {self.out}: copy it there later")
-        return table_ending(self.out)
-
     @contextmanager
     def _prepared(self) -> Iterator[None]:
         """The folder of progress with this plan in it and no other run at work; another plan is refused."""
         self.progress.mkdir(parents=True, exist_ok=True)
         with locked(self.progress, f"another run is predicting into {self.out}: wait for it or choose another file"):
             remove_leftovers(self.progress)
-            if (self.progress / _PLAN).is_file():
-                self._check_plan()
-            else:
-                write_json(self.progress / _PLAN, self.plan)
+            file = self.progress / _PLAN
+            if not file.is_file():
+                write_json(file, self.plan)
+            begun = read_object(file, "be a plan of ccr", f"delete {self.progress} and predict again")
+            differences = [words for name, words in _ENTRIES.items() if begun.get(name) != self.plan.get(name)]
+            if differences:
+                raise CCRError(
+                    f"{self.progress} holds a run into {self.out} that was stopped, with another "
+                    f"{', another '.join(differences)}: repeat that command as it was, choose another --out, or "
+                    "delete the folder to begin anew"
+                )
             yield
-
-    def _check_plan(self) -> None:
-        begun = read_object(self.progress / _PLAN, "be a plan of ccr", f"delete {self.progress} and predict again")
-        differences = [words for name, words in _ENTRIES.items() if begun.get(name) != self.plan.get(name)]
-        if differences:
-            raise CCRError(
-                f"{self.progress} holds a run into {self.out} that was stopped, with another "
-                f"{', another '.join(differences)}: repeat that command as it was, choose another --out, or delete "
-                "the folder to begin anew"
-            )
 
     def _path(self, number: int) -> Path:
         return self.progress / f"chunk_{number}.json"
@@ -341,10 +437,6 @@ class Run:
 def progress_folder(out: Path) -> Path:
     """Where a run into `out` keeps what is done, until it is finished."""
     return out.with_name(f"{out.name}.progress")
-
-
-def _write(stream: Any, *, ending: str, items: Iterable[Prediction], explained: int, classes: Any) -> None:
-    write_table(stream, ending, items, explained=explained, classes=classes)
 
 
 _BATCHES_PER_CHUNK = 2  # what a killed run loses at most, in batches

@@ -24,8 +24,7 @@ from ccr.data.datasets.sources import FileImage
 from ccr.data.store.workers import Decoded, Limits, decode_sample
 from ccr.encoders import Encoder, load_encoder
 from ccr.errors import CCRError, UnreachableError
-from ccr.photos.prediction import Prediction
-from ccr.photos.run import PredictSummary, Run, photos_run, predict_rows, predict_samples, store_run
+from ccr.photos.run import Prediction, PredictSummary, Run, photos_run, predict_rows, predict_samples, store_run
 from ccr.scale.cluster import ItemActor, beside_driver, connected, in_words, workers_of
 from ccr.utils.processes import Tell, no_progress
 

@@ -2,8 +2,8 @@
 
 from ccr.data.datasets.base import Dataset, Sample, groups_of, split_dataset
 from ccr.data.datasets.open import load_image, locate, open_dataset, open_photos, open_samples
+from ccr.data.datasets.shards import open_demo
 from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, content_hash, decode
-from ccr.data.datasets.tables import open_demo
 
 __all__ = [
     "MAX_BYTES",

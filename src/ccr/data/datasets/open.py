@@ -28,18 +28,19 @@ from ccr.data.datasets.files import (
     open_remote_folder,
     open_remote_manifest,
 )
-from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, FileImage, ObjectImage, Source, decode
-from ccr.data.datasets.tables import (
+from ccr.data.datasets.shards import (
     image_column,
     is_hf_folder,
     locate_in_demo,
     locate_in_hf,
     locate_in_parquet,
+    locate_in_tar,
     open_demo,
     open_hf_folder,
     open_parquet_images,
+    open_tar,
 )
-from ccr.data.datasets.tar import locate_in_tar, open_tar
+from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, FileImage, ObjectImage, Source, decode
 from ccr.encoders.assets import Log
 from ccr.errors import CCRError, FormatError
 from ccr.io.remote import AnyPath, Place, as_place, is_url

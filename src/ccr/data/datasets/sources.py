@@ -320,7 +320,7 @@ class CellImage:
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
         with _damage_named(self.path):
             value = _open_group(self.path, self.group, self.column).row(self.row)
-        return _bytes_of(value["bytes"] if isinstance(value, pa.StructScalar) and value.is_valid else value, max_bytes)
+        return _bytes_of(value, max_bytes)
 
 
 @dataclass(frozen=True)
@@ -337,20 +337,6 @@ class ArrayImage:
 
 
 @dataclass(frozen=True)
-class ParquetImage:
-    """Row `row` of a binary column of a Parquet file."""
-
-    path: Path
-    column: str
-    row: int
-
-    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        with _damage_named(self.path):
-            value = _open_column(self.path, self.column)[self.row]
-        return _bytes_of(value, max_bytes)
-
-
-@dataclass(frozen=True)
 class ArrowImage:
     """Row `row` of the image column of a Hugging Face data set's arrow file: a struct of bytes and path, or bytes."""
 
@@ -361,7 +347,7 @@ class ArrowImage:
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
         with _damage_named(self.path):
             value = open_arrow(self.path).column(self.column)[self.row]
-        return _bytes_of(value["bytes"] if isinstance(value, pa.StructScalar) and value.is_valid else value, max_bytes)
+        return _bytes_of(value, max_bytes)
 
 
 @contextmanager
@@ -465,12 +451,9 @@ def _open_array(path: Path) -> np.ndarray:
     return map_array(path, "be a .npy array", "save it again")
 
 
-@lru_cache(maxsize=1)
-def _open_column(path: Path, column: str) -> pa.ChunkedArray:
-    return open_parquet(path).read(columns=[column]).column(column)
-
-
 def _bytes_of(value: pa.Scalar, max_bytes: int) -> bytes:
+    if isinstance(value, pa.StructScalar) and value.is_valid:
+        value = value["bytes"]
     if not value.is_valid or not isinstance(value, (pa.BinaryScalar, pa.LargeBinaryScalar)):
         raise BadImage("the row holds no image bytes")
     check_bytes(value.as_buffer().size, max_bytes)
