@@ -112,11 +112,7 @@ def _added(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any,
             "it with the model's encoder"
         )
     text = Concepts(["new"], row.reshape(1, -1)).embeddings
-    start, classes = model.space.texts(text), model.classes.tolist()
-    known, groups = model.provenance.knowledge, model.provenance.groups
-    if known is not None and groups is not None:
-        told = evidence(known.aligned(classes, [name.strip()]), groups, unknown=UNKNOWN_SHARE)
-        start = ground(start, told).astype(np.float32)
+    start, classes = grounded(model, name, model.space.texts(text)), model.classes.tolist()
     column = np.zeros((len(classes), 1), model.head.coef.dtype)
     for label, weight in weights.items():
         _check_weight(weight, model)
@@ -128,6 +124,15 @@ def _added(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any,
         more = replace(more, shown=model.shown.with_one_more())
     rows = {key: np.vstack([rows, text if key == "texts" else start]) for key, rows in _row_sets(model).items()}
     return _rebuilt(more, [*model.names, name], **rows)
+
+
+def grounded(model: ConceptModel, name: str, text: np.ndarray) -> np.ndarray:
+    """The concept of this text (1, d), grounded by the model's knowledge, if there is any."""
+    known, groups = model.provenance.knowledge, model.provenance.groups
+    if known is None or groups is None:
+        return text
+    answers = known.aligned(model.classes.tolist(), [name.strip()])
+    return ground(text, evidence(answers, groups, unknown=UNKNOWN_SHARE)).astype(np.float32)
 
 
 def _merged(model: ConceptModel, first: str, second: str, name: str | None) -> ConceptModel:
