@@ -243,7 +243,8 @@ def check_rule(rule: Rule, concepts: int) -> None:
         if name in _SWITCHES:
             require(isinstance(value, bool), f"rule has {name} {value!r}, which must be true or false")
         elif name == "factors" and value is not None:
-            require(isinstance(value, (list, tuple)) and len(value) == concepts, f"rule needs {concepts} factors")
+            count = len(value) if isinstance(value, (list, tuple)) else "no list of"
+            require(count == concepts, f"rule has {count} factors of its threshold: it needs {concepts}")
             require(all(map(_is_size, value)), f"rule has factors that are not numbers from 0 to {_LARGEST:g}")
         elif value is not None or name not in ("length", "factors"):
             require(_is_size(value), f"rule has {name} {value!r}, which must be a number from 0 to {_LARGEST:g}")
