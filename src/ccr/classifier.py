@@ -239,7 +239,6 @@ class ConceptClassifier(ModelEstimator, OnHub):
     images_of = answered_by(ConceptModel.images_of)
     audit = answered_by(ConceptModel.audit)
     intervention_curve = answered_by(ConceptModel.intervention_curve)
-    history_table = answered_by(ConceptModel.history_table)
     predict_images = answered_by(ConceptModel.predict_images)
     explain_image = answered_by(ConceptModel.explain_image)
     explain_images = answered_by(ConceptModel.explain_images)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import write_text
+from ccr.io.files import lock, write_text
 from ccr.metrics import SHOWN, Interval
 from ccr.utils.texts import check_name, did_you_mean, visible
 
@@ -430,14 +430,12 @@ def _no_verdict(photo: JudgedPhoto, claim: str, verdict: object) -> str:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """One process at a time, where the system can: the folder is locked, because the file is replaced."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
+    if os.name != "posix":  # folders cannot be opened there
         yield
         return
     handle = os.open(path.absolute().parent, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle)
         yield
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""How good predictions are beyond accuracy: F1, the first few classes, calibration."""
+"""Measures (docs/method.md): accuracy and its intervals, code length, fidelity, deviation, calibration."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ else:
     torch = LazyModule("torch")
     sparse = LazyModule("scipy.sparse")
     special = LazyModule("scipy.special")
-
-# Measures (docs/method.md): accuracy, code length, deviation, fidelity and retention of the concepts.
 
 #: Concepts of an image whose truth is measured: those that an explanation names first.
 SHOWN = 5
@@ -106,15 +104,12 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
         fields = asdict(self)
-        fields["interval"] = list(self.interval)
-        for name in ("fidelity", "text_fidelity"):
+        for name in ("fidelity", "text_fidelity", "deviation"):
             found = getattr(self, name)
             fields[name] = None if found is None else {part: finite(value) for part, value in found._asdict().items()}
-        fields["claims"] = None if self.claims is None else dict(self.claims)
-        fields["deviation"] = {"mean": self.deviation.mean, "max": self.deviation.max}
         for name in ("per_class", "class_images"):
             fields[name] = {str(label): value for label, value in getattr(self, name).items()}
-        return fields
+        return {**fields, "interval": list(self.interval)}
 
 
 def finite(value: float) -> float | None:
@@ -153,12 +148,9 @@ def per_class_accuracy(truth: Any, predicted: Any) -> dict[Any, float]:
 
 def explanation_length(codes: Any) -> float:
     """AEL: mean number of nonzero entries per row of the codes (m, n), sparse or dense."""
-    return _nonzeros(codes) / codes.shape[0]
-
-
-def sparsity_ratio(codes: Any) -> float:
-    """ASR: explanation length divided by the number of concepts."""
-    return explanation_length(codes) / codes.shape[1]
+    if codes.shape[0] == 0:
+        raise CCRError("codes must have at least one row to have a length, got none")
+    return int(codes.count_nonzero() if is_sparse(codes) else np.count_nonzero(codes)) / codes.shape[0]
 
 
 def deviation(dictionary: Any, initial: Any) -> Deviation:
@@ -235,20 +227,17 @@ def explained(codes: Any, head: LinearHead) -> int:
     return len(np.unique(row[contributions != 0]))
 
 
-def accuracy_at_k(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:
-    """Accuracy when each image keeps only the `k` concepts that contribute most, by size, to its predicted class.
-
-    `codes` (m, n) are CSR, `y` (m,) holds class numbers.
-    """
-    return accuracies_at_k(codes, head, y, (k,))[0]
-
-
 def accuracies_at_k(codes: Any, head: LinearHead, y: np.ndarray, ks: Sequence[int]) -> list[float]:
-    """`accuracy_at_k` for several k."""
+    """For each of `ks`, the accuracy when each image keeps only so many concepts, those that contribute most, by size,
+    to its predicted class. `codes` (m, n) are CSR, `y` (m,) holds class numbers."""
     codes = _checked_codes(codes, y, min(ks))
     row, contribution = _contributions(codes, head)
     rank = _rank_in_row(codes, row, np.abs(contribution))
-    return [_share_right(_kept(codes, rank < k), head, y) for k in ks]
+
+    def kept(k: int) -> sparse.csr_matrix:
+        return sparse.csr_matrix((np.where(rank < k, codes.data, 0), codes.indices, codes.indptr), shape=codes.shape)
+
+    return [_share_right(kept(k), head, y) for k in ks]
 
 
 def largest_shown(codes: Any, head: LinearHead, top: int) -> np.ndarray:
@@ -279,15 +268,10 @@ def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> floa
     return _share_right(codes, LinearHead(coef, head.intercept), y)
 
 
-def mean_accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray) -> float:
-    """ANEC: mean accuracy at 5, 10, ..., 30 effective concepts per class."""
-    return float(np.mean([accuracy_at_nec(codes, head, y, k) for k in ANEC]))
-
-
 def paired_bootstrap(
-    scores: np.ndarray, *, reference: int = 0, confidence: float = 0.95, rounds: int = 4000, seed: int = 0
+    scores: np.ndarray, *, confidence: float = 0.95, rounds: int = 4000, seed: int = 0
 ) -> tuple[list[Interval], list[Interval]]:
-    """Intervals of the mean of each row of `scores` (methods, images), and of its difference to the `reference` row.
+    """Intervals of the mean of each row of `scores` (methods, images), and of its difference to the first row.
 
     Every round draws images with replacement, the same for all methods: what is hard for all of them cancels.
     """
@@ -301,7 +285,7 @@ def paired_bootstrap(
         means[number] = scores @ np.bincount(rng.integers(0, m, m), minlength=m) / m
     ends = [50 * (1 - confidence), 50 * (1 + confidence)]
     own = np.percentile(means, ends, axis=0)
-    apart = np.percentile(means - means[:, [reference]], ends, axis=0)
+    apart = np.percentile(means - means[:, :1], ends, axis=0)
     return [Interval(*map(float, pair)) for pair in own.T], [Interval(*map(float, pair)) for pair in apart.T]
 
 
@@ -320,10 +304,6 @@ def _rank_in_row(codes: sparse.csr_matrix, row: np.ndarray, size: np.ndarray) ->
     return rank
 
 
-def _kept(codes: sparse.csr_matrix, mask: np.ndarray) -> sparse.csr_matrix:
-    return sparse.csr_matrix((np.where(mask, codes.data, 0), codes.indices, codes.indptr), shape=codes.shape)
-
-
 def _share_right(codes: sparse.csr_matrix, head: LinearHead, y: np.ndarray) -> float:
     return float(np.mean(head.logits(codes).argmax(axis=1) == y))
 
@@ -340,14 +320,6 @@ def _rows(dictionary: Any) -> np.ndarray:
     if is_tensor(dictionary):
         dictionary = dictionary.detach().cpu().numpy()
     return np.asarray(getattr(dictionary, "embeddings", dictionary), dtype=np.float64)
-
-
-def _nonzeros(codes: Any) -> int:
-    if codes.shape[0] == 0:
-        raise CCRError("codes must have at least one row to have a length, got none")
-    if is_sparse(codes):
-        return int(codes.count_nonzero())
-    return int(np.count_nonzero(np.asarray(codes)))
 
 
 def _pair(truth: Any, predicted: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -10,15 +10,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ccr import metrics
-from ccr.calibration import Calibration
+from ccr.calibration import (
+    Calibration,
+    CodedLabels,
+    PredictionSets,
+    SetQuality,
+    calibrate,
+    check_coverage,
+    halves,
+    prediction_sets,
+    set_quality,
+)
 from ccr.coding import (
     FEW_ROWS,
     Decide,
@@ -46,54 +56,33 @@ from ccr.explain import (
     ModelView,
     Order,
     PatchTerms,
+    Question,
     audit,
     coactivation,
     intervention_curve,
     located,
+    settling_question,
     top_images,
     view_codes,
 )
 from ccr.explain.claims import Claim, claims_of, measure_claims
 from ccr.explain.counterfactual import CorrectedBatch
 from ccr.heads import LinearHead, entry_logits, few_logits
-from ccr.inputs import Embeddings
-from ccr.io.folder import read_folder, save_folder
-from ccr.io.format import pack, unpack
+from ccr.inputs import Embeddings, one_row
+from ccr.io.format import pack, read_folder, save_folder, unpack
 from ccr.io.hub import OnHub
 from ccr.io.provenance import Provenance, Signature, model_digest
-from ccr.labels import known_labels, labels_of
-from ccr.linear_model import Certain
+from ccr.labels import known_labels, labels_of, seed_of
+from ccr.linear_model import LinearModel
 from ccr.photos import OnPhotos
 from ccr.shown import Shown
 from ccr.space import Readouts, Space
 from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:
-    from ccr.export.torch_module import ConceptModule
-
-
-class Exports:
-    """Exports of a `ConceptModel`: `to_onnx` and `to_torch`, whose writers are imported when they are used."""
-
-    def to_onnx(self, path: str | os.PathLike[str], *, with_encoder: bool = False) -> None:
-        """Write an ONNX file: embeddings in; label, probabilities, codes, contributions to the label, and logits out.
-
-        `with_encoder` joins the bundled image tower: the pixels of one photo in. Models that code by a pursuit or the
-        lasso are refused.
-        """
-        from ccr.export.onnx_model import write_onnx
-
-        write_onnx(self, path, with_encoder=with_encoder)
-
-    def to_torch(self) -> ConceptModule:
-        """A module from embeddings (b, d) to (logits, codes), with gradients; it can be scripted and exported."""
-        from ccr.export.torch_module import torch_module
-
-        return torch_module(self)
-
-
-if TYPE_CHECKING:
     from scipy import sparse
+
+    from ccr.export.torch_module import ConceptModule
 else:
     sparse = LazyModule("scipy.sparse")
 
@@ -102,7 +91,7 @@ CLAIM_ROWS, MOST_CLAIMS = 16_384, 20_000
 
 
 @dataclass(frozen=True, eq=False)
-class ConceptModel(Certain, OnPhotos, Exports, OnHub):
+class ConceptModel(LinearModel, OnPhotos, OnHub):
     """A classifier whose every prediction is a short, exact sum of named concepts.
 
     Parameters
@@ -160,7 +149,7 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             )
         return self.concepts.index(concept)
 
-    def encode(self, X: Any) -> sparse.csr_matrix:
+    def encode(self, X: Any) -> Any:
         """Codes of X (m, n), CSR: the scores of the active concepts."""
         images = self.images(X)
         few = self._few(images)
@@ -288,6 +277,71 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
         known = self.provenance.knowledge
         return claims_of(self.head, self.classes.tolist(), self.names, knowledge=known, seen=seen)
 
+    def calibrated(self, X: Any, y: Any = None, *, coverage: float = 0.9, random_state: Any = 0) -> ConceptModel:
+        """The same model with a temperature and prediction sets of this coverage, by images X (m, d) and labels y (m,)
+        that it was not fitted on: one half of them for each.
+
+        `random_state`, None, a whole number or a RandomState, says which half. A calibration error that was noted with
+        the model is dropped: it was that of the old temperature.
+        """
+        coverage = check_coverage(coverage)
+        codes = self.encode(X)
+        truth = known_labels(labels_of(X, y), codes.shape[0], self.classes)
+        labelled = CodedLabels(codes, np.searchsorted(self.classes, truth).astype(np.int64))
+        whole = isinstance(random_state, (int, np.integer)) and random_state >= 0
+        seed = int(random_state) if whole else seed_of(random_state)
+        noted = {
+            name: {key: value for key, value in found.items() if key != "calibration_error"}
+            if isinstance(found, Mapping)
+            else found
+            for name, found in self.provenance.metrics.items()
+        }
+        warm = replace(self, provenance=replace(self.provenance, metrics=noted))
+        return warm.with_certainty(*halves(labelled, self.classes, seed), coverage)
+
+    def with_certainty(self, warm: CodedLabels, held: CodedLabels, coverage: float) -> ConceptModel:
+        """The same model at the temperature that fits `warm`, with sets of this coverage by `held`, other images."""
+        head, found = calibrate(self.head, warm, held, coverage)
+        return replace(self, head=head, calibration=found)
+
+    def predict_set(self, X: Any) -> PredictionSets:
+        """For each row of X (m, d) the classes that it may be: the true one is among them as often as the coverage that
+        the model was calibrated for."""
+        least = self._certainty().least_probability
+        return prediction_sets(self.predict_proba(X), least, tuple(self.classes.tolist()))
+
+    def evaluate_sets(self, X: Any, y: Any = None) -> SetQuality:
+        """Coverage, mean size and answered share of the prediction sets of labelled images X (m, d), y (m,)."""
+        sets, asked = self.predict_set(X), self._certainty().coverage
+        truth = known_labels(labels_of(X, y), len(sets), self.classes)
+        return set_quality(sets, np.searchsorted(self.classes, truth), asked)
+
+    def question(self, x: Any) -> Question | None:
+        """For an embedding x (d,) that the model does not answer, the one concept whose confirmation by a person would
+        settle it; None where there is none, or where nothing has to be settled."""
+        certainty = self._certainty()
+        rows = one_row(x)
+        if not self.predict_set(rows).abstains[0]:
+            return None
+        images = self.images(rows).take(np.arange(1)).numpy().astype(np.float64)
+        return settling_question(
+            self.names,
+            self.encode(rows).toarray()[0].astype(np.float64),
+            (images @ self.concepts.embeddings.T)[0],
+            self.head,
+            typical=certainty.typical,
+            classes=self.classes.tolist(),
+            least=certainty.least_probability,
+        )
+
+    def _certainty(self) -> Calibration:
+        if self.calibration is None:
+            raise CCRError(
+                "the model was not calibrated, so it does not know when not to answer: fit with coverage=0.9 (`ccr fit "
+                "--coverage 0.9`), or use calibrated(X, y) with images that it was not fitted on"
+            )
+        return self.calibration
+
     def view(self, X: Any, y: Any = None) -> ModelView:
         """View of the model on (X, y): concepts that carry each class, confused classes, unused concepts.
 
@@ -351,11 +405,6 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
             self._corrected(X, numbers, codes), self.head, steps=steps, order=order, seed=random_state
         )
 
-    def history_table(self) -> dict[str, list[float]]:
-        """The training's history by column, for a data frame or JSON."""
-        records = [asdict(epoch) for epoch in self.provenance.history]
-        return {key: [record[key] for record in records] for key in (records[0] if records else {})}
-
     def with_metrics(self, name: str, values: Any) -> ConceptModel:
         """The same model with measurements (JSON types) noted in its provenance under a name, such as "test"."""
         noted = {**self.provenance.metrics, name: values}
@@ -384,6 +433,22 @@ class ConceptModel(Certain, OnPhotos, Exports, OnHub):
     def load(cls, path: str | os.PathLike[str]) -> ConceptModel:
         """Read a model written by `save`."""
         return cls(**read_folder(path, unpack))
+
+    def to_onnx(self, path: str | os.PathLike[str], *, with_encoder: bool = False) -> None:
+        """Write an ONNX file: embeddings in; label, probabilities, codes, contributions to the label, and logits out.
+
+        `with_encoder` joins the bundled image tower: the pixels of one photo in. Models that code by a pursuit or the
+        lasso are refused.
+        """
+        from ccr.export.onnx_model import write_onnx
+
+        write_onnx(self, path, with_encoder=with_encoder)
+
+    def to_torch(self) -> ConceptModule:
+        """A module from embeddings (b, d) to (logits, codes), with gradients; it can be scripted and exported."""
+        from ccr.export.torch_module import torch_module
+
+        return torch_module(self)
 
     def _few(self, images: Embeddings) -> Entries | None:
         """Codes of a few images, with NumPy alone; None for many, and where codes are solved for by the kernels."""

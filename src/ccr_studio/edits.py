@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccr.concepts import Concepts
-from ccr.edit import EditSession
-from ccr.edit.changes import texts_of
+from ccr.edit import EditSession, texts_of
 from ccr.errors import CCRError
 from ccr.explain.terms import plain
 from ccr.grounding import learn_direction

@@ -12,7 +12,7 @@ import torch
 from scipy import sparse
 
 from ccr.coding import ThresholdRule, TopRule, apply_rule
-from ccr.edit.changes import texts_of
+from ccr.edit import texts_of
 from ccr.errors import CCRError
 from ccr.explain import Audit, Explanation, ModelView, explain, view_codes
 from ccr.inputs import CHUNK_VALUES, Embeddings

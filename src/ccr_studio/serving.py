@@ -21,7 +21,7 @@ from ccr.encoders import load_encoder
 from ccr.encoders.assets import cache_folder
 from ccr.encoders.registry import check_named
 from ccr.errors import CCRError, MissingExtraError, WriteError
-from ccr.io.files import check_writable
+from ccr.io.files import check_writable, lock
 from ccr.io.remote import AnyPath, Place
 from ccr.model import ConceptModel
 from ccr.review.decisions import Policy
@@ -137,7 +137,7 @@ def open_workbench(
     policy: Policy = "one",
 ) -> Workbench:
     """A workbench on a session's folder, which no other studio may have open unless it only shows."""
-    lock = None if read_only else _locked(folder)
+    held = None if read_only else _locked(folder)
     bench = Workbench(
         store,
         None if has_session(folder) else model,
@@ -150,7 +150,7 @@ def open_workbench(
         decides=decides,
         policy=policy,
     )
-    bench.lock = lock
+    bench.lock = held
     return bench
 
 
@@ -272,23 +272,20 @@ def _encoder(store: EmbeddingStore, given: str | None) -> Any:
     return encoder
 
 
-def _locked(folder: Path) -> IO[bytes] | None:
+def _locked(folder: Path) -> IO[bytes]:
     """A lock that lasts as long as this process: two studios must not write one session."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return None
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     stream = (folder / "lock").open("ab")
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        stream.close()
-        raise CCRError(
+        lock(
+            stream.fileno(),
             f"another studio has the session in {folder} open: use that one, or start this one with --read-only or "
-            "another --session"
-        ) from None
+            "another --session",
+        )
+    except CCRError:
+        stream.close()
+        raise
     stream.truncate(0)
     stream.write(f"{os.getpid()}\n".encode())
     stream.flush()

@@ -19,7 +19,7 @@ import numpy as np
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, WriteError
 from ccr.io.files import ASIDE
-from ccr.io.folder import is_model_folder
+from ccr.io.format import is_model_folder
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.review import Decisions, sign

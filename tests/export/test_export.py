@@ -18,8 +18,7 @@ import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, HardThreshold, TopK
 from ccr.encoders.registry import ClipPreprocess
 from ccr.errors import CCRError, WriteError
-from ccr.export.onnx_encoder import IR_VERSION, OPSET, PIXELS, GraphParts, add_centre_square
-from ccr.export.onnx_model import onnx_model
+from ccr.export.onnx_model import IR_VERSION, OPSET, PIXELS, GraphParts, add_centre_square, onnx_model
 from tests.conftest import Data
 
 SAVED = Path(__file__).parents[1] / "io" / "saved"

@@ -14,9 +14,8 @@ from ccr import ConceptClassifier, ConceptModel, Concepts, EmbeddingStore
 from ccr.data.datasets import open_dataset
 from ccr.encoders import load_encoder
 from ccr.errors import CCRError
-from ccr.export import onnx_encoder as onnx_resize
-from ccr.export.onnx_encoder import PIXELS
-from ccr.export.onnx_model import onnx_model
+from ccr.export import onnx_model as onnx_resize
+from ccr.export.onnx_model import PIXELS, onnx_model
 from ccr.geometry import unit_rows
 
 FRUIT = Path(__file__).parents[2] / "src" / "ccr" / "data" / "demo_store"

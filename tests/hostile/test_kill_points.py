@@ -12,7 +12,7 @@ from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
 from ccr.io import files
 from ccr.io.files import ASIDE, OLD, write_bytes
-from ccr.io.folder import ModelFolder, load_folder, save_folder
+from ccr.io.format import ModelFolder, load_folder, save_folder
 from tests.data.helpers import PixelEncoder, folder_files, write_image
 
 if os.name != "posix":

@@ -17,7 +17,7 @@ from rich.table import Table
 from ccr import Concepts
 from ccr.cli import common, main
 from ccr.data.datasets import open_dataset
-from ccr.edit.changes import rename
+from ccr.edit import rename
 from ccr.errors import CCRError, CCRWarning
 from ccr.labels import number_labels
 from ccr.utils.texts import check_name, has_control, visible

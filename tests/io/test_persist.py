@@ -15,7 +15,7 @@ import torch
 from ccr import Angular, ConceptClassifier, Concepts, HardThreshold, Symmetric, TopK
 from ccr.errors import CCRError, FormatError
 from ccr.heads import LinearHead
-from ccr.io import folder as persist
+from ccr.io import format as persist
 from ccr_lab.rivals import LinearProbe
 from tests.conftest import Data
 

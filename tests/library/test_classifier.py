@@ -210,7 +210,7 @@ def test_given_validation_data_chooses_the_epoch(digits: Data) -> None:
     best = max(model.history_, key=lambda epoch: epoch.validation_accuracy)
     assert model.history_[model.best_epoch_ - 1].validation_accuracy == best.validation_accuracy
     assert model.score(digits.X_test, digits.y_test) == pytest.approx(best.validation_accuracy, abs=0.01)
-    assert list(model.history_table()["epoch"]) == [1, 2, 3, 4]
+    assert [epoch.epoch for epoch in model.history_] == [1, 2, 3, 4]
 
 
 def test_the_papers_settings() -> None:

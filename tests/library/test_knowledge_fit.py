@@ -15,7 +15,7 @@ import ccr.runtime
 from ccr import IPOMP, OMP, ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
 from ccr.edit import EditSession
 from ccr.errors import CCRError, CCRWarning, FormatError
-from ccr.io.folder import ModelFolder, load_folder, save_folder
+from ccr.io.format import ModelFolder, load_folder, save_folder
 from ccr.knowledge import Answer
 from ccr.refine.data import Candidates, Permitted
 

@@ -11,8 +11,7 @@ from sklearn.base import clone
 
 from ccr import ConceptClassifier, ConceptModel, HardThreshold
 from ccr.errors import CCRError, FormatError
-from ccr.io.folder import ModelFolder, load_folder, save_folder
-from ccr.io.format import unpack
+from ccr.io.format import ModelFolder, load_folder, save_folder, unpack
 from ccr.io.provenance import whole_list
 from tests.conftest import Data
 

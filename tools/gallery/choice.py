@@ -10,8 +10,7 @@ import numpy as np
 
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
-from ccr.edit import EditSession
-from ccr.edit.session import EditEffect
+from ccr.edit import EditEffect, EditSession
 
 
 @dataclass(frozen=True)

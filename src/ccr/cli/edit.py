@@ -124,7 +124,7 @@ def edit(
     Example: `ccr edit photos-model --out fixed --suppress "price tag" --scale "bright light=0.5" --refit photos-store`
     """
     from ccr.edit import EditSession
-    from ccr.io.folder import check_target
+    from ccr.io.format import check_target
     from ccr.model import ConceptModel
 
     if store is None and (split is not None or everything):

@@ -157,7 +157,7 @@ def fit(
     where another node, or the same command, continues.
     """
     from ccr.data.store import EmbeddingStore
-    from ccr.io.folder import check_target
+    from ccr.io.format import check_target
     from ccr.labels import store_parts
 
     out = out if out.name not in ("", "..") else out.resolve()

@@ -129,7 +129,7 @@ def pull(
 
     Example: `ccr pull me/photos --out photos-model`, then `ccr explain photos-model PHOTO`
     """
-    from ccr.io.folder import check_target
+    from ccr.io.format import check_target
     from ccr.io.hub import fetch
     from ccr.model import ConceptModel
 

@@ -377,7 +377,7 @@ def _log(model: Path, knowledge: Path | None, log: Path | None, store: Path | No
 
 
 def _is_begun(target: Path) -> bool:
-    from ccr.io.folder import check_target, is_model_folder
+    from ccr.io.format import check_target, is_model_folder
 
     check_target(target)
     return is_model_folder(target)

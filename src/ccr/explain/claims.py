@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,35 +111,36 @@ def measure_claims(codes: Iterable[sparse.csr_matrix], head: LinearHead, y: np.n
         lost = (weight > 0) & ((falls > lead[row]) | ((falls == lead[row]) & (second < first)[row]))
         change = (second == truth).astype(float) - (first == truth)
         np.add.at(gained, (first[row[lost]], part.indices[lost]), change[row[lost]])
-        _add_risen(gained, part, row, head, _Leader(logits, first, top, truth))
+        _add_risen(gained, part, row, head, logits=logits, first=first, top=top, truth=truth)
         right += int((first == truth).sum())
     at = tuple(claim.T)
     images = np.bincount(y, minlength=classes)
     return ClaimEvidence(claim, shown[at], anywhere[claim[:, 1]], gained[at], images, right)
 
 
-class _Leader(NamedTuple):
-    """Logits (m, C) of images with that of the `first` class (m,) at -inf, its logit `top` (m,), and the truth (m,)."""
-
-    logits: np.ndarray
-    first: np.ndarray
-    top: np.ndarray
-    truth: np.ndarray
-
-
-def _add_risen(gained: np.ndarray, part: sparse.csr_matrix, row: np.ndarray, head: LinearHead, leader: _Leader) -> None:
+def _add_risen(
+    gained: np.ndarray,
+    part: sparse.csr_matrix,
+    row: np.ndarray,
+    head: LinearHead,
+    *,
+    logits: np.ndarray,
+    first: np.ndarray,
+    top: np.ndarray,
+    truth: np.ndarray,
+) -> None:
     """Add to `gained` (C, n) what claims do whose class wins an image without them, the concept's code being negative
-    there; `row` is that of each code entry."""
+    there. `row` is that of each code entry; of the images, `logits` (m, C) have -inf for the `first` class (m,), whose
+    logit is `top` (m,)."""
     entry = np.flatnonzero(part.data < 0)
     for start in range(0, len(entry), RISEN_AT_ONCE):
         some = entry[start : start + RISEN_AT_ONCE]
-        weights = head.coef[:, part.indices[some]].astype(np.float64)
-        at, winner = row[some], leader.top[row[some]]
-        raised = leader.logits[at].T - part.data[some] * weights
-        ahead = np.arange(len(weights))[:, None] < leader.first[at]
-        label, number = np.nonzero((weights > 0) & ((raised > winner) | ((raised == winner) & ahead)))
-        truth = leader.truth[at[number]]
-        change = (label == truth).astype(float) - (leader.first[at[number]] == truth)
+        weights, at = head.coef[:, part.indices[some]].astype(np.float64), row[some]
+        raised = logits[at].T - part.data[some] * weights
+        ahead = np.arange(len(weights))[:, None] < first[at]
+        label, number = np.nonzero((weights > 0) & ((raised > top[at]) | ((raised == top[at]) & ahead)))
+        own = truth[at[number]]
+        change = (label == own).astype(float) - (first[at[number]] == own)
         np.add.at(gained, (label, part.indices[some[number]]), change)
 
 
@@ -157,22 +158,19 @@ def claims_of(
         raise CCRError("this evidence is of another model's claims: measure them again on images, claims(X, y)")
     found = []
     for number, (row, column) in enumerate(pairs.tolist()):
-        answer = None if knowledge is None else knowledge.find(classes[row], concepts[column])
         claim = Claim(classes[row], concepts[column], float(head.coef[row, column]))
+        answer = None if knowledge is None else knowledge.find(classes[row], concepts[column])
         if answer is not None:
             claim = replace(claim, answer=answer.answer, source=answer.source, by=answer.by, at=answer.at)
-        found.append((row, -claim.weight, number, claim if seen is None else _seen(claim, seen, number, row)))
+        if seen is not None:
+            images, anywhere = int(seen.images[row]), float(seen.anywhere[number])
+            every = max(int(seen.images.sum()), 1)
+            claim = replace(
+                claim,
+                share=float(seen.shown[number]) / images if images else None,
+                purity=float(seen.shown[number]) / anywhere if anywhere else None,
+                accuracy=seen.right / every,
+                accuracy_without=(seen.right + float(seen.gained[number])) / every,
+            )
+        found.append((row, -claim.weight, number, claim))
     return tuple(claim for *_, claim in sorted(found, key=lambda entry: entry[:3]))
-
-
-def _seen(claim: Claim, seen: ClaimEvidence, number: int, row: int) -> Claim:
-    """The claim with what images say of it."""
-    images, anywhere = int(seen.images[row]), float(seen.anywhere[number])
-    every = max(int(seen.images.sum()), 1)
-    return replace(
-        claim,
-        share=float(seen.shown[number]) / images if images else None,
-        purity=float(seen.shown[number]) / anywhere if anywhere else None,
-        accuracy=seen.right / every,
-        accuracy_without=(seen.right + float(seen.gained[number])) / every,
-    )

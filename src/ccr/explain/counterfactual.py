@@ -1,15 +1,15 @@
-"""Test-time intervention: set code entries and see predictions move, for one image and over a data set."""
+"""What if: counterfactuals of one image, and the accuracy of a model whose code entries are corrected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from ccr.errors import CCRError
-from ccr.explain.terms import Contribution, contributions, plain, plain_fields
+from ccr.explain.terms import Contribution, PlainResult, contributions
 from ccr.heads import LinearHead
 from ccr.utils.arrays import LazyModule, softmax
 from ccr.utils.parameters import is_number
@@ -21,9 +21,6 @@ else:
     scipy = LazyModule("scipy")
     sparse = LazyModule("scipy.sparse")
 
-if TYPE_CHECKING:
-    from ccr.explain.explanation import Explanation
-
 # Counterfactuals: the fewest concepts to remove, or the smallest change of the code, for another prediction. Both are
 # exact for a linear head. Whether class r overtakes the prediction p depends on one sum, the contrast of p and r, so
 # the fewest removals for r are its largest terms; the prediction changes as soon as any r overtakes.
@@ -33,7 +30,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Counterfactual:
+class Counterfactual(PlainResult):
     """Without the `removed` concepts the prediction would be `becomes`, with this probability.
 
     `removed` are terms of the contrast of the two classes: `margin` - their sum == `margin_after`, which is
@@ -47,10 +44,6 @@ class Counterfactual:
     margin_after: float
     removed: tuple[Contribution, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
-
 
 @dataclass(frozen=True)
 class Shift:
@@ -63,17 +56,13 @@ class Shift:
 
 
 @dataclass(frozen=True)
-class CodeChange:
+class CodeChange(PlainResult):
     """The nearest code, at Euclidean `distance`, at which `toward` is tied for the prediction; larger shifts first."""
 
     prediction: Any
     toward: Any
     distance: float
     shifts: tuple[Shift, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
 
 
 def fewest_removals(
@@ -171,43 +160,14 @@ def _least_distance(slopes: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
 Order = Literal["effect", "error", "random"]
 
 
-@dataclass(frozen=True, eq=False)
-class Intervention:
-    """One image's explanation `before` and `after` some entries of its code were set; `shifts` says which moved."""
-
-    before: Explanation
-    after: Explanation = field(repr=False)
-    shifts: tuple[Shift, ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether the prediction is another one."""
-        return bool(self.before.prediction != self.after.prediction)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON; `logits` holds what each class gained."""
-        gains = self.after.logits - self.before.logits
-        return {
-            "before": self.before.to_dict(),
-            "after": self.after.to_dict(),
-            "shifts": plain(self.shifts),
-            "changed": self.changed,
-            "logits": {str(name): float(gain) for name, gain in zip(self.before.classes, gains, strict=True)},
-        }
-
-
 @dataclass(frozen=True)
-class InterventionCurve:
+class InterventionCurve(PlainResult):
     """`accuracy[j]` on `n` images after `steps[j]` concepts of each were corrected, in this `order`."""
 
     steps: tuple[int, ...]
     accuracy: tuple[float, ...]
     order: Order
     n: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
 
 
 class CorrectedBatch(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccr.concepts import Concepts
-from ccr.explain.terms import plain, plain_fields
+from ccr.explain.terms import PlainResult, plain
 from ccr.explain.views import ImageActivation, TopCandidates
 from ccr.inputs import CHUNK_VALUES
 from ccr.metrics import Deviation, Fidelity, deviation
@@ -59,7 +59,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class ConceptDrift:
+class ConceptDrift(PlainResult):
     """One concept: does it still see what its text sees?
 
     `fidelity` is the correlation of its scores with those of its own text, None if nobody knows. With data: how many
@@ -93,10 +93,6 @@ class ConceptDrift:
     @property
     def flagged(self) -> bool:
         return bool(self.flags)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
 
 
 @dataclass(frozen=True)
@@ -157,66 +153,57 @@ class Audit:
         }
 
 
-class _Places:
-    """Deviation of concepts from their start, and their neighbours among the others' starts."""
-
-    def __init__(self, initial: Concepts, refined: Concepts, neighbours: int) -> None:
-        start, now = initial.embeddings.astype(np.float64), refined.embeddings.astype(np.float64)
-        n = len(start)
-        self.names = refined.names
-        self.deviation = np.linalg.norm(now - start, axis=1)
-        self.own = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
-        count = min(max(neighbours, 1), n - 1)
-        self.before, self.after = (_nearest(rows, start, count, self.names) for rows in (start, now))
-        closest = [neighbours[0].cosine if neighbours else -1.0 for neighbours in self.after]
-        self.retained = self.own >= np.array(closest) - TIE
-
-    def of(self, row: int) -> dict[str, Any]:
-        """One concept's place, as fields of a `ConceptDrift`."""
-        return {
-            "concept": self.names[row],
-            "deviation": float(self.deviation[row]),
-            "own_cosine": float(self.own[row]),
-            "retained": bool(self.retained[row]),
-            "nearest_before": self.before[row],
-            "nearest_after": self.after[row],
-        }
+def _places(initial: Concepts, refined: Concepts, neighbours: int) -> list[dict[str, Any]]:
+    """How far each concept is from its start, and its neighbours among the others' starts, as fields of a
+    `ConceptDrift`."""
+    start, now = initial.embeddings.astype(np.float64), refined.embeddings.astype(np.float64)
+    own = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
+    count = min(max(neighbours, 1), len(start) - 1)
+    before, after = (_nearest(rows, start, count, refined.names) for rows in (start, now))
+    closest = np.array([near[0].cosine if near else -1.0 for near in after])
+    columns = {
+        "concept": refined.names,
+        "deviation": np.linalg.norm(now - start, axis=1).tolist(),
+        "own_cosine": own.tolist(),
+        "retained": (own >= closest - TIE).tolist(),
+        "nearest_before": before,
+        "nearest_after": after,
+    }
+    return _records(columns)
 
 
-class _Activity:
-    """Counts of images that show each of n concepts by its own text and by the model."""
-
-    def __init__(self, n: int, images: int) -> None:
-        self.n = 0
-        self.before, self.after, self.both = np.zeros((3, n), np.int64)
-        self._gained, self._lost = TopCandidates(n, images), TopCandidates(n, images)
-
-    def add(self, before: sparse.csr_matrix, after: sparse.csr_matrix) -> None:
-        """The next images' codes."""
-        old, new = before.toarray(), after.toarray()  # chunks are small
+def _activity(
+    before: Iterable[sparse.csr_matrix], after: Iterable[sparse.csr_matrix], n: int, images: int
+) -> tuple[int, list[dict[str, Any]]]:
+    """The number of images, and for each of n concepts those that show it by its own text and by the model, as fields
+    of a `ConceptDrift`."""
+    was_active, is_active, both = np.zeros((3, n), np.int64)
+    gained, lost, done = TopCandidates(n, images), TopCandidates(n, images), 0
+    for one, other in zip(before, after, strict=True):
+        old, new = one.toarray(), other.toarray()  # chunks are small
         was, now = old != 0, new != 0
-        self.before += was.sum(axis=0)
-        self.after += now.sum(axis=0)
-        self.both += (was & now).sum(axis=0)
-        for best, only, codes in ((self._gained, now & ~was, new), (self._lost, was & ~now, old)):
+        was_active += was.sum(axis=0)
+        is_active += now.sum(axis=0)
+        both += (was & now).sum(axis=0)
+        for best, only, codes in ((gained, now & ~was, new), (lost, was & ~now, old)):
             rows, columns = np.nonzero(only)
-            best.add(columns, rows + self.n, codes[rows, columns])
-        self.n += len(old)
+            best.add(columns, rows + done, codes[rows, columns])
+        done += len(old)
+    either = was_active + is_active - both
+    found = {
+        "active_before": was_active.tolist(),
+        "active_after": is_active.tolist(),
+        "overlap": np.divide(both, either, out=np.ones(n), where=either > 0).tolist(),
+        "gained": (is_active - both).tolist(),
+        "lost": (was_active - both).tolist(),
+        "gained_images": gained.by_column(),
+        "lost_images": lost.by_column(),
+    }
+    return done, _records(found)
 
-    def by_concept(self) -> list[dict[str, Any]]:
-        """Changes of each concept, as fields of a `ConceptDrift`."""
-        either = self.before + self.after - self.both
-        overlap = np.divide(self.both, either, out=np.ones(len(either)), where=either > 0)
-        columns = {
-            "active_before": self.before.tolist(),
-            "active_after": self.after.tolist(),
-            "overlap": overlap.tolist(),
-            "gained": (self.after - self.both).tolist(),
-            "lost": (self.before - self.both).tolist(),
-            "gained_images": self._gained.by_column(),
-            "lost_images": self._lost.by_column(),
-        }
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+def _records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def audit(
@@ -236,19 +223,19 @@ def audit(
     and by the model, some rows after the other, cut alike; of about the same length, or else every concept seems to
     gain or lose images. `transfer` is that of concepts by name, NaN where it could not be measured.
     """
-    places, activity = _Places(initial, refined, neighbours), _Activity(len(refined), images)
+    places, n = _places(initial, refined, neighbours), 0
+    seen: list[dict[str, Any]] = [{}] * len(refined)
     if before is not None and after is not None:
-        for old, new in zip(before, after, strict=True):
-            activity.add(old, new)
-    seen = activity.by_concept() if activity.n else [{}] * len(refined)
+        n, found = _activity(before, after, len(refined), images)
+        seen = found if n else seen
     faithful = [None] * len(refined) if fidelity is None else [_known(value) for value in fidelity.tolist()]
     moved = [_known((transfer or {}).get(name, math.nan)) for name in refined.names]
-    drifts = [_drift(places.of(row), faithful[row], seen[row], moved[row]) for row in range(len(refined))]
+    drifts = map(_drift, places, faithful, seen, moved)
     return Audit(
         fidelity=None if fidelity is None else Fidelity.of(fidelity),
         deviation=deviation(refined, initial),
-        retention=float(places.retained.mean()),
-        n=activity.n,
+        retention=float(np.mean([place["retained"] for place in places])),
+        n=n,
         concepts=tuple(sorted(drifts, key=_doubtful_first)),
     )
 

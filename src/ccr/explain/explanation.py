@@ -1,4 +1,4 @@
-"""Explanations of many images at once: a sequence, and a table."""
+"""Explanation of one prediction as a short, exact sum of named contributions, and a sequence of explanations."""
 
 from __future__ import annotations
 
@@ -11,21 +11,31 @@ import numpy as np
 
 from ccr.concepts import unknown_concept
 from ccr.errors import CCRError
-from ccr.explain.contrast import Comparison, Mistake, compare, missing_concepts, spoken
 from ccr.explain.counterfactual import (
     CodeChange,
     Counterfactual,
-    Intervention,
+    Shift,
     fewest_removals,
     shifts,
     smallest_change,
 )
-from ccr.explain.terms import Contrast, Contribution, contributions, picture, plain, position, sum_rows, sum_text
+from ccr.explain.terms import (
+    Contrast,
+    Contribution,
+    PlainResult,
+    contributions,
+    picture,
+    plain,
+    plain_fields,
+    position,
+    sum_rows,
+    sum_text,
+)
 from ccr.explain.views import ModelView
 from ccr.explain.where import Where
 from ccr.heads import LinearHead, few_logits
 from ccr.kernels import Entries
-from ccr.shown import STATED, Shown
+from ccr.shown import Shown
 from ccr.utils.arrays import LazyModule, softmax, to_frame
 from ccr.utils.parameters import is_number
 from ccr.utils.texts import percent
@@ -35,7 +45,111 @@ if TYPE_CHECKING:
 else:
     sparse = LazyModule("scipy.sparse")
 
-# Explanation of one prediction as a short, exact sum of named contributions.
+
+@dataclass(frozen=True)
+class MissingConcept:
+    """A concept that images of the true class show with mean `code`, but this one did not.
+
+    `contribution` = `code` x `weight` is what it would have added to the true class; `share` of that class's
+    images show it.
+    """
+
+    concept: str
+    code: float
+    weight: float
+    contribution: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Mistake(PlainResult):
+    """A prediction seen from the class that it should have been.
+
+    `logit`, `probability`, `rank` and `bias` are the true class's: `bias` + the sums of `spoke_for` and
+    `spoke_against` == `logit`. `contrast` says why the prediction and not the truth. `missing` holds the true
+    class's strongest concepts that are not active here; None: no data were given to know them from.
+    """
+
+    prediction: Any
+    truth: Any
+    probability: float
+    rank: int
+    logit: float
+    bias: float
+    spoke_for: tuple[Contribution, ...]
+    spoke_against: tuple[Contribution, ...]
+    contrast: Contrast
+    missing: tuple[MissingConcept, ...] | None
+
+    @property
+    def is_wrong(self) -> bool:
+        return bool(self.prediction != self.truth)
+
+
+@dataclass(frozen=True)
+class ComparedConcept:
+    """A concept's contribution in each explanation; None where it is not active, or has no weight for the class."""
+
+    concept: str
+    first: Contribution | None
+    second: Contribution | None
+
+    @property
+    def size(self) -> float:
+        """The larger of both effects."""
+        return max(abs(term.contribution) for term in (self.first, self.second) if term is not None)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Contributions to the class `of` in two explanations of one image.
+
+    In each of them `bias` + its contributions == `logit`. `overlap` is the share of concepts active in either that are
+    active in both, with a weight for the class or without; 1 when neither has any.
+    """
+
+    of: Any
+    predictions: tuple[Any, Any]
+    probabilities: tuple[float, float]
+    logits: tuple[float, float]
+    biases: tuple[float, float]
+    concepts: tuple[ComparedConcept, ...]
+    overlap: float
+
+    @property
+    def agree(self) -> bool:
+        """Whether both predict the same class."""
+        return str(self.predictions[0]) == str(self.predictions[1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {**plain_fields(self), "agree": self.agree}
+
+
+@dataclass(frozen=True, eq=False)
+class Intervention:
+    """One image's explanation `before` and `after` some entries of its code were set; `shifts` says which moved."""
+
+    before: Explanation
+    after: Explanation = field(repr=False)
+    shifts: tuple[Shift, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the prediction is another one."""
+        return bool(self.before.prediction != self.after.prediction)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON; `logits` holds what each class gained."""
+        gains = self.after.logits - self.before.logits
+        return {
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "shifts": plain(self.shifts),
+            "changed": self.changed,
+            "logits": {str(name): float(gain) for name, gain in zip(self.before.classes, gains, strict=True)},
+        }
+
 
 #: Largest number of contributions that `print` names; the others are summed.
 MOST_PRINTED = 20
@@ -87,14 +201,7 @@ class Explanation:
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
         number = position(self.classes, name)
-        return contributions(
-            self.active,
-            self.codes,
-            self.head.coef[number],
-            _known(self.answers, number, self.columns),
-            _likely(self.shown, self.codes, self.columns),
-            STATED if self.shown is None else self.shown.stated,
-        )
+        return _terms(self.active, self.codes, self.columns, self.head, number, self.answers, self.shown)
 
     def contrast(self, other: Any) -> Contrast:
         """Why this class and not `other`: weights are the differences of the two classes' weights."""
@@ -117,7 +224,8 @@ class Explanation:
         target = position(self.classes, name)
         names, codes, head = self.active, self.codes, self.head
         if not active_only:
-            names, codes, head = tuple(self.concepts), self._dense(), _double(self.full_head)
+            names, codes, head = tuple(self.concepts), np.zeros(len(self.concepts)), self.full_head.astype(np.float64)
+            codes[self.columns] = self.codes
         delta = smallest_change(codes, head, winner=self._winner, target=target)
         if delta is None:
             return None
@@ -131,8 +239,14 @@ class Explanation:
         one, `missing` is None.
         """
         true = position(self.classes, truth)
-        spoke_for, spoke_against = spoken(self.contributions_to(truth))
-        missing = None if view is None else missing_concepts(view, self.classes[true], self.active, top=top)
+        terms, missing = self.contributions_to(truth), None
+        if view is not None:
+            carrying = view.of_class(self.classes[true], top=None).carrying
+            missing = tuple(
+                MissingConcept(item.concept, item.code, item.weight, item.contribution, item.share)
+                for item in carrying
+                if item.concept not in self.active
+            )[:top]
         return Mistake(
             prediction=self.prediction,
             truth=self.classes[true],
@@ -140,18 +254,28 @@ class Explanation:
             rank=int((self.logits > self.logits[true]).sum()) + 1,
             logit=float(self.logits[true]),
             bias=float(self.head.intercept[true]),
-            spoke_for=spoke_for,
-            spoke_against=spoke_against,
+            spoke_for=tuple(term for term in terms if term.contribution > 0),
+            spoke_against=tuple(term for term in terms if term.contribution <= 0),
             contrast=self.contrast(truth),
             missing=missing,
         )
 
     def compare(self, other: Explanation, *, of: Any = None) -> Comparison:
-        """Another model's explanation of the same image beside this one, as contributions to the class `of`.
-
-        `of` is by default this explanation's prediction.
-        """
-        return compare(self, other, of=self.prediction if of is None else of)
+        """Another model's explanation of the same image beside this one, as contributions to the class `of`: by default
+        this explanation's prediction. Concepts are matched by name, largest effect first."""
+        of = self.prediction if of is None else of
+        both, places = (self, other), (position(self.classes, of), position(other.classes, of))
+        mine, theirs = ({term.concept: term for term in one.contributions_to(of)} for one in both)
+        rows = [ComparedConcept(name, mine.get(name), theirs.get(name)) for name in {**mine, **theirs}]
+        return Comparison(
+            of=self.classes[places[0]],
+            predictions=(self.prediction, other.prediction),
+            probabilities=(float(self.probabilities[places[0]]), float(other.probabilities[places[1]])),
+            logits=(float(self.logits[places[0]]), float(other.logits[places[1]])),
+            biases=(float(self.head.intercept[places[0]]), float(other.head.intercept[places[1]])),
+            concepts=tuple(sorted(rows, key=lambda row: (-row.size, row.concept))),
+            overlap=overlap(self, other),
+        )
 
     def intervene(self, codes: Mapping[str, float]) -> Intervention:
         """Set entries of the code, {concept: value}, and see the prediction move; 0 removes a concept."""
@@ -162,7 +286,9 @@ class Explanation:
                 raise CCRError(
                     f"a code entry must be a finite number, got {value!r} for {name!r}: 0 removes the concept"
                 )
-            entries[_column(self.concepts, name)] = float(value)
+            if name not in self.concepts:
+                raise unknown_concept(name, self.concepts)
+            entries[list(self.concepts).index(name)] = float(value)
         columns = sorted(column for column, value in entries.items() if value != 0)
         values = np.array([entries[column] for column in columns], dtype=np.float64)
         code = sparse.csr_matrix((values, columns, [0, len(columns)]), shape=(1, len(self.concepts)))
@@ -172,14 +298,8 @@ class Explanation:
                 f"a code entry must leave the logits finite, got {codes[largest]!r} for {largest!r}: take one as "
                 "other images have it"
             )
-        after = explain(
-            code,
-            self.full_head,
-            concepts=self.concepts,
-            classes=self.classes,
-            answers=self.answers,
-            shown=self.shown,
-        )
+        facts: dict[str, Any] = {"answers": self.answers, "shown": self.shown}
+        after = explain(code, self.full_head, concepts=self.concepts, classes=self.classes, **facts)
         union = sorted(set(before) | set(entries))
         old = np.array([before.get(column, 0.0) for column in union])
         new = np.array([entries.get(column, 0.0) for column in union])
@@ -203,10 +323,64 @@ class Explanation:
     def _winner(self) -> int:
         return position(self.classes, self.prediction)
 
-    def _dense(self) -> np.ndarray:
-        code = np.zeros(len(self.concepts))
-        code[self.columns] = self.codes
-        return code
+
+@dataclass(frozen=True)
+class Question(PlainResult):
+    """Does the image show `concept`? If so, its code becomes `confirmed` instead of `code`, and exactly one class is
+    left: `settles`, with this `probability`. `denied` is what is left if it does not: a class, or None if that settles
+    nothing."""
+
+    concept: str
+    code: float
+    confirmed: float
+    settles: Any
+    probability: float
+    denied: Any | None
+
+
+def settling_question(
+    names: Sequence[str],
+    codes: np.ndarray,
+    scores: np.ndarray,
+    head: LinearHead,
+    *,
+    typical: np.ndarray,
+    classes: Sequence[Any],
+    least: float,
+) -> Question | None:
+    """The concept to ask a person about; None if the answer about no single one would settle anything.
+
+    A concept that is confirmed has the code that is `typical` (n,) of images that show it, or what it has if that is
+    more. Of those that then leave exactly one class at least as probable as `least`, it is the one whose score (n,) is
+    nearest to typical already: what the image most nearly shows.
+    """
+    coef = head.coef.astype(np.float64)
+    logits = coef @ codes + head.intercept
+    confirmed = np.maximum(codes, typical)
+    after = logits + ((confirmed - codes) * coef).T  # (n, classes): each concept alone
+    probabilities = softmax(after, axis=1)
+    settles = ((probabilities >= least).sum(axis=1) == 1) & (typical > 0) & (confirmed > codes)
+    if not settles.any():
+        return None
+    near = np.where(settles, scores / np.where(typical > 0, typical, 1.0), -np.inf)
+    chosen = int(near.argmax())
+    winner = int(probabilities[chosen].argmax())
+    without = softmax(logits - codes[chosen] * coef[:, chosen])
+    left = np.flatnonzero(without >= least)
+    return Question(
+        concept=names[chosen],
+        code=float(codes[chosen]),
+        confirmed=float(confirmed[chosen]),
+        settles=classes[winner],
+        probability=float(probabilities[chosen, winner]),
+        denied=classes[left[0]] if len(left) == 1 else None,
+    )
+
+
+def overlap(first: Explanation, second: Explanation) -> float:
+    """The share of concepts active in either that are active in both; 1 when neither has any."""
+    mine, theirs = set(first.active), set(second.active)
+    return len(mine & theirs) / len(mine | theirs) if mine or theirs else 1.0
 
 
 def explain(
@@ -222,7 +396,7 @@ def explain(
     (classes, n) is what is known, `shown` maps scores to probabilities."""
     columns, own = code.indices[code.data != 0], code.data[code.data != 0]
     values, weights = own.astype(np.float64), head.coef[:, columns]
-    active_head = _double(LinearHead(weights, head.intercept))
+    active_head = LinearHead(weights, head.intercept).astype(np.float64)
     logits = active_head.coef @ values + active_head.intercept
     winner = _predicted(LinearHead(weights, head.intercept), own)
     probabilities = softmax(logits)
@@ -232,14 +406,7 @@ def explain(
         probability=float(probabilities[winner]),
         logit=float(logits[winner]),
         bias=float(active_head.intercept[winner]),
-        contributions=contributions(
-            active,
-            values,
-            active_head.coef[winner],
-            _known(answers, winner, columns),
-            _likely(shown, values, columns),
-            STATED if shown is None else shown.stated,
-        ),
+        contributions=_terms(active, values, columns, active_head, winner, answers, shown),
         classes=tuple(classes),
         logits=logits,
         probabilities=probabilities,
@@ -254,31 +421,26 @@ def explain(
     )
 
 
-def _known(answers: np.ndarray | None, number: int, columns: np.ndarray) -> np.ndarray | None:
-    """Known answers about the class of this number and the concepts of these columns."""
-    return None if answers is None else answers[number, columns]
-
-
-def _likely(shown: Shown | None, codes: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
-    """The probabilities that the image shows these concepts, whose codes are their scores."""
-    return None if shown is None else shown.probabilities(codes, columns)
+def _terms(
+    active: Sequence[str],
+    codes: np.ndarray,
+    columns: np.ndarray,
+    head: LinearHead,
+    number: int,
+    answers: np.ndarray | None,
+    shown: Shown | None,
+) -> tuple[Contribution, ...]:
+    """Contributions to the class of this number, with what is known of its claims and of the image's concepts."""
+    known = None if answers is None else answers[number, columns]
+    if shown is None:
+        return contributions(active, codes, head.coef[number], known)
+    return contributions(active, codes, head.coef[number], known, shown.probabilities(codes, columns), shown.stated)
 
 
 def _predicted(head: LinearHead, values: np.ndarray) -> int:
     """The class that wins in the code's own digits, as in `predict`: more digits may order a tie otherwise."""
     codes = Entries(np.array([0, len(values)]), np.arange(len(values)), values)
     return int(few_logits(codes, head.coef.T.astype(values.dtype), head.intercept.astype(values.dtype))[0].argmax())
-
-
-def _double(head: LinearHead) -> LinearHead:
-    return LinearHead(head.coef.astype(np.float64), head.intercept.astype(np.float64))
-
-
-def _column(concepts: Sequence[str], name: str) -> int:
-    for column, known in enumerate(concepts):
-        if known == name:
-            return column
-    raise unknown_concept(name, concepts)
 
 
 #: Pictures that a notebook shows of a sequence.
@@ -295,9 +457,6 @@ class Explanations(Sequence[Explanation]):
 
     def __len__(self) -> int:
         return len(self._items)
-
-    def __iter__(self) -> Iterator[Explanation]:
-        return iter(self._items)
 
     @overload
     def __getitem__(self, index: int) -> Explanation: ...

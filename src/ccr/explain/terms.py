@@ -1,5 +1,4 @@
-"""An explanation as a picture in a notebook: HTML with its styles inline, as the report's bars look; all text is
-escaped."""
+"""Signed terms, code x weight, that every explanation is a sum of: as plain types, rows, lines of text, and HTML."""
 
 from __future__ import annotations
 
@@ -14,10 +13,7 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.knowledge import NO, YES
 from ccr.shown import STATED
-from ccr.utils.texts import did_you_mean, percent, visible
-
-# Contributions, the signed terms that every explanation is a sum of, and their rows, which are the same ones in the
-# same order in every terminal, page, notebook and figure.
+from ccr.utils.texts import counted, did_you_mean, percent, visible
 
 Status = Literal["confirmed", "unknown", "contradicted"]
 
@@ -25,6 +21,32 @@ Status = Literal["confirmed", "unknown", "contradicted"]
 def status(answer: int) -> Status:
     """Status of a claim by its answer: 1 confirmed, -1 contradicted, 0 unknown."""
     return "confirmed" if answer == YES else "contradicted" if answer == NO else "unknown"
+
+
+def plain(value: Any) -> Any:
+    """The value in types that JSON has; what is not finite becomes None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if is_dataclass(value) and not isinstance(value, type):
+        return value.to_dict() if hasattr(value, "to_dict") else plain_fields(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain_fields(result: Any) -> dict[str, Any]:
+    """A result object as a dict of plain types, one entry per field."""
+    return {item.name: plain(getattr(result, item.name)) for item in fields(result)}
+
+
+class PlainResult:
+    """Base class of results, which are dataclasses of numbers, names and other results."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return plain_fields(self)
 
 
 @dataclass(frozen=True)
@@ -47,7 +69,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class Contrast(PlainResult):
     """Why `prediction` and not `other`: `bias` + sum of contributions == `difference` of their logits."""
 
     prediction: Any
@@ -55,10 +77,6 @@ class Contrast:
     difference: float
     bias: float
     contributions: tuple[Contribution, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
 
 
 def contributions(
@@ -104,24 +122,6 @@ def position(classes: Sequence[Any], name: Any) -> int:
     return names.index(str(name))
 
 
-def plain(value: Any) -> Any:
-    """The value in types that JSON has; what is not finite becomes None."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if is_dataclass(value) and not isinstance(value, type):
-        return value.to_dict() if hasattr(value, "to_dict") else plain_fields(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def plain_fields(result: Any) -> dict[str, Any]:
-    """A result object as a dict of plain types, one entry per field."""
-    return {item.name: plain(getattr(result, item.name)) for item in fields(result)}
-
-
 #: Marks of the status of a term's claim; the plain ones are for streams that cannot encode the others.
 MARKS: dict[Status, str] = {"confirmed": "✓", "unknown": "?", "contradicted": "✗"}
 PLAIN_MARKS: dict[Status, str] = {"confirmed": "yes", "unknown": "?", "contradicted": "no"}
@@ -161,10 +161,8 @@ def sum_rows(
     if unsure:
         total, note = sum(term.contribution for term in unsure), "; ".join(map(likely_name, unsure))
         rows.append(SumRow(f"{len(unsure)} not sure to be shown", total, note=note))
-    rest = stated[top:]
-    if rest:
-        total = sum(term.contribution for term in rest)
-        rows.append(SumRow(f"{len(rest)} other{'s' if len(rest) > 1 else ''}", total))
+    if rest := stated[top:]:
+        rows.append(SumRow(counted(len(rest), "other"), sum(term.contribution for term in rest)))
     return rows
 
 
@@ -181,12 +179,9 @@ def sum_text(heading: str, rows: Sequence[SumRow], total: float, *, encoding: st
     """A sum in plain text: a row in a line, the total below them; claims have signs of this encoding."""
     marks = claim_marks(encoding)
     lines = [f"{row.value:+9.2f}  {row.name}{'' if row.claim is None else f' {marks[row.claim]}'}" for row in rows]
-    return "\n".join([heading, *lines, *_no_reason(rows), f"{f'= {total:.2f}':>9}  logit"])
-
-
-def _no_reason(rows: Sequence[SumRow]) -> list[str]:
-    """A line for an image that shows none of the concepts."""
-    return [] if len(rows) > 1 else [f"{'':9}  {NO_REASON}"]
+    if len(rows) == 1:  # the bias alone
+        lines.append(f"{'':9}  {NO_REASON}")
+    return "\n".join([heading, *lines, f"{f'= {total:.2f}':>9}  logit"])
 
 
 def signed_name(term: Any) -> str:
@@ -210,6 +205,7 @@ def row_hint(row: SumRow) -> str:
 #: Colour-blind safe (Okabe and Ito).
 FOR, AGAINST, NEUTRAL, INK = "#0072B2", "#D55E00", "#999999", "#222222"
 MUTED = "#666"
+_CLAIMS: dict[Status, str] = {"confirmed": MUTED, "unknown": MUTED, "contradicted": AGAINST}
 _BOX = (
     f"font:14px/1.4 system-ui,sans-serif;color:{INK};background:#fff;border:1px solid #ddd;border-radius:8px;"
     "padding:.7em;margin:.3em 0;max-width:44em;box-sizing:border-box"
@@ -229,30 +225,28 @@ def picture(explanation: Any, *, top: int = 10, title: str = "") -> str:
     top : concepts shown by name, at least 1; the others are summed.
     title : a line above the verdict.
     """
-    verdict = f"<bdi>{shown(explanation.prediction)}</bdi>, {percent(explanation.probability)}"
-    count = len(explanation.contributions)
-    together = f"bias and {count} concept{'' if count == 1 else 's'} add up to {explanation.logit:.2f}"
+    count, faint = len(explanation.contributions), f"color:{MUTED};font-size:.86em"
+    together = f"bias and {counted(count, 'concept')} add up to {explanation.logit:.2f}"
     if not count:
         together = f"{NO_REASON}: the bias alone, {explanation.logit:.2f}"
-    parts = [f'<div style="color:{MUTED};font-size:.86em;overflow-wrap:anywhere">{shown(title)}</div>'] if title else []
-    parts += [f'<div style="font-weight:600;overflow-wrap:anywhere;margin:.2em 0 .4em">{verdict}</div>']
-    parts += [_bars(explanation.bias, explanation.contributions, top, getattr(explanation, "informed", None))]
-    parts += [f'<div style="color:{MUTED};font-size:.86em;margin-top:.3em">{together}</div>']
-    body = f'<div style="flex:1;min-width:15em">{"".join(parts)}</div>'
-    return f'<div style="{_BOX};display:flex;gap:1em;flex-wrap:wrap">{_photo(explanation)}{body}</div>'
+    verdict = f"<bdi>{shown(explanation.prediction)}</bdi>, {percent(explanation.probability)}"
+    bars = _bars(explanation.bias, explanation.contributions, top, getattr(explanation, "informed", None))
+    heading = f'<div style="{faint};overflow-wrap:anywhere">{shown(title)}</div>' if title else ""
+    body = (
+        f'<div style="flex:1;min-width:15em">{heading}'
+        f'<div style="font-weight:600;overflow-wrap:anywhere;margin:.2em 0 .4em">{verdict}</div>{bars}'
+        f'<div style="{faint};margin-top:.3em">{together}</div></div>'
+    )
+    photo, thumbnail = "", getattr(explanation, "thumbnail", None)
+    if thumbnail is not None:
+        style = "width:12em;max-width:100%;height:auto;align-self:flex-start;border-radius:4px"
+        photo = f'<img alt="" style="{style}" src="{escape(thumbnail)}">'
+    return f'<div style="{_BOX};display:flex;gap:1em;flex-wrap:wrap">{photo}{body}</div>'
 
 
 def shown(text: object) -> str:
     """Text from outside as HTML that does nothing but show it."""
     return escape(visible(str(text)))
-
-
-def _photo(explanation: Any) -> str:
-    thumbnail = getattr(explanation, "thumbnail", None)
-    if thumbnail is None:
-        return ""
-    style = "width:12em;max-width:100%;height:auto;align-self:flex-start;border-radius:4px"
-    return f'<img alt="" style="{style}" src="{escape(thumbnail)}">'
 
 
 def _bars(bias: float, contributions: Sequence[Contribution], top: int, informed: bool | None) -> str:
@@ -271,16 +265,9 @@ def _bar(row: SumRow, zero: float, wide: float) -> str:
     line = f"background:linear-gradient({NEUTRAL},{NEUTRAL}) {zero:.1f}% 0/1px 100% no-repeat"
     bar = f"position:absolute;top:0;height:100%;left:{left:.1f}%;width:{width:.1f}%;background:{colour}"
     said = escape(f"{visible(row.name)}: {row_hint(row)}")
+    mark = "" if row.claim is None else f' <span style="color:{_CLAIMS[row.claim]}">{MARKS[row.claim]}</span>'
     return (
-        f'<span style="{_NAME}" title="{said}">{shown(row.name)}{_mark(row)}</span>'
+        f'<span style="{_NAME}" title="{said}">{shown(row.name)}{mark}</span>'
         f'<span style="position:relative;height:.9em;{line}" title="{said}"><span style="{bar}"></span></span>'
         f'<span style="{_SUM}">{row.value:+.2f}</span>'
     )
-
-
-def _mark(row: SumRow) -> str:
-    """The sign of what is known of the row's claim."""
-    if row.claim is None:
-        return ""
-    colour = AGAINST if row.claim == "contradicted" else MUTED
-    return f' <span style="color:{colour}">{MARKS[row.claim]}</span>'

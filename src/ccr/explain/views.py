@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ccr.errors import CCRError
-from ccr.explain.terms import plain, plain_fields, position
+from ccr.explain.terms import PlainResult, plain, position
 from ccr.heads import LinearHead
 from ccr.utils.arrays import LazyModule
 from ccr.utils.parameters import is_number
@@ -30,15 +30,11 @@ MOST_WAITING = 1_000_000
 
 
 @dataclass(frozen=True)
-class ImageActivation:
+class ImageActivation(PlainResult):
     """An image, by its row in the data, and its code for a concept."""
 
     row: int
     code: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
 
 
 class TopCandidates:
@@ -98,7 +94,7 @@ BATCH_ENTRIES = 2_000_000
 
 
 @dataclass(frozen=True)
-class Coactivation:
+class Coactivation(PlainResult):
     """Two concepts active together in `images` images.
 
     `jaccard`: of the images that show either; `lift`: how many times more often than if they were independent;
@@ -111,10 +107,6 @@ class Coactivation:
     jaccard: float
     lift: float
     same_sign: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
 
 
 def coactivation(
@@ -133,16 +125,27 @@ def coactivation(
         raise CCRError(f'by must be "jaccard", "images" or "lift", got {by!r}')
     if not (is_number(top) and top >= 0 and int(top) == top):
         raise CCRError(f"top must be a whole number >= 0, got {top!r}: it counts pairs of concepts")
-    counted = _count(chunks, len(concepts))
-    pairs = counted.together.tocoo()
+    # Images that show each pair, and those with equal signs minus those with opposite signs: (n, n), upper triangles.
+    together, signed = (sparse.csr_matrix((len(concepts),) * 2, dtype=np.int32) for _ in range(2))
+    active, m = np.zeros(len(concepts), np.int64), 0
+    for codes in _batches(chunks):
+        signs = codes.copy()
+        signs.data = np.sign(signs.data).astype(np.int32)
+        signs.eliminate_zeros()
+        shown = abs(signs)
+        together = together + sparse.triu(shown.T @ shown, k=1, format="csr")
+        signed = signed + sparse.triu(signs.T @ signs, k=1, format="csr")
+        active += np.asarray(shown.sum(axis=0)).ravel()
+        m += codes.shape[0]
+    pairs = together.tocoo()
     keep = pairs.data >= min_images
     first, second, images = pairs.row[keep], pairs.col[keep], pairs.data[keep]
-    jaccard = images / (counted.active[first] + counted.active[second] - images)
-    lift = images * counted.m / (counted.active[first] * counted.active[second].astype(np.float64))
+    jaccard = images / (active[first] + active[second] - images)
+    lift = images * m / (active[first] * active[second].astype(np.float64))
     value = {"jaccard": jaccard, "images": images, "lift": lift}[by]
     order = np.lexsort((second, first, -images, -value))[: int(top)]
     # (same - opposite) and (same + opposite) are known: half the ratio of their sum is the share of same.
-    net = np.asarray(counted.signed[first[order], second[order]]).ravel() if len(order) else np.zeros(0)
+    net = np.asarray(signed[first[order], second[order]]).ravel() if len(order) else np.zeros(0)
     return tuple(
         Coactivation(
             concepts[first[i]],
@@ -154,31 +157,6 @@ def coactivation(
         )
         for rank, i in enumerate(order)
     )
-
-
-class _Counts(NamedTuple):
-    """Counts over `m` images: those that show each concept (n,), those that show each pair of concepts (n, n), and
-    those that show a pair with equal signs minus those with opposite signs (n, n)."""
-
-    m: int
-    active: np.ndarray
-    together: sparse.csr_matrix
-    signed: sparse.csr_matrix
-
-
-def _count(chunks: Iterable[sparse.csr_matrix], n: int) -> _Counts:
-    together, signed = sparse.csr_matrix((n, n), dtype=np.int32), sparse.csr_matrix((n, n), dtype=np.int32)
-    active, m = np.zeros(n, np.int64), 0
-    for codes in _batches(chunks):
-        signs = codes.copy()
-        signs.data = np.sign(signs.data).astype(np.int32)
-        signs.eliminate_zeros()
-        shown = abs(signs)
-        together = together + sparse.triu(shown.T @ shown, k=1, format="csr")
-        signed = signed + sparse.triu(signs.T @ signs, k=1, format="csr")
-        active += np.asarray(shown.sum(axis=0)).ravel()
-        m += codes.shape[0]
-    return _Counts(m, active, together, signed)
 
 
 def _batches(chunks: Iterable[sparse.csr_matrix]) -> Iterator[sparse.csr_matrix]:
@@ -209,7 +187,7 @@ class CarryingConcept:
 
 
 @dataclass(frozen=True)
-class ClassView:
+class ClassView(PlainResult):
     """The concepts that speak for a class on its own `images` (`carrying`) and against it (`opposing`).
 
     `bias` + the `mean` of every concept, shown here or not, == `mean_logit` of these images.
@@ -223,10 +201,6 @@ class ClassView:
     carrying: tuple[CarryingConcept, ...]
     opposing: tuple[CarryingConcept, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
-
 
 @dataclass(frozen=True)
 class SeparatingConcept:
@@ -239,7 +213,7 @@ class SeparatingConcept:
 
 
 @dataclass(frozen=True)
-class Confusion:
+class Confusion(PlainResult):
     """Two classes that are taken for each other: `first_as_second` + `second_as_first` == `errors`.
 
     `rate` is the share of the two classes' images. `separation`, the sum over all concepts, is how much farther
@@ -256,10 +230,6 @@ class Confusion:
     separation: float
     separating: tuple[SeparatingConcept, ...]
     confusing: tuple[SeparatingConcept, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
 
 
 @dataclass(frozen=True)
@@ -360,9 +330,8 @@ class ModelView:
         items = []
         for column in np.flatnonzero((counts > 0) & (counts >= min_share * images)):
             weight, code = float(self.head.coef[row, column]), float(self.totals[row, column] / counts[column])
-            share = float(counts[column]) / images
-            name = self.concepts[column]
-            items.append(CarryingConcept(name, weight, code, share, weight * code, share * weight * code))
+            share, own = float(counts[column]) / images, self.concepts[column]
+            items.append(CarryingConcept(own, weight, code, share, weight * code, share * weight * code))
         return sorted(items, key=lambda item: (-item.contribution, item.concept))
 
     def _confusion(self, first: int, second: int, concepts: int) -> Confusion:
@@ -407,7 +376,7 @@ def view_codes(
         predicted = head.logits(codes).argmax(axis=1)
         truth = predicted if y is None else y[done : done + len(predicted)]
         np.add.at(confusion, (truth, predicted), 1)
-        rows, columns = truth[_rows_of(codes)], codes.indices
+        rows, columns = np.repeat(truth, np.diff(codes.indptr)), codes.indices
         np.add.at(totals, (rows, columns), codes.data)
         np.add.at(active, (rows, columns), codes.data != 0)
         done += len(predicted)
@@ -421,7 +390,3 @@ def view_codes(
         confusion=confusion,
         labelled=y is not None,
     )
-
-
-def _rows_of(codes: sparse.csr_matrix) -> np.ndarray:
-    return np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))

@@ -164,10 +164,9 @@ class Where:
 
     def contribution_map(self, concept: str, *, of: Any = None) -> PatchMap:
         """Where an active concept's contribution to the class `of` (None: the prediction) comes from."""
-        weights = np.zeros(len(self.concepts))
-        row = self._row(concept)
+        weights, row = np.zeros(len(self.concepts)), self._row(concept)
         weights[row] = self.head.coef[self._class(of), row]
-        return self._weighted(concept, weights, {})
+        return self._weighted(concept, weights)
 
     def contributions(self, *, of: Any = None) -> tuple[PatchMap, ...]:
         """A map for each active concept with a weight for the class `of` (None: the prediction), in the order of the
@@ -180,20 +179,24 @@ class Where:
     def class_map(self, of: Any = None) -> PatchMap:
         """Where a class's logit comes from: the sum of its contributions' maps; the bias is part of the rest."""
         number = self._class(of)
-        bias = {"bias": float(self.head.intercept[number])}
-        return self._weighted(str(self.classes[number]), self.head.coef[number], bias)
+        return self._weighted(str(self.classes[number]), self.head.coef[number], self.head.intercept[number])
 
     def contrast_map(self, other: Any, *, of: Any = None) -> PatchMap:
         """Why the class `of` (None: the prediction) rather than `other`, where: the difference of their class maps."""
         mine, theirs = self._class(of), position(self.classes, other)
-        bias = {"bias": float(self.head.intercept[mine] - self.head.intercept[theirs])}
         name = f"{self.classes[mine]} rather than {self.classes[theirs]}"
+        bias = self.head.intercept[mine] - self.head.intercept[theirs]
         return self._weighted(name, self.head.coef[mine] - self.head.coef[theirs], bias)
 
     def cover(self, box: tuple[float, float, float, float]) -> np.ndarray:
         """The share (rows, columns) of each patch that lies in a box (left, top, right, bottom), given as fractions of
         the picture."""
-        left, top, right, bottom = _checked_box(box)
+        left, top, right, bottom = (float(edge) for edge in box)
+        if not (0.0 <= left < right <= 1.0 and 0.0 <= top < bottom <= 1.0):
+            raise CCRError(
+                f"a box is left, top, right, bottom as fractions of the picture with 0 <= left < right <= 1 and 0 <= "
+                f"top < bottom <= 1, got {tuple(box)}: (0, 0, 0.5, 1) is the left half"
+            )
         frame, (rows, columns) = self.frame, self.shape
         across = _overlap(left, right, frame.left, frame.right, columns)
         return np.outer(_overlap(top, bottom, frame.top, frame.bottom, rows), across)
@@ -206,15 +209,12 @@ class Where:
         cover, weights = self.cover(box), self.head.coef[self._class(of)]
         found = []
         for row, concept in enumerate(self.concepts):
-            upward = self.maps[row] * np.sign(self.codes[row])
+            sign, code = float(np.sign(self.codes[row])), float(self.codes[row])
+            upward = self.maps[row] * sign
             inside, positive = float((upward * cover).sum()), np.maximum(upward, 0.0)
-            if inside <= 0.0:
-                continue
-            share = float((positive * cover).sum() / positive.sum())
-            signed = inside * float(np.sign(self.codes[row]))
-            found.append(
-                RegionConcept(concept, signed, float(self.codes[row]), share, signed * float(weights[row]) + 0.0)
-            )
+            if inside > 0.0:
+                share, signed = float((positive * cover).sum() / positive.sum()), inside * sign
+                found.append(RegionConcept(concept, signed, code, share, signed * float(weights[row]) + 0.0))
         return tuple(sorted(found, key=lambda item: (-abs(item.inside), item.concept))[:top])
 
     def to_dict(self, *, top: int | None = None) -> dict[str, Any]:
@@ -228,16 +228,18 @@ class Where:
             "class": self.class_map().to_dict(),
         }
 
-    def _weighted(self, name: str, weights: np.ndarray, rest: dict[str, float]) -> PatchMap:
-        parts = {part: float(values @ weights) for part, values in self.rest.items()}
-        total = float(weights @ self.codes) + sum(rest.values())
-        return PatchMap(name, np.tensordot(weights, self.maps, axes=1), {**parts, **rest}, total)
+    def _weighted(self, name: str, weights: np.ndarray, bias: float | None = None) -> PatchMap:
+        rest = {part: float(values @ weights) for part, values in self.rest.items()}
+        if bias is not None:
+            rest["bias"] = float(bias)
+        total = float(weights @ self.codes) + (0.0 if bias is None else float(bias))
+        return PatchMap(name, np.tensordot(weights, self.maps, axes=1), rest, total)
 
     def _row(self, concept: str) -> int:
         if concept not in self.concepts:
-            if concept == "" or not self.concepts:
-                raise CCRError(f"{concept!r} is not active in this image: there is a map only for what is in the sum")
-            raise unknown_concept(concept, self.concepts)
+            if concept and self.concepts:
+                raise unknown_concept(concept, self.concepts)
+            raise CCRError(f"{concept!r} is not active in this image: there is a map only for what is in the sum")
         return self.concepts.index(concept)
 
     def _class(self, of: Any) -> int:
@@ -261,16 +263,6 @@ def located(explanation: Explanation, readouts: Readouts, patches: PatchTerms) -
         prediction=explanation.prediction,
     )
     return replace(explanation, where=where)
-
-
-def _checked_box(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-    left, top, right, bottom = (float(edge) for edge in box)
-    if not (0.0 <= left < right <= 1.0 and 0.0 <= top < bottom <= 1.0):
-        raise CCRError(
-            f"a box is left, top, right, bottom as fractions of the picture with 0 <= left < right <= 1 and 0 <= top < "
-            f"bottom <= 1, got {tuple(box)}: (0, 0, 0.5, 1) is the left half"
-        )
-    return left, top, right, bottom
 
 
 def _overlap(start: float, stop: float, low: float, high: float, parts: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Files read so that damage is an error in words: which file, what is wrong with it, and what to do."""
+"""Files and folders written whole or not at all, and read so that damage is an error that names the file."""
 
 from __future__ import annotations
 
@@ -35,17 +35,11 @@ _ABANDONED = 3600.0  # seconds after which nobody is writing a file or folder as
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Make `path` a file of exactly `data`, durably; when anything fails, what stood there still does.
+    """Make `path`, a file or the URL of an object, exactly `data`, durably; when anything fails, what stood there still
+    does.
 
     Missing parent folders are made. A file that is replaced keeps its permissions, a new one gets those that `open`
     gives. Where `path` is a symbolic link, the link is replaced, not the file that it points to.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file to write, or the URL of an object.
-    data : bytes
-        Its whole content.
     """
     write_stream(path, lambda stream: stream.write(data))
 
@@ -84,16 +78,10 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 def replace_folder(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
     """Make `path` a folder of exactly what `write` writes, durably; when anything fails, the old folder still stands.
 
-    A folder that stood there is removed with everything in it, so the caller checks first that it may go. On Linux
-    the two are exchanged in one step, so that a reader always sees one of them complete; where the file system cannot,
-    there is a moment with neither, and if the process is killed then, `recover_folder` brings the old one back.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The folder to make or replace. Missing parents are made; permissions and links as for `write_bytes`.
-    write : callable
-        Called once with a new, empty folder beside `path`, into which it writes.
+    `write` is called once with a new, empty folder beside `path`. What stood there is removed with everything in it, so
+    the caller checks first that it may go. On Linux the two are exchanged in one step, so that a reader always sees one
+    of them complete; where the file system cannot, there is a moment with neither, and if the process is killed then,
+    `recover_folder` brings the old one back. Permissions and links as for `write_bytes`.
     """
     target = as_place(path)
     if isinstance(target, Place):
@@ -166,23 +154,30 @@ def _put_folder(target: Place, write: Callable[[Path], None]) -> None:
             (target / path.relative_to(name).as_posix()).write_bytes(path.read_bytes())
 
 
+def lock(handle: int, busy: str | None = None) -> None:
+    """Lock an open file or folder until it is closed or the process ends; while another process has it, wait, or raise
+    an error that says `busy`. Windows has no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
+    except OSError as error:
+        raise error if busy is None else CCRError(busy) from error
+
+
 @contextmanager
 def locked(folder: str | os.PathLike[str], busy: str) -> Iterator[None]:
     """One process at a time in `folder`; another one gets an error that says `busy`. The lock goes with the process,
     however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
     # Neither emptied nor followed: whoever made the folder may have made it a link to something of worth.
-    handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    with os.fdopen(handle) as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CCRError(busy) from error
+    handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    try:
+        lock(handle, busy)
         yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager

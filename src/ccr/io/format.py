@@ -1,25 +1,43 @@
-"""Format of a model folder: a configuration in JSON types, and tensors by name."""
+"""A model is a folder: config.json and model.safetensors, written whole or not at all. Never pickle."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
 
 import ccr
 from ccr.calibration import Calibration
 from ccr.coding import CODERS, rule_from_dict, rule_to_dict
 from ccr.concepts import stored_concepts
-from ccr.errors import FormatError
+from ccr.errors import CCRError, FormatError
 from ccr.explain.claims import ClaimEvidence
+from ccr.explain.terms import plain
 from ccr.geometry import ConeWidening
 from ccr.grounding import Groups
 from ccr.heads import LinearHead
-from ccr.io.folder import ModelFolder
+from ccr.io.files import (
+    MOST_TENSOR_BYTES,
+    check_writable,
+    read_object,
+    read_regular,
+    recover_folder,
+    replace_folder,
+    understood,
+    write_bytes,
+    write_text,
+)
 from ccr.io.provenance import Provenance, Signature
+from ccr.io.remote import AnyPath, Place, as_place
 from ccr.knowledge import Knowledge
 from ccr.refine.options import Epoch
 from ccr.shown import STATED, Shown
@@ -29,7 +47,131 @@ from ccr.utils.texts import check_name
 if TYPE_CHECKING:
     from ccr.coding import Rule
 
-# Validation of a model folder: its parts must fit together before a kernel reads any of it.
+FORMAT = "ccr-model"
+FORMAT_VERSION = 1
+CONFIG, TENSORS = "config.json", "model.safetensors"
+#: Attempts to read a folder that is being replaced meanwhile.
+REPLACED = 20
+
+
+class ModelFolder(NamedTuple):
+    """Content of a model folder: its `config` and its `tensors` by name."""
+
+    config: dict[str, Any]
+    tensors: dict[str, np.ndarray]
+
+
+def save_folder(path: str | os.PathLike[str], model: ModelFolder, reader: Callable[[ModelFolder], Any]) -> AnyPath:
+    """Write the folder `path` whole or not at all: a crash leaves the old model or none.
+
+    An existing model is replaced; any other folder that is not empty is refused, and so is a model that `reader` would
+    not understand again.
+    """
+    target = as_place(path)
+    check_target(target)
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in model.tensors.items()}
+    blob = save_tensors(tensors)
+    header = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
+    }
+    text = json.dumps({**header, **model.config}, indent=1, ensure_ascii=False, allow_nan=False)
+    try:
+        reader(ModelFolder(json.loads(text), tensors))
+    except CCRError as error:
+        raise CCRError(f"this model could not be loaded again, so it is not saved at {target}: {error}") from None
+
+    def write(folder: Path) -> None:
+        write_bytes(folder / TENSORS, blob)
+        write_text(folder / CONFIG, text)
+
+    replace_folder(target, write)
+    return target
+
+
+def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
+    """Read a folder written by `save_folder`; damaged, foreign or newer ones are refused with the reason."""
+    folder = as_place(path)
+    recover_folder(folder)
+    config = _read_config(folder)
+    for _ in range(REPLACED):
+        try:
+            blob = _read_tensors(folder, config)
+            break
+        except FormatError:
+            # Another process may have replaced the folder between the two files: then both are read again.
+            before, config = config, _read_config(folder)
+            if config == before:
+                raise
+    else:
+        raise FormatError(f"{folder} is replaced over and over while it is read: wait until that ends")
+    with understood(folder / TENSORS, "be safetensors", "copy or save it again"):
+        tensors = load_tensors(blob)
+    return ModelFolder(config, tensors)
+
+
+def _read_tensors(folder: AnyPath, config: Mapping[str, Any]) -> bytes:
+    """The file of tensors that belongs to a configuration."""
+    try:
+        blob = read_regular(folder / TENSORS, MOST_TENSOR_BYTES)
+    except OSError as error:
+        raise FormatError(
+            f"{folder} is not a whole model: cannot read {TENSORS} ({error.strerror}); save it again"
+        ) from None
+    if hashlib.sha256(blob).hexdigest() != config.get("tensors_sha256"):
+        raise FormatError(
+            f"{folder / TENSORS} is damaged: its checksum is not the one in {CONFIG}; copy or save it again"
+        )
+    return blob
+
+
+def read_folder(path: str | os.PathLike[str], reader: Callable[[ModelFolder], Any]) -> Any:
+    """Read a model's folder by `reader`; an error, with the path, when its parts do not fit together."""
+    folder = load_folder(path)
+    try:
+        with understood(path, "be a model whose config.json and tensors fit together", "copy or save it again"):
+            return reader(folder)
+    except CCRError as error:
+        raise FormatError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+
+
+def is_model_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` holds a model of any version."""
+    try:
+        _read_config(as_place(path), check_version=False)
+    except FormatError:
+        return False
+    return True
+
+
+def _read_config(folder: AnyPath, *, check_version: bool = True) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise FormatError(f"{folder} is not a model: there is no such folder; `ccr fit ... --out {folder}` makes one")
+    config = read_object(folder / CONFIG, "be the JSON of a model", "copy or save it again")
+    if config.get("format") != FORMAT:
+        raise FormatError(f"{folder} is not a ccr model: its {CONFIG} does not say format={FORMAT!r}")
+    version = config.get("format_version")
+    if check_version and version != FORMAT_VERSION:
+        raise FormatError(
+            f"{folder} has model format {version!r}, this ccr reads format {FORMAT_VERSION}: "
+            f"it was written by ccr {config.get('library_version', 'unknown')}; install that version or newer"
+        )
+    return config
+
+
+def check_target(target: AnyPath) -> None:
+    """An error when a model could not be saved at `target`: better before the work than after it."""
+    target = as_place(target)
+    recover_folder(target)
+    if target.exists() and not target.is_dir():
+        raise CCRError(f"a model is a folder, but {target} is a file: choose another name")
+    if target.is_dir() and any(target.iterdir()) and not is_model_folder(target):
+        raise CCRError(f"{target} is not empty and not a ccr model, so it is left alone: choose another folder")
+    check_writable(target if isinstance(target, Place) else target.absolute().parent)
+
+
+# Validation: the parts of a folder must fit together before a kernel reads any of them.
 _LARGEST = float(np.finfo(np.float32).max)
 _SWITCHES = ("positive", "information")  # entries of rules that are true or false
 _WIDTHS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -47,12 +189,11 @@ def tensor(
     """The tensor of this name and shape, float32 if `narrow`, with infinity only if `infinite` and NaN if `unknown`."""
     if name not in tensors:
         raise FormatError(f"the model has no tensor {name!r}: save it again")
-    found = tensors[name]
-    if found.shape != shape or found.dtype not in _WIDTHS[: 1 if narrow else 2]:
-        wanted = "float32" if narrow else "float32 or float64"
-        raise FormatError(f"the model's {name!r} must be {wanted} {shape}, got {found.dtype} {found.shape}")
-    if (np.isinf(found).any() and not infinite) or (np.isnan(found).any() and not unknown):
-        raise FormatError(f"the model's {name!r} holds NaN or infinity: save it again")
+    found, wanted = tensors[name], "float32" if narrow else "float32 or float64"
+    fits = found.shape == shape and found.dtype in _WIDTHS[: 1 if narrow else 2]
+    require(fits, f"{name!r} must be {wanted} {shape}, got {found.dtype} {found.shape}", "save it again")
+    known = (infinite or not np.isinf(found).any()) and (unknown or not np.isnan(found).any())
+    require(known, f"{name!r} holds NaN or infinity", "save it again")
     return found
 
 
@@ -61,22 +202,25 @@ def optional(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...
     return tensor(tensors, name, shape, **options) if name in tensors else None
 
 
+def require(fits: object, what: str, remedy: str = "the file was changed after it was saved") -> None:
+    """An error that says what is wrong with the model unless it `fits`."""
+    if not fits:
+        raise FormatError(f"the model's {what}: {remedy}")
+
+
 def known_classes(config: Mapping[str, Any]) -> np.ndarray:
     """The classes: at least two, different, sorted, exactly those that were written, with names that can be shown."""
-    written = config["classes"]
-    kind = np.dtype(config["class_type"])
-    if not isinstance(written, list) or kind.kind not in "Ufiub":
-        raise FormatError(f"the model's classes must be a list of texts, numbers or booleans, got {kind}")
+    written, kind = config["classes"], np.dtype(config["class_type"])
+    require(
+        isinstance(written, list) and kind.kind in "Ufiub", f"classes must be texts, numbers or booleans, got {kind}"
+    )
     if kind.kind == "U":  # no wider than what was written, whatever the file says: it would take as much memory
         longest = max((len(name) for name in written if isinstance(name, str)), default=1)
         kind = min(kind, np.dtype(f"U{max(longest, 1)}"), key=lambda one: one.itemsize)
     classes = np.array(written, dtype=kind)
-    if classes.ndim != 1 or len(classes) < 2 or classes.tolist() != written:
-        raise FormatError(
-            f"the model's classes are not what {kind.str} can hold: the file was changed after it was saved"
-        )
-    if not np.array_equal(classes, np.unique(classes)):
-        raise FormatError("the model's classes must be different and sorted: the file was changed after it was saved")
+    fits = classes.ndim == 1 and len(classes) >= 2 and classes.tolist() == written
+    require(fits, f"classes are not what {kind.str} can hold")
+    require(np.array_equal(classes, np.unique(classes)), "classes must be different and sorted")
     for name in classes:
         check_name(str(name), "a class's name")
     return classes
@@ -84,53 +228,41 @@ def known_classes(config: Mapping[str, Any]) -> np.ndarray:
 
 def known_names(written: Any) -> tuple[str, ...]:
     """Names of concepts as a configuration lists them: texts that can be shown, no two alike."""
-    if not isinstance(written, list) or not all(isinstance(name, str) and name.strip() for name in written):
-        raise FormatError("the model's concepts must be a list of names: the file was changed after it was saved")
+    fits = isinstance(written, list) and all(isinstance(name, str) and name.strip() for name in written)
+    require(fits, "concepts must be a list of names")
     names = tuple(name.strip() for name in written)
     for name in names:
         check_name(name, "a concept's name")
-    if len(set(names)) < len(names):
-        raise FormatError("the model's concepts must have different names: the file was changed after it was saved")
+    require(len(set(names)) == len(names), "concepts must have different names")
     return names
 
 
 def check_rule(rule: Rule, concepts: int) -> None:
     """The rule's numbers must be such that its codes exist over this many concepts."""
-    check_rule_values(asdict(rule))  # type: ignore[call-overload]
-    length, fewest = getattr(rule, "length", None), rule.fewest_concepts
-    factors = getattr(rule, "factors", None)
-    if factors is not None and len(factors) != concepts:
-        raise FormatError(f"the model's rule has {len(factors)} factors of its threshold: it needs {concepts}")
-    # A threshold or a penalty was calibrated to a mean length, and stays what it is when concepts leave.
-    if not isinstance(fewest, int) or not 1 <= fewest <= concepts:
-        raise FormatError(f"the model's rule has length {length!r}: it must be above 0 and at most {concepts}")
-
-
-def check_rule_values(values: Mapping[str, Any]) -> None:
-    """The entries of a rule: switches, numbers that float32 can hold, and a length above 0 or none."""
-    for name, value in values.items():
+    for name, value in asdict(rule).items():  # type: ignore[call-overload]
         if name in _SWITCHES:
-            if not isinstance(value, bool):
-                raise FormatError(f"the model's rule has {name} {value!r}: it must be true or false")
-            continue
-        if value is None and name in ("length", "factors"):
-            continue
-        if name == "factors" and not isinstance(value, (list, tuple)):
-            raise FormatError(f"the model's rule has {name} {value!r}: it must be a list of numbers")
-        for number in value if name == "factors" else (value,):
-            if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= _LARGEST:
-                raise FormatError(f"the model's rule has {name} {number!r}: it must be a number from 0 to {_LARGEST:g}")
-    length = values.get("length")
-    if length is not None and not length > 0:
-        raise FormatError(f"the model's rule has length {length!r}: it must be above 0")
+            require(isinstance(value, bool), f"rule has {name} {value!r}, which must be true or false")
+        elif name == "factors" and value is not None:
+            count = len(value) if isinstance(value, (list, tuple)) else "no list of"
+            require(count == concepts, f"rule has {count} factors of its threshold: it needs {concepts}")
+            require(all(map(_is_size, value)), f"rule has factors that are not numbers from 0 to {_LARGEST:g}")
+        elif value is not None or name not in ("length", "factors"):
+            require(_is_size(value), f"rule has {name} {value!r}, which must be a number from 0 to {_LARGEST:g}")
+    length, fewest = getattr(rule, "length", None), rule.fewest_concepts
+    # A threshold or a penalty was calibrated to a mean length, and stays what it is when concepts leave.
+    fits = isinstance(fewest, int) and 1 <= fewest <= concepts and (length is None or length > 0)
+    require(fits, f"rule has length {length!r}, which must be above 0 and at most {concepts}")
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
 def unpack_knowledge(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Knowledge | None:
     """The knowledge that the model was fitted with; None without any."""
-    names = config.get("knowledge")
+    prefix, names = "knowledge_", config.get("knowledge")
     if names is None:
         return None
-    prefix = "knowledge_"
     arrays = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
     return Knowledge.unpacked(names, arrays)
 
@@ -142,41 +274,30 @@ def unpack_shown(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], c
         return None
     intercepts, answers = (tensors.get(f"shown_{name}", np.zeros(0)) for name in ("intercepts", "answers"))
     fits = intercepts.shape == answers.shape == (concepts,) and answers.dtype == np.int64
-    if not fits or not np.isfinite(intercepts).all() or facts.get("source") not in ("photos", "classes"):
-        raise FormatError("the model's map from scores to probabilities is damaged: save it again")
-    error = facts.get("error")
-    return Shown(
-        intercepts.astype(np.float64),
-        positive(facts, "slope"),
-        answers,
-        facts["source"],
-        math.nan if error is None else float(error),
-        positive(facts, "stated") if "stated" in facts else STATED,
-    )
+    fits = fits and np.isfinite(intercepts).all() and facts.get("source") in ("photos", "classes")
+    require(fits, "map from scores to probabilities is damaged", "save it again")
+    error = math.nan if facts.get("error") is None else float(facts["error"])
+    stated = _positive(facts, "stated") if "stated" in facts else STATED
+    return Shown(intercepts.astype(np.float64), _positive(facts, "slope"), answers, facts["source"], error, stated)
 
 
 def text_or_none(config: Mapping[str, Any], name: str) -> str | None:
     """A text of the configuration, or None."""
     value = config.get(name)
-    if value is not None and not isinstance(value, str):
-        raise FormatError(f"the model's {name} must be a text, got {value!r}: the file was changed after it was saved")
+    require(value is None or isinstance(value, str), f"{name} must be a text, got {value!r}")
     return value
 
 
-def positive(config: Mapping[str, Any], name: str) -> float:
-    """A finite number of the configuration, above 0."""
+def _positive(config: Mapping[str, Any], name: str) -> float:
     value = float(config[name])
-    if not (math.isfinite(value) and value > 0):
-        raise FormatError(f"the model's {name} must be a number above 0, got {value}: save it again")
+    require(math.isfinite(value) and value > 0, f"{name} must be a number above 0, got {value}", "save it again")
     return value
 
 
-def share(config: Mapping[str, Any], name: str) -> float:
-    """A number of the configuration from 0 to 1."""
+def _share(config: Mapping[str, Any], name: str) -> float:
     value = config[name]
-    if not isinstance(value, float) or not 0 <= value <= 1:
-        raise FormatError(f"the model's {name} must be a number from 0 to 1, got {value!r}: save it again")
-    return value
+    require(isinstance(value, float) and 0 <= value <= 1, f"{name} must be a number from 0 to 1, got {value!r}")
+    return float(value)
 
 
 #: A user's choices that a configuration can name.
@@ -199,10 +320,11 @@ KIND = "ConceptClassifier"
 def pack(model: Any) -> ModelFolder:
     """The folder of a `ConceptModel`."""
     origin: Provenance = model.provenance
-    certainty, typical = pack_calibration(model.calibration)
+    assert origin.texts is not None
+    certainty = None if model.calibration is None else vars(model.calibration)
     config = {
         **pack_common(model, KIND),
-        **certainty,
+        **({} if certainty is None else {"calibration": {k: v for k, v in certainty.items() if k != "typical"}}),
         "concepts": list(model.concepts.names),
         "rule": rule_to_dict(model.rule),
         "dispersion_factor": getattr(model.space.dispersion, "factor", None),
@@ -211,9 +333,8 @@ def pack(model: Any) -> ModelFolder:
         "engine": origin.engine,
         "stopped": origin.stopped,
         "left_out": list(origin.left_out),
-        "history": [{key: _finite(value) for key, value in asdict(epoch).items()} for epoch in origin.history],
+        "history": plain([asdict(epoch) for epoch in origin.history]),
     }
-    assert origin.texts is not None
     tensors = {
         "concepts": origin.texts.embeddings,
         "initial": model.initial.embeddings,
@@ -221,22 +342,14 @@ def pack(model: Any) -> ModelFolder:
         "coef": model.head.coef,
         "intercept": model.head.intercept,
         **pack_space(model.space),
-        **typical,
     }
-    known, more = _pack_known(origin)
-    config |= known
-    tensors |= more
+    if certainty is not None:
+        tensors["typical"] = certainty["typical"]
+    _pack_known(origin, config, tensors)
     if model.shown is not None:
-        config["shown"] = {
-            "slope": model.shown.slope,
-            "source": model.shown.source,
-            "error": _finite(model.shown.error),
-            "stated": model.shown.stated,
-        }
-        tensors |= {
-            "shown_intercepts": model.shown.intercepts.astype(np.float64),
-            "shown_answers": model.shown.answers.astype(np.int64),
-        }
+        config["shown"] = {name: plain(getattr(model.shown, name)) for name in ("slope", "source", "error", "stated")}
+        tensors["shown_intercepts"] = model.shown.intercepts.astype(np.float64)
+        tensors["shown_answers"] = model.shown.answers.astype(np.int64)
     if model.signature is not None:
         config["signature"] = model.signature.to_dict()
     if origin.fidelity is not None:
@@ -257,15 +370,18 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
     rows = {name: tensor(tensors, name, shape) for name in ("concepts", "initial", "refined")}
     check_rule(rule, len(names))
     common["settings"] = OLDER_SETTINGS | common["settings"]
+    edits = config.get("edits", [])
+    fits = isinstance(edits, list) and all(isinstance(edit, dict) and "action" in edit for edit in edits)
+    require(fits, "edits are not a list of actions")
     common_head = unpack_head(config, tensors, len(names))
     provenance = Provenance(
         **common,
         texts=stored_concepts(names, rows["concepts"]),
-        history=tuple(_unpack_epoch(epoch) for epoch in config["history"]),
+        history=tuple(Epoch(**_known_numbers(epoch)) for epoch in config["history"]),
         best_epoch=int(config["best_epoch"]),
         engine=text_or_none(config, "engine"),  # folders of older versions have neither this nor edits
         stopped=text_or_none(config, "stopped"),
-        edits=_unpack_edits(config.get("edits", [])),
+        edits=tuple(edits),
         fidelity=optional(tensors, "fidelity", shape[:1], narrow=False, unknown=True),
         **_unpack_left_out(config, tensors, shape[-1]),
         **_unpack_known(config, tensors, len(common_head["classes"]), shape),
@@ -277,7 +393,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
         "rule": rule,
         **common_head,
         "provenance": provenance,
-        "calibration": unpack_calibration(config, tensors, len(names)),
+        "calibration": _unpack_calibration(config, tensors, len(names)),
         "shown": unpack_shown(config, tensors, len(names)),
         "signature": Signature.from_dict(config.get("signature")),
     }
@@ -313,8 +429,7 @@ def unpack_head(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], co
     classes = known_classes(config)
     coef = tensor(tensors, "coef", (len(classes), columns), narrow=False)
     intercept = tensor(tensors, "intercept", (len(classes),), narrow=False)
-    if coef.dtype != intercept.dtype:
-        raise FormatError(f"the model's weights and bias must be of one type, got {coef.dtype} and {intercept.dtype}")
+    require(coef.dtype == intercept.dtype, f"weights and bias must be of one type, got {coef.dtype}, {intercept.dtype}")
     return {"head": LinearHead(coef, intercept), "classes": classes}
 
 
@@ -336,12 +451,11 @@ def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], d
     dispersion: ConeWidening | np.ndarray | None = None
     if "dispersion_axis" in tensors:
         axis = tensor(tensors, "dispersion_axis", line)
-        dispersion = ConeWidening(axis, positive(config, "dispersion_factor"))
+        dispersion = ConeWidening(axis, _positive(config, "dispersion_factor"))
     elif "dispersion_matrix" in tensors:
         dispersion = tensor(tensors, "dispersion_matrix", square)
     whiten, color = (optional(tensors, f"metric_{name}", square) for name in ("whiten", "color"))
-    if (whiten is None) != (color is None):
-        raise FormatError("the model has one of metric_whiten and metric_color, not both: save it again")
+    require((whiten is None) == (color is None), "metric must be both metric_whiten and metric_color", "save it again")
     metric = None if whiten is None or color is None else ImageMetric(whiten, color)
     image_mean, concept_mean = (optional(tensors, name, line) for name in ("image_mean", "concept_mean"))
     return Space(image_mean, concept_mean, dispersion, metric)
@@ -374,62 +488,58 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _finite(value: float) -> float | None:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _unpack_left_out(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dimension: int) -> dict[str, Any]:
     names = known_names(config.get("left_out", []))
     if "left_out" not in tensors:  # folders of older versions have names alone
         return {"left_out": names}
     texts = stored_concepts(names, tensor(tensors, "left_out", (len(names), dimension)))
     places = tensors.get("left_out_places", np.zeros(0))
-    if places.shape != (len(names),) or places.dtype != np.int64 or (places < 0).any() or (np.diff(places) < 0).any():
-        raise FormatError("the places of the concepts that the model left out are damaged: save it again")
+    fits = places.shape == (len(names),) and places.dtype == np.int64
+    require(fits and (places >= 0).all() and (np.diff(places) >= 0).all(), "places of left out concepts are damaged")
     return {"left_out": texts.names, "left_out_texts": texts.embeddings, "left_out_places": places}
 
 
-def _pack_known(origin: Provenance) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Knowledge, and what was measured with it, as configuration and tensors; nothing without knowledge."""
-    config: dict[str, Any] = {}
-    tensors: dict[str, np.ndarray] = {}
+def _pack_known(origin: Provenance, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+    """Add knowledge, and what was measured with it, to configuration and tensors."""
     if origin.knowledge is not None:
         names, arrays = origin.knowledge.packed()
         config["knowledge"] = {"digest": origin.knowledge.digest, **names}
         tensors |= {f"knowledge_{name}": array for name, array in arrays.items()}
     if origin.transfer is not None:
-        config["transfer"] = {name: _finite(value) for name, value in origin.transfer.items()}
+        config["transfer"] = plain(origin.transfer)
     if origin.groups is not None:
-        tensors |= {
-            "class_means": origin.groups.means.astype(np.float32),
-            "class_counts": origin.groups.counts.astype(np.int64),
-        }
-    seen = origin.seen
-    if seen is not None:
-        facts = np.column_stack([seen.shown, seen.anywhere, seen.gained]).astype(np.float64)
-        tensors |= {"claims": seen.claim.astype(np.int64), "claim_facts": facts}
+        tensors["class_means"] = origin.groups.means.astype(np.float32)
+        tensors["class_counts"] = origin.groups.counts.astype(np.int64)
+    if origin.seen is not None:
+        seen = origin.seen
+        tensors["claims"] = seen.claim.astype(np.int64)
+        tensors["claim_facts"] = np.column_stack([seen.shown, seen.anywhere, seen.gained]).astype(np.float64)
         config["claim_images"] = {"classes": seen.images.tolist(), "right": seen.right}
-    return config, tensors
 
 
 def _unpack_known(
     config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], classes: int, shape: tuple[int, int]
 ) -> dict[str, Any]:
     """The fields of a `Provenance` that `_pack_known` wrote, checked to fit together."""
-    known = unpack_knowledge(config, tensors)
     transfer = config.get("transfer")
     if transfer is not None:
-        values = transfer.values() if isinstance(transfer, dict) else [None]
-        if any(value is not None and not (isinstance(value, float) and 0 <= value <= 1) for value in values):
-            raise FormatError("the model's transfer must be shares by concept: the file was changed after it was saved")
-        transfer = {name: math.nan if value is None else value for name, value in transfer.items()}
+        values = transfer.values() if isinstance(transfer, dict) else [3]
+        fits = all(value is None or (isinstance(value, float) and 0 <= value <= 1) for value in values)
+        require(fits, "transfer must be shares by concept")
+        transfer = _known_numbers(transfer)
     means, groups = optional(tensors, "class_means", (classes, shape[1])), None
     if means is not None:
         counts = tensors.get("class_counts", np.zeros(0))
-        if counts.shape != (classes,) or counts.dtype != np.int64 or (counts < 0).any():
-            raise FormatError("the numbers of images of the model's classes are damaged: save it again")
+        whole = counts.shape == (classes,) and counts.dtype == np.int64 and (counts >= 0).all()
+        require(whole, "numbers of images by class are damaged", "save it again")
         groups = Groups(means.astype(np.float64), counts)
+    known = unpack_knowledge(config, tensors)
     return {"knowledge": known, "transfer": transfer, "groups": groups, "seen": _unpack_seen(config, tensors, classes)}
+
+
+def _known_numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+    """NaN in place of None, which stands for it in JSON."""
+    return {key: math.nan if value is None else value for key, value in record.items()}
 
 
 def _unpack_seen(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], classes: int) -> ClaimEvidence | None:
@@ -438,40 +548,20 @@ def _unpack_seen(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], c
     claim, images = tensors["claims"], config["claim_images"]
     facts = tensor(tensors, "claim_facts", (len(claim), 3), narrow=False)
     counts = np.array(images["classes"], np.int64)
-    if claim.ndim != 2 or claim.shape[1:] != (2,) or claim.dtype != np.int64 or counts.shape != (classes,):
-        raise FormatError("what images say of the model's claims is damaged: save it again")
+    fits = claim.ndim == 2 and claim.shape[1:] == (2,) and claim.dtype == np.int64 and counts.shape == (classes,)
+    require(fits, "evidence of images on its claims is damaged", "save it again")
     shown, anywhere, gained = facts.T
     return ClaimEvidence(claim, shown, anywhere, gained, counts, int(images["right"]))
 
 
-def _unpack_edits(edits: Any) -> tuple[dict[str, Any], ...]:
-    if not isinstance(edits, list) or not all(isinstance(edit, dict) and "action" in edit for edit in edits):
-        raise FormatError("the model's edits are not a list of actions: the file was changed after it was saved")
-    return tuple(edits)
-
-
-def _unpack_epoch(record: Mapping[str, Any]) -> Epoch:
-    values: dict[str, Any] = {key: math.nan if value is None else value for key, value in record.items()}
-    return Epoch(**values)
-
-
-def pack_calibration(found: Calibration | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Entries of the configuration and tensors for a calibration; empty for a model without one."""
-    if found is None:
-        return {}, {}
-    numbers = {key: value for key, value in vars(found).items() if key != "typical"}
-    return {"calibration": numbers}, {"typical": found.typical}
-
-
-def unpack_calibration(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], n: int) -> Calibration | None:
-    """Calibration as packed by `pack_calibration`; None for models without one, such as those of older versions."""
+def _unpack_calibration(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], n: int) -> Calibration | None:
+    """The calibration; None for models without one, such as those of older versions."""
     found = config.get("calibration")
     if found is None:
         return None
-    temperature, images = found["temperature"], found["images"]
-    if not isinstance(temperature, float) or not 0 < temperature < 1e6:
-        raise FormatError(f"the model's temperature must be a number above 0, got {temperature!r}: save it again")
-    if not isinstance(images, int) or isinstance(images, bool) or images < 1:
-        raise FormatError(f"the model's calibration must be on at least one image, got {images!r}: save it again")
+    warmth, images = found["temperature"], found["images"]
+    require(isinstance(warmth, float) and 0 < warmth < 1e6, f"temperature must be a number above 0, got {warmth!r}")
+    fits = isinstance(images, int) and not isinstance(images, bool) and images >= 1
+    require(fits, f"calibration must be on at least one image, got {images!r}")
     typical = tensor(tensors, "typical", (n,), narrow=False)
-    return Calibration(temperature, share(found, "coverage"), share(found, "least_probability"), images, typical)
+    return Calibration(warmth, _share(found, "coverage"), _share(found, "least_probability"), images, typical)

@@ -1,5 +1,5 @@
-"""Models on a hub, by the conventions of huggingface_hub. From a hub two known files are fetched, JSON and safetensors,
-and read as strictly as those of any folder: nothing is unpickled or executed."""
+"""Models on a hub, by the conventions of huggingface_hub, with a card: the page beside a model's files. Two files are
+fetched, JSON and safetensors, and read as strictly as those of any folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,12 +21,10 @@ import ccr
 from ccr.errors import CCRError, MissingExtraError
 from ccr.explain.drift import GROUNDED
 from ccr.io.files import MOST_BYTES, MOST_TENSOR_BYTES, write_bytes, write_text
-from ccr.io.folder import CONFIG, TENSORS
+from ccr.io.format import CONFIG, TENSORS
 from ccr.io.provenance import signature_in_words
 from ccr.metrics import Fidelity, weights_per_class
 from ccr.utils.texts import visible
-
-# Model card: the Markdown page that a hub shows beside a model's files.
 
 #: Largest numbers of concepts per class and of classes that a card lists; the folder holds all of them.
 MOST_CONCEPTS, MOST_CLASSES = 5, 200
@@ -53,12 +51,9 @@ def inert(text: object) -> str:
 
 def _metadata(model: Any, name: str, license: str | None) -> str:
     """YAML, made and checked by the hub's own library."""
-    try:
-        from huggingface_hub import EvalResult, ModelCardData
-    except ImportError as error:
-        raise MissingExtraError('a model card needs huggingface_hub: pip install "ccr-xai[hub]"') from error
+    hub = _library("a model card needs")
     results = [
-        EvalResult(
+        hub.EvalResult(
             task_type="image-classification",
             dataset_type="custom",
             dataset_name="the images that the model was made for",
@@ -68,9 +63,9 @@ def _metadata(model: Any, name: str, license: str | None) -> str:
         )
         for split, found in _evaluations(model)
         for kind, field in (("accuracy", "accuracy"), ("f1", "macro_f1"))
-        if _is_number(found.get(field))
+        if _noted(found, field) is not None
     ]
-    data = ModelCardData(
+    data = hub.ModelCardData(
         library_name="ccr",
         license=license,
         pipeline_tag="image-classification",
@@ -105,33 +100,36 @@ def _loading(given: str) -> str:
 
 def _evaluations(model: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for split, found in model.provenance.metrics.items():
-        if isinstance(found, Mapping) and _is_number(found.get("accuracy")):
+        if _noted(found, "accuracy") is not None:
             yield str(split), found
 
 
 def _measured(model: Any) -> str:
-    rows = [
-        f"| {inert(split)} | {_number(found.get('n'), 0)} | {_percent(found.get('accuracy'))} | {_interval(found)} | "
-        f"{_number(found.get('in_play'))} | {_number(_inner(found, 'fidelity', 'mean'), 2)} | "
-        f"{_number(_inner(found, 'fidelity', 'min'), 2)} | {_percent(found.get('calibration_error'))} |"
-        for split, found in _evaluations(model)
-    ]
-    if not rows:
-        rows_text = "Nothing was measured on labelled images when the model was made: `ccr evaluate` does."
-    else:
+    table = "Nothing was measured on labelled images when the model was made: `ccr evaluate` does."
+    rows = []
+    for split, found in _evaluations(model):
+        ends = (_noted(found, "interval", end, times=100) for end in (0, 1))
+        cells = [
+            inert(split),
+            _say("{:.0f}", _noted(found, "n")),
+            _say("{:.1f} %", _noted(found, "accuracy", times=100)),
+            _say("{:.1f} to {:.1f} %", *ends),
+            _say("{:.1f}", _noted(found, "in_play")),
+            *(_say("{:.2f}", _noted(found, "fidelity", part)) for part in ("mean", "min")),
+            _say("{:.1f} %", _noted(found, "calibration_error", times=100)),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    if rows:
         head = "| split | images | accuracy | 95 % interval | concepts in play | fidelity | least | calibration error |"
-        rows_text = "\n".join([head, "|---|--:|--:|--:|--:|--:|--:|--:|", *rows])
+        table = "\n".join([head, "|---|--:|--:|--:|--:|--:|--:|--:|", *rows])
+    training = ""
+    if model.provenance.fidelity is not None:
+        own = Fidelity.of(np.asarray(model.provenance.fidelity))
+        training = f" On the training images it is {own.mean:.2f} on average and {own.min:.2f} at least."
     return (
-        f"## Measured\n\n{rows_text}\n\nFidelity is the correlation, over images, of a concept's scores with those of "
-        f"its own text: 1 sees exactly what its text sees.{_training_fidelity(model)}\n\n{_controls(model)}"
+        f"## Measured\n\n{table}\n\nFidelity is the correlation, over images, of a concept's scores with those of "
+        f"its own text: 1 sees exactly what its text sees.{training}\n\n{_controls(model)}"
     )
-
-
-def _training_fidelity(model: Any) -> str:
-    if model.provenance.fidelity is None:
-        return ""
-    found = Fidelity.of(np.asarray(model.provenance.fidelity))
-    return f" On the training images it is {found.mean:.2f} on average and {found.min:.2f} at least."
 
 
 def _controls(model: Any) -> str:
@@ -144,28 +142,24 @@ def _controls(model: Any) -> str:
             "Controls: none were noted with this model. Random vectors in place of the concepts can classify as well "
             "as words do, so that accuracy alone does not show meaning; `ccr push --controls` measures the gap."
         )
-    head = "| in place of the concepts | accuracy | meaning gap, points | 95 % interval |"
-    return "\n".join(
-        [
-            "Controls: the same fit with concepts that mean nothing. The meaning gap is how far the model is ahead.",
-            "",
-            head,
-            "|---|--:|--:|--:|",
-            *rows,
-        ]
+    head = (
+        "Controls: the same fit with concepts that mean nothing. The meaning gap is how far the model is ahead.\n\n"
+        "| in place of the concepts | accuracy | meaning gap, points | 95 % interval |\n|---|--:|--:|--:|"
     )
+    return "\n".join([head, *rows])
 
 
 def _control(found: Any) -> str:
     """The cells of one control: an accuracy noted by hand, or what `ccr.controls` measured; else nothing."""
     if isinstance(found, float):
-        return f"{_percent(found)} | not known | not known"
-    if not isinstance(found, Mapping) or not _is_number(found.get("accuracy")):
-        return ""
-    gap, ends = found.get("gap"), _ends(found)
-    points = f"{100 * gap:+.1f}" if _is_number(gap) else "not known"
-    between = f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" if ends else "not known"
-    return f"{_percent(found['accuracy'])} | {points} | {between}"
+        return f"{_say('{:.1f} %', _noted(found, times=100))} | not known | not known"
+    accuracy, gap = (_noted(found, name, times=100) for name in ("accuracy", "gap"))
+    ends = (_noted(found, "interval", end, times=100) for end in (0, 1))
+    return (
+        f"{accuracy:.1f} % | {_say('{:+.1f}', gap)} | {_say('{:+.1f} to {:+.1f}', *ends)}"
+        if accuracy is not None
+        else ""
+    )
 
 
 def _certainty(model: Any) -> str:
@@ -234,24 +228,16 @@ def _origin(model: Any) -> str:
         f"{inert(name)}={inert(value)}" for name, value in origin.settings.items() if value is not None
     )
     edits = ", ".join(inert(edit.get("action", "?")) for edit in origin.edits)
-    print_of = inert(origin.encoder_fingerprint or "not known")
-    lines = [
-        "## Where it comes from",
-        "",
-        f"- Encoder: {inert(origin.encoder or 'not known')}, fingerprint {print_of}.",
-        f"- Images: {_images(model)}.",
-        f"- Training: {origin.epochs} epochs, of which the {origin.best_epoch}. was kept.",
-        f"- Settings: {settings}.",
-        f"- Changed by hand since: {edits or 'nothing'}.",
-    ]
-    return "\n".join(lines)
-
-
-def _images(model: Any) -> str:
-    """Numbers of images of each split, if they were recorded."""
-    found = model.provenance.metrics.get("images")
-    counts = found.items() if isinstance(found, Mapping) else ()
-    return ", ".join(f"{count:,.0f} {inert(split)}" for split, count in counts if _is_number(count)) or "not known"
+    noted = origin.metrics.get("images")
+    counts = noted.items() if isinstance(noted, Mapping) else ()
+    images = ", ".join(f"{count:,.0f} {inert(split)}" for split, count in counts if _noted(count) is not None)
+    encoder, fingerprint = inert(origin.encoder or "not known"), inert(origin.encoder_fingerprint or "not known")
+    return (
+        f"## Where it comes from\n\n- Encoder: {encoder}, fingerprint {fingerprint}.\n"
+        f"- Images: {images or 'not known'}.\n"
+        f"- Training: {origin.epochs} epochs, of which the {origin.best_epoch}. was kept.\n"
+        f"- Settings: {settings}.\n- Changed by hand since: {edits or 'nothing'}."
+    )
 
 
 LIMITS = """## Limits
@@ -263,34 +249,20 @@ LIMITS = """## Limits
 - Photos that differ from those it was fitted on, in camera, place or time, are answered worse than measured here."""
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
-    """A number that a card can show: finite, and of so many digits that it is one of a measurement."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
+def _noted(found: Any, *path: str | int, times: int = 1) -> float | None:
+    """The number at this path of what was noted with the model, `times` as large, if a card can show it: finite, and of
+    so many digits that it is one of a measurement."""
+    for part in path:
+        if isinstance(part, str):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        else:
+            found = found[part] if isinstance(found, (list, tuple)) and len(found) == 2 else None
+    known = isinstance(found, (int, float)) and not isinstance(found, bool) and abs(found) <= _MOST
+    return times * found if known else None
 
 
-def _percent(value: Any) -> str:
-    return f"{100 * value:.1f} %" if _is_number(value) else "not known"
-
-
-def _number(value: Any, digits: int = 1) -> str:
-    return f"{value:.{digits}f}" if _is_number(value) else "not known"
-
-
-def _interval(found: Mapping[str, Any]) -> str:
-    ends = _ends(found)
-    return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" if ends else "not known"
-
-
-def _ends(found: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Both ends of an interval, if it was noted."""
-    ends = found.get("interval")
-    known = isinstance(ends, (list, tuple)) and len(ends) == 2 and all(map(_is_number, ends))
-    return (ends[0], ends[1]) if known and ends else None
-
-
-def _inner(found: Mapping[str, Any], name: str, part: str) -> Any:
-    inner = found.get(name)
-    return inner.get(part) if isinstance(inner, Mapping) else None
+def _say(form: str, *values: float | None) -> str:
+    return "not known" if None in values else form.format(*values)
 
 
 #: The files that are fetched, and the only ones, with the most bytes that each may have.
@@ -374,28 +346,11 @@ class OnHub:
             return str(made)
 
     @classmethod
-    def from_pretrained(
-        cls: type[Kind],
-        pretrained_model_name_or_path: str | os.PathLike[str],
-        *,
-        revision: str | None = None,
-        token: str | bool | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
-        local_files_only: bool = False,
-        force_download: bool = False,
-    ) -> Kind:
-        """Read a model of a hub, or of a folder on this machine."""
-        place = Path(pretrained_model_name_or_path)
-        if not place.is_dir():
-            place = fetch(
-                str(pretrained_model_name_or_path),
-                revision=revision,
-                token=token,
-                cache_dir=cache_dir,
-                local_files_only=local_files_only,
-                force_download=force_download,
-            )
-        loaded: Kind = cls.load(place)
+    def from_pretrained(cls: type[Kind], name_or_path: str | os.PathLike[str], **options: Any) -> Kind:
+        """Read a model of a hub, or of a folder on this machine. `options` are those of `hf_hub_download`: `revision`,
+        `token`, `cache_dir`, `local_files_only`, `force_download`."""
+        place = Path(name_or_path)
+        loaded: Kind = cls.load(place if place.is_dir() else fetch(str(name_or_path), **options))
         return loaded
 
 
@@ -457,12 +412,10 @@ def _limited(name: str, most: int) -> type:
 def check_repository(repo_id: str) -> None:
     """An error for a name that no repository of a hub can have."""
     _library()
-    from huggingface_hub.utils import HFValidationError, validate_repo_id  # by name: the library loads its parts late
+    from huggingface_hub.utils import validate_repo_id  # by name: the library loads its parts late
 
-    try:
+    with in_words(repo_id):
         validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise CCRError(_reason(repo_id, error, cached=False)) from error
 
 
 def endpoint() -> str | None:
@@ -483,35 +436,34 @@ def in_words(repo_id: str, *, cached: bool = False) -> Iterator[None]:
 
 
 def _reason(repo_id: str, error: Exception, *, cached: bool) -> str:
-    kinds = {kind.__name__ for kind in type(error).__mro__}
+    kinds = {kind.__name__ for kind in type(error).__mro__}  # the library loads its parts late, its errors too
     named, where = visible(repo_id), endpoint() or "the hub"
     said = visible(" ".join(str(error).split())[:300])
-    if cached and "LocalEntryNotFoundError" in kinds:
+    if "LocalEntryNotFoundError" in kinds and cached:
         return (
             f"{named} was not fetched to this machine before, or not in this revision: leave --cached "
             f"(local_files_only) out to fetch it from {where}"
         )
-    if "GatedRepoError" in kinds:
-        return f"{named} is open only to those who were let in: ask its owner, and log in with `hf auth login`"
-    if "RepositoryNotFoundError" in kinds:
-        return f"{where} has no model {named}, or shows it to its owners alone: check the name, or log in"
-    if "RevisionNotFoundError" in kinds:
-        return f"{named} has no such revision: leave --revision out for the newest ({said})"
-    if "EntryNotFoundError" in kinds and "LocalEntryNotFoundError" not in kinds:
-        return f"{named} is not a ccr model: it has no {' and '.join(FILES)}"
-    if "HFValidationError" in kinds:
-        return f"a model on a hub is called OWNER/NAME, got {named!r}: {said}"
-    if "HfHubHTTPError" in kinds:
-        return f"{where} refused ({said}): log in with `hf auth login`, or give --token; check the name"
-    return (
+    reasons = {
+        "LocalEntryNotFoundError": "",
+        "GatedRepoError": f"{named} is open only to those who were let in: ask its owner, and log in with `hf auth "
+        "login`",
+        "RepositoryNotFoundError": f"{where} has no model {named}, or shows it to its owners alone: check the name, or "
+        "log in",
+        "RevisionNotFoundError": f"{named} has no such revision: leave --revision out for the newest ({said})",
+        "EntryNotFoundError": f"{named} is not a ccr model: it has no {' and '.join(FILES)}",
+        "HFValidationError": f"a model on a hub is called OWNER/NAME, got {named!r}: {said}",
+        "HfHubHTTPError": f"{where} refused ({said}): log in with `hf auth login`, or give --token; check the name",
+    }
+    return next((reasons[kind] for kind in reasons if kind in kinds), "") or (
         f"{where} cannot be reached for {named} ({type(error).__name__}: {said}): check the network and HF_ENDPOINT; a "
         "folder on this machine needs neither, and what was fetched before is found with --cached (local_files_only)"
     )
 
 
-def _library() -> Any:
+def _library(what: str = "hubs need") -> Any:
     try:
         import huggingface_hub
     except ImportError as error:
-        raise MissingExtraError('hubs need huggingface_hub: pip install "ccr-xai[hub]"') from error
+        raise MissingExtraError(f'{what} huggingface_hub: pip install "ccr-xai[hub]"') from error
     return huggingface_hub

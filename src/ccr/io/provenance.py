@@ -1,4 +1,4 @@
-"""Signature: who confirmed every claim of a model, when and why, and whether the model is still the one they signed."""
+"""Provenance of a model: settings, training, knowledge and edits; and its signature, once every claim is confirmed."""
 
 from __future__ import annotations
 
@@ -108,6 +108,7 @@ def training_facts(result: Refinement, initial: Concepts, *, fidelity: np.ndarra
 
 
 _TEXTS = ("by", "at", "policy", "without", "digest")
+_PARTS = ("class", "concept", "by", "at", "source", "reason")
 _DAMAGED = "the model's signature is damaged: the file was changed after it was saved; sign it again"
 
 
@@ -154,16 +155,9 @@ class Signature:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        return {
-            "by": self.by,
-            "at": self.at,
-            "policy": self.policy,
-            "without": self.without,
-            "may": [one.to_dict() for one in self.may],
-            "never": [one.to_dict() for one in self.never],
-            "against": [list(pair) for pair in self.against],
-            "digest": self.digest,
-        }
+        lists = {name: plain(getattr(self, name)) for name in ("may", "never", "against")}
+        texts = {name: getattr(self, name) for name in _TEXTS if name != "digest"}
+        return {**texts, **lists, "digest": self.digest}
 
     @classmethod
     def from_dict(cls, fields: Any) -> Signature | None:
@@ -172,7 +166,10 @@ class Signature:
             return None
         try:
             by, at, policy, without, digest = (_text(fields[name]) for name in _TEXTS)
-            may, never = (tuple(_statement(one) for one in fields[name]) for name in ("may", "never"))
+            may, never = (
+                tuple(Statement(*(_text(one[part]) for part in _PARTS)) for one in fields[name])
+                for name in ("may", "never")
+            )
             against = tuple((_text(label), _text(concept)) for label, concept in fields["against"])
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(_DAMAGED) from error
@@ -193,22 +190,23 @@ def model_digest(model: Any) -> str:
     what it says; not of what was measured on it."""
     space, head = model.space, model.head
     spread = space.dispersion
+    axis = spread.axis if isinstance(spread, ConeWidening) else spread
     facts = {
         "names": list(model.names),
-        "classes": [plain(label) for label in model.classes.tolist()],
+        "classes": model.classes.tolist(),
         "rule": {"type": type(model.rule).__name__, **plain_fields(model.rule)},
         "factor": float(spread.factor) if isinstance(spread, ConeWidening) else None,
         "edits": [dict(edit) for edit in model.provenance.edits],
     }
-    if isinstance(spread, ConeWidening):
-        spread = spread.axis
-    arrays = [model.concepts.embeddings, head.coef, head.intercept, space.image_mean, space.concept_mean, spread]
+    arrays = [model.concepts.embeddings, head.coef, head.intercept, space.image_mean, space.concept_mean, axis]
     arrays += [None, None] if space.metric is None else list(space.metric)
     parts = [json.dumps(plain(facts), sort_keys=True).encode()]
     for array in arrays:
-        rows = None if array is None else np.asarray(array)
-        kind = "" if rows is None else f"{rows.dtype} {rows.shape}"
-        parts += [kind.encode(), b"" if rows is None else np.ascontiguousarray(rows).tobytes()]
+        if array is None:
+            parts += [b"", b""]
+        else:
+            rows = np.ascontiguousarray(array)
+            parts += [f"{rows.dtype} {rows.shape}".encode(), rows.tobytes()]
     return _hash(parts)
 
 
@@ -221,11 +219,6 @@ def signature_in_words(model: Any) -> str | None:
         return f"The signature of {signed.by} ({signed.at[:10]}) has ended: the model was changed since."
     claims = f"all {len(signed.may):,} claims confirmed, {len(signed.never):,} others rejected"
     return f"Signed by {signed.by} ({signed.at[:10]}): {claims}."
-
-
-def _statement(fields: Mapping[str, Any]) -> Statement:
-    given = {name: _text(fields[name]) for name in ("concept", "by", "at", "source", "reason")}
-    return Statement(_text(fields["class"]), **given)
 
 
 def _text(value: Any) -> str:

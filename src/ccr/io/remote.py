@@ -10,9 +10,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -121,10 +123,9 @@ class Ranges:
         return self.place.tried(read)
 
     def _opened(self) -> Any:
-        handle = self._handle
-        if handle is None:
-            handle = self._handle = self.place.filesystem().open_input_file(self.place.key)
-        return handle
+        if self._handle is None:
+            self._handle = self.place.filesystem().open_input_file(self.place.key)
+        return self._handle
 
 
 class Stream(io.RawIOBase):
@@ -275,10 +276,8 @@ class Place:
 
     def unlink(self) -> None:
         """Remove the object, if it is there."""
-        try:
+        with suppress(MissingPlaceError):
             self.tried(lambda: self.filesystem().delete_file(self.key))
-        except MissingPlaceError:
-            return
 
     def remove_below(self) -> None:
         """Remove everything below the prefix."""
@@ -300,33 +299,27 @@ class Place:
 
     def tried(self, call: Callable[[], Result]) -> Result:
         """The call's result; where the network fails, it is made again. Errors name the place and the remedy."""
-        for attempt in range(1, ATTEMPTS):
+        for attempt in count(1):
             try:
                 return call()
+            except CCRError:
+                raise
             except (OSError, ValueError) as error:
-                self._raise_if_final(error)
+                text = words(error)
+                if isinstance(error, FileNotFoundError) or "NO_SUCH_BUCKET" in text:
+                    raise MissingPlaceError(f"there is no {self.url}: check the name and the bucket") from None
+                if any(word in text for word in REFUSED):
+                    raise RefusedError(
+                        f"{self.url} may not be used with these credentials ({text}): set AWS_ACCESS_KEY_ID and "
+                        "AWS_SECRET_ACCESS_KEY (or GOOGLE_APPLICATION_CREDENTIALS), or ask for rights to the bucket"
+                    ) from None
+                if attempt == ATTEMPTS:
+                    raise UnreachableError(
+                        f"{self.url} cannot be read or written now ({text}): check the network and the endpoint, then "
+                        "run the same command again"
+                    ) from error
             time.sleep(PAUSE * 2**attempt)
-        try:
-            return call()
-        except (OSError, ValueError) as error:
-            self._raise_if_final(error)
-            raise UnreachableError(
-                f"{self.url} cannot be read or written now ({words(error)}): check the network and the endpoint, then "
-                "run the same command again"
-            ) from error
-
-    def _raise_if_final(self, error: Exception) -> None:
-        """Raise a clear error if `error` is one that another attempt would not mend."""
-        text = words(error)
-        if isinstance(error, CCRError):
-            raise error
-        if isinstance(error, FileNotFoundError) or "NO_SUCH_BUCKET" in text:
-            raise MissingPlaceError(f"there is no {self.url}: check the name and the bucket") from None
-        if any(word in text for word in REFUSED):
-            raise RefusedError(
-                f"{self.url} may not be used with these credentials ({text}): set AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY (or GOOGLE_APPLICATION_CREDENTIALS), or ask for rights to the bucket"
-            ) from None
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 AnyPath = Path | Place

@@ -24,7 +24,7 @@ import numpy as np
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
-from ccr.io.files import MOST_BYTES, open_regular
+from ccr.io.files import MOST_BYTES, lock, open_regular
 from ccr.knowledge import Answer, Knowledge, Verdict
 from ccr.utils.texts import check_name, visible
 
@@ -499,7 +499,7 @@ def _appending(path: Path) -> Iterator[int]:
         is_new = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         try:
-            _lock(handle)
+            lock(handle)
             _drop_unfinished(handle)
             yield handle
         finally:
@@ -514,14 +514,6 @@ def _appending(path: Path) -> Iterator[int]:
         reason = os.strerror(error.errno) if error.errno else str(error)
         remedy = "check the path, its permissions and the free space"
         raise WriteError(error.errno or errno.EIO, f"{path} cannot be written ({reason}): {remedy}") from error
-
-
-def _lock(handle: int) -> None:
-    try:
-        import fcntl
-    except ImportError:  # not on Windows, where a line is short enough to be written at once
-        return
-    fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _write(handle: int, text: bytes) -> None:

@@ -15,11 +15,13 @@ from ccr.errors import CCRError, FormatError
 from ccr.estimator import FromModel, ModelEstimator
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
-from ccr.io.folder import ModelFolder, read_folder, save_folder
 from ccr.io.format import (
+    ModelFolder,
     optional,
     pack_common,
     pack_space,
+    read_folder,
+    save_folder,
     stored_concepts,
     tensor,
     unpack_common,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from ccr.coding.coders import usual_length
 from ccr.data.store import EmbeddingStore
-from ccr.edit.session import ClassEffect, edit_effect
+from ccr.edit import ClassEffect, edit_effect
 from ccr.errors import CCRError
 from ccr.explain.terms import plain
 from ccr.metrics import wilson_interval

@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field, FiniteFloat
 
-from ccr.edit.changes import grounded
+from ccr.edit import grounded
 from ccr.errors import CCRError
 from ccr.explain.drift import Neighbour
 from ccr.explain.terms import plain

@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 
 from ccr.errors import CCRError
 from ccr.explain import Contrast, Counterfactual, Explanation
-from ccr.explain.contrast import MissingConcept
 from ccr.explain.counterfactual import Shift
+from ccr.explain.explanation import MissingConcept
 from ccr.utils.texts import to_cell, visible
 from ccr_studio.api.common import Answer, Held, Name, Row, Share, Sum, Tile, attachment, sum_of, tile, tiles
 from ccr_studio.cache import Recent

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, FiniteFloat
 
 from ccr.errors import CCRError
-from ccr.explain.contrast import ComparedConcept
+from ccr.explain.explanation import ComparedConcept
 from ccr.metrics import wilson_interval
 from ccr_studio.api.common import Answer, ClassCount, Held, Row, Scope, Sum, Tile, most_common, sum_of, tile, tiles
 from ccr_studio.seen import Seen

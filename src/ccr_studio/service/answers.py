@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 import ccr
 from ccr import metrics
 from ccr.explain import Contrast, Contribution, Counterfactual
-from ccr.explain.contrast import Question
+from ccr.explain.explanation import Question
 from ccr.explain.terms import plain
 from ccr.io.provenance import signature_in_words
 from ccr.model import ConceptModel

@@ -13,7 +13,7 @@ import ccr
 from ccr.classifier import ConceptClassifier
 from ccr.errors import CCRError
 from ccr.explain import Counterfactual, Explanation, Mistake, ModelView
-from ccr.explain.contrast import overlap
+from ccr.explain.explanation import overlap
 from ccr.explain.terms import signed_name
 from ccr.model import ConceptModel
 from ccr.refine.region import chosen_fidelity

@@ -1,4 +1,4 @@
-"""EditSession: edits of a fitted model, one after the other, each of which can be undone."""
+"""Reversible edits of a fitted model: every edit makes a model from the one before, which is never changed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ccr.concepts import Concepts
-from ccr.edit import changes
+from ccr.coding import ThresholdRule
+from ccr.concepts import Concepts, stored_concepts
 from ccr.errors import CCRError, CCRWarning
-from ccr.explain.terms import plain, plain_fields, position
+from ccr.explain.terms import PlainResult, plain, position
+from ccr.geometry import unit_rows
+from ccr.grounding import UNKNOWN_SHARE, evidence, ground
 from ccr.heads import LinearHead
-from ccr.io.provenance import left_out_text
+from ccr.io.provenance import left_out_text, without
 from ccr.knowledge import Answer, Knowledge, Verdict
 from ccr.labels import Labels, known_labels, labels_of, training_weights
 from ccr.metrics import Interval, wilson_interval
@@ -24,6 +26,7 @@ from ccr.refine import Training
 from ccr.refine.data import candidates_for, split
 from ccr.refine.loop import solve_head
 from ccr.refine.region import permitted_weights
+from ccr.utils.arrays import as_array
 from ccr.utils.parameters import as_number
 
 
@@ -60,6 +63,158 @@ def fixed_weights(edits: Iterable[Mapping[str, Any]], classes: Sequence[Any]) ->
     return fixed
 
 
+def texts_of(model: ConceptModel) -> Concepts:
+    """The model's concepts before centring and dispersion."""
+    if model.provenance.texts is None:
+        raise CCRError("the model does not know its concepts' text embeddings, so it cannot be edited: fit it again")
+    return model.provenance.texts
+
+
+def _row_sets(model: ConceptModel) -> dict[str, np.ndarray]:
+    """The three places (n, d) of each concept, which an edit may change: arguments of `_rebuilt`."""
+    return {
+        "initial": model.initial.embeddings,
+        "refined": model.concepts.embeddings,
+        "texts": texts_of(model).embeddings,
+    }
+
+
+def rename(model: ConceptModel, concept: str, to: str) -> ConceptModel:
+    """Rename a concept."""
+    if str(to).strip() in model.provenance.left_out:
+        raise CCRError(
+            f"{to!r} is a concept that the fit left out, and it would be lost: choose another name, or add it back"
+        )
+    names, row, new = list(model.names), model.row(concept), str(to).strip()
+    old, names[row] = names[row], to
+    origin = model.provenance
+    measured = None if origin.transfer is None else {new if n == old else n: v for n, v in origin.transfer.items()}
+    known = None if origin.knowledge is None else origin.knowledge.renamed(old, new)
+    return _rebuilt(replace(model, provenance=replace(origin, transfer=measured, knowledge=known)), names)
+
+
+def _with_weight(model: ConceptModel, concept: str, name: Any, value: float) -> ConceptModel:
+    """Another weight of the concept for the class `name`."""
+    _check_weight(value, model)
+    row, number = model.row(concept), position(model.classes.tolist(), name)
+    coef = model.head.coef.copy()
+    coef[number, row] = value
+    return _with_coef(model, coef)
+
+
+def _added(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, float]) -> ConceptModel:
+    """One concept more, at its text `embedding` (d,) in the model's space or, where the model's knowledge has answers
+    about it, where these ground it; weights not given are 0."""
+    row = as_array(embedding)
+    if row.size != model.dimension or row.ndim > 2:
+        raise CCRError(
+            f"a concept's embedding must have the model's {model.dimension} dimensions, got shape {row.shape}: embed "
+            "it with the model's encoder"
+        )
+    text = Concepts(["new"], row.reshape(1, -1)).embeddings
+    start, classes = grounded(model, name, model.space.texts(text)), model.classes.tolist()
+    column = np.zeros((len(classes), 1), model.head.coef.dtype)
+    for label, weight in weights.items():
+        _check_weight(weight, model)
+        column[position(classes, label)] = weight
+    more = _with_coef(model, np.hstack([model.head.coef, column]))
+    if isinstance(model.rule, ThresholdRule):
+        more = replace(more, rule=model.rule.with_one_more())
+    if model.shown is not None:
+        more = replace(more, shown=model.shown.with_one_more())
+    rows = {key: np.vstack([rows, text if key == "texts" else start]) for key, rows in _row_sets(model).items()}
+    return _rebuilt(more, [*model.names, name], **rows)
+
+
+def grounded(model: ConceptModel, name: str, text: np.ndarray) -> np.ndarray:
+    """The concept of this text (1, d), grounded by the model's knowledge, if there is any."""
+    known, groups = model.provenance.knowledge, model.provenance.groups
+    if known is None or groups is None:
+        return text
+    answers = known.aligned(model.classes.tolist(), [name.strip()])
+    return ground(text, evidence(answers, groups, unknown=UNKNOWN_SHARE)).astype(np.float32)
+
+
+def _merged(model: ConceptModel, first: str, second: str, name: str | None) -> ConceptModel:
+    """Two concepts as one, halfway between them, in the first one's row.
+
+    The merged code is (s1 + s2) / |d1 + d2|, so weights (w1 + w2) |d1 + d2| / 2 leave logits as they are where both
+    concepts have the same code.
+    """
+    one, two = model.row(first), model.row(second)
+    if one == two:
+        raise CCRError(f"merging needs two different concepts, got {first!r} twice")
+    rows, apart = {}, 0.0
+    for key, before in _row_sets(model).items():
+        total = before[one].astype(np.float64) + before[two]
+        if np.linalg.norm(total) < 1e-3:
+            raise CCRError(
+                f"{first!r} and {second!r} are opposites, with nothing halfway between: suppress one instead"
+            )
+        rows[key] = before.copy()
+        rows[key][one] = unit_rows(total[None, :])[0]
+        if key == "refined":
+            apart = float(np.linalg.norm(total))
+    coef = model.head.coef.copy()
+    coef[:, one] = (coef[:, one] + coef[:, two]) * (apart / 2)
+    names = list(model.names)
+    names[one] = names[one] if name is None else name
+    names[two] = "merged"  # gone in a moment; the new name may be the second one's
+    while names.count(names[two]) > 1:
+        names[two] += "_"
+    merged = _rebuilt(_with_coef(model, coef), names, **rows)
+    return _kept(merged, [row for row in range(len(names)) if row != two])
+
+
+def _with_coef(model: ConceptModel, coef: np.ndarray) -> ConceptModel:
+    return replace(model, head=LinearHead(coef, model.head.intercept))
+
+
+def _kept(model: ConceptModel, rows: list[int]) -> ConceptModel:
+    """The concepts of these rows alone."""
+    if len(rows) < model.rule.fewest_concepts:
+        raise CCRError(
+            f"the model needs at least {model.rule.fewest_concepts} concepts for its codes, and only {len(rows)} would "
+            "be left: add others first"
+        )
+    fewer = _with_coef(model, np.ascontiguousarray(model.head.coef[:, rows]))
+    if isinstance(model.rule, ThresholdRule):
+        fewer = replace(fewer, rule=model.rule.of(np.array(rows, np.int64)))
+    if model.shown is not None:
+        fewer = replace(fewer, shown=model.shown.of(rows))
+    kept = {key: before[rows] for key, before in _row_sets(model).items()}
+    return _rebuilt(fewer, [model.names[row] for row in rows], **kept)
+
+
+def _rebuilt(
+    model: ConceptModel,
+    names: Sequence[str],
+    *,
+    initial: np.ndarray | None = None,
+    refined: np.ndarray | None = None,
+    texts: np.ndarray | None = None,
+) -> ConceptModel:
+    """These names, and these rows where they are given; rows that stay keep every bit, and their fidelity."""
+    before = texts_of(model).embeddings if texts is None else texts
+    named = stored_concepts(names, before)
+    origin = replace(without(model.provenance, set(named.names)), texts=named)
+    if not (initial is None and refined is None and texts is None):
+        origin = replace(origin, fidelity=None)
+    return replace(
+        model,
+        initial=stored_concepts(names, model.initial.embeddings if initial is None else initial),
+        concepts=stored_concepts(names, model.concepts.embeddings if refined is None else refined),
+        provenance=origin,
+    )
+
+
+def _check_weight(value: float, model: ConceptModel) -> None:
+    """A weight must be finite as the head keeps it, in 32 bits mostly."""
+    most = float(np.finfo(model.head.coef.dtype).max)
+    if not abs(float(value)) <= most:  # NaN, too
+        raise CCRError(f"a weight must be a finite number, at most {most:.3g}, got {value}")
+
+
 @dataclass(frozen=True)
 class ClassEffect:
     """Accuracy on the `n` images of a class before and after."""
@@ -71,7 +226,7 @@ class ClassEffect:
 
 
 @dataclass(frozen=True)
-class EditEffect:
+class EditEffect(PlainResult):
     """Accuracy on `n` images before and after the edits, and how many predictions are others now.
 
     `classes` has those that lost most first.
@@ -84,10 +239,6 @@ class EditEffect:
     after_interval: Interval
     changed: int
     classes: tuple[ClassEffect, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return plain_fields(self)
 
 
 def edit_effect(truth: np.ndarray, before: np.ndarray, after: np.ndarray) -> EditEffect:
@@ -131,7 +282,7 @@ class EditSession:
     """
 
     def __init__(self, model: ConceptModel) -> None:
-        changes.texts_of(model)
+        texts_of(model)
         self._models = [model]
         self._log: list[Edit] = []
 
@@ -153,31 +304,40 @@ class EditSession:
 
     def suppress(self, concept: str) -> EditSession:
         """Take the concept away: no prediction uses or shows it any more."""
-        return self._do(changes.suppress(self._now, concept), "suppress", concept=concept)
+        gone = self._now.row(concept)
+        fewer = _kept(self._now, [row for row in range(len(self.concepts)) if row != gone])
+        return self._do(fewer, "suppress", concept=concept)
 
     def scale(self, concept: str, factor: float) -> EditSession:
         """Multiply the concept's weights by `factor`: 0.5 halves what it contributes, -1 turns it round; `refit` leaves
         them so."""
         factor = as_number("a factor", factor)
-        return self._do(changes.scale(self._now, concept, factor), "scale", concept=concept, factor=factor)
+        row, coef = self._now.row(concept), self._now.head.coef.copy()
+        with np.errstate(over="ignore"):
+            coef[:, row] *= factor
+        for weight in coef[:, row]:
+            _check_weight(weight, self._now)
+        return self._do(_with_coef(self._now, coef), "scale", concept=concept, factor=factor)
 
     def rename(self, concept: str, to: str) -> EditSession:
         """Give the concept another name; predictions stay."""
-        return self._do(changes.rename(self._now, concept, to), "rename", concept=concept, to=to)
+        return self._do(rename(self._now, concept, to), "rename", concept=concept, to=to)
 
     def pin(self, concept: str) -> EditSession:
         """Put the concept back to where it was before refinement."""
-        return self._do(changes.pin(self._now, concept), "pin", concept=concept)
+        row, refined = self._now.row(concept), self.concepts.embeddings.copy()
+        refined[row] = self._now.initial.embeddings[row]
+        return self._do(_rebuilt(self._now, self._now.names, refined=refined), "pin", concept=concept)
 
     def set_weight(self, concept: str, name: Any, value: float) -> EditSession:
         """Set the concept's weight for the class `name`; `refit` leaves it as set."""
         value = as_number("a weight", value)
-        model = changes.set_weight(self._now, concept, name, value)
+        model = _with_weight(self._now, concept, name, value)
         return self._do(model, "set_weight", concept=concept, **{"class": name}, value=value)
 
     def zero_weight(self, concept: str, name: Any) -> EditSession:
         """Make the concept say nothing about the class `name`; `refit` leaves it so."""
-        model = changes.set_weight(self._now, concept, name, 0.0)
+        model = _with_weight(self._now, concept, name, 0.0)
         return self._do(model, "zero_weight", concept=concept, **{"class": name})
 
     def add(
@@ -202,14 +362,14 @@ class EditSession:
             embedding = self._embed(name if text is None else text, encoder) if known is None else known
         elif encoder is not None:
             raise CCRError(f"adding {name!r} takes its embedding or an encoder that makes it, got both: leave one out")
-        model = changes.add(self._with_answers(name, answers), name, embedding, weights)
+        model = _added(self._with_answers(name, answers), name, embedding, weights)
         said = None if answers is None else {str(label): answer for label, answer in answers.items()}
         embedded = encoder is not None
         return self._do(model, "add", name=name, text=text, embedded=embedded, weights=weights, answers=said)
 
     def merge(self, first: str, second: str, *, name: str | None = None) -> EditSession:
         """Make two concepts one, halfway between them, called `name` (by default the first one's)."""
-        return self._do(changes.merge(self._now, first, second, name), "merge", first=first, second=second, name=name)
+        return self._do(_merged(self._now, first, second, name), "merge", first=first, second=second, name=name)
 
     def refit(self, X: Any, y: Any = None, *, alpha: float | None = None) -> EditSession:
         """Fit the head alone to (X, y), with the concepts as they are now; weights that were set or scaled by hand
@@ -242,9 +402,9 @@ class EditSession:
             fixed=fixed if fixed.any() else None,
             candidates=candidates_for(model.initial.embeddings, seen, classes, training, permitted=permitted),
         )
-        images = len(numbers)
-        strength = training.penalty(images)
-        return self._do(changes.with_head(model, head), "refit", images=images, alpha=strength, fixed=count)
+        images, kinds = len(numbers), (model.head.coef.dtype, model.head.intercept.dtype)
+        fitted = replace(model, head=LinearHead(head.coef.astype(kinds[0]), head.intercept.astype(kinds[1])))
+        return self._do(fitted, "refit", images=images, alpha=training.penalty(images), fixed=count)
 
     def undo(self, steps: int = 1) -> EditSession:
         """Take back the last edits; after all of them the model is the original, bit for bit."""
