@@ -20,22 +20,21 @@ from ccr.labels import Part
 from ccr.metrics import Interval
 from ccr.refine.region import PAPER_RADIUS
 from ccr_lab.experiments.cache import RunCache
-from ccr_lab.experiments.compare import (
+from ccr_lab.experiments.compare import run_comparison, summarise
+from ccr_lab.experiments.curves import curves_by_epoch
+from ccr_lab.experiments.methods import (
+    INFORMED,
     METHODS,
-    ComparisonTask,
+    PENALTIES,
     Method,
-    MethodRun,
     all_methods,
+    converged_head,
     methods_named,
-    resource_usage,
-    run_comparison,
-    run_method,
-    summarise,
     with_controls,
 )
-from ccr_lab.experiments.curves import curves_by_epoch
-from ccr_lab.experiments.methods import INFORMED, PENALTIES, converged_head
+from ccr_lab.experiments.runs import MethodRun, resource_usage, run_method
 from ccr_lab.experiments.table import as_csv, markdown
+from ccr_lab.experiments.task import ComparisonTask
 from tests.conftest import Data
 
 QUICK = ("ccr", "baseline", "ip-omp", "probe")
