@@ -429,6 +429,20 @@ def test_knowledge_stands_beside_its_controls(task: ComparisonTask, table: Knowl
     assert "give --knowledge" in refused.failures[0].reason
 
 
+def test_stand_ins_which_know_nothing_are_compared_with_ccr_that_knows_nothing(
+    task: ComparisonTask, table: Knowledge
+) -> None:
+    names = with_controls(["ccr"], knowledge=True)
+    found = run_comparison(replace(task, knowledge=table, max_iter=3), methods_named(names), seeds=(0,))
+    for gap in found.meaning_gaps:
+        apart = found.right("ccr-without") - found.right(gap.control)
+        assert gap.gap == pytest.approx(apart.mean())
+        assert gap.interval.low <= gap.gap <= gap.interval.high
+    line = next(line for line in markdown(found).splitlines() if line.startswith("Meaning gap"))
+    assert ", without knowledge), what" in line
+    assert table.digest not in line
+
+
 def test_a_cut_that_loses_nothing_says_so(task: ComparisonTask) -> None:
     """Of five weights per class, the five largest are all: only fewer are worth a number."""
     found = run_comparison(replace(task, weights=5, max_iter=3), methods_named(["ccr", "probe"]), seeds=(0,))
