@@ -33,7 +33,8 @@ from ccr_lab.experiments.attributes import (
     model_truth,
     truth_difference,
 )
-from ccr_lab.experiments.compare import ComparisonTask, methods_named
+from ccr_lab.experiments.methods import methods_named
+from ccr_lab.experiments.task import ComparisonTask
 
 #: Settings by name; codes are one-sided unless a `coder` says otherwise. The first row is what the others' truth is
 #: compared with.

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import Line
+from benchmarks.steps import trainer_of
 from ccr import HardThreshold
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
 from ccr.refine.data import split
-from ccr.refine.engines import SparseEngine
 from ccr.refine.loop import RefinementProblem, Trainer
 from ccr.refine.options import Training
 from ccr.utils.threads import Workers
@@ -53,13 +53,7 @@ def measure(rows: int) -> tuple[float, float]:
     whole, steps = [], []
     for _ in range(ROUNDS):
         with Workers() as workers:
-            trainer = Trainer(
-                problem,
-                "sparse",
-                lambda start, settings, center: SparseEngine(start, settings, workers, center),
-                workers,
-            )
-            ends, taken = _timed(trainer)
+            ends, taken = _timed(trainer_of(problem, workers))
         whole += list(np.diff(ends))
         steps += taken[1:]
     fastest = int(np.argmin(whole))

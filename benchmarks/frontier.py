@@ -21,8 +21,8 @@ from ccr.encoders import load_encoder
 from ccr.labels import Part
 from ccr.vocab import embed_concepts, random_words, read_concepts
 from ccr_lab.experiments.cache import RunCache
-from ccr_lab.experiments.compare import ComparisonTask
 from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
+from ccr_lab.experiments.task import ComparisonTask
 from ccr_lab.plots.experiment_plots import frontier_files
 
 #: Concepts per image of the other methods: pursuit and lasso are slow on this many images.

@@ -17,7 +17,9 @@ from benchmarks.defaults import SETS, both_kinds, read_images
 from benchmarks.private_data import add_shared_option
 from ccr.encoders import load_encoder
 from ccr.labels import Part
-from ccr_lab.experiments.compare import ComparisonTask, methods_named, run_comparison
+from ccr_lab.experiments.compare import run_comparison
+from ccr_lab.experiments.methods import methods_named
+from ccr_lab.experiments.task import ComparisonTask
 
 RIVALS = ("ip-omp", "omp", "splice", "label-free")
 

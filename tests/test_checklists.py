@@ -15,7 +15,7 @@ from ccr.encoders.registry import parse_spec
 from ccr.errors import CCRError
 from ccr.inputs import Embeddings
 from ccr_lab import rivals
-from ccr_lab.experiments.compare import METHODS
+from ccr_lab.experiments.methods import METHODS
 from tests.conftest import Data
 
 ROOT = Path(__file__).parents[1]

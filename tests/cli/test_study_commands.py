@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from ccr_lab.experiments import frontier
-from ccr_lab.experiments.compare import METHODS
+from ccr_lab.experiments.methods import METHODS
 from ccr_lab.published.cifar import CIFAR10_CLASSES
 from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
 from tests.lab.published_files import BATCHES, write_cifar10, write_lines, write_records

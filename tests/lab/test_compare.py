@@ -20,22 +20,21 @@ from ccr.labels import Part
 from ccr.metrics import Interval
 from ccr.refine.region import PAPER_RADIUS
 from ccr_lab.experiments.cache import RunCache
-from ccr_lab.experiments.compare import (
+from ccr_lab.experiments.compare import run_comparison, summarise
+from ccr_lab.experiments.curves import curves_by_epoch
+from ccr_lab.experiments.methods import (
+    INFORMED,
     METHODS,
-    ComparisonTask,
+    PENALTIES,
     Method,
-    MethodRun,
     all_methods,
+    converged_head,
     methods_named,
-    resource_usage,
-    run_comparison,
-    run_method,
-    summarise,
     with_controls,
 )
-from ccr_lab.experiments.curves import curves_by_epoch
-from ccr_lab.experiments.methods import INFORMED, PENALTIES, converged_head
+from ccr_lab.experiments.runs import MethodRun, resource_usage, run_method
 from ccr_lab.experiments.table import as_csv, markdown
+from ccr_lab.experiments.task import ComparisonTask
 from tests.conftest import Data
 
 QUICK = ("ccr", "baseline", "ip-omp", "probe")
@@ -428,6 +427,20 @@ def test_knowledge_stands_beside_its_controls(task: ComparisonTask, table: Knowl
     assert [gain["method"] for gain in facts["knowledge_gains"]] == ["baseline", "ip-omp"]
     refused = run_comparison(task, methods_named(["probe", "ccr-shuffled"]), seeds=(0,))
     assert "give --knowledge" in refused.failures[0].reason
+
+
+def test_stand_ins_which_know_nothing_are_compared_with_ccr_that_knows_nothing(
+    task: ComparisonTask, table: Knowledge
+) -> None:
+    names = with_controls(["ccr"], knowledge=True)
+    found = run_comparison(replace(task, knowledge=table, max_iter=3), methods_named(names), seeds=(0,))
+    for gap in found.meaning_gaps:
+        apart = found.right("ccr-without") - found.right(gap.control)
+        assert gap.gap == pytest.approx(apart.mean())
+        assert gap.interval.low <= gap.gap <= gap.interval.high
+    line = next(line for line in markdown(found).splitlines() if line.startswith("Meaning gap"))
+    assert ", without knowledge), what" in line
+    assert table.digest not in line
 
 
 def test_a_cut_that_loses_nothing_says_so(task: ComparisonTask) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
 from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
@@ -47,11 +46,10 @@ def saga(
     return LinearHead(oracle.coef_, oracle.intercept_)
 
 
-@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
 @pytest.mark.parametrize("l1_ratio", [0.3, 0.99, 1.0])
-def test_against_scikit_learn(layout: type, l1_ratio: float) -> None:
+def test_against_scikit_learn(l1_ratio: float) -> None:
     codes, y = problem()
-    path = elastic_net_path(layout(codes), y, classes=4, l1_ratio=l1_ratio, n_alphas=6, alpha_ratio=0.02, tol=1e-6)
+    path = elastic_net_path(codes, y, classes=4, l1_ratio=l1_ratio, n_alphas=6, alpha_ratio=0.02, tol=1e-6)
     for alpha, head in zip(path.alphas[1:], path.heads[1:], strict=True):
         oracle = saga(codes, y, alpha, l1_ratio)
         mine, theirs = (objective(each, codes, y, alpha, l1_ratio) for each in (head, oracle))
@@ -62,27 +60,15 @@ def test_against_scikit_learn(layout: type, l1_ratio: float) -> None:
             np.testing.assert_allclose(head.coef, oracle.coef, atol=2e-3)
 
 
-def test_weights_against_scikit_learn_and_repeated_rows() -> None:
-    codes, y = problem(3, m=150)
-    times = np.random.default_rng(1).integers(0, 4, len(y))
-    alpha = 0.3 * largest_alpha(codes, y, classes=3, sample_weight=times)
-    weighted = elastic_net_path(codes, y, classes=3, alphas=[alpha], sample_weight=times, tol=1e-7).heads[0]
-    repeated = elastic_net_path(
-        np.repeat(codes, times, axis=0), np.repeat(y, times), classes=3, alphas=[alpha], tol=1e-7
-    ).heads[0]
-    np.testing.assert_allclose(weighted.coef, repeated.coef, atol=1e-5)
-    assert optimality_violation(weighted, codes, y, alpha=alpha, sample_weight=times) <= 2e-7
-
-
 def test_the_first_alpha_is_the_smallest_without_weights() -> None:
     codes, y = problem(shift=3.0)
     top = largest_alpha(codes, y, classes=4)
     path = elastic_net_path(codes, y, classes=4, alphas=[1.001 * top, 0.999 * top], tol=1e-6)
-    assert path.nonzeros[0] == 0
-    assert path.nonzeros[1] > 0
+    assert not path.heads[0].coef.any()
+    assert path.heads[1].coef.any()
     default = elastic_net_path(codes, y, classes=4, n_alphas=3)
     assert default.alphas[0] == top
-    assert default.nonzeros[0] == 0
+    assert not default.heads[0].coef.any()
 
 
 @pytest.mark.parametrize(
@@ -99,17 +85,15 @@ def test_the_first_alpha_is_the_smallest_without_weights() -> None:
         (60, 200, 5, 1.0, 0.0),  # classes of a few rows
     ],
 )
-@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
-def test_every_head_is_optimal(classes: int, m: int, n: int, scale: float, shift: float, layout: type) -> None:
+def test_every_head_is_optimal(classes: int, m: int, n: int, scale: float, shift: float) -> None:
     codes, y = problem(classes, m=m, n=n, scale=scale, shift=shift)
-    path = elastic_net_path(layout(codes), y, classes=classes, n_alphas=12, alpha_ratio=1e-2, tol=1e-4)
-    assert path.converged.all()
+    path = elastic_net_path(codes, y, classes=classes, n_alphas=12, alpha_ratio=1e-2, tol=1e-4)
+    assert (path.violations <= 1e-4).all()
     for alpha, head, claimed in zip(path.alphas, path.heads, path.violations, strict=True):
         assert head.coef.shape == (classes, n)
         found = optimality_violation(head, codes, y, alpha=alpha)
         assert found <= 1.01e-4
         assert found == pytest.approx(claimed, abs=1e-6)
-    np.testing.assert_array_equal(path.nonzeros, [np.count_nonzero(head.coef) / classes for head in path.heads])
 
 
 def test_the_violation_is_zero_only_at_the_optimum() -> None:
@@ -150,7 +134,7 @@ def test_constant_columns_and_absent_classes_get_no_weight() -> None:
     codes, y = problem(3)
     codes[:, 4], codes[:, 7] = 0.0, 5.0
     path = elastic_net_path(codes, y, classes=5, n_alphas=8, tol=1e-5)
-    assert path.converged.all()
+    assert (path.violations <= 1e-5).all()
     for head in path.heads:
         assert not head.coef[:, [4, 7]].any()
         assert not head.coef[3:].any()
@@ -170,7 +154,7 @@ def test_separable_classes_and_identical_columns_converge() -> None:
     y = rng.integers(0, 3, 120)
     codes = np.repeat(np.eye(3)[y] + 0.05 * rng.normal(size=(120, 3)), 2, axis=1)
     path = elastic_net_path(codes, y, classes=3, alpha_ratio=1e-4, n_alphas=20)
-    assert path.converged.all()
+    assert (path.violations <= 1e-3).all()
     assert (path.heads[-1].logits(codes).argmax(axis=1) == y).all()
 
 
@@ -182,20 +166,19 @@ def test_float32_codes_are_solved_as_exactly(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(curvature, "PIECE", 1 << 13)
     single = elastic_net_path(codes.astype(np.float32), y, classes=5, n_alphas=10, tol=1e-3)
     monkeypatch.undo()
-    assert single.converged.all()
+    assert (single.violations <= 1e-3).all()
     for alpha, head, oracle in zip(single.alphas, single.heads, exact.heads, strict=True):
         assert optimality_violation(head, codes, y, alpha=alpha) <= 1.1e-3
         np.testing.assert_allclose(head.coef, oracle.coef, atol=1e-2)
 
 
-@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
-def test_curvature_by_class_ends_at_the_same_heads(layout: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curvature_by_class_ends_at_the_same_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of large problems: each class by itself, and only some of the columns looked at."""
     codes, y = problem(4, m=300, n=60)
     together = elastic_net_path(codes, y, classes=4, n_alphas=12, alpha_ratio=0.05, tol=1e-6)
     monkeypatch.setattr(curvature, "JOINT_WEIGHTS", 0)
-    alone = elastic_net_path(layout(codes), y, classes=4, n_alphas=12, alpha_ratio=0.05, tol=1e-6)
-    assert alone.converged.all()
+    alone = elastic_net_path(codes, y, classes=4, n_alphas=12, alpha_ratio=0.05, tol=1e-6)
+    assert (alone.violations <= 1e-6).all()
     for mine, oracle in zip(alone.heads, together.heads, strict=True):
         np.testing.assert_allclose(mine.coef, oracle.coef, atol=1e-3)
 
@@ -217,26 +200,20 @@ def test_warm_and_cold_starts_meet() -> None:
     again = elastic_net_path(codes, y, classes=4, alphas=path.alphas[-1:], tol=1e-6, start=path.heads[-1])
     np.testing.assert_allclose(cold.heads[0].coef, path.heads[-1].coef, atol=1e-5)
     np.testing.assert_allclose(warm.heads[0].coef, path.heads[-1].coef, atol=1e-5)
-    assert again.n_iter[0] == 1
+    np.testing.assert_array_equal(again.heads[0].coef, path.heads[-1].coef)
 
 
 def test_the_path_stops_when_told_and_reports() -> None:
     codes, y = problem()
-    seen: list[tuple[int, int]] = []
-    path = elastic_net_path(
-        codes, y, classes=4, stop=lambda head: np.count_nonzero(head.coef) > 8, callback=lambda *at: seen.append(at)
-    )
-    assert len(path) < 50
-    assert len(path.alphas) == len(path) == len(seen)
-    assert seen[-1] == (len(path), 50)
-    assert path.nonzeros[-1] > 2 >= path.nonzeros[-2]
+    path = elastic_net_path(codes, y, classes=4, stop=lambda head: np.count_nonzero(head.coef) > 8)
+    assert len(path.alphas) == len(path.heads) == len(path.violations) < 50
+    assert np.count_nonzero(path.heads[-1].coef) > 8 >= np.count_nonzero(path.heads[-2].coef)
 
 
 @pytest.mark.parametrize(("n", "alpha_ratio"), [(12, 1e-4), (60, 0.5)])
 def test_too_few_iterations_are_confessed(n: int, alpha_ratio: float) -> None:
     codes, y = problem(n=n)
     path = elastic_net_path(codes, y, classes=4, n_alphas=3, alpha_ratio=alpha_ratio, max_iter=2, tol=1e-8)
-    assert not path.converged[-1]
     assert path.violations[-1] > 1e-8
     assert path.violations[-1] == pytest.approx(optimality_violation(path.heads[-1], codes, y, alpha=path.alphas[-1]))
 
@@ -276,46 +253,18 @@ def test_coordinate_descent_ends_at_the_optimum(seed: int) -> None:
     assert (np.abs(at[~active]) <= 0.4 + 1e-9).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"l1_ratio": 0.0}, "l1_ratio must be in"),
-        ({"l1_ratio": 1.1}, "l1_ratio must be in"),
-        ({"n_alphas": 0}, "n_alphas must be at least 1"),
-        ({"alpha_ratio": 1.0}, "alpha_ratio must be in"),
-        ({"alphas": [0.1, 0.2]}, "from large to small"),
-        ({"alphas": [0.1, 0.0]}, "positive"),
-        ({"alphas": []}, "positive"),
-        ({"tol": 0.0}, "tol positive"),
-        ({"max_iter": 0}, "max_iter must be at least 1"),
-        ({"classes": 3}, "class numbers below classes=3"),
-        ({"sample_weight": np.zeros(300)}, "sample_weight must be"),
-        ({"start": LinearHead(np.zeros((4, 3)), np.zeros(4))}, "head must be"),
-    ],
-)
-def test_bad_options(change: dict, message: str) -> None:
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.1])
+def test_bad_options(l1_ratio: float) -> None:
     codes, y = problem()
-    with pytest.raises(CCRError, match=message):
-        elastic_net_path(codes, y, **{"classes": 4, **change})
+    with pytest.raises(CCRError, match="l1_ratio must be in"):
+        elastic_net_path(codes, y, classes=4, l1_ratio=l1_ratio)
 
 
-def test_bad_codes() -> None:
-    codes, y = problem()
-    with pytest.raises(CCRError, match="one class number for each code"):
-        elastic_net_path(codes[:-1], y, classes=4)
-    codes[3, 3] = np.nan
-    with pytest.raises(CCRError, match="finite"):
-        elastic_net_path(codes, y, classes=4)
-    with pytest.raises(CCRError, match="at least one row and one column"):
-        elastic_net_path(np.zeros((300, 0)), y, classes=4)
-
-
-@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
-def test_weights_that_are_not_permitted_stay_zero_and_the_others_are_optimal(layout: type) -> None:
+def test_weights_that_are_not_permitted_stay_zero_and_the_others_are_optimal() -> None:
     codes, y = problem(classes=4, n=12, seed=3)
     permitted = np.random.default_rng(1).random((4, 12)) < 0.6
-    path = elastic_net_path(layout(codes), y, classes=4, l1_ratio=0.9, n_alphas=8, permitted=permitted, tol=1e-6)
-    assert path.converged.all()
+    path = elastic_net_path(codes, y, classes=4, l1_ratio=0.9, n_alphas=8, permitted=permitted, tol=1e-6)
+    assert (path.violations <= 1e-6).all()
     assert not any((head.coef != 0)[~permitted].any() for head in path.heads)
     head, alpha = path.heads[-1], path.alphas[-1]
     assert (head.coef != 0)[permitted].mean() > 0.9
@@ -323,8 +272,6 @@ def test_weights_that_are_not_permitted_stay_zero_and_the_others_are_optimal(lay
     used = head.coef != 0
     assert np.allclose(gradient[used], -0.9 * alpha * np.sign(head.coef[used]), atol=1e-5 * alpha)
     assert (np.abs(gradient[permitted & ~used]) <= 0.9 * alpha * (1 + 1e-5)).all()
-    with pytest.raises(CCRError, match="permitted must be"):
-        elastic_net_path(layout(codes), y, classes=4, permitted=permitted[:, :3])
 
 
 def test_concepts_that_no_class_may_use_could_as_well_not_be_there() -> None:

@@ -15,8 +15,8 @@ from ccr.labels import Part
 from ccr.refine.region import DEFAULT_FIDELITY, unrefined
 from ccr_lab.experiments import frontier
 from ccr_lab.experiments.cache import RunCache
-from ccr_lab.experiments.compare import ComparisonTask
 from ccr_lab.experiments.frontier import NAMED, VECTORS, WORDS, Frontier, FrontierGrid, measure_frontier
+from ccr_lab.experiments.task import ComparisonTask
 from ccr_lab.plots import experiment_plots
 from tests.conftest import Data
 

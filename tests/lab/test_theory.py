@@ -8,30 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccr.errors import CCRError
-from ccr_lab.theory import (
-    Testbed,
+from ccr_lab.theory import Testbed, estimator_loss, refine_worlds
+from ccr_lab.theory.pursuit import (
     believed_codes,
-    contraction,
     drawn_loss,
     eps_limit,
-    estimator_loss,
     expected_loss,
     information_gain,
     ip_omp,
     loss_bound,
-    one_sample_limit,
-    orthonormal_rows,
-    rate_limit,
-    refine_worlds,
     rotated,
-    row_distance,
-    spectral_event,
-    spectrum,
     surrogate,
     surrogate_codes,
     top_k,
 )
-from ccr_lab.theory.refinement import into_ball
+from ccr_lab.theory.refinement import contraction, into_ball, one_sample_limit, rate_limit, spectral_event, spectrum
+from ccr_lab.theory.testbed import orthonormal_rows, row_distance
 
 FEW = settings(max_examples=30, deadline=None)
 

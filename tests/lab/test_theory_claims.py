@@ -6,21 +6,9 @@ import numpy as np
 import pytest
 
 from ccr.errors import CCRError
-from ccr_lab.theory import (
-    GROUPS,
-    ClaimGroup,
-    ClaimResult,
-    Testbed,
-    TheoryClaim,
-    check_group,
-    event_frequency,
-    necessity_curve,
-    paper_runs,
-    phase_diagram,
-    refinement,
-    run_claims,
-)
-from ccr_lab.theory.judging import any_size, square_size, sweep
+from ccr_lab.theory import GROUPS, Testbed, refinement, run_claims
+from ccr_lab.theory.judging import ClaimGroup, ClaimResult, TheoryClaim, any_size, check_group, square_size, sweep
+from ccr_lab.theory.scenes import event_frequency, necessity_curve, paper_runs, phase_diagram
 
 
 @pytest.fixture(scope="module")

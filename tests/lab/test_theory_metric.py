@@ -11,18 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr.errors import CCRError
-from ccr_lab.theory import (
-    GROUPS,
-    MappedWorlds,
-    Testbed,
-    anisotropy_diagrams,
-    check_embeddings,
-    check_group,
-    isotropy_table,
-    metric,
-    refine_worlds,
-)
+from ccr_lab.theory import GROUPS, Testbed, check_embeddings, isotropy_table, metric, refine_worlds
+from ccr_lab.theory.judging import check_group
 from ccr_lab.theory.metric import isotropy
+from ccr_lab.theory.scenes import anisotropy_diagrams
+from ccr_lab.theory.testbed import MappedWorlds
 from tests.conftest import Data
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccr.kernels import warm
-from ccr_lab.experiments.compare import resource_usage
+from ccr_lab.experiments.runs import resource_usage
 
 
 def test_kernels_are_there_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from ccr_lab.plots import theory_plots
-from ccr_lab.theory import Testbed, anisotropy_diagrams, event_frequency, necessity_curve, paper_runs, phase_diagram
+from ccr_lab.theory import Testbed
+from ccr_lab.theory.scenes import anisotropy_diagrams, event_frequency, necessity_curve, paper_runs, phase_diagram
 
 
 def _texts(figure: Figure) -> str:

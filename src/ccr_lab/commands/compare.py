@@ -28,11 +28,12 @@ from ccr.cli.common_photo import add_whole_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccr_lab.experiments.compare import Method, MethodComparison
+    from ccr_lab.experiments.compare import MethodComparison
     from ccr_lab.experiments.curves import Curve
+    from ccr_lab.experiments.methods import Method
     from ccr_lab.experiments.table import Column
 
-#: As in `ccr_lab.experiments.compare.METHODS`, which is not imported for a help text.
+#: As in `ccr_lab.experiments.methods.METHODS`, which is not imported for a help text.
 NAMES = (
     "ccr", "baseline", "ccr-ball", "ccr-angular", "baseline-angular", "ccr-none", "baseline-none", "ccr-unbound",
     "ip-omp", "omp", "label-free", "splice", "probe", "zero-shot", "random-words", "random-vectors",
@@ -92,13 +93,15 @@ def compare(
     What names are worth in short explanations: `--methods ccr,probe --fidelity 0.95 --weights 3`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr_lab.experiments import compare as study
     from ccr_lab.experiments.cache import RunCache
+    from ccr_lab.experiments.compare import run_comparison
     from ccr_lab.experiments.curves import curves_by_epoch
+    from ccr_lab.experiments.methods import all_methods, methods_named, with_controls
+    from ccr_lab.experiments.task import store_task
 
     names = [name.strip() for name in methods.split(",")] if methods else None
     if names is not None:
-        study.methods_named(names)  # a wrong name is refused before anything is read
+        methods_named(names)  # a wrong name is refused before anything is read
     bound, sparse = chosen_bound(fidelity, radius), chosen_weights(weights)
     opened = EmbeddingStore.open(store)
     asked = (sparse["weights_per_class"] or "all") if sparse else None
@@ -108,13 +111,13 @@ def compare(
     options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
     embedder = store_encoder(opened, encoder, silent=as_json)
     with bar(silent=as_json) as tell:
-        task = study.store_task(opened, concepts, embedder, tell=tell, **options, **bound)
-    asked_for = [method.name for method in study.all_methods(task)] if names is None else names
-    chosen = study.methods_named(study.with_controls(asked_for, knowledge=knowledge is not None))
+        task = store_task(opened, concepts, embedder, tell=tell, **options, **bound)
+    asked_for = [method.name for method in all_methods(task)] if names is None else names
+    chosen = methods_named(with_controls(asked_for, knowledge=knowledge is not None))
     cache = RunCache(out / "runs")
     with fitting(silent=as_json) as tell:
         with pool_at(ray) as pool:
-            comparison = study.run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell, pool=pool)
+            comparison = run_comparison(task, chosen, seeds=range(seeds), cache=cache, tell=tell, pool=pool)
         drawn = curves_by_epoch(task, seeds=range(seeds), cache=cache, tell=tell) if curves else []
     files = write_files(out, _files(comparison, drawn))
     if as_json:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ccr.utils.processes import Tell
-    from ccr_lab.experiments.compare import ComparisonTask
     from ccr_lab.experiments.curves import PaperCurves
     from ccr_lab.experiments.frontier import Frontier
+    from ccr_lab.experiments.task import ComparisonTask
 
 
 def figures(
@@ -46,7 +46,7 @@ def figures(
     Example: `ccr figures photos-store --concepts concepts.txt --out figures`
     """
     from ccr.data.store import EmbeddingStore
-    from ccr_lab.experiments.compare import store_task
+    from ccr_lab.experiments.task import store_task
     from ccr_lab.plots.experiment_plots import frontier_files
 
     if not paper and not frontier:

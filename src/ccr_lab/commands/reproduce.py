@@ -118,8 +118,8 @@ def _frontier(
     store: EmbeddingStore, concepts: Path, encoder: Encoder, protocol: Protocol, cache: RunCache, tell: Tell
 ) -> dict[str, bytes]:
     """Files of the frontiers, at the length that the paper reports."""
-    from ccr_lab.experiments.compare import store_task
     from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
+    from ccr_lab.experiments.task import store_task
     from ccr_lab.plots.experiment_plots import frontier_files
 
     length = min(protocol.reported.length, float(protocol.concepts))

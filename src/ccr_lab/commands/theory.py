@@ -15,7 +15,9 @@ from ccr.cli.common import Json, bar, check_folder, console, note, print_json, w
 
 if TYPE_CHECKING:
     from ccr.utils.processes import Tell
-    from ccr_lab.theory import AnisotropyDiagram, ClaimResult, EventFrequency, Isotropy, PhaseDiagram
+    from ccr_lab.theory.judging import ClaimResult
+    from ccr_lab.theory.metric import Isotropy
+    from ccr_lab.theory.scenes import AnisotropyDiagram, EventFrequency, PhaseDiagram
 
 #: (n = d, k) and samples at which the frequency of the spectral event is counted, and in how many worlds.
 EVENTS, EVENT_SAMPLES, EVENT_WORLDS = ((10, 2), (10, 5), (20, 4), (20, 10)), (50, 100, 200, 400, 800, 2000), 50
@@ -83,7 +85,7 @@ def _on_embeddings(store: Path, seed: int, *, silent: bool) -> tuple[Sequence[Cl
 
 
 def _events(seed: int, tell: Tell) -> list[EventFrequency]:
-    from ccr_lab.theory import event_frequency
+    from ccr_lab.theory.scenes import event_frequency
 
     events = []
     for done, (n, k) in enumerate(EVENTS, start=1):
@@ -97,7 +99,7 @@ def _figures(
 ) -> tuple[dict[str, bytes], list[PhaseDiagram], list[AnisotropyDiagram]]:
     from ccr.show import plots
     from ccr_lab.plots import theory_plots
-    from ccr_lab.theory import anisotropy_diagrams, necessity_curve, paper_runs, phase_diagram
+    from ccr_lab.theory.scenes import anisotropy_diagrams, necessity_curve, paper_runs, phase_diagram
 
     steps = 3 + len(PHASE_SAMPLES)
     figures = {"event": theory_plots.event_figure(events)}

@@ -6,16 +6,18 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ccr import __version__
 from ccr.concepts import Concepts
+from ccr.errors import CCRError
 from ccr.inputs import Embeddings
 from ccr.io.files import write_bytes
 from ccr.knowledge import Knowledge
 from ccr.labels import as_labels, labels_of
+from ccr.utils.processes import Done, Pool, Tell
 from ccr.utils.texts import to_cell
 
 
@@ -60,6 +62,52 @@ class RunCache:
     def path(self, key: Mapping[str, Any]) -> Path | None:
         """The file of this key, there or not; None without a folder."""
         return None if self.folder is None else self.folder / f"{_digest(_full_key(key))[:32]}.json"
+
+
+def run_all(
+    work: Callable[[Any, Any], Mapping[str, Any]],
+    shared: Any,
+    items: Sequence[Any],
+    *,
+    names: Sequence[str],
+    key: Callable[[Any], Mapping[str, Any]],
+    cache: RunCache,
+    tell: Tell,
+    pool: Pool | None = None,
+    catch: type[Exception] | tuple[()] = CCRError,
+) -> list[Mapping[str, Any] | str]:
+    """The value of each item, in order: from the cache, under its `key`, or made by `work(shared, item)`, here or by a
+    pool, and then kept; in place of a value the reason why it could not be made, if that is one to `catch`.
+
+    `names` are those of the items, for `tell`.
+    """
+    keys = [key(item) for item in items]
+    results: list[Any] = list(map(cache.get, keys))
+    missing = [number for number, value in enumerate(results) if value is None]
+    left = [items[number] for number in missing]
+    if left:
+        tell(len(items) - len(left), len(items), names[missing[0]] if pool is None else "fitting on the cluster")
+    answers = _one_by_one(work, shared, left, catch) if pool is None else pool.map(work, shared, left)
+    for done, answer in enumerate(answers, start=1):
+        number = missing[answer.number]
+        results[number] = answer.result if answer.reason is None else answer.reason
+        if answer.reason is None:
+            cache.put(keys[number], answer.result)
+        # Here the next one begins; elsewhere this one has just ended.
+        shown = number if pool is not None else missing[min(done, len(missing) - 1)]
+        tell(len(items) - len(left) + done, len(items), names[shown])
+    return results
+
+
+def _one_by_one(
+    work: Callable[[Any, Any], Any], shared: Any, items: Sequence[Any], catch: type[Exception] | tuple[()]
+) -> Iterator[Done]:
+    for number, item in enumerate(items):
+        try:
+            result, reason = work(shared, item), None
+        except catch as error:
+            result, reason = None, str(error) if isinstance(error, CCRError) else f"{type(error).__name__}: {error}"
+        yield Done(number, result, reason)
 
 
 def fingerprint_data(X: Any, y: Any = None) -> str:

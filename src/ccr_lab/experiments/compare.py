@@ -14,41 +14,10 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.metrics import Interval, paired_bootstrap
 from ccr.utils.processes import Pool, Tell, no_progress
-from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr_lab.experiments.methods import (
-    METHODS,
-    NAMED,
-    SHUFFLED,
-    STAND_INS,
-    WITHOUT,
-    Method,
-    all_methods,
-    methods_named,
-    with_controls,
-)
-from ccr_lab.experiments.runs import KEPT, MethodRun, resource_usage, run_method
-from ccr_lab.experiments.task import ComparisonTask, store_task
-
-__all__ = [
-    "KEPT",
-    "METHODS",
-    "ComparisonTask",
-    "KnowledgeGain",
-    "MeaningGap",
-    "Method",
-    "MethodComparison",
-    "MethodFailure",
-    "MethodRow",
-    "MethodRun",
-    "all_methods",
-    "methods_named",
-    "resource_usage",
-    "run_comparison",
-    "run_method",
-    "store_task",
-    "summarise",
-    "with_controls",
-]
+from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
+from ccr_lab.experiments.methods import NAMED, SHUFFLED, STAND_INS, WITHOUT, Method
+from ccr_lab.experiments.runs import KEPT, MethodRun, run_method
+from ccr_lab.experiments.task import ComparisonTask
 
 #: Part of every key: raised when a method or a measure changes, so that older results are not taken for new ones.
 REVISION = 5
@@ -152,11 +121,18 @@ class MethodComparison:
 
     @property
     def meaning_gaps(self) -> tuple[MeaningGap, ...]:
-        """Gaps of CCR over each of its controls that was run; none without CCR."""
+        """Gaps of CCR over each of its controls that was run; none without CCR. Stand-ins for the concepts have no
+        table of knowledge, so that CCR without one is what they are compared with, where it was run."""
         if self.reference != NAMED:
             return ()
         controls = [row for row in self.rows if row.method in STAND_INS]
-        return tuple(MeaningGap(row.method, row.title, 0.0 - row.difference, row.apart.turned()) for row in controls)
+        own = NAMED if self.row(NAMED + WITHOUT) is None else NAMED + WITHOUT
+        scores = np.array([self.right(name) for name in (own, *(row.method for row in controls))])
+        apart, means = paired_bootstrap(scores)[1], scores.mean(axis=1)
+        return tuple(
+            MeaningGap(row.method, row.title, float(means[0] - mean), interval.turned())
+            for row, mean, interval in zip(controls, means[1:], apart[1:], strict=True)
+        )
 
     @property
     def knowledge_gains(self) -> tuple[KnowledgeGain, ...]:
@@ -228,62 +204,27 @@ def run_comparison(
     """
     if not methods or not len(seeds):
         raise CCRError(f"a comparison needs a method and a seed, got {len(methods)} methods and {len(seeds)} seeds")
-    cache = cache or RunCache(None)
-    shared, total = shared_key(task), len(methods) * len(seeds)
-    runs: list[MethodRun] = []
-    failures: list[MethodFailure] = []
-    asked = [(method, int(seed)) for method in methods for seed in seeds]
-    ready = {} if pool is None else _elsewhere(pool, task, cache, shared, asked, tell)
-    for number, (method, seed) in enumerate(asked):
-        tell(number, total, f"{method.title}, seed {seed}")
-        key = {**shared, "method": method.name, "seed": seed}
-        stored = cache.get(key)
-        made = ready.get((method.name, seed))
-        if isinstance(made, MethodFailure):
-            failures.append(made)
-            continue
-        if made is not None or stored is not None:
-            runs.append(made if made is not None else MethodRun.from_dict(stored or {}))
-            continue
-        try:
-            run = run_method(method, task, seed)
-        except Exception as error:  # one method must not lose the others' results
-            failures.append(MethodFailure(method.name, seed, _reason(error)))
-            continue
-        runs.append(run)
-        cache.put(key, run.to_dict())
+    shared, asked = shared_key(task), [(method, int(seed)) for method in methods for seed in seeds]
+    values = run_all(
+        _run,
+        task,
+        asked,
+        names=[f"{method.title}, seed {seed}" for method, seed in asked],
+        key=lambda item: {**shared, "method": item[0].name, "seed": item[1]},
+        cache=cache or RunCache(None),
+        tell=tell,
+        pool=pool,
+        catch=Exception,  # one method must not lose the others' results
+    )
+    found = list(zip(asked, values, strict=True))
+    runs = [MethodRun.from_dict(value) for _, value in found if not isinstance(value, str)]
+    failures = [MethodFailure(method.name, seed, why) for (method, seed), why in found if isinstance(why, str)]
     return summarise(runs, failures, methods, task)
 
 
-def _elsewhere(
-    pool: Pool,
-    task: ComparisonTask,
-    cache: RunCache,
-    shared: Mapping[str, Any],
-    asked: Sequence[tuple[Method, int]],
-    tell: Tell,
-) -> dict[tuple[str, int], MethodRun | MethodFailure]:
-    """Runs that the cache does not have, made by a pool."""
-    keys = [{**shared, "method": method.name, "seed": seed} for method, seed in asked]
-    missing = [number for number, key in enumerate(keys) if cache.get(key) is None]
-    ready: dict[tuple[str, int], MethodRun | MethodFailure] = {}
-    tell(len(asked) - len(missing), len(asked), "fitting on the cluster")
-    items = [(asked[number][0].name, asked[number][1]) for number in missing]
-    for count, answer in enumerate(pool.map(_run_there, task, items), start=1):
-        name, seed = items[answer.number]
-        if answer.reason is not None:
-            ready[name, seed] = MethodFailure(name, seed, answer.reason)
-        else:
-            ready[name, seed] = answer.result
-            cache.put(keys[missing[answer.number]], answer.result.to_dict())
-        tell(len(asked) - len(missing) + count, len(asked), f"{name}, seed {seed}")
-    return ready
-
-
-def _run_there(task: ComparisonTask, item: tuple[str, int]) -> MethodRun:
-    """A method by its name, which a task of a cluster can be sent."""
-    name, seed = item
-    return run_method(methods_named([name])[0], task, seed)
+def _run(task: ComparisonTask, item: tuple[Method, int]) -> dict[str, Any]:
+    method, seed = item
+    return run_method(method, task, seed).to_dict()
 
 
 def summarise(
@@ -354,7 +295,3 @@ def shared_key(task: ComparisonTask) -> Mapping[str, Any]:
         "options": [task.length, task.settings, task.center, task.max_iter],
         **({} if task.knowledge is None else {"knowledge": [task.knowledge.digest, task.claims, task.min_probability]}),
     }
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, CCRError) else f"{type(error).__name__}: {error}"

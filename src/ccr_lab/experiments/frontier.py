@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from ccr.classifier import ConceptClassifier
-from ccr.concepts import Concepts
 from ccr.controls import probe_accuracy, random_unit_concepts
-from ccr.errors import CCRError
-from ccr.labels import Part
 from ccr.metrics import finite
 from ccr.refine.region import DEFAULT_FIDELITY
 from ccr.utils.processes import Tell, no_progress
-from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
-from ccr_lab.experiments.compare import ComparisonTask, methods_named, run_comparison
+from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
+from ccr_lab.experiments.compare import run_comparison
+from ccr_lab.experiments.methods import methods_named
+from ccr_lab.experiments.task import ComparisonTask
 
 REVISION = 2
 #: Bounds of the grid; 1 is the baseline.
@@ -121,7 +119,8 @@ def measure_frontier(
     """
     grid, cache = grid or FrontierGrid(), cache or RunCache(None)
     failures: dict[str, str] = {}
-    made_of = {"frontier": REVISION, "data": [fingerprint_data(*part) for part in _parts(task)]}
+    parts = (task.train, task.test, task.validation)
+    made_of = {"frontier": REVISION, "data": [fingerprint_data(*part) for part in parts if part is not None]}
     points = _points(task, grid, made_of, cache, tell, failures)
     rivals = _rivals(task, grid, cache, tell, failures)
     tell(0, 1, "linear probe")
@@ -132,16 +131,6 @@ def measure_frontier(
     )
 
 
-def _parts(task: ComparisonTask) -> list[Part]:
-    return [part for part in (task.train, task.test, task.validation) if part is not None]
-
-
-def _kinds(task: ComparisonTask) -> dict[str, Concepts]:
-    """Concepts of every kind, those with meaning first."""
-    words = {} if task.random_words is None else {WORDS: task.random_words}
-    return {NAMED: task.concepts, **words, VECTORS: random_unit_concepts(task.concepts, seed=0)}
-
-
 def _points(
     task: ComparisonTask,
     grid: FrontierGrid,
@@ -150,26 +139,33 @@ def _points(
     tell: Tell,
     failures: dict[str, str],
 ) -> list[FrontierPoint]:
-    kinds, settings = _kinds(task), grid.settings()
-    points: list[FrontierPoint] = []
-    for number, (kind, setting) in enumerate((kind, setting) for kind in kinds for setting in settings):
-        fidelity, weights = setting["fidelity"], setting["weights_per_class"]
-        tell(number, len(kinds) * len(settings), f"{kind}, fidelity {fidelity:g}, {weights or 'all'} weights")
-        if kind in failures:
-            continue
-        model = ConceptClassifier(kinds[kind], **{"random_state": 0, **grid.options, **setting})
+    words = {} if task.random_words is None else {WORDS: task.random_words}
+    kinds = {NAMED: task.concepts, **words, VECTORS: random_unit_concepts(task.concepts, seed=0)}
+    asked = [(kind, setting) for kind in kinds for setting in grid.settings()]
+    prints = {kind: fingerprint_concepts(concepts) for kind, concepts in kinds.items()}
+    models = [
+        (kind, ConceptClassifier(kinds[kind], **{"random_state": 0, **grid.options, **setting}))
+        for kind, setting in asked
+    ]
+
+    def key(item: tuple[str, ConceptClassifier]) -> dict[str, Any]:
+        kind, model = item
         parameters = {name: repr(value) for name, value in model.get_params(deep=False).items() if name != "concepts"}
-        key = {**made_of, "concepts": fingerprint_concepts(kinds[kind]), "parameters": parameters}
-        try:
-            measured = cache.remember(key, partial(_measure, model, task))
-        except CCRError as error:  # such as words that are all one to the encoder
-            failures[kind] = str(error)
-            continue
-        points.append(FrontierPoint(kind, fidelity, weights, **measured))
+        return {**made_of, "concepts": prints[kind], "parameters": parameters}
+
+    told = [f"{kind}, fidelity {s['fidelity']:g}, {s['weights_per_class'] or 'all'} weights" for kind, s in asked]
+    points: list[FrontierPoint] = []
+    found = run_all(_measure, task, models, names=told, key=key, cache=cache, tell=tell)
+    for (kind, setting), measured in zip(asked, found, strict=True):
+        if isinstance(measured, str):  # such as words that are all one to the encoder
+            failures.setdefault(kind, measured)
+        else:
+            points.append(FrontierPoint(kind, setting["fidelity"], setting["weights_per_class"], **measured))
     return points
 
 
-def _measure(model: ConceptClassifier, task: ComparisonTask) -> dict[str, float | None]:
+def _measure(task: ComparisonTask, item: tuple[str, ConceptClassifier]) -> dict[str, float | None]:
+    model = item[1]
     held_out = None if task.validation is None else (task.validation.X, task.validation.y)
     model.fit(task.train.X, task.train.y, validation=held_out)
     found = model.evaluate(task.test.X, task.test.y)

@@ -38,7 +38,7 @@ Group = Literal["ours", "others", "controls"]
 NAMED, STAND_INS = "ccr", ("random-words", "random-vectors")
 #: Methods that use knowledge, CCR and its baseline in full and the others as a mask of their heads; and what names of
 #: their controls end in: the same without it, and with every concept's answers given to other classes.
-INFORMED = ("ccr", "baseline", "ip-omp", "omp", "label-free", "splice")
+INFORMED = ("ccr", "baseline", "ccr-ball", "ccr-angular", "ip-omp", "omp", "label-free", "splice")
 ENDINGS = WITHOUT, SHUFFLED = "-without", "-shuffled"
 
 
@@ -262,10 +262,8 @@ def _fixed(coder: Any) -> list[dict[str, Any]]:
 def _label_free(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:
     tried = []
     for l1_ratio in L1_RATIOS:
-        options = {"length": task.length, "center": task.center, "l1_ratio": l1_ratio, "random_state": seed}
-        model = LabelFreeCBM(task.concepts, **options)
-        held_out = (validation.X, validation.y)
-        model.fit(train.X, train.y, validation=held_out, knowledge=task.knowledge, claims=task.claims)
+        model = LabelFreeCBM(task.concepts, length=task.length, center=task.center, l1_ratio=l1_ratio)
+        model.fit(train.X, train.y, knowledge=task.knowledge, claims=task.claims)
         accuracy = float(np.mean(model.predict(validation.X) == validation.y))
         chosen = {"l1_ratio": l1_ratio, "alpha": model.alpha_}
         tried.append(Contender(model, model.head_, accuracy, chosen, len(task.concepts), dense=True))

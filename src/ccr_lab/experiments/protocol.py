@@ -4,9 +4,8 @@ curve, and CLIP-IP-OMP by the number of concepts."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from ccr.metrics import deviation, retention
 from ccr.refine import Epoch
 from ccr.refine.region import PAPER_RADIUS, unrefined
 from ccr.utils.processes import Tell, no_progress
-from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
+from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
 from ccr_lab.experiments.curves import Curve
 
 REVISION = 2
@@ -127,14 +126,6 @@ class Protocol:
         }
 
 
-class PlannedFit(NamedTuple):
-    """One fit of the protocol: what tells its result from others, what it is called, and how it is made."""
-
-    key: dict[str, Any]
-    name: str
-    make: Callable[[], dict[str, Any]]
-
-
 def run_protocol(
     dataset: str,
     concepts: Concepts,
@@ -157,45 +148,46 @@ def run_protocol(
     """
     if dataset not in PAPER_THRESHOLDS:
         raise CCRError(f"the paper's data sets are {', '.join(PAPER_THRESHOLDS)}, got {dataset!r}")
-    cache, overrides = cache or RunCache(None), overrides or {}
     shared = {
         "protocol": REVISION,
         "dataset": dataset,
         "concepts": fingerprint_concepts(concepts),
         "data": [fingerprint_data(part.X, part.y) for part in (train, test)],
-        "overrides": {name: repr(value) for name, value in overrides.items()},
+        "overrides": {name: repr(value) for name, value in (overrides or {}).items()},
     }
-    fits = _trainings(dataset, concepts, train, test, seeds, overrides)
-    pursuits = _pursuits(concepts, train, test, pursuit_lengths)
-    results = []
-    for number, (key, what, make) in enumerate([*fits, *pursuits]):
-        tell(number, len(fits) + len(pursuits), what)
-        results.append(cache.remember({**shared, **key}, make))
+    models = settings(dataset, concepts)
+    fits: list[tuple[str, int]] = [(name, int(seed)) for name in models for seed in seeds]
+    lengths = [k for k in pursuit_lengths if k <= min(len(concepts), concepts.dimension)]
+    results: list[Any] = run_all(
+        _fit,
+        _Same(models, concepts, train, test, overrides or {}),
+        [*fits, *lengths],
+        names=[*(f"{name}, seed {seed}" for name, seed in fits), *(f"CLIP-IP-OMP, k = {k}" for k in lengths)],
+        key=lambda item: {
+            **shared,
+            **({"pursuit": item} if isinstance(item, int) else {"setting": item[0], "seed": item[1]}),
+        },
+        cache=cache or RunCache(None),
+        tell=tell,
+        catch=(),
+    )
     trained = tuple(Trained.from_dict(run) for run in results[: len(fits)])
     pursued = tuple(Pursued(**run) for run in results[len(fits) :])
     return Protocol(dataset, (len(train.y), len(test.y)), len(concepts), trained, pursued, REPORTED[dataset])
 
 
-def _trainings(
-    dataset: str, concepts: Concepts, train: Part, test: Part, seeds: Sequence[int], overrides: Mapping[str, Any]
-) -> list[PlannedFit]:
-    return [
-        PlannedFit(
-            {"setting": name, "seed": int(seed)},
-            f"{name}, seed {seed}",
-            partial(_train, model, name, int(seed), train, test, overrides),
-        )
-        for name, model in settings(dataset, concepts).items()
-        for seed in seeds
-    ]
+class _Same(NamedTuple):
+    """Settings, concepts and data that all fits share."""
+
+    models: Mapping[str, ConceptClassifier]
+    concepts: Concepts
+    train: Part
+    test: Part
+    overrides: Mapping[str, Any]
 
 
-def _pursuits(concepts: Concepts, train: Part, test: Part, lengths: Sequence[int]) -> list[PlannedFit]:
-    return [
-        PlannedFit({"pursuit": k}, f"CLIP-IP-OMP, k = {k}", partial(_pursue, concepts, k, train, test))
-        for k in lengths
-        if k <= min(len(concepts), concepts.dimension)
-    ]
+def _fit(same: _Same, item: tuple[str, int] | int) -> dict[str, Any]:
+    return _pursue(same, item) if isinstance(item, int) else _train(same, *item)
 
 
 def settings(dataset: str, concepts: Concepts) -> dict[str, ConceptClassifier]:
@@ -212,14 +204,13 @@ def settings(dataset: str, concepts: Concepts) -> dict[str, ConceptClassifier]:
     }
 
 
-def _train(
-    model: ConceptClassifier, name: str, seed: int, train: Part, test: Part, overrides: Mapping[str, Any]
-) -> dict[str, Any]:
+def _train(same: _Same, name: str, seed: int) -> dict[str, Any]:
     """Follow the test images by epoch and keep the last epoch: nothing is chosen by them."""
-    model.set_params(random_state=seed, n_iter_no_change=10**6, tol=1.0, **overrides)
+    model, test = same.models[name], same.test
+    model.set_params(random_state=seed, n_iter_no_change=10**6, tol=1.0, **same.overrides)
     kernels.warm_up_before_timing("training", "coding")
     start = time.perf_counter()
-    model.fit(train.X, train.y, validation=(test.X, test.y))
+    model.fit(same.train.X, same.train.y, validation=(test.X, test.y))
     seconds = time.perf_counter() - start
     on_test = model.evaluate(test.X, test.y)
     moved = deviation(model.concepts_, model.initial_concepts_)
@@ -228,11 +219,11 @@ def _train(
     return Trained(name, seed, *measured, model.history_).to_dict()
 
 
-def _pursue(concepts: Concepts, k: int, train: Part, test: Part) -> dict[str, Any]:
+def _pursue(same: _Same, k: int) -> dict[str, Any]:
     fixed: dict[str, Any] = {"radius": 0.0, "weights_per_class": None, "center": None, "dispersion": None}
-    model = ConceptClassifier(concepts, coder=IPOMP(length=k), validation_fraction=0.0, **fixed)
+    model = ConceptClassifier(same.concepts, coder=IPOMP(length=k), validation_fraction=0.0, **fixed)
     kernels.warm_up_before_timing("pursuit", "coding")
     start = time.perf_counter()
-    model.fit(train.X, train.y)
-    right = float(np.mean(model.predict(test.X) == test.y))
+    model.fit(same.train.X, same.train.y)
+    right = float(np.mean(model.predict(same.test.X) == same.test.y))
     return asdict(Pursued(k, right, time.perf_counter() - start))

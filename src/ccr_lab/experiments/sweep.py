@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +13,10 @@ import numpy as np
 from ccr import kernels
 from ccr.classifier import ConceptClassifier
 from ccr.concepts import Concepts
-from ccr.errors import CCRError, WriteError
 from ccr.labels import Part, hold_out, store_parts
 from ccr.metrics import Evaluation, finite
 from ccr.utils.processes import Pool, Tell, no_progress
-from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
+from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options, run_all
 from ccr_lab.experiments.settings import AXES, Setting
 
 #: A length on validation images may pass the asked one by this much: it was calibrated on other images.
@@ -181,22 +179,27 @@ def run_sweep(
     parts = {"train": train, "validation": val, "test": test}
     made_of = {name: fingerprint_data(part.X, part.y) for name, part in parts.items()}
     made_of["concepts"] = fingerprint_concepts(concepts)
-    outcomes, failures, total = [], [], len(settings) * len(seeds)
-    same = _Same(concepts, parts, dict(options or {}), cache or RunCache(None), made_of)
-    asked = [(setting, seed) for setting in settings for seed in seeds]
-    ready = {} if pool is None else _elsewhere(pool, same, asked, tell)
-    fit = partial(_run, same, ready)
+    shared = _Same(concepts, parts, dict(options or {}))
+    same = {"kind": "sweep", **made_of, "options": plain_options(shared.options)}
+    values = run_all(
+        _measured,
+        shared,
+        [(setting, seed) for setting in settings for seed in seeds],
+        names=[setting.name for setting in settings for _ in seeds],
+        key=lambda item: {**same, "setting": asdict(item[0]), "seed": item[1]},
+        cache=cache or RunCache(None),
+        tell=tell,
+        pool=pool,
+    )
+    outcomes, failures = [], []
     for number, setting in enumerate(settings):
-        first = number * len(seeds)
-        try:
-            runs = [fit(setting, seed, partial(tell, first + turn, total)) for turn, seed in enumerate(seeds)]
-        except WriteError:
-            raise  # the cache's fault, not the setting's
-        except CCRError as error:
-            failures.append(SettingFailure(setting, str(error)))
+        found = values[number * len(seeds) : (number + 1) * len(seeds)]
+        refused = next((value for value in found if isinstance(value, str)), None)
+        if refused is None:
+            outcomes.append(Outcome(setting, tuple(SettingRun(**value) for value in found)))  # type: ignore[arg-type]
         else:
-            outcomes.append(Outcome(setting, tuple(runs)))
-    tell(total, total, "done")
+            failures.append(SettingFailure(setting, refused))
+    tell(len(values), len(values), "done")
     return Sweep(tuple(outcomes), tuple(failures), {name: len(part.y) for name, part in parts.items()})
 
 
@@ -206,86 +209,19 @@ class _Same(NamedTuple):
     concepts: Concepts
     parts: Mapping[str, Part]
     options: Mapping[str, Any]
-    cache: RunCache
-    made_of: Mapping[str, str]
-
-    def stored(self, setting: Setting, seed: int) -> SettingRun | None:
-        """The run of a setting and a seed, if the cache has it."""
-        found = self.cache.get(self.key(setting, seed))
-        return (
-            SettingRun(**found)
-            if found is not None and set(found) == {item.name for item in fields(SettingRun)}
-            else None
-        )
-
-    def key(self, setting: Setting, seed: int) -> dict[str, Any]:
-        options = plain_options(self.options)
-        return {"kind": "sweep", **self.made_of, "setting": asdict(setting), "options": options, "seed": seed}
-
-    def fresh(self, setting: Setting, seed: int, announce: Callable[[str], None]) -> SettingRun:
-        """The run, fitted here."""
-        model = ConceptClassifier(self.concepts, **{**self.options, **setting.parameters(), "random_state": seed})
-        return _measured(model, self.parts, seed, announce)
 
 
-def _run(
-    same: _Same,
-    ready: Mapping[tuple[Setting, int], SettingRun | str],
-    setting: Setting,
-    seed: int,
-    announce: Callable[[str], None],
-) -> SettingRun:
-    """The run of a setting and a seed: made elsewhere, out of the cache, or fitted now."""
-    announce(setting.name)
-    known = ready.get((setting, seed)) or same.stored(setting, seed)
-    if isinstance(known, str):
-        raise CCRError(known)
-    if known is not None:
-        return known
-    run = same.fresh(setting, seed, lambda what: announce(f"{setting.name}: {what}"))
-    same.cache.put(same.key(setting, seed), asdict(run))
-    return run
-
-
-def _elsewhere(
-    pool: Pool, same: _Same, asked: Sequence[tuple[Setting, int]], tell: Tell
-) -> dict[tuple[Setting, int], SettingRun | str]:
-    """Runs that the cache does not have, fitted by a pool, or why they were refused."""
-    missing = [(setting, seed) for setting, seed in asked if same.stored(setting, seed) is None]
-    done = len(asked) - len(missing)
-    ready: dict[tuple[Setting, int], SettingRun | str] = {}
-    tell(done, len(asked), "fitting on the cluster")
-    for answer in pool.map(_fit_there, same._replace(cache=RunCache(None)), missing):
-        setting, seed = missing[answer.number]
-        if answer.reason is not None:
-            ready[setting, seed] = answer.reason
-        else:
-            same.cache.put(same.key(setting, seed), asdict(answer.result))
-            ready[setting, seed] = answer.result
-        done += 1
-        tell(done, len(asked), setting.name)
-    return ready
-
-
-def _fit_there(same: _Same, item: tuple[Setting, int]) -> SettingRun:
-    return same.fresh(*item, lambda what: None)
-
-
-def _measured(
-    model: ConceptClassifier, parts: Mapping[str, Part], seed: int, announce: Callable[[str], None]
-) -> SettingRun:
-    train, val, test = (parts[name] for name in ("train", "validation", "test"))
+def _measured(same: _Same, item: tuple[Setting, int]) -> dict[str, Any]:
+    """The `SettingRun` of a setting and a seed, as plain types."""
+    setting, seed = item
+    train, val, test = (same.parts[name] for name in ("train", "validation", "test"))
+    model = ConceptClassifier(same.concepts, **{**same.options, **setting.parameters(), "random_state": seed})
     kernels.warm_up_before_timing("training", "coding")
     start = time.perf_counter()
-    model.fit(
-        train.X,
-        train.y,
-        validation=(val.X, val.y),
-        callback=lambda epoch, epochs: announce(f"epoch {epoch.epoch} of {epochs}"),
-    )
+    model.fit(train.X, train.y, validation=(val.X, val.y))
     seconds = time.perf_counter() - start
     validation, tested = model.evaluate(val.X, val.y), model.evaluate(test.X, test.y)
-    return SettingRun(
+    run = SettingRun(
         seed=seed,
         **_on("validation", validation),
         **_on("test", tested),
@@ -296,6 +232,7 @@ def _measured(
         fit_seconds=seconds,
         epochs=len(model.history_),
     )
+    return asdict(run)
 
 
 def _on(split: str, found: Evaluation) -> dict[str, Any]:

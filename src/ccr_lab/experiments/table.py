@@ -119,7 +119,9 @@ def gap_in_words(gap: MeaningGap) -> str:
 def meaning(comparison: MethodComparison) -> str:
     """The meaning gaps in a line; empty where there are none."""
     gaps = "; ".join(map(gap_in_words, comparison.meaning_gaps))
-    return f"Meaning gap of CCR ({comparison.settings}), what its concepts' names are worth: {gaps}." if gaps else ""
+    bare = ", without knowledge" if comparison.knowledge_gains else ""
+    settings = comparison.settings.split(", knowledge")[0] + bare
+    return f"Meaning gap of CCR ({settings}), what its concepts' names are worth: {gaps}." if gaps else ""
 
 
 def knowledge_worth(comparison: MethodComparison) -> list[str]:

@@ -17,10 +17,11 @@ from ccr.explain.terms import AGAINST, FOR, INK, NEUTRAL
 from ccr.geometry import coherence, unit_rows
 from ccr.show.plots import png
 from ccr.show.style import COLOURS, annotate_below, annotate_right, label_axes, shortened
-from ccr_lab.experiments.compare import KEPT, MethodComparison, MethodRow
+from ccr_lab.experiments.compare import MethodComparison, MethodRow
 from ccr_lab.experiments.curves import Curve, SweepPoint
 from ccr_lab.experiments.frontier import NAMED, RIVALS, VECTORS, WORDS, Frontier, FrontierPoint
 from ccr_lab.experiments.protocol import Protocol
+from ccr_lab.experiments.runs import KEPT
 from ccr_lab.experiments.settings import EITHER
 from ccr_lab.experiments.sweep import Outcome, Sweep
 
@@ -232,10 +233,10 @@ def accuracies(comparison: MethodComparison) -> Figure:
     axes.set_yticks(range(len(comparison.rows)))
     axes.set_yticklabels([row.title for row in comparison.rows], parse_math=False)
     axes.set_ylim(len(comparison.rows) - 0.4, -0.6)
-    axes.margins(x=0.22 if gaps else 0.12)
+    axes.margins(x=0.3 if gaps else 0.12)
     label_axes(axes, f"test accuracy, % (95 % intervals, {comparison.images} images)", "")
     axes.tick_params(axis="y", length=0)
-    axes.set_title(f"At {comparison.length:g} concepts per image; CCR: {comparison.settings}", loc="left", fontsize=11)
+    axes.set_title(f"At {comparison.length:g} concepts per image\nCCR: {comparison.settings}", loc="left", fontsize=11)
     return figure
 
 

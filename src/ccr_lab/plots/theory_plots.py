@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ccr.show.style import COLOURS
-from ccr_lab.theory import AnisotropyDiagram, EventFrequency, NecessityCurve, PhaseDiagram, SyntheticRun
+from ccr_lab.theory.scenes import AnisotropyDiagram, EventFrequency, NecessityCurve, PhaseDiagram, SyntheticRun
 
 BLUE, ORANGE, GREEN, PURPLE = COLOURS[:4]
 BLACK = "#000000"

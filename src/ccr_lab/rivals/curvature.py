@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
-from ccr.errors import CCRError
 from ccr.kernels.compiling import compiled
 
 #: Up to this many products (rows times weights squared) and weights, the curvature of all classes is taken together.
@@ -186,18 +184,18 @@ class ColumnMoments(NamedTuple):
 
 
 class Design:
-    """Codes (m, n), dense or CSR, from which the weighted mean of each column is subtracted in every product.
+    """Dense codes (m, n) from which the mean of each column is subtracted in every product.
 
     Sums over rows are taken in float64, also where the codes are float32. Where a mean is large beside the spread,
     the codes are copied, so that no digits are lost; otherwise dense float32 codes stay where they are.
     """
 
-    def __init__(self, codes: Any, share: np.ndarray) -> None:
-        self.share = share
-        self.codes = _as_codes(codes)
+    def __init__(self, codes: np.ndarray) -> None:
+        self.codes = np.ascontiguousarray(codes, np.float64 if codes.size <= SMALL else np.float32)
+        self.share = np.full(len(codes), 1 / len(codes))
         self.offset = np.zeros(self.shape[1])
         self.mean, spread = self._mean_and_spread()
-        if not sparse.issparse(self.codes) and (np.abs(self.mean) > 0.3 * spread).any():
+        if (np.abs(self.mean) > 0.3 * spread).any():
             shift = self.mean.astype(self.dtype)
             self.codes = self.codes - shift
             self.offset, self.mean = shift.astype(np.float64), self._mean_and_spread()[0]
@@ -221,40 +219,28 @@ class Design:
         if 4 * len(columns) > self.shape[1]:  # copying columns costs more than multiplying by zeros
             columns = np.arange(self.shape[1])
         weights = coef[:, columns].astype(self.dtype)
-        bias = (intercept - coef[:, columns] @ self.mean[columns]).astype(self.dtype)
         out = np.empty((len(coef), self.shape[0]), self.dtype)
-        if sparse.issparse(self.codes):
-            out[:] = (self.codes @ np.ascontiguousarray(coef.T)).T
-        else:
-            for rows in self._pieces():
-                np.matmul(weights, self._columns(rows, columns).T, out=out[:, rows])
-        out += bias[:, None]
+        for rows in self._pieces():
+            np.matmul(weights, self._columns(rows, columns).T, out=out[:, rows])
+        out += (intercept - coef[:, columns] @ self.mean[columns]).astype(self.dtype)[:, None]
         return out
 
     def gradient(self, residual: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """residual (classes, m) times these columns: (classes, len(columns)), float64."""
-        if sparse.issparse(self.codes):
-            chosen = self.codes if len(columns) == self.shape[1] else self.codes[:, columns]
-            total = np.asarray((chosen.T @ np.ascontiguousarray(residual.T)).T, np.float64)
-        else:
-            total = np.zeros((len(residual), len(columns)))
-            for rows in self._pieces():
-                total += residual[:, rows] @ self._columns(rows, columns)
+        total = np.zeros((len(residual), len(columns)))
+        for rows in self._pieces():
+            total += residual[:, rows] @ self._columns(rows, columns)
         return total - np.outer(residual.sum(axis=1, dtype=np.float64), self.mean[columns])
 
     def moments(self, weight: np.ndarray, columns: np.ndarray) -> ColumnMoments:
         """Sums over the rows with weights `weight` (m,) >= 0, of these columns measured from their mean."""
         total = float(weight.sum(dtype=np.float64))
-        if sparse.issparse(self.codes):
-            chosen = self.codes[:, columns].toarray() if len(columns) else np.zeros((self.shape[0], 0))
-            raw, second = weight @ chosen, (chosen * weight[:, None]).T @ chosen
-        else:
-            raw, second = np.zeros(len(columns)), np.zeros((len(columns), len(columns)))
-            for rows in self._pieces():
-                part = self._columns(rows, columns)
-                weighted = part * weight[rows, None]
-                raw += weighted.sum(axis=0, dtype=np.float64)
-                second += weighted.T @ part
+        raw, second = np.zeros(len(columns)), np.zeros((len(columns), len(columns)))
+        for rows in self._pieces():
+            part = self._columns(rows, columns)
+            weighted = part * weight[rows, None]
+            raw += weighted.sum(axis=0, dtype=np.float64)
+            second += weighted.T @ part
         mean = self.mean[columns]
         cross = np.outer(raw, mean)
         return ColumnMoments(total, raw - total * mean, second - cross - cross.T + total * np.outer(mean, mean))
@@ -267,20 +253,19 @@ class Design:
         step = max(64, PIECE // len(total))
         for start in range(0, self.shape[0], step):
             rows = slice(start, start + step)
-            chosen = self.codes[rows][:, columns]
-            part = np.asarray(chosen.toarray() if sparse.issparse(chosen) else chosen, np.float64) - self.mean[columns]
+            part = self.codes[rows][:, columns].astype(np.float64) - self.mean[columns]
             factor = factors[:, rows].T.astype(np.float64)
             both = np.hstack([factor, part * factor[:, numbers]]) * np.sqrt(self.share[rows])[:, None]
             total += both.T @ both
         return total
 
     def _mean_and_spread(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weighted mean and root mean square of each column."""
+        """Mean and root mean square of each column."""
         mean, square = np.zeros(self.shape[1]), np.zeros(self.shape[1])
         for rows in self._pieces():
             part, share = self.codes[rows], self.share[rows].astype(self.dtype)
             mean += share @ part
-            square += share @ (part.multiply(part).tocsr() if sparse.issparse(part) else part * part)
+            square += share @ (part * part)
         return mean, np.sqrt(square)
 
     def _pieces(self) -> list[slice]:
@@ -290,23 +275,6 @@ class Design:
     def _columns(self, rows: slice, columns: np.ndarray) -> np.ndarray:
         part = self.codes[rows]
         return part if len(columns) == self.shape[1] else part.take(columns, axis=1)
-
-
-def _as_codes(codes: Any) -> Any:
-    if sparse.issparse(codes):
-        kept = sparse.csr_matrix(codes, dtype=np.float64)
-        values = kept.data
-    else:
-        kept = np.asarray(codes)
-        if kept.ndim != 2:
-            raise CCRError(f"codes must be (images, concepts), got shape {kept.shape}")
-        kept = np.ascontiguousarray(kept, np.float64 if kept.size <= SMALL else np.float32)
-        values = kept
-    if 0 in kept.shape:
-        raise CCRError(f"codes must have at least one row and one column, got shape {kept.shape}")
-    if not np.isfinite(values).all():
-        raise CCRError("codes must be finite, got NaN or infinity: drop those images or encode them again")
-    return kept
 
 
 @compiled

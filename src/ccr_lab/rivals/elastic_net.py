@@ -12,8 +12,7 @@ where it points uphill. Logits are linear in the weights, so that those of y cos
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,178 +22,6 @@ from ccr_lab.rivals.curvature import Design, HeadPoint, HeadProblem, Penalty, Qu
 
 #: Share of rows that a class without rows is taken to have, so that its intercept is finite.
 LEAST_SHARE = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class ElasticNetPath:
-    """Heads for decreasing `alphas`: of each the mean number of nonzero weights per class (`nonzeros`), its
-    `violations` of the optimality conditions (see `optimality_violation`), the iterations it took (`n_iter`), and
-    whether it met the tolerance (`converged`)."""
-
-    alphas: np.ndarray
-    heads: tuple[LinearHead, ...]
-    nonzeros: np.ndarray
-    violations: np.ndarray
-    n_iter: np.ndarray
-    converged: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.heads)
-
-
-def elastic_net_path(
-    codes: Any,
-    y: np.ndarray,
-    *,
-    classes: int,
-    l1_ratio: float = 0.99,
-    alphas: Sequence[float] | np.ndarray | None = None,
-    n_alphas: int = 50,
-    alpha_ratio: float = 1e-3,
-    sample_weight: np.ndarray | None = None,
-    permitted: np.ndarray | None = None,
-    start: LinearHead | None = None,
-    max_iter: int = 500,
-    tol: float = 1e-3,
-    stop: Callable[[LinearHead], bool] | None = None,
-    callback: Callable[[int, int], None] | None = None,
-) -> ElasticNetPath:
-    """The heads that minimise for each alpha, on fixed codes (m, n), dense or CSR, the weighted mean cross-entropy plus
-
-        alpha * (l1_ratio |coef|_1 + (1 - l1_ratio)/2 |coef|^2),
-
-    the intercept free. `y` holds class numbers below `classes`. Without `alphas`, the grid starts where all weights are
-    zero (`largest_alpha`) and falls geometrically to `alpha_ratio` times that in `n_alphas` steps. Every alpha starts
-    from the solution before, the first one from `start`, and ends when `optimality_violation` is at most `tol`, or
-    after `max_iter` passes over the codes. Weights that are not `permitted` (classes, n) stay zero. The path ends early
-    after a head for which `stop(head)` is true.
-    `callback(done, of)` follows it.
-    """
-    _check_options(l1_ratio, n_alphas, alpha_ratio, max_iter, tol)
-    problem = _problem(codes, y, classes, sample_weight, permitted)
-    point = _empty(problem)
-    top = _largest(problem, point, l1_ratio)
-    grid = _grid(top, n_alphas, alpha_ratio) if alphas is None else _checked_alphas(alphas)
-    before = max(top, grid[0])
-    if start is not None:
-        point, before = _from_head(problem, start), 1.2 * grid[0]
-    heads, solved = [], []
-    for number, alpha in enumerate(grid):
-        solution = solve(problem, Penalty(alpha, l1_ratio), point, before=before, tol=tol, max_iter=max_iter)
-        point, before = solution.point, alpha
-        heads.append(_head(problem, point))
-        solved.append((solution.violation, solution.n_iter))
-        if callback is not None:
-            callback(number + 1, len(grid))
-        if stop is not None and stop(heads[-1]):
-            break
-    violations = np.array([item[0] for item in solved])
-    return ElasticNetPath(
-        alphas=grid[: len(heads)],
-        heads=tuple(heads),
-        nonzeros=np.array([np.count_nonzero(head.coef) / classes for head in heads]),
-        violations=violations,
-        n_iter=np.array([item[1] for item in solved]),
-        converged=violations <= tol,
-    )
-
-
-def optimality_violation(
-    head: LinearHead,
-    codes: Any,
-    y: np.ndarray,
-    *,
-    alpha: float,
-    l1_ratio: float = 0.99,
-    sample_weight: np.ndarray | None = None,
-) -> float:
-    """How far a head is from optimal for its alpha; 0 at the optimum.
-
-    The largest distance of 0 from the subgradients of a weight, as a share of alpha, or of an intercept (the
-    difference between the predicted and the true share of a class), whichever is larger. Slopes of weights are taken
-    with codes measured from their mean, so that they do not depend on where codes are zero.
-    """
-    problem = _problem(codes, y, len(head.intercept), sample_weight)
-    point = _from_head(problem, head)
-    residual = residuals(problem, point.logits)[1]
-    gradient = problem.gradient(residual, np.arange(problem.design.shape[1]))
-    return violation(point.coef, gradient, residual.sum(axis=1, dtype=np.float64), Penalty(alpha, l1_ratio))
-
-
-def largest_alpha(
-    codes: Any, y: np.ndarray, *, classes: int, l1_ratio: float = 0.99, sample_weight: np.ndarray | None = None
-) -> float:
-    """The smallest alpha for which all weights are zero: the largest gradient at zero weights, divided by l1_ratio."""
-    _check_options(l1_ratio)
-    problem = _problem(codes, y, classes, sample_weight)
-    return _largest(problem, _empty(problem), l1_ratio)
-
-
-def _problem(codes: Any, y: Any, classes: int, sample_weight: Any, permitted: Any = None) -> HeadProblem:
-    y = np.asarray(y)
-    if y.shape != (codes.shape[0],):
-        raise CCRError(f"there must be one class number for each code, got shape {y.shape} for {codes.shape[0]} codes")
-    if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= classes:
-        raise CCRError(f"y must hold class numbers below classes={classes}, got {y.dtype} from {y.min()} to {y.max()}")
-    weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, np.float64)
-    if weight.shape != y.shape or not np.isfinite(weight).all() or (weight < 0).any() or weight.sum() <= 0:
-        raise CCRError(f"sample_weight must be {len(y)} finite numbers >= 0, not all 0, got shape {weight.shape}")
-    if permitted is not None and np.shape(permitted) != (classes, codes.shape[1]):
-        raise CCRError(
-            f"permitted must be (classes, concepts) = {(classes, codes.shape[1])}, got {np.shape(permitted)}"
-        )
-    return HeadProblem(Design(codes, weight / weight.sum()), y.astype(np.int64), classes, permitted)
-
-
-def _empty(problem: HeadProblem) -> HeadPoint:
-    """Zero weights, and the intercept that is best for them: the logarithm of each class's share."""
-    share = np.bincount(problem.y, problem.design.share, minlength=problem.classes)
-    intercept = np.log(np.maximum(share, LEAST_SHARE))
-    return problem.at(np.zeros((problem.classes, problem.design.shape[1])), intercept)
-
-
-def _from_head(problem: HeadProblem, head: LinearHead) -> HeadPoint:
-    shape = (problem.classes, problem.design.shape[1])
-    if head.coef.shape != shape or head.intercept.shape != shape[:1]:
-        raise CCRError(f"the head must be (classes, concepts) = {shape}, got {head.coef.shape}")
-    coef = head.coef.astype(np.float64)
-    return problem.at(coef, head.intercept + coef @ problem.design.center)
-
-
-def _head(problem: HeadProblem, point: HeadPoint) -> LinearHead:
-    return LinearHead(point.coef, point.intercept - point.coef @ problem.design.center)
-
-
-def _largest(problem: HeadProblem, empty: HeadPoint, l1_ratio: float) -> float:
-    gradient = problem.gradient(residuals(problem, empty.logits)[1], np.arange(problem.design.shape[1]))
-    return float(np.abs(gradient).max()) / l1_ratio
-
-
-def _grid(top: float, n_alphas: int, alpha_ratio: float) -> np.ndarray:
-    # Codes that say nothing give zero weights for every alpha.
-    return (top or 1.0) * np.geomspace(1.0, alpha_ratio, n_alphas)
-
-
-def _checked_alphas(alphas: Any) -> np.ndarray:
-    grid = np.array(alphas, np.float64)
-    if grid.ndim != 1 or not len(grid) or not np.isfinite(grid).all() or grid.min() <= 0 or (np.diff(grid) > 0).any():
-        raise CCRError(f"alphas must be positive numbers from large to small, got {np.array2string(grid, threshold=5)}")
-    return grid
-
-
-def _check_options(
-    l1_ratio: float, n_alphas: int = 1, alpha_ratio: float = 0.1, max_iter: int = 1, tol: float = 1.0
-) -> None:
-    if not 0 < l1_ratio <= 1:
-        raise CCRError(f"l1_ratio must be in (0, 1], got {l1_ratio}: 0 would make no weight zero; try 0.99")
-    if n_alphas < 1:
-        raise CCRError(f"n_alphas must be at least 1, got {n_alphas}: it is the number of heads of the path")
-    if not 0 < alpha_ratio < 1:
-        raise CCRError(f"alpha_ratio must be in (0, 1), got {alpha_ratio}: the last alpha as a share of the first")
-    if max_iter < 1 or tol <= 0:
-        raise CCRError(f"max_iter must be at least 1 and tol positive, got {max_iter} and {tol}")
-
-
 #: The model is enlarged by this factor where the loss is above it.
 ENLARGE = 1.4
 #: Curvature is taken anew after a step that needed a larger scale.
@@ -207,13 +34,101 @@ STALLED = 100
 INNER = 0.05
 
 
-class Solution(NamedTuple):
-    point: HeadPoint
-    violation: float
-    n_iter: int
+class ElasticNetPath(NamedTuple):
+    """Heads for decreasing `alphas`, and their `violations` of the optimality conditions (`optimality_violation`)."""
+
+    alphas: np.ndarray
+    heads: tuple[LinearHead, ...]
+    violations: np.ndarray
 
 
-def violation(coef: np.ndarray, gradient: np.ndarray, bias_gradient: np.ndarray, penalty: Penalty) -> float:
+def elastic_net_path(
+    codes: np.ndarray,
+    y: np.ndarray,
+    *,
+    classes: int,
+    l1_ratio: float = 0.99,
+    alphas: Sequence[float] | np.ndarray | None = None,
+    n_alphas: int = 50,
+    alpha_ratio: float = 1e-3,
+    permitted: np.ndarray | None = None,
+    start: LinearHead | None = None,
+    max_iter: int = 500,
+    tol: float = 1e-3,
+    stop: Callable[[LinearHead], bool] | None = None,
+) -> ElasticNetPath:
+    """The heads that minimise for each alpha, on fixed codes (m, n), the mean cross-entropy plus
+
+        alpha * (l1_ratio |coef|_1 + (1 - l1_ratio)/2 |coef|^2),
+
+    the intercept free. `y` holds class numbers below `classes`. Without `alphas`, the grid starts where all weights are
+    zero (`largest_alpha`) and falls geometrically to `alpha_ratio` times that in `n_alphas` steps. Every alpha starts
+    from the solution before, the first one from `start`, and ends when `optimality_violation` is at most `tol`, or
+    after `max_iter` passes over the codes. Weights that are not `permitted` (classes, n) stay zero. The path ends early
+    after a head for which `stop(head)` is true.
+    """
+    if not 0 < l1_ratio <= 1:
+        raise CCRError(f"l1_ratio must be in (0, 1], got {l1_ratio}: 0 would make no weight zero; try 0.99")
+    problem = HeadProblem(Design(codes), y.astype(np.int64), classes, permitted)
+    point = _empty(problem)
+    top = _largest(problem, point, l1_ratio)
+    # Codes that say nothing give zero weights for every alpha.
+    grid = np.array(alphas, np.float64) if alphas is not None else (top or 1.0) * np.geomspace(1, alpha_ratio, n_alphas)
+    before = max(top, grid[0])
+    if start is not None:
+        point, before = _from_head(problem, start), 1.2 * grid[0]
+    heads: list[LinearHead] = []
+    violations: list[float] = []
+    for alpha in grid:
+        search = _Search(problem, Penalty(alpha, l1_ratio), point, before, tol)
+        (point, worst), before = search.run(max_iter), alpha
+        heads.append(LinearHead(point.coef, point.intercept - point.coef @ problem.design.center))
+        violations.append(worst)
+        if stop is not None and stop(heads[-1]):
+            break
+    return ElasticNetPath(grid[: len(heads)], tuple(heads), np.array(violations))
+
+
+def optimality_violation(
+    head: LinearHead, codes: np.ndarray, y: np.ndarray, *, alpha: float, l1_ratio: float = 0.99
+) -> float:
+    """How far a head is from optimal for its alpha; 0 at the optimum.
+
+    The largest distance of 0 from the subgradients of a weight, as a share of alpha, or of an intercept (the
+    difference between the predicted and the true share of a class), whichever is larger. Gradients of weights are taken
+    with codes measured from their mean, so that they do not depend on where codes are zero.
+    """
+    problem = HeadProblem(Design(codes), y.astype(np.int64), len(head.intercept))
+    point = _from_head(problem, head)
+    residual = residuals(problem, point.logits)[1]
+    gradient = problem.gradient(residual, np.arange(problem.design.shape[1]))
+    return _violation(point.coef, gradient, residual.sum(axis=1, dtype=np.float64), Penalty(alpha, l1_ratio))
+
+
+def largest_alpha(codes: np.ndarray, y: np.ndarray, *, classes: int, l1_ratio: float = 0.99) -> float:
+    """The smallest alpha for which all weights are zero: the largest gradient at zero weights, divided by l1_ratio."""
+    problem = HeadProblem(Design(codes), y.astype(np.int64), classes)
+    return _largest(problem, _empty(problem), l1_ratio)
+
+
+def _empty(problem: HeadProblem) -> HeadPoint:
+    """Zero weights, and the intercept that is best for them: the logarithm of each class's share."""
+    share = np.bincount(problem.y, problem.design.share, minlength=problem.classes)
+    intercept = np.log(np.maximum(share, LEAST_SHARE))
+    return problem.at(np.zeros((problem.classes, problem.design.shape[1])), intercept)
+
+
+def _from_head(problem: HeadProblem, head: LinearHead) -> HeadPoint:
+    coef = head.coef.astype(np.float64)
+    return problem.at(coef, head.intercept + coef @ problem.design.center)
+
+
+def _largest(problem: HeadProblem, empty: HeadPoint, l1_ratio: float) -> float:
+    gradient = problem.gradient(residuals(problem, empty.logits)[1], np.arange(problem.design.shape[1]))
+    return float(np.abs(gradient).max()) / l1_ratio
+
+
+def _violation(coef: np.ndarray, gradient: np.ndarray, bias_gradient: np.ndarray, penalty: Penalty) -> float:
     """Largest distance of 0 from the subgradients: of weights as a share of alpha, of intercepts as it is."""
     return max(float(np.abs(bias_gradient).max()), float(_misses(coef, gradient, penalty).max(initial=0.0)))
 
@@ -243,15 +158,9 @@ def best_shift(weights: np.ndarray, penalty: Penalty) -> np.ndarray:
     return np.where(left > 0, between, shift)
 
 
-def solve(
-    problem: HeadProblem, penalty: Penalty, start: HeadPoint, *, before: float, tol: float, max_iter: int
-) -> Solution:
-    """The head that is optimal to `tol`, from a start that is optimal for a penalty of strength `before` or so."""
-    return _Search(problem, penalty, start, before, tol).run(max_iter)
-
-
 class _Search:
-    """The iteration for one alpha: the point, the one before, and the model around them."""
+    """The iteration for one alpha: the point, the one before, and the model around them. `before` is the alpha for
+    which the start is optimal, or so."""
 
     def __init__(self, problem: HeadProblem, penalty: Penalty, start: HeadPoint, before: float, tol: float) -> None:
         self.problem, self.penalty, self.tol = problem, penalty, tol
@@ -259,36 +168,34 @@ class _Search:
         self.momentum, self.age = 1.0, 0
         self.every = np.arange(problem.design.shape[1])
         self.gradient = problem.gradient(residuals(problem, start.logits)[1], self.every)
-        # The strong rule: gradient rarely grow by more than the penalty falls.
+        # The strong rule: gradients rarely grow by more than the penalty falls.
         bar = max(2 * penalty.alpha - before, penalty.alpha / 2) * penalty.l1_ratio
         self.model = Quadratic(problem, (start.coef != 0) | (np.abs(self.gradient) >= bar))
         self._look_at_columns()
         self.model.build(start.logits)
 
-    def run(self, max_iter: int) -> Solution:
+    def run(self, max_iter: int) -> tuple[HeadPoint, float]:
+        """The head that is optimal to the tolerance, or the best one that was reached, and its violation."""
         best, miss, since = self.point, np.inf, 0
         for number in range(1, max_iter + 1):
             near, following = self._extrapolated()
             probabilities, residual = residuals(self.problem, near.logits)
             gradient, bias_gradient = self._gradient(residual, near.coef), residual.sum(axis=1, dtype=np.float64)
-            worst = violation(near.coef, gradient, bias_gradient, self.penalty)
+            worst = _violation(near.coef, gradient, bias_gradient, self.penalty)
             if worst <= self.tol and len(self.columns) < len(self.every):
                 gradient = self.problem.gradient(residual, self.every)
-                worst = violation(near.coef, gradient, bias_gradient, self.penalty)
+                worst = _violation(near.coef, gradient, bias_gradient, self.penalty)
             if worst < miss:
                 best, miss, since = near, worst, number
             if worst <= self.tol:
-                return Solution(near, worst, number)
+                return near, worst
             if number - since >= STALLED:
                 break
             self._admit(near, gradient)
             self._advance(near, following, probabilities, gradient, bias_gradient)
         residual = residuals(self.problem, best.logits)[1]
-        gradient, bias_gradient = (
-            self.problem.gradient(residual, self.every),
-            residual.sum(axis=1, dtype=np.float64),
-        )
-        return Solution(best, violation(best.coef, gradient, bias_gradient, self.penalty), number)
+        gradient, bias_gradient = self.problem.gradient(residual, self.every), residual.sum(axis=1, dtype=np.float64)
+        return best, _violation(best.coef, gradient, bias_gradient, self.penalty)
 
     def _extrapolated(self) -> tuple[HeadPoint, float]:
         following = (1 + np.sqrt(1 + 4 * self.momentum**2)) / 2
@@ -302,7 +209,7 @@ class _Search:
     def _gradient(self, residual: np.ndarray, coef: np.ndarray) -> np.ndarray:
         if len(self.columns) == len(self.every):
             return self.problem.gradient(residual, self.every)
-        gradient = np.zeros_like(coef)  # elsewhere weights are zero, and gradient are looked at in the end
+        gradient = np.zeros_like(coef)  # elsewhere weights are zero, and gradients are looked at in the end
         gradient[:, self.columns] = self.problem.gradient(residual, self.columns)
         return gradient
 

@@ -14,7 +14,6 @@ from scipy import sparse
 from ccr.errors import CCRError, FormatError
 from ccr.estimator import FromModel, ModelEstimator
 from ccr.heads import LinearHead
-from ccr.inputs import Embeddings
 from ccr.io.format import (
     ModelFolder,
     optional,
@@ -37,17 +36,16 @@ from ccr.space import Space
 
 @dataclass(frozen=True, eq=False)
 class DenseModel(LinearModel):
-    """Codes are (features @ layer.T - mean) / scale, of unit rows in the space, or of features as they are.
+    """Codes are (rows @ layer.T - mean) / scale, of unit rows in the space.
 
     Parameters
     ----------
     kind : name of the method, such as "LabelFreeCBM".
     space : where embeddings are put first.
     columns : names of the codes' columns (n).
-    layer : (n, f) float32; None: the coordinates themselves are the codes, and there is nothing to explain by.
+    layer : (n, d) float32; None: the coordinates themselves are the codes, and there is nothing to explain by.
     mean, scale : (n,) float32, what codes are measured from and in.
     head, classes, provenance : as in `ConceptModel`.
-    raw : features are taken as they are, not made unit rows in the space.
     facts : what else `fit` found, by name: numbers, arrays, or mappings of numbers.
     """
 
@@ -60,7 +58,6 @@ class DenseModel(LinearModel):
     head: LinearHead
     classes: np.ndarray
     provenance: Provenance
-    raw: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,7 +72,7 @@ class DenseModel(LinearModel):
         return len(self.names) if self.layer is None else int(self.layer.shape[1])
 
     def encode(self, X: Any) -> np.ndarray:
-        """Codes (m, n) of X (m, f), float32."""
+        """Codes (m, n) of X (m, d), float32."""
         return np.concatenate(list(self._chunks(X)))
 
     def map_logits(self, X: Any, use: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
@@ -96,16 +93,6 @@ class DenseModel(LinearModel):
             )
         return sparse.csr_matrix(self.encode(rows) * self.head.coef.any(axis=0))
 
-    def _placed(self, X: Any) -> Embeddings:
-        if not self.raw:
-            return self.space.images(X)
-        features = Embeddings(X, normalize=False)
-        if features.shape[1] != self.dimension:
-            raise CCRError(
-                f"features must have the {self.dimension} columns of the training features, got {features.shape[1]}"
-            )
-        return features
-
     def _chunks(self, X: Any) -> Iterator[np.ndarray]:
         features = self.images(X)
         if self.layer is None:
@@ -122,7 +109,6 @@ def _pack(model: DenseModel) -> ModelFolder:
     config = {
         **pack_common(model, model.kind),
         "names": list(model.names),
-        "raw": model.raw,
         "facts": {
             name: list(map(list, value.items())) if isinstance(value, Mapping) else value
             for name, value in facts.items()
@@ -144,6 +130,8 @@ def _unpack(folder: ModelFolder) -> dict[str, Any]:
     config, tensors = folder
     if "names" not in config:
         raise FormatError(f"this folder holds a {config.get('model')}: load it with the class of that name")
+    if config.get("raw"):
+        raise FormatError("this model was made by an older version from features of another backbone: fit it again")
     facts = {name: dict(value) if name in config["mappings"] else value for name, value in config["facts"].items()}
     prefix = "facts."
     facts |= {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -160,7 +148,6 @@ def _unpack(folder: ModelFolder) -> dict[str, Any]:
         "scale": tensor(tensors, "scale", (n,), narrow=False, infinite=True),  # infinite: of columns that are flat
         **unpack_head(config, tensors, n),
         "provenance": Provenance(**unpack_common(config), texts=texts),
-        "raw": bool(config["raw"]),
         "facts": facts,
     }
 
@@ -195,7 +182,6 @@ class Rival(ModelEstimator):
         layer: np.ndarray | None = None,
         mean: np.ndarray | None = None,
         scale: np.ndarray | None = None,
-        raw: bool = False,
         **facts: Any,
     ) -> DenseModel:
         n = len(names)
@@ -210,6 +196,5 @@ class Rival(ModelEstimator):
             head=head,
             classes=classes,
             provenance=Provenance(settings=self.settings(), texts=texts),
-            raw=raw,
             facts=facts,
         )

@@ -1,93 +1,9 @@
 """The generative testbed of Algorithm 1 (docs/method.md), and the theorems as checks that can fail."""
 
 from ccr_lab.theory.claims import GROUPS, run_claims
-from ccr_lab.theory.judging import ClaimGroup, ClaimResult, TheoryClaim, check_group
-from ccr_lab.theory.metric import Isotropy, check_embeddings, isotropy_table
-from ccr_lab.theory.pursuit import (
-    Pursuit,
-    Surrogate,
-    believed_codes,
-    drawn_loss,
-    eps_limit,
-    estimator_loss,
-    expected_loss,
-    information_gain,
-    ip_omp,
-    loss_bound,
-    rotated,
-    surrogate,
-    surrogate_codes,
-    top_k,
-)
-from ccr_lab.theory.refinement import (
-    Spectrum,
-    Trajectory,
-    contraction,
-    one_sample_limit,
-    rate_limit,
-    refine_worlds,
-    spectral_event,
-    spectrum,
-)
-from ccr_lab.theory.scenes import (
-    AnisotropyDiagram,
-    EventFrequency,
-    NecessityCurve,
-    PhaseDiagram,
-    SyntheticRun,
-    anisotropy_diagrams,
-    event_frequency,
-    necessity_curve,
-    paper_runs,
-    phase_diagram,
-)
-from ccr_lab.theory.testbed import MappedWorlds, Testbed, Worlds, orthonormal_rows, row_distance
+from ccr_lab.theory.metric import check_embeddings, isotropy_table
+from ccr_lab.theory.pursuit import estimator_loss
+from ccr_lab.theory.refinement import refine_worlds
+from ccr_lab.theory.testbed import Testbed
 
-__all__ = [
-    "GROUPS",
-    "AnisotropyDiagram",
-    "ClaimGroup",
-    "ClaimResult",
-    "EventFrequency",
-    "Isotropy",
-    "MappedWorlds",
-    "NecessityCurve",
-    "PhaseDiagram",
-    "Pursuit",
-    "Spectrum",
-    "Surrogate",
-    "SyntheticRun",
-    "Testbed",
-    "TheoryClaim",
-    "Trajectory",
-    "Worlds",
-    "anisotropy_diagrams",
-    "believed_codes",
-    "check_embeddings",
-    "check_group",
-    "contraction",
-    "drawn_loss",
-    "eps_limit",
-    "estimator_loss",
-    "event_frequency",
-    "expected_loss",
-    "information_gain",
-    "ip_omp",
-    "isotropy_table",
-    "loss_bound",
-    "necessity_curve",
-    "one_sample_limit",
-    "orthonormal_rows",
-    "paper_runs",
-    "phase_diagram",
-    "rate_limit",
-    "refine_worlds",
-    "rotated",
-    "row_distance",
-    "run_claims",
-    "spectral_event",
-    "spectrum",
-    "surrogate",
-    "surrogate_codes",
-    "top_k",
-]
+__all__ = ["GROUPS", "Testbed", "check_embeddings", "estimator_loss", "isotropy_table", "refine_worlds", "run_claims"]

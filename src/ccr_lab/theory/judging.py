@@ -39,6 +39,11 @@ class ClaimGroup:
     most: int | None = None
 
 
+def claim_group(observe: Observe, sizes: Sizes, *claims: tuple[Any, ...], most: int | None = None) -> ClaimGroup:
+    """A group of claims, each given by the fields of a `TheoryClaim`."""
+    return ClaimGroup(observe, sizes, tuple(TheoryClaim(*claim) for claim in claims), most)
+
+
 @dataclass(frozen=True)
 class ClaimResult:
     """A claim checked in `instances` worlds; `worst` is the largest measure, `beyond` counts worlds past `allowed`."""

@@ -20,7 +20,7 @@ from ccr.geometry import fidelity_radius, project_to_cap, unit_rows
 from ccr.metrics import finite
 from ccr.refine.region import METRIC_STRIDE
 from ccr.space import ImageMetric, Space
-from ccr_lab.theory.judging import ClaimGroup, ClaimResult, TheoryClaim, any_size, check_group
+from ccr_lab.theory.judging import ClaimGroup, ClaimResult, any_size, check_group, claim_group
 from ccr_lab.theory.testbed import Testbed
 
 #: Random directions along which the spread of images is compared.
@@ -253,56 +253,25 @@ FLOAT32 = 1e-5
 #: Claims on embeddings whose halves are compared.
 OF_HALVES = ("real dimensions", "real condition")
 
+_LOGITS = "difference / largest logit"
+
+# fmt: off
 METRIC_GROUPS: tuple[ClaimGroup, ...] = (
-    ClaimGroup(
-        cap,
-        any_size(least_k=2),
-        (
-            TheoryClaim("cap", "on and in the cap, the shrunk correlation is <w, w0>", SECTION, "difference", FLOAT32),
-            TheoryClaim("fidelity", "so the cap of √(2(1-c)) is fidelity ≥ c", SECTION, "c - fidelity", FLOAT32),
-            TheoryClaim(
-                "plain correlation",
-                "shrinkage a → 0: the plain correlation is <w, w0>, to 2ε/(1-ε)",
-                SECTION,
-                "observed / allowed",
-                1.0,
-            ),
-        ),
-    ),
-    ClaimGroup(
-        encoder_cap,
-        any_size(least_k=2),
-        (
-            TheoryClaim(
-                "encoder's cap",
-                "the cap of √(2(1-c)) is fidelity ≥ c",
-                SECTION,
-                "c - fidelity",
-                FLOAT32,
-                breaks="cap in the encoder's space",
-            ),
-        ),
-    ),
-    ClaimGroup(
-        same_fit,
-        any_size(least_k=2, widest=24),
-        (
-            TheoryClaim(
-                "same concepts", "a fit with fidelity c is CCR on transformed data", SECTION, "difference", 1e-4
-            ),
-            TheoryClaim("same logits", "it predicts the same", SECTION, "difference / largest logit", 1e-4),
-            TheoryClaim(
-                "other logits",
-                "a fit with fidelity c is CCR",
-                SECTION,
-                "difference / largest logit",
-                1e-4,
-                breaks="data not transformed",
-            ),
-        ),
-        most=10,  # every one is three fits
-    ),
+    claim_group(cap, any_size(least_k=2),
+        ("cap", "on and in the cap, the shrunk correlation is <w, w0>", SECTION, "difference", FLOAT32),
+        ("fidelity", "so the cap of √(2(1-c)) is fidelity ≥ c", SECTION, "c - fidelity", FLOAT32),
+        ("plain correlation", "shrinkage a → 0: the plain correlation is <w, w0>, to 2ε/(1-ε)", SECTION,
+         "observed / allowed", 1.0)),
+    claim_group(encoder_cap, any_size(least_k=2),
+        ("encoder's cap", "the cap of √(2(1-c)) is fidelity ≥ c", SECTION, "c - fidelity", FLOAT32,
+         "cap in the encoder's space")),
+    claim_group(same_fit, any_size(least_k=2, widest=24),
+        ("same concepts", "a fit with fidelity c is CCR on transformed data", SECTION, "difference", 1e-4),
+        ("same logits", "it predicts the same", SECTION, _LOGITS, 1e-4),
+        ("other logits", "a fit with fidelity c is CCR", SECTION, _LOGITS, 1e-4, "data not transformed"),
+        most=10),  # every one is three fits
 )
+# fmt: on
 
 
 def check_embeddings(X: Any, instances: int = 10, seed: int = 0) -> tuple[ClaimResult, ...]:
@@ -310,14 +279,16 @@ def check_embeddings(X: Any, instances: int = 10, seed: int = 0) -> tuple[ClaimR
 
     How images spread cannot be told where half of them do not fill the dimensions that all of them fill.
     """
-    claims = (
-        TheoryClaim("real cap", "real images: the shrunk correlation is <w, w0>", SECTION, "difference", FLOAT32),
-        TheoryClaim("real fidelity", "real images: the cap is fidelity ≥ c", SECTION, "c - fidelity", FLOAT32),
-        TheoryClaim("real dimensions", "held-out images fill more dimensions", SECTION, "before / after", 1.0),
-        TheoryClaim("real condition", "their eigenvalues are less spread", SECTION, "after / before", 1.0),
-    )
     rows = centred_rows(X)
-    results = check_group(ClaimGroup(partial(observe_embeddings, rows), any_size(), claims), instances, seed)
+    group = claim_group(
+        partial(observe_embeddings, rows),
+        any_size(),
+        ("real cap", "real images: the shrunk correlation is <w, w0>", SECTION, "difference", FLOAT32),
+        ("real fidelity", "real images: the cap is fidelity ≥ c", SECTION, "c - fidelity", FLOAT32),
+        ("real dimensions", "held-out images fill more dimensions", SECTION, "before / after", 1.0),
+        ("real condition", "their eigenvalues are less spread", SECTION, "after / before", 1.0),
+    )
+    results = check_group(group, instances, seed)
     if halves_span(rows):
         return results
     return tuple(replace(result, complete=False) if result.key in OF_HALVES else result for result in results)
