@@ -13,7 +13,7 @@ from scipy import sparse
 from ccr.explain import Explanation, explain
 from ccr.heads import LinearHead
 from ccr.show import page, plots
-from ccr.show.style import shortened
+from ccr.show.pictures import shortened
 
 NAMES = [
     "<script>alert(1)</script>",

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import All, Json, console, fitting, note, print_json
+from ccr.cli.common import All, Json, ModelFolder, ModelStore, Split, console, fitting, note, print_json
 from ccr.cli.common_data import measured_stability, split_of
 from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, show_knowledge, show_sets
 
@@ -28,11 +28,9 @@ MOST_MATRIX = 12
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
-    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed` with the model's encoder.")],
-    split: Annotated[
-        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
-    ] = None,
+    model: ModelFolder,
+    store: ModelStore,
+    split: Split = None,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -80,12 +78,12 @@ def evaluate(
         known |= {} if steady is None else {"stability": steady.to_dict()}
         print_json({"model": str(model), "store": str(store), "split": name, **evaluation.to_dict(), **known})
         return
-    console.print(
-        evaluation_table({str(model): evaluation}, f"Measured on {evaluation.n} images, split {escape(name)}")
-    )
+    title = f"Measured on {evaluation.n} images, split {escape(name)}"
+    console.print(evaluation_table({str(model): evaluation}, title))
     note_few(evaluation.n)
+    top5 = f" top-5 accuracy {evaluation.top5:.1%};" if len(evaluation.per_class) > 10 else ""
     console.print(
-        f"macro F1 {evaluation.macro_f1:.3f};{_top5(evaluation)} calibration error "
+        f"macro F1 {evaluation.macro_f1:.3f};{top5} calibration error "
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
         highlight=False,
     )
@@ -116,27 +114,19 @@ def _confusion(model: Any, rows: EmbeddingStore) -> tuple[np.ndarray, list[str]]
 
 def _pairs(counts: np.ndarray, labels: list[str]) -> list[dict[str, Any]]:
     """The classes that are mistaken for another, the most images first."""
-    import numpy as np
-
-    wrong = counts.copy()
-    np.fill_diagonal(wrong, 0)
-    true, guessed = np.nonzero(wrong)
-    order = np.argsort(-wrong[true, guessed], kind="stable")
-    return [
-        {"true": labels[true[at]], "predicted": labels[guessed[at]], "images": int(wrong[true[at], guessed[at]])}
-        for at in order
+    pairs = [
+        {"true": true, "predicted": guessed, "images": images}
+        for true, row in zip(labels, counts.tolist(), strict=True)
+        for guessed, images in zip(labels, row, strict=True)
+        if images and guessed != true
     ]
+    return sorted(pairs, key=lambda pair: -pair["images"])
 
 
 def _shares(counts: np.ndarray, labels: list[str], *, axis: int) -> dict[str, float | None]:
     """The share of right ones among the images predicted as each class (axis 0), or of it (axis 1); None of none."""
-    import numpy as np
-
-    totals = counts.sum(axis=axis)
-    return {
-        label: None if total == 0 else float(right / total)
-        for label, right, total in zip(labels, np.diagonal(counts), totals, strict=True)
-    }
+    right, totals = counts.diagonal(), counts.sum(axis=axis)
+    return {label: float(right[at] / totals[at]) if totals[at] else None for at, label in enumerate(labels)}
 
 
 def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: bool) -> CrossValidation:
@@ -145,20 +135,8 @@ def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: b
 
     rows = store.with_labels() or store
     with fitting(silent=silent) as tell:
-        return cross_validate(
-            ConceptClassifier.load(path),
-            rows,
-            rows.y,
-            groups=rows.groups,
-            folds=folds,
-            jobs=min(folds, os.cpu_count() or 1),
-            tell=tell,
-        )
-
-
-def _top5(evaluation: Evaluation) -> str:
-    """Top-5 accuracy, which says something where there are many classes."""
-    return f" top-5 accuracy {evaluation.top5:.1%};" if len(evaluation.per_class) > 10 else ""
+        model, jobs = ConceptClassifier.load(path), min(folds, os.cpu_count() or 1)
+        return cross_validate(model, rows, rows.y, groups=rows.groups, folds=folds, jobs=jobs, tell=tell)
 
 
 def _class_table(evaluation: Evaluation, counts: np.ndarray, labels: list[str], *, everything: bool) -> Table:
