@@ -10,7 +10,7 @@ from scipy import sparse
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.explain import ClassView, ModelView, audit, explain, view_codes
+from ccr.explain import ClassView, ModelView, audit, view_codes
 from ccr.geometry import unit_rows
 from ccr.heads import LinearHead
 from ccr.show import plots
@@ -111,15 +111,12 @@ def test_long_names_are_whole_inside_the_picture() -> None:
     classes = [f"{row} a class with a name that goes on and on until it has about 80 letters" for row in range(3)]
     codes = sparse.csr_matrix(np.abs(rng.normal(size=(9, n))))
     head = LinearHead(rng.normal(size=(3, n)), np.zeros(3))
-    explained = explain(codes[:1], head, concepts=names, classes=classes)
-    contrast = explained.contrast(next(name for name in classes if name != explained.prediction))
     seen = view_codes([codes], head, concepts=names, classes=classes, y=rng.integers(3, size=9))
     concepts = Concepts(names, rng.normal(size=(n, 12)))
     audited = audit(concepts, concepts, fidelity=np.linspace(0.5, 1, n), before=[codes], after=[codes])
     for figure in (
         plots.class_view(seen.of_class(classes[0])),
         plots.drift(audited),
-        plots.waterfall(contrast),
     ):
         figure.draw_without_rendering()
         edges = figure.get_tightbbox()

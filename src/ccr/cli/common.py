@@ -141,7 +141,7 @@ class RayCommand(TyperCommand):
 def with_address(words: Sequence[str]) -> list[str]:
     """The words of a command line, with `auto` after a --ray that no address follows."""
     full: list[str] = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         full += ["--ray", "auto"] if word == "--ray" and _ADDRESS.fullmatch(following) is None else [word]
     return full
 

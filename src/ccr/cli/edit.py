@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from ccr.cli.common import All, Json, console, note, print_json
 from ccr.cli.common_data import model_encoder, split_of, training_rows
-from ccr.cli.common_photo import MOST_CLASSES
+from ccr.cli.common_photo import MOST_CLASSES, plain_table
 from ccr.errors import CCRError
 from ccr.utils.texts import counted, did_you_mean
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ccr.edit import EditEffect, EditSession
     from ccr.encoders import Encoder
     from ccr.model import ConceptModel
@@ -202,14 +203,11 @@ def _apply(session: EditSession, edits: dict[str, list[str]], model: ConceptMode
 
 
 def _log_table(edits: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(title=f"{len(edits)} edits, oldest first", title_justify="left")
-    table.add_column("")
-    table.add_column("edit")
-    table.add_column("of", overflow="fold")
+    rows = []
     for number, entry in enumerate(edits, 1):
         arguments = ", ".join(f"{key}: {value}" for key, value in entry.items() if key != "action")
-        table.add_row(str(number), escape(str(entry["action"])), escape(arguments))
-    return table
+        rows.append((str(number), str(entry["action"]), arguments))
+    return plain_table(f"{len(edits)} edits, oldest first", ("", "edit", "of"), rows, texts=(0, 1, 2))
 
 
 def _effect_table(effect: EditEffect, *, everything: bool) -> Table:
@@ -219,15 +217,8 @@ def _effect_table(effect: EditEffect, *, everything: bool) -> Table:
     shown = effect.classes if everything else [item for item in effect.classes if item in most]
     part = f"; accuracy changed in {len(changed)} of {len(effect.classes)} classes"
     part += f", {len(shown)} shown; all with --all" if len(shown) < len(effect.classes) else ""
-    table = Table(
-        title=f"On {counted(effect.n, 'image')}, {counted(effect.changed, 'prediction')} changed{part}",
-        title_justify="left",
-    )
-    table.add_column("class", overflow="fold")
-    for name in ("images", "before", "after", "points"):
-        table.add_column(name, justify="right")
     rows = [("all", effect.n, effect.before, effect.after)]
     rows += [(str(item.name), item.n, item.before, item.after) for item in shown]
-    for name, n, before, after in rows:
-        table.add_row(escape(name), str(n), f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
-    return table
+    cells = [(name, str(n), f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f}") for name, n, old, new in rows]
+    title = f"On {counted(effect.n, 'image')}, {counted(effect.changed, 'prediction')} changed{part}"
+    return plain_table(title, ("class", "images", "before", "after", "points"), cells)

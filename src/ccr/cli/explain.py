@@ -112,6 +112,8 @@ def explain(
         return
     for item in explained:
         _show(item, top)
+        if against is not None and item.contrast is None:
+            console.print(f"{escape(against)} is what is predicted here: --against says why not another class")
     if explained[0].signature is not None:
         console.print(escape(explained[0].signature), highlight=False, style="bold")
     if out is not None:
@@ -146,7 +148,8 @@ def _explained(
     explained = []
     for path, picture, row, place in zip(images, pictures, rows, places, strict=True):
         found = place or model.explain(row)
-        contrast = None if against is None else found.contrast(against)
+        same = str(found.prediction) == against  # nothing to say against what is predicted
+        contrast = None if against is None or same else found.contrast(against)
         beside = None if other is None else other.explain(row)
         explained.append(Explained(path, picture, found, contrast, found.counterfactual(), beside, box, signature))
     return explained

@@ -221,7 +221,7 @@ def ask_person(session: Session, by: str, out: Console) -> None:
         if picture is None:
             continue
         _show_question(session, ladder, row, picture, out)
-        key = read_key("> ", KEYS)
+        key = read_key("> ", KEYS, out.file)
         if key == STOP:
             return
         if key == "s":

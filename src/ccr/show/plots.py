@@ -220,34 +220,6 @@ def located(
     return figure
 
 
-def waterfall(explained: Explanation | Contrast, *, top: int = 12) -> Figure:
-    """The sum, step by step: bias, the `top` largest contributions, the rest, and the logit they add up to."""
-    steps = sum_rows(explained.bias, explained.contributions, top)
-    names = [shortened(step.name) for step in steps]
-    if isinstance(explained, Contrast):
-        total, ending = explained.difference, "difference of logits"
-        both = shortened(explained.prediction), f"rather than {shortened(explained.other)}"
-        title = ("\n" if sum(map(len, both)) > 50 else " ").join(both)
-    else:
-        total, ending, title = explained.logit, "logit", shortened(explained.prediction)
-    figure = Figure(figsize=(max(7.5, _room_for(names) + 6), 1.2 + 0.3 * (len(steps) + 1)), layout="constrained")
-    axes = figure.subplots()
-    level = 0.0
-    for row, step in enumerate(steps):
-        end = level + step.value
-        axes.barh(row, step.value, left=level, color=_colour(step.value), height=0.7)
-        axes.plot([end, end], [row - 0.4, row + 1.4], color=NEUTRAL, linewidth=0.8)
-        text = f"{step.value:+.2f}"
-        axes.annotate(text, (max(level, end), row), xytext=(4, 0), textcoords="offset points", va="center")
-        level = end
-    axes.barh(len(steps), total, color=INK, height=0.7)
-    name_rows(axes, [*names, ending])
-    axes.use_sticky_edges = False
-    axes.margins(x=0.12)
-    set_title(axes, title, 12)
-    return figure
-
-
 def class_view(view: ClassView, *, top: int = 10) -> Figure:
     """The concepts that carry a class and those that speak against it; beside each bar, how many of its images
     show it."""

@@ -221,7 +221,7 @@ def _knowledge(measured: Measured) -> list[str]:
         return []
     parts = [claims_in_words(found.claims)]
     if found.truth is not None:
-        parts.append(f"{found.truth:.0%} of the shown concepts with an answer are true of the image's class")
+        parts.append(f"{share_text(found.truth)} of the shown concepts with an answer are true of the image's class")
     if found.transfer is not None:
         parts.append(f"mean transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
     if found.text_fidelity is not None and math.isfinite(found.text_fidelity.mean):
