@@ -128,11 +128,14 @@ def test_answers_in_the_table_count(given: list[object]) -> None:
 def test_back_asks_again_skip_goes_on_and_an_end_stops(given: list[object]) -> None:
     said(given, "y\nb\nn\n")
     assert [one.answer for one in table(given)] == ["no"]
-    done = said(given, "b\nx\n\nhello\ns\nyes\n")  # nothing is before the first; other keys mean nothing
+    done = said(given, "b\n\ns\nyes\n")  # nothing is before the first; an empty line means nothing
     assert done.exit_code == 0
     known = table(given)
     assert len({one.concept for one in known}) == 2
     assert [one.answer for one in known].count("yes") == 1
+    with pytest.raises(CCRError, match=r"an answer is one of y \(yes\), .* got 'hello'"):
+        said(given, "hello\nyes\n")
+    assert len(table(given)) == len(known)
 
 
 def test_json_is_alone_on_stdout(given: list[object]) -> None:

@@ -16,7 +16,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.io.hub import model_card
 from ccr.io.provenance import signature_in_words
 from ccr.review import Decisions, Review, refit, review_rows, sign, unsigned
-from ccr.show.report.classes import Measured, headline
+from ccr.show.report import Measured, headline
 from ccr_studio.service.answers import model_info
 from tests.review.conftest import Planted
 

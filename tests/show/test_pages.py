@@ -13,7 +13,7 @@ from scipy import sparse
 from ccr.explain import Explanation, explain
 from ccr.heads import LinearHead
 from ccr.show import page, plots
-from ccr.show.style import shortened
+from ccr.show.pictures import shortened
 
 NAMES = [
     "<script>alert(1)</script>",
@@ -70,17 +70,8 @@ def test_figures_draw_hostile_and_long_names(found: Explanation) -> None:
     for figure in (
         plots.explanation(found, image, truth="pear & plum"),
         plots.explanation(found),
-        plots.waterfall(found, top=3),
-        plots.waterfall(found.contrast("$x_1$")),
     ):
         assert plots.png(figure).startswith(b"\x89PNG")
-
-
-def test_the_waterfall_ends_at_the_logit(found: Explanation) -> None:
-    axes = plots.waterfall(found, top=3).axes[0]
-    *steps, last = axes.patches
-    assert sum(patch.get_width() for patch in steps) == pytest.approx(found.logit)
-    assert last.get_width() == pytest.approx(found.logit)
 
 
 def test_an_empty_explanation_is_drawn() -> None:

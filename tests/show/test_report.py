@@ -15,8 +15,7 @@ from ccr.edit import EditSession
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.show.pictures import Pictures
-from ccr.show.report import report_page
-from ccr.show.report.report import gallery_rows
+from ccr.show.report import gallery_rows, report_page
 from tests.show import browser
 from tests.show.test_pages import Reader
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
 from ccr.io.files import write_bytes
-from ccr.show import model_plots, plots
+from ccr.show import plots
 from tools.gallery import choice
 from tools.gallery.__main__ import few_colours
 from tools.pictures.photo_path import photo_path
@@ -32,7 +32,7 @@ def pictures(demo: Path) -> dict[str, Callable[[], Figure]]:
         "path": lambda: photo_path(model, test, row),
         "cap": cap,
         "seen": lambda: seen_before_and_after(model, test, named),
-        "class": lambda: model_plots.class_view(view.of_class("Pink-Lady"), top=6),
+        "class": lambda: plots.class_view(view.of_class("Pink-Lady"), top=6),
     }
 
 

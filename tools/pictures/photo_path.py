@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
 from ccr.explain.terms import AGAINST, FOR, INK, NEUTRAL
-from ccr.show.style import set_title
+from ccr.show.plots import set_title
 
 
 def scores_of(model: ConceptClassifier, photos: EmbeddingStore, row: int) -> np.ndarray:

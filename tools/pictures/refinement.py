@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
 from ccr.explain.terms import AGAINST, FOR, INK, NEUTRAL
-from ccr.show.style import label_axes, set_title
+from ccr.show.plots import label_axes, set_title
 
 
 def cap(fidelity: float = 0.875) -> Figure:

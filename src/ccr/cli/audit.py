@@ -10,11 +10,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, console, print_json
+from ccr.cli.common import Json, ModelFolder, Split, console, print_json
 from ccr.cli.common_data import split_of
 
 if TYPE_CHECKING:
-    from ccr.explain import Audit, ConceptDrift
+    from ccr.explain import Audit
 
 
 #: Concepts that do not transfer, named at most; --json has all.
@@ -22,14 +22,12 @@ MOST_NAMED = 20
 
 
 def audit(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     store: Annotated[
         Path | None, typer.Argument(help="Store: measure on its images, and list those gained and lost.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of concepts to show.")] = 20,
-    split: Annotated[
-        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
-    ] = None,
+    split: Split = None,
     as_json: Json = False,
 ) -> None:
     """Show whether each concept still sees what its text sees, doubtful ones first.
@@ -61,32 +59,25 @@ def audit(
 
 
 def _table(drift: Audit, top: int) -> Table:
-    known = drift.fidelity
-    said = (
-        "fidelity unknown"
-        if known is None or math.isnan(known.mean)
-        else f"mean fidelity {known.mean:.2f}, lowest {known.min:.2f}"
-    )
+    known, informed = drift.fidelity, drift.transfer is not None
+    unknown = known is None or math.isnan(known.mean)
+    said = "fidelity unknown" if unknown else f"mean fidelity {known.mean:.2f}, lowest {known.min:.2f}"  # type: ignore[union-attr]
     flagged = f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged for drift"
-    title = f"{flagged}; {said}; {drift.unverified} unverified"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=f"{flagged}; {said}; {drift.unverified} unverified", title_justify="left")
     table.add_column("concept", overflow="fold")
     table.add_column("flags")
-    moved = ("transfer",) if drift.transfer is not None else ()
-    for heading in ("fidelity", *moved, *(("images", "gained", "lost", "same") if drift.n else ())):
+    measured = ("images", "gained", "lost", "same") if drift.n else ()
+    for heading in ("fidelity", *(("transfer",) if informed else ()), *measured):
         table.add_column(heading, justify="right")
     for item in drift.concepts[:top]:
-        table.add_row(*_cells(item, informed=bool(moved)))
+        cells = [escape(item.concept), f"[dark_orange3]{', '.join(item.flags)}[/dark_orange3]" if item.flags else ""]
+        cells.append("" if item.fidelity is None else f"{item.fidelity:.2f}")
+        if informed:
+            cells.append("unverified" if item.transfer is None else f"{item.transfer:.2f}")
+        if item.overlap is not None:
+            cells += [str(item.active_after), str(item.gained), str(item.lost), f"{item.overlap:.0%}"]
+        table.add_row(*cells)
     return table
-
-
-def _cells(item: ConceptDrift, *, informed: bool) -> list[str]:
-    flags = f"[dark_orange3]{', '.join(item.flags)}[/dark_orange3]" if item.flags else ""
-    fidelity = "" if item.fidelity is None else f"{item.fidelity:.2f}"
-    counts = (item.active_after, item.gained, item.lost)
-    images = [] if item.overlap is None else [*map(str, counts), f"{item.overlap:.0%}"]
-    transfer = ["unverified" if item.transfer is None else f"{item.transfer:.2f}"] if informed else []
-    return [escape(item.concept), flags, fidelity, *transfer, *images]
 
 
 def _legend(drift: Audit, *, informed: bool) -> None:

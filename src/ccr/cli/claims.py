@@ -14,7 +14,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import All, Json, console, note, print_json
+from ccr.cli.common import All, Json, ModelFolder, Split, console, note, print_json
 from ccr.cli.common_data import split_of
 from ccr.cli.common_photo import MOST_CLASSES, claim_legend
 from ccr.errors import CCRError
@@ -28,28 +28,15 @@ if TYPE_CHECKING:
 ENDINGS = (".csv", ".html")
 #: Columns of the CSV table and fields of a claim's JSON, in their order.
 COLUMNS = (
-    "class",
-    "concept",
-    "claim",
-    "weight",
-    "status",
-    "answer",
-    "source",
-    "by",
-    "at",
-    "share",
-    "purity",
-    "accuracy",
-    "accuracy_without",
+    *("class", "concept", "claim", "weight", "status", "answer", "source", "by", "at"),
+    *("share", "purity", "accuracy", "accuracy_without"),
 )
 
 
 def claims(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     store: Annotated[Path | None, typer.Argument(help="Store with labels: measure the claims on its images.")] = None,
-    split: Annotated[
-        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
-    ] = None,
+    split: Split = None,
     out: Annotated[Path | None, typer.Option(help="Write a table (.csv) or a page (.html).")] = None,
     label: Annotated[str | None, typer.Option("--class", help="Only the claims of this class.")] = None,
     everything: All = False,
@@ -79,7 +66,7 @@ def claims(
         found = [claim for claim in found if claim.label == wanted]
     knowledge, signed = loaded.provenance.knowledge, signature_in_words(loaded)
     if out is not None:
-        _write(out, found, f"Claims of {model.name}", measured, loaded)
+        _write(out, found, f"Claims of {model.name}", measured, loaded, signed)
     counts = count_claims(found)
     if as_json:
         facts = {"knowledge": None if knowledge is None else knowledge.digest, "measured": measured, "counts": counts}
@@ -100,29 +87,23 @@ def claims(
 def _measured(
     model: ConceptModel, store: Path | None, split: str | None, *, silent: bool
 ) -> tuple[Sequence[Claim], str]:
-    """The claims, and a sentence that says on which images they were measured."""
-    if store is None:
-        seen = model.provenance.seen
-        if seen is None:
-            note(
-                "note: the model noted nothing of its training images: give a store to measure its claims on",
-                silent=silent,
-            )
-            return model.claims(), "Not measured on images: the model noted nothing of its training images."
-        found = model.claims()
+    """The claims, and a sentence that says on which images they were measured, with the accuracy of all claims, which
+    the accuracies without a claim compare with."""
+    seen = model.provenance.seen
+    if store is not None:
+        from ccr.data.store import EmbeddingStore
+
+        name, rows = split_of(EmbeddingStore.open(store), split)
+        found, where = model.claims(rows), f"Measured on {len(rows):,} images of {store.name}, split {name}"
+    elif seen is not None:
         images = int(seen.images.sum())
-        return found, f"Measured on {images:,} of the training images, as the model noted{_accuracy(found)}."
-    from ccr.data.store import EmbeddingStore
-
-    name, rows = split_of(EmbeddingStore.open(store), split)
-    found = model.claims(rows)
-    return found, f"Measured on {len(rows):,} images of {store.name}, split {name}{_accuracy(found)}."
-
-
-def _accuracy(claims: Sequence[Claim]) -> str:
-    """The accuracy with all claims, in words, which the accuracies without a claim compare with; empty if unknown."""
-    known = claims[0].accuracy if claims else None
-    return "" if known is None else f": accuracy {known:.1%} with all claims"
+        found, where = model.claims(), f"Measured on {images:,} of the training images, as the model noted"
+    else:
+        why = "the model noted nothing of its training images"
+        note(f"note: {why}: give a store to measure its claims on", silent=silent)
+        return model.claims(), f"Not measured on images: {why}."
+    accuracy = found[0].accuracy if found else None
+    return found, f"{where}{'' if accuracy is None else f': accuracy {accuracy:.1%} with all claims'}."
 
 
 def _row(claim: Claim) -> dict[str, object]:
@@ -130,12 +111,13 @@ def _row(claim: Claim) -> dict[str, object]:
     return {name: fields[name] for name in COLUMNS}
 
 
-def _write(out: Path, claims: Sequence[Claim], title: str, measured: str, model: ConceptModel) -> None:
+def _write(
+    out: Path, claims: Sequence[Claim], title: str, measured: str, model: ConceptModel, signed: str | None
+) -> None:
     if out.suffix.lower() == ".html":
-        from ccr.io.provenance import signature_in_words
         from ccr.show.pages import claims_page
 
-        known, signed = model.provenance.knowledge, signature_in_words(model)
+        known = model.provenance.knowledge
         write_text(out, claims_page(title, claims, measured=measured, knowledge=known, signed=signed))
         return
     text = io.StringIO(newline="")
@@ -144,6 +126,12 @@ def _write(out: Path, claims: Sequence[Claim], title: str, measured: str, model:
     for claim in claims:
         writer.writerow([to_cell(cell) for cell in _row(claim).values()])
     write_bytes(out, text.getvalue().encode())
+
+
+_LEGEND = (
+    "share: of the class's images, those that show it; purity: of the images showing it, those of the class\n"
+    "without: accuracy without this weight"
+)
 
 
 def _show(claims: Sequence[Claim], *, everything: bool) -> None:
@@ -162,23 +150,10 @@ def _show(claims: Sequence[Claim], *, everything: bool) -> None:
     table.add_column("source", overflow="fold")
     for group in shown:
         for claim in group:
-            table.add_row(escape(claim.sentence), signs[claim.status], *_numbers(claim), escape(_origin(claim)))
+            shares = ["" if value is None else share_text(value) for value in (claim.share, claim.purity)]
+            without = "" if claim.accuracy_without is None else f"{claim.accuracy_without:.1%}"
+            origin = ", ".join(part for part in (claim.source, claim.by, claim.at) if part)
+            numbers = f"{claim.weight:.2f}", *shares, without
+            table.add_row(escape(claim.sentence), signs[claim.status], *numbers, escape(origin))
         table.add_section()
     console.print(table)
-
-
-_LEGEND = (
-    "share: of the class's images, those that show it; purity: of the images showing it, those of the class\n"
-    "without: accuracy without this weight"
-)
-
-
-def _numbers(claim: Claim) -> list[str]:
-    shares = ["" if value is None else share_text(value) for value in (claim.share, claim.purity)]
-    without = "" if claim.accuracy_without is None else f"{claim.accuracy_without:.1%}"
-    return [f"{claim.weight:.2f}", *shares, without]
-
-
-def _origin(claim: Claim) -> str:
-    """The source of a claim's answer, the person, and the date, joined by commas."""
-    return ", ".join(part for part in (claim.source, claim.by, claim.at) if part)

@@ -82,46 +82,32 @@ def _added() -> list[Callable[..., None]]:
 
 # Modules, not functions, are imported here: a function called like its module would hide it.
 commands: tuple[Callable[..., None], ...] = (
-    demo.demo,
-    embed.embed,
-    fit.fit,
-    evaluate.evaluate,
-    explain.explain,
-    predict.predict,
-    export.export,
-    audit.audit,
-    claims.claims,
-    review.review,
-    judge.judge,
-    edit.edit,
-    report.report,
-    hub.push,
-    hub.pull,
+    *(demo.demo, embed.embed, fit.fit, evaluate.evaluate, explain.explain, predict.predict, export.export),
+    *(audit.audit, claims.claims, review.review, judge.judge, edit.edit, report.report, hub.push, hub.pull),
     *_added(),
 )
 for command in commands:
     app.command(cls=RayCommand)(ready(command))
-concepts = typer.Typer(
-    no_args_is_help=True,
-    help="From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
-)
-for part in (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn):
-    concepts.command()(ready(part))
-app.add_typer(concepts, name="concepts")
-knowledge = typer.Typer(
-    no_args_is_help=True,
-    help="Which concept is true of which class or photo: make a first table, answer questions about photos, look at, "
-    "merge and check tables.",
-)
-for tool in (
-    knowledge_ask.ask,
-    knowledge_photos.ask_photos,
-    knowledge_files.show,
-    knowledge_files.merge,
-    knowledge_files.check,
-):
-    knowledge.command()(ready(tool))
-app.add_typer(knowledge, name="knowledge")
+#: Groups of commands: help, and their commands.
+GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
+    "concepts": (
+        "From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
+        (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn),
+    ),
+    "knowledge": (
+        "Which concept is true of which class or photo: make a first table, answer questions about photos, look at, "
+        "merge and check tables.",
+        (
+            *(knowledge_ask.ask, knowledge_photos.ask_photos),
+            *(knowledge_files.show, knowledge_files.merge, knowledge_files.check),
+        ),
+    ),
+}
+for name, (words, parts) in GROUPS.items():
+    group = typer.Typer(no_args_is_help=True, help=words)
+    for part in parts:
+        group.command()(ready(part))
+    app.add_typer(group, name=name)
 
 
 def main() -> None:

@@ -35,19 +35,8 @@ if TYPE_CHECKING:
 # What happens around every command: --out is checked before the work, and Ctrl-C says what is kept.
 #: Commands that write one file; the others' --out is a folder.
 FILES = (
-    "ask",
-    "merge",
-    "explain",
-    "predict",
-    "export",
-    "claims",
-    "judge",
-    "report",
-    "propose",
-    "check",
-    "choose",
-    "learn",
-)
+    "ask", "merge", "explain", "predict", "export", "claims", "judge", "report", "propose", "check", "choose", "learn",
+)  # fmt: skip
 #: What commands keep as they go.
 KEPT = {
     "demo": "photos embedded so far are kept in {out}",
@@ -73,8 +62,7 @@ def ready(command: Callable[..., None]) -> Callable[..., None]:
     def run(**options: Any) -> None:
         out = options.get("out")
         if out is not None:
-            _check_out(out, is_file=name in FILES)
-            _check_no_input(out, [value for key, value in options.items() if key != "out"])
+            _check_out(out, [value for key, value in options.items() if key != "out"], is_file=name in FILES)
             keeps(name, out)
         try:
             command(**options)
@@ -97,8 +85,14 @@ def check_arguments() -> None:
             raise CCRError(f"an argument must be plain text, got '{visible(argument)}': rename the file")
 
 
-def _check_no_input(out: Path, given: Iterable[Any]) -> None:
-    """Refuse to write over a file that the command reads."""
+def _check_out(out: Path, given: Iterable[Any], *, is_file: bool) -> None:
+    """Refuse an --out that cannot be written, or that is read."""
+    if not is_url(out):
+        if is_file and out.is_dir():
+            raise CCRError(f"--out must be a file, but {out} is a folder: name a file in it")
+        if not is_file:
+            check_folder(out)
+    check_writable(out)
     if is_url(out) or not out.is_file():
         return
     for value in given:
@@ -112,17 +106,6 @@ def _same_file(one: str | Path, other: Path) -> bool:
         return Path(one).samefile(other)
     except (OSError, ValueError):
         return False
-
-
-def _check_out(out: Path, *, is_file: bool) -> None:
-    if is_url(out):
-        check_writable(out)
-        return
-    if is_file and out.is_dir():
-        raise CCRError(f"--out must be a file, but {out} is a folder: name a file in it")
-    if not is_file:
-        check_folder(out)
-    check_writable(out)
 
 
 # Options of commands that can run on a Ray cluster: --ray [ADDRESS] and --workers.
@@ -158,11 +141,8 @@ class RayCommand(TyperCommand):
 def with_address(words: Sequence[str]) -> list[str]:
     """The words of a command line, with `auto` after a --ray that no address follows."""
     full: list[str] = []
-    for number, word in enumerate(words):
-        full.append(word)
-        following = words[number + 1] if number + 1 < len(words) else ""
-        if word == "--ray" and _ADDRESS.fullmatch(following) is None:
-            full.append("auto")
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        full += ["--ray", "auto"] if word == "--ray" and _ADDRESS.fullmatch(following) is None else [word]
     return full
 
 
@@ -189,6 +169,12 @@ def pool_at(address: str | None) -> Iterator[RayPool | None]:
         yield RayPool(ray)
 
 
+# Options and arguments of several commands.
+ModelFolder = Annotated[Path, typer.Argument(help="Folder of a model.")]
+ModelStore = Annotated[Path, typer.Argument(help="Store made by `ccr embed` with the model's encoder.")]
+Split = Annotated[str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")]
+ModelEncoder = Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")]
+StoreEncoder = Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 All = Annotated[bool, typer.Option("--all", help="Print every class, not only the first ten.")]
@@ -320,14 +306,8 @@ def bar(*, silent: bool) -> Iterator[Tell]:
     if not errors.is_terminal:
         yield _Lines().tell
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True) as progress:
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+    with Progress(TextColumn("{task.description}"), *columns, console=errors, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda done, total, what: progress.update(
             task, completed=done, total=total or None, description=escape(visible(what))

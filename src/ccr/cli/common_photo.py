@@ -9,7 +9,7 @@ import select
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 from rich import box
@@ -34,6 +34,26 @@ if TYPE_CHECKING:
 MOST_CLASSES = 10
 #: Fewer measured images than this are noted.
 FEW = 30
+
+
+def plain_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: Sequence[int] = (0,),
+    caption: str = "",
+) -> Table:
+    """A table of escaped cells: the columns `texts` are words, the others numbers."""
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for number, heading in enumerate(headings):
+        if number in texts:
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
@@ -227,27 +247,27 @@ def columns_for(image: Image.Image, *, below: int = 10) -> int:
     return max(8, min(size.columns, 80, int(2 * high * image.width / image.height)))
 
 
-def read_key(prompt: str, keys: Mapping[str, str]) -> str:
-    """Print the prompt and return the key of `keys` (key: meaning) that is given; the end of the input is `q`.
+def read_key(prompt: str, keys: Mapping[str, str], out: IO[str] | None = None) -> str:
+    """Print the prompt (to `out`, or else to stdout) and return the key of `keys` (key: meaning) that is given; the end
+    of the input is `q`.
 
     On a terminal one key press is enough and other keys do nothing; elsewhere a line has the key or its meaning, and
     anything else is an error, because the lines after it would answer other questions.
     """
+    out = out or sys.stdout
+    out.write(prompt)
+    out.flush()
     if sys.stdin.isatty():
         try:
-            return _pressed(prompt, keys)
+            key = _pressed(keys)
         except ImportError:  # no termios: not on Windows
-            pass
-    _say(prompt)
+            return _line(keys)
+        out.write(f"{keys.get(key, '')}\n")
+        return key
     return _line(keys)
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def _pressed(prompt: str, keys: Mapping[str, str]) -> str:
+def _pressed(keys: Mapping[str, str]) -> str:
     import termios
     import tty
 
@@ -256,7 +276,6 @@ def _pressed(prompt: str, keys: Mapping[str, str]) -> str:
     try:
         # Ctrl-C still interrupts; what was typed before the question is kept, for people who judge fast.
         tty.setcbreak(handle, termios.TCSANOW)
-        _say(prompt)
         while True:
             key = os.read(handle, 1).decode("ascii", "replace").lower()
             if key in ("", *_ENDS):
@@ -264,7 +283,6 @@ def _pressed(prompt: str, keys: Mapping[str, str]) -> str:
             if key == _ESCAPE:
                 _skip_sequence(handle)
             elif key in keys:
-                _say(f"{keys[key]}\n")
                 return key
     finally:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from ccr.cli.common import All, Json, console, note, print_json
 from ccr.cli.common_data import model_encoder, split_of, training_rows
-from ccr.cli.common_photo import MOST_CLASSES
+from ccr.cli.common_photo import MOST_CLASSES, plain_table
 from ccr.errors import CCRError
 from ccr.utils.texts import counted, did_you_mean
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ccr.edit import EditEffect, EditSession
     from ccr.encoders import Encoder
     from ccr.model import ConceptModel
 
 
 # The edits of `ccr edit` as they are written: names may hold the signs that separate them.
-class Weight(NamedTuple):
-    """A weight to set."""
-
-    label: str
-    concept: str
-    value: float
 
 
 def read_number(option: str, text: str) -> tuple[str, float]:
@@ -47,42 +42,27 @@ def read_pair(
     option: str, text: str, sign: str, firsts: Collection[str], seconds: Collection[str] | None
 ) -> tuple[str, str]:
     """Two names with a sign between; the first is one of `firsts`, the second one of `seconds` (None: anything)."""
-    fitting = [
-        (first, second)
-        for first, second in _splits(text, sign)
-        if first in firsts and second and (seconds is None or second in seconds)
-    ]
+    pairs = [(text[:at].strip(), text[at + 1 :].strip()) for at, letter in enumerate(text) if letter == sign]
+    known = [(first, second) for first, second in pairs if first in firsts]
+    fitting = [(first, second) for first, second in known if second and (seconds is None or second in seconds)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         readings = " or ".join(f"{first!r} {sign} {second!r}" for first, second in fitting)
         raise CCRError(f"{option} {text!r} can be read as {readings}: use Python, model.edit(), where names stay apart")
-    raise CCRError(f"{option} {text!r} fits no names of the model: {_wrong(text, sign, firsts, seconds)}")
+    if not pairs:
+        wrong = f"it needs a {sign} between two names"
+    elif not known:
+        wrong = _unknown(pairs[0][0], firsts)
+    else:
+        wrong = _unknown(known[0][1], seconds or ()) if known[0][1] else f"there is nothing after the {sign}"
+    raise CCRError(f"{option} {text!r} fits no names of the model: {wrong}")
 
 
-def read_weight(text: str, classes: Collection[str], concepts: Collection[str]) -> Weight:
+def read_weight(text: str, classes: Collection[str], concepts: Collection[str]) -> tuple[str, str, float]:
     """CLASS:NAME=VALUE."""
     names, value = read_number("--weight CLASS:NAME=VALUE", text)
-    return Weight(*read_pair("--weight", names, ":", classes, concepts), value)
-
-
-def _splits(text: str, sign: str) -> Iterator[tuple[str, str]]:
-    for position, letter in enumerate(text):
-        if letter == sign:
-            yield text[:position].strip(), text[position + 1 :].strip()
-
-
-def _wrong(text: str, sign: str, firsts: Collection[str], seconds: Collection[str] | None) -> str:
-    pairs = list(_splits(text, sign))
-    if not pairs:
-        return f"it needs a {sign} between two names"
-    known = [(first, second) for first, second in pairs if first in firsts]
-    if not known:
-        return _unknown(pairs[0][0], firsts)
-    second = known[0][1]
-    if not second:
-        return f"there is nothing after the {sign}"
-    return _unknown(second, seconds or ())
+    return *read_pair("--weight", names, ":", classes, concepts), value
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
@@ -123,6 +103,7 @@ def edit(
 
     Example: `ccr edit photos-model --out fixed --suppress "price tag" --scale "bright light=0.5" --refit photos-store`
     """
+    from ccr.data.store import EmbeddingStore
     from ccr.edit import EditSession
     from ccr.io.format import check_target
     from ccr.model import ConceptModel
@@ -144,13 +125,24 @@ def edit(
         _add(session, add, loaded, encoder, silent=as_json)
     _apply(session, {key: value or [] for key, value in edits.items()}, loaded)
     if refit is not None:
-        _refit(session, refit)
+        session.refit(training_rows(EmbeddingStore.open(refit)))
     edited = session.model() if asked else loaded
-    effect = _effect(session, store, split) if store is not None else None
+    effect = None if store is None else session.effect(split_of(EmbeddingStore.open(store), split)[1])
     if out is not None:
         edited.save(out)
-    idle = bool(add) and refit is None and not weight
-    _show(edited, effect, out, log=log, idle=idle, everything=everything, as_json=as_json)
+    entries = edited.provenance.edits
+    if as_json:
+        facts: dict[str, Any] = {"model": None if out is None else str(out), "concepts": len(edited.concepts)}
+        print_json({**facts, "edits": list(entries), "effect": None if effect is None else effect.to_dict()})
+        return
+    if log:
+        console.print(_log_table(entries))
+    if effect is not None:
+        console.print(_effect_table(effect, everything=everything))
+    if add and refit is None and not weight:
+        note("a concept that was added says nothing until it has weights: --refit STORE, or --weight CLASS:NAME=VALUE")
+    if out is not None:
+        console.print(f"The edited model is in {escape(str(out))}: {counted(len(entries), 'edit')} since it was fitted")
 
 
 def _add(session: EditSession, names: list[str], model: ConceptModel, encoder: str | None, *, silent: bool) -> None:
@@ -210,53 +202,12 @@ def _apply(session: EditSession, edits: dict[str, list[str]], model: ConceptMode
         session.rename(*read_pair("--rename", text, "=", concepts, None))
 
 
-def _refit(session: EditSession, path: Path) -> None:
-    from ccr.data.store import EmbeddingStore
-
-    session.refit(training_rows(EmbeddingStore.open(path)))
-
-
-def _effect(session: EditSession, path: Path, split: str | None) -> EditEffect:
-    from ccr.data.store import EmbeddingStore
-
-    return session.effect(split_of(EmbeddingStore.open(path), split)[1])
-
-
-def _show(
-    edited: ConceptModel,
-    effect: EditEffect | None,
-    out: Path | None,
-    *,
-    log: bool,
-    idle: bool,
-    everything: bool,
-    as_json: bool,
-) -> None:
-    if as_json:
-        facts: dict[str, Any] = {"model": None if out is None else str(out), "concepts": len(edited.concepts)}
-        facts |= {"edits": list(edited.provenance.edits), "effect": None if effect is None else effect.to_dict()}
-        print_json(facts)
-        return
-    if log:
-        console.print(_log_table(edited))
-    if effect is not None:
-        console.print(_effect_table(effect, everything=everything))
-    if idle:
-        note("a concept that was added says nothing until it has weights: --refit STORE, or --weight CLASS:NAME=VALUE")
-    if out is not None:
-        done = counted(len(edited.provenance.edits), "edit")
-        console.print(f"The edited model is in {escape(str(out))}: {done} since it was fitted")
-
-
-def _log_table(edited: ConceptModel) -> Table:
-    table = Table(title=f"{len(edited.provenance.edits)} edits, oldest first", title_justify="left")
-    table.add_column("")
-    table.add_column("edit")
-    table.add_column("of", overflow="fold")
-    for number, entry in enumerate(edited.provenance.edits, 1):
+def _log_table(edits: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for number, entry in enumerate(edits, 1):
         arguments = ", ".join(f"{key}: {value}" for key, value in entry.items() if key != "action")
-        table.add_row(str(number), escape(str(entry["action"])), escape(arguments))
-    return table
+        rows.append((str(number), str(entry["action"]), arguments))
+    return plain_table(f"{len(edits)} edits, oldest first", ("", "edit", "of"), rows, texts=(0, 1, 2))
 
 
 def _effect_table(effect: EditEffect, *, everything: bool) -> Table:
@@ -266,15 +217,8 @@ def _effect_table(effect: EditEffect, *, everything: bool) -> Table:
     shown = effect.classes if everything else [item for item in effect.classes if item in most]
     part = f"; accuracy changed in {len(changed)} of {len(effect.classes)} classes"
     part += f", {len(shown)} shown; all with --all" if len(shown) < len(effect.classes) else ""
-    table = Table(
-        title=f"On {counted(effect.n, 'image')}, {counted(effect.changed, 'prediction')} changed{part}",
-        title_justify="left",
-    )
-    table.add_column("class", overflow="fold")
-    for name in ("images", "before", "after", "points"):
-        table.add_column(name, justify="right")
     rows = [("all", effect.n, effect.before, effect.after)]
     rows += [(str(item.name), item.n, item.before, item.after) for item in shown]
-    for name, n, before, after in rows:
-        table.add_row(escape(name), str(n), f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
-    return table
+    cells = [(name, str(n), f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f}") for name, n, old, new in rows]
+    title = f"On {counted(effect.n, 'image')}, {counted(effect.changed, 'prediction')} changed{part}"
+    return plain_table(title, ("class", "images", "before", "after", "points"), cells)

@@ -10,9 +10,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import All, Json, console, fitting, note, print_json
+from ccr.cli.common import All, Json, ModelFolder, ModelStore, Split, console, fitting, note, print_json
 from ccr.cli.common_data import measured_stability, split_of
-from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, show_knowledge, show_sets
+from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, plain_table, show_knowledge, show_sets
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,11 +28,9 @@ MOST_MATRIX = 12
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
-    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed` with the model's encoder.")],
-    split: Annotated[
-        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
-    ] = None,
+    model: ModelFolder,
+    store: ModelStore,
+    split: Split = None,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -80,12 +78,12 @@ def evaluate(
         known |= {} if steady is None else {"stability": steady.to_dict()}
         print_json({"model": str(model), "store": str(store), "split": name, **evaluation.to_dict(), **known})
         return
-    console.print(
-        evaluation_table({str(model): evaluation}, f"Measured on {evaluation.n} images, split {escape(name)}")
-    )
+    title = f"Measured on {evaluation.n} images, split {escape(name)}"
+    console.print(evaluation_table({str(model): evaluation}, title))
     note_few(evaluation.n)
+    top5 = f" top-5 accuracy {evaluation.top5:.1%};" if len(evaluation.per_class) > 10 else ""
     console.print(
-        f"macro F1 {evaluation.macro_f1:.3f};{_top5(evaluation)} calibration error "
+        f"macro F1 {evaluation.macro_f1:.3f};{top5} calibration error "
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
         highlight=False,
     )
@@ -104,39 +102,28 @@ def evaluate(
 
 def _confusion(model: Any, rows: EmbeddingStore) -> tuple[np.ndarray, list[str]]:
     """Images by true and predicted class (C, C), and the classes: the model's, and those that it does not know."""
-    import numpy as np
+    from sklearn.metrics import confusion_matrix
 
-    truth, predicted = rows.y.astype(str), model.predict(rows).astype(str)
+    truth = rows.y.astype(str)
     labels = list(dict.fromkeys([*map(str, model.classes), *sorted(set(truth))]))
-    numbers = {label: number for number, label in enumerate(labels)}
-    counts = np.zeros((len(labels), len(labels)), np.int64)
-    np.add.at(counts, ([numbers[label] for label in truth], [numbers[label] for label in predicted]), 1)
-    return counts, labels
+    return confusion_matrix(truth, model.predict(rows).astype(str), labels=labels), labels
 
 
 def _pairs(counts: np.ndarray, labels: list[str]) -> list[dict[str, Any]]:
     """The classes that are mistaken for another, the most images first."""
-    import numpy as np
-
-    wrong = counts.copy()
-    np.fill_diagonal(wrong, 0)
-    true, guessed = np.nonzero(wrong)
-    order = np.argsort(-wrong[true, guessed], kind="stable")
-    return [
-        {"true": labels[true[at]], "predicted": labels[guessed[at]], "images": int(wrong[true[at], guessed[at]])}
-        for at in order
+    pairs = [
+        {"true": true, "predicted": guessed, "images": images}
+        for true, row in zip(labels, counts.tolist(), strict=True)
+        for guessed, images in zip(labels, row, strict=True)
+        if images and guessed != true
     ]
+    return sorted(pairs, key=lambda pair: -pair["images"])
 
 
 def _shares(counts: np.ndarray, labels: list[str], *, axis: int) -> dict[str, float | None]:
     """The share of right ones among the images predicted as each class (axis 0), or of it (axis 1); None of none."""
-    import numpy as np
-
-    totals = counts.sum(axis=axis)
-    return {
-        label: None if total == 0 else float(right / total)
-        for label, right, total in zip(labels, np.diagonal(counts), totals, strict=True)
-    }
+    right, totals = counts.diagonal(), counts.sum(axis=axis)
+    return {label: float(right[at] / totals[at]) if totals[at] else None for at, label in enumerate(labels)}
 
 
 def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: bool) -> CrossValidation:
@@ -145,20 +132,8 @@ def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: b
 
     rows = store.with_labels() or store
     with fitting(silent=silent) as tell:
-        return cross_validate(
-            ConceptClassifier.load(path),
-            rows,
-            rows.y,
-            groups=rows.groups,
-            folds=folds,
-            jobs=min(folds, os.cpu_count() or 1),
-            tell=tell,
-        )
-
-
-def _top5(evaluation: Evaluation) -> str:
-    """Top-5 accuracy, which says something where there are many classes."""
-    return f" top-5 accuracy {evaluation.top5:.1%};" if len(evaluation.per_class) > 10 else ""
+        model, jobs = ConceptClassifier.load(path), min(folds, os.cpu_count() or 1)
+        return cross_validate(model, rows, rows.y, groups=rows.groups, folds=folds, jobs=jobs, tell=tell)
 
 
 def _class_table(evaluation: Evaluation, counts: np.ndarray, labels: list[str], *, everything: bool) -> Table:
@@ -167,16 +142,16 @@ def _class_table(evaluation: Evaluation, counts: np.ndarray, labels: list[str], 
     classes = sorted(evaluation.per_class.items(), key=lambda item: (item[1], str(item[0])))
     shown = classes if everything else classes[:MOST_CLASSES]
     part = "" if len(shown) == len(classes) else f", {len(shown)} of {len(classes)} classes; the others with --all"
-    table = Table(title=f"Hardest first{part}", title_justify="left", caption_justify="left")
-    table.caption = "recall: of its images, how many are found; precision: of the images called so, how many are"
-    table.add_column("class", overflow="fold")
-    for heading in ("images", "recall", "precision"):
-        table.add_column(heading, justify="right")
-    for name, recall in shown:
-        right = precision[str(name)]
-        cells = (f"{evaluation.class_images[name]:,}", f"{recall:.1%}", "never" if right is None else f"{right:.1%}")
-        table.add_row(escape(str(name)), *cells)
-    return table
+    rows = [
+        (str(name), f"{evaluation.class_images[name]:,}", f"{recall:.1%}", _share_text(precision[str(name)]))
+        for name, recall in shown
+    ]
+    caption = "recall: of its images, how many are found; precision: of the images called so, how many are"
+    return plain_table(f"Hardest first{part}", ("class", "images", "recall", "precision"), rows, caption=caption)
+
+
+def _share_text(share: float | None) -> str:
+    return "never" if share is None else f"{share:.1%}"
 
 
 def _show_confusions(counts: np.ndarray, labels: list[str]) -> None:
@@ -185,13 +160,8 @@ def _show_confusions(counts: np.ndarray, labels: list[str]) -> None:
     if not pairs:
         console.print("No image is mistaken for another class.")
         return
-    table = Table(title="Mistaken most often", title_justify="left")
-    for heading in ("it is", "called"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("images", justify="right")
-    for pair in pairs[:MOST_PAIRS]:
-        table.add_row(escape(pair["true"]), escape(pair["predicted"]), str(pair["images"]))
-    console.print(table)
+    worst = [(pair["true"], pair["predicted"], str(pair["images"])) for pair in pairs[:MOST_PAIRS]]
+    console.print(plain_table("Mistaken most often", ("it is", "called", "images"), worst, texts=(0, 1)))
     if len(pairs) > MOST_PAIRS:
         console.print(f"... and {len(pairs) - MOST_PAIRS} other pairs; --json lists them all")
     if len(labels) <= MOST_MATRIX:
@@ -205,9 +175,8 @@ def _matrix(counts: np.ndarray, labels: list[str]) -> Table:
     for number in range(1, len(labels) + 1):
         table.add_column(str(number), justify="right")
     for number, (label, row) in enumerate(zip(labels, counts.tolist(), strict=True)):
-        cells = [
-            f"[bold]{count}[/bold]" if at == number else (str(count) if count else "·") for at, count in enumerate(row)
-        ]
+        cells = [f"{count or '·'}" for count in row]
+        cells[number] = f"[bold]{row[number]}[/bold]"
         table.add_row(f"{number + 1} {escape(label)}", *cells)
     return table
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, bar, console, print_json
+from ccr.cli.common import Json, ModelEncoder, ModelFolder, bar, console, print_json
 from ccr.cli.common_data import model_encoder
 from ccr.cli.common_photo import terms_table
 from ccr.errors import CCRError
@@ -19,11 +18,10 @@ from ccr.utils.texts import percent, visible
 
 if TYPE_CHECKING:
     import numpy as np
-    from matplotlib.figure import Figure
     from PIL import Image
 
     from ccr.encoders import Encoder
-    from ccr.explain import Comparison, Contrast, Counterfactual, Explanation, RegionConcept, Where
+    from ccr.explain import Contrast, Counterfactual, Explanation
     from ccr.model import ConceptModel
     from ccr.utils.processes import Tell
 
@@ -43,38 +41,36 @@ class Explained(NamedTuple):
     contrast: Contrast | None
     counterfactual: Counterfactual | None
     baseline: Explanation | None
-    box: Box | None = None
-    signature: str | None = None
+    box: Box | None
+    signature: str | None
 
-    @property
-    def comparison(self) -> Comparison | None:
-        return None if self.baseline is None else self.explanation.compare(self.baseline)
+    def inside(self, top: int | None = None) -> list[Any]:
+        """Active concepts whose code comes from inside the box, the `top` first; empty without a box."""
+        where = self.explanation.where
+        return [] if where is None or self.box is None else list(where.concepts_in(self.box, top=top))
 
     def to_dict(self) -> dict[str, Any]:
+        where, against = self.explanation.where, self.contrast
         plain: dict[str, Any] = {"image": str(self.path), **self.explanation.to_dict()}
-        if self.explanation.where is not None:
-            plain["where"] = self.explanation.where.to_dict()
+        if where is not None:
+            plain["where"] = where.to_dict()
             if self.box is not None:
-                inside = self.explanation.where.concepts_in(self.box)
-                plain["where"]["box"] = {"box": list(self.box), "concepts": [vars(item).copy() for item in inside]}
+                plain["where"]["box"] = {"box": list(self.box), "concepts": [dict(vars(one)) for one in self.inside()]}
         if self.signature is not None:
             plain["signature"] = self.signature
         plain["counterfactual"] = None if self.counterfactual is None else self.counterfactual.to_dict()
-        if self.baseline is not None and self.comparison is not None:
-            plain["baseline"] = {**self.baseline.to_dict(), "comparison": self.comparison.to_dict()}
-        if self.contrast is not None:
-            contributions = [vars(term).copy() for term in self.contrast.contributions]
-            plain["against"] = {
-                "class": str(self.contrast.other),
-                "difference": self.contrast.difference,
-                "bias": self.contrast.bias,
-                "contributions": contributions,
-            }
+        if self.baseline is not None:
+            comparison = self.explanation.compare(self.baseline)
+            plain["baseline"] = {**self.baseline.to_dict(), "comparison": comparison.to_dict()}
+        if against is not None:
+            terms = [dict(vars(term)) for term in against.contributions]
+            plain["against"] = {"class": str(against.other), "difference": against.difference, "bias": against.bias}
+            plain["against"]["contributions"] = terms
         return plain
 
 
 def explain(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     images: Annotated[list[Path], typer.Argument(help="Image files.")],
     against: Annotated[str | None, typer.Option(help="Also say why not this class.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="Folder of another model whose sums are shown beside.")] = None,
@@ -88,7 +84,7 @@ def explain(
         str | None,
         typer.Option(help="Also list the concepts that come from LEFT,TOP,RIGHT,BOTTOM, fractions of the picture."),
     ] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    encoder: ModelEncoder = None,
     as_json: Json = False,
 ) -> None:
     """Explain predictions: bias plus one contribution (code x weight) for each active concept is the class's logit.
@@ -98,15 +94,17 @@ def explain(
 
     Example: `ccr explain photos-model apple.jpg --against pear --where --out why.html`
     """
+    from ccr.explain import WAYS
+
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise CCRError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}")
     part = None if box is None else _box(box)
     wanted = way if where or box is not None else None
     if wanted is None and way != "auto":
         raise typer.BadParameter(f"--way {way} says how --where is found: give --where, too")
-    _check_way(way)
-    explained = _explained(model, images, against, baseline, encoder, wanted, silent=as_json)
-    explained = [item._replace(box=part) for item in explained]
+    if way not in (known := ("auto", *WAYS)):
+        raise CCRError(f"--way is one of {', '.join(known)}, got {way!r}")
+    explained = _explained(model, images, against, baseline, encoder, wanted, part, silent=as_json)
     if out is not None:
         write_bytes(out, _rendered(explained, out.suffix.lower(), top))
     if as_json:
@@ -114,6 +112,8 @@ def explain(
         return
     for item in explained:
         _show(item, top)
+        if against is not None and item.contrast is None:
+            console.print(f"{escape(against)} is what is predicted here: --against says why not another class")
     if explained[0].signature is not None:
         console.print(escape(explained[0].signature), highlight=False, style="bold")
     if out is not None:
@@ -127,6 +127,7 @@ def _explained(
     baseline: Path | None,
     spec: str | None,
     way: str | None,
+    box: Box | None,
     *,
     silent: bool,
 ) -> list[Explained]:
@@ -140,17 +141,17 @@ def _explained(
         position(model.classes.tolist(), against)  # refuses a class that is none before anything is embedded
     other = None if baseline is None else _checked_baseline(ConceptModel.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
-    loaded = model_encoder(model, spec, silent=silent)
+    loaded, signature = model_encoder(model, spec, silent=silent), signature_in_words(model)
     with bar(silent=silent) as tell:
         rows = _embedded(loaded, pictures, tell)
     places = [None] * len(images) if way is None else _places(model, loaded, pictures, way, silent=silent)
     explained = []
     for path, picture, row, place in zip(images, pictures, rows, places, strict=True):
-        explanation = place or model.explain(row)
-        contrast = explanation.contrast(against) if against is not None else None
+        found = place or model.explain(row)
+        same = str(found.prediction) == against  # nothing to say against what is predicted
+        contrast = None if against is None or same else found.contrast(against)
         beside = None if other is None else other.explain(row)
-        made = Explained(path, picture, explanation, contrast, explanation.counterfactual(), beside)
-        explained.append(made._replace(signature=signature_in_words(model)))
+        explained.append(Explained(path, picture, found, contrast, found.counterfactual(), beside, box, signature))
     return explained
 
 
@@ -176,14 +177,6 @@ def _places(
             inner = tell if len(pictures) == 1 else lambda done, total, what: None
             places.append(explain_image(model, encoder, picture, way=way, tell=inner))
     return places
-
-
-def _check_way(way: str) -> None:
-    """Refuse it before photos are read and embedded."""
-    from ccr.explain import WAYS
-
-    if way not in (known := ("auto", *WAYS)):
-        raise CCRError(f"--way is one of {', '.join(known)}, got {way!r}")
 
 
 def _box(text: str) -> Box:
@@ -214,90 +207,66 @@ def _rendered(explained: list[Explained], ending: str, top: int) -> bytes:
     if ending == ".png":
         from ccr.show import plots
 
-        drawn = [plots.png(_drawn(item, top)) for item in explained]
+        drawn = []
+        for item in explained:
+            draw = plots.explanation if item.explanation.where is None else plots.located
+            drawn.append(plots.png(draw(item.explanation, item.image, against=item.contrast, top=top)))
         return drawn[0] if len(drawn) == 1 else plots.stacked(drawn)
     from ccr.show import page
 
-    cards = [_card(item, top) for item in explained]
     signed = explained[0].signature
     note = [] if signed is None else [f"<p><strong>{page.name(visible(signed))}</strong></p>"]
+    cards = [_card(item, top) for item in explained]
     return page.page("Explained predictions", ["<h1>Explained predictions</h1>", *note, *cards]).encode()
 
 
-def _drawn(item: Explained, top: int) -> Figure:
-    from ccr.show import plots
-
-    if item.explanation.where is not None:
-        return plots.located(item.explanation, item.image, against=item.contrast, top=top)
-    return plots.explanation(item.explanation, item.image, against=item.contrast, top=top)
-
-
 def _card(item: Explained, top: int) -> str:
-    from ccr.show import page
-    from ccr.show.report import report as gallery
+    from ccr.show import page, pictures, report
 
-    more = [gallery.counterfactual(item.counterfactual)]
-    if item.explanation.where is not None:
-        from ccr.show import pictures as where_pictures
-
-        more.append(where_pictures.strip(item.explanation.where, item.image, top=top, against=item.contrast))
-        if item.box is not None:
-            rows = [[i.concept, f"{i.contribution:+.2f}", f"{i.share:.0%}"] for i in _inside(item, top)]
-            edges = ", ".join(f"{edge:g}" for edge in item.box)
-            heading = ("concept", f"from the box {edges}", "of its positive patches")
-            more.append(page.table(heading, rows, texts=(0,)))
+    found = item.explanation
+    more = [report.counterfactual(item.counterfactual)]
+    if found.where is not None:
+        more.append(pictures.strip(found.where, item.image, top=top, against=item.contrast))
+    if item.box is not None:
+        rows = [[one.concept, f"{one.contribution:+.2f}", f"{one.share:.0%}"] for one in item.inside(top)]
+        edges = ", ".join(f"{edge:g}" for edge in item.box)
+        more.append(page.table(("concept", f"from the box {edges}", "of its positive patches"), rows, texts=(0,)))
     if item.baseline is not None:
-        more.append(gallery.beside(item.baseline, item.explanation, top=top))
+        more.append(report.beside(item.baseline, found, top=top))
     return page.explanation_card(
-        item.explanation, item.image, against=item.contrast, caption=item.path.name, more=more, top=top, big=True
+        found, item.image, against=item.contrast, caption=item.path.name, more=more, top=top, big=True
     )
 
 
 def _show(item: Explained, top: int) -> None:
-    explanation, contrast, baseline = item.explanation, item.contrast, item.baseline
-    _show_sum(f"{escape(item.path.name)}: ", explanation, top)
-    console.print(_counterfactual(item.counterfactual), highlight=False)
-    if explanation.where is not None:
-        _show_places(explanation.where, top, _inside(item, top))
-    if contrast is not None:
-        title = f"{escape(str(explanation.prediction))} rather than {escape(str(contrast.other))}"
-        console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
-    if baseline is not None and item.comparison is not None:
-        _show_sum("baseline: ", baseline, top)
-        console.print(f"{item.comparison.overlap:.0%} of the concepts of either are in both", highlight=False)
-
-
-def _inside(item: Explained, top: int) -> Sequence[RegionConcept]:
-    """Active concepts whose code comes from inside the box, the `top` first; empty without a box."""
-    where, box = item.explanation.where, item.box
-    return () if where is None or box is None else where.concepts_in(box, top=top)
-
-
-def _show_places(where: Where, top: int, within: Sequence[RegionConcept]) -> None:
-    """How much of each contribution the picture's patches carry, and what comes from a box."""
-    from ccr.show.pictures import WAYS_IN_WORDS, parts
-
-    console.print(f"Where ({where.way}): {WAYS_IN_WORDS[where.way]}", highlight=False)
-    for item in where.contributions()[:top]:
-        console.print(f"  {escape(item.name)}: {parts(item)}", highlight=False)
-    for inside in within:
-        share = f"{inside.share:.0%} of its positive patches"
-        console.print(f"  in the box: {escape(inside.concept)}, {inside.contribution:+.2f}, {share}", highlight=False)
-
-
-def _show_sum(heading: str, explanation: Explanation, top: int) -> None:
-    title = f"{heading}[bold]{escape(str(explanation.prediction))}[/bold], {percent(explanation.probability, digits=1)}"
-    terms = explanation.contributions
-    table = terms_table(title, explanation.bias, terms, top, "logit", explanation.logit, informed=explanation.informed)
-    console.print(table)
-
-
-def _counterfactual(counterfactual: Counterfactual | None) -> str:
     from ccr.explain.terms import signed_name
 
-    if counterfactual is None:
-        return "No removal of active concepts would change the prediction."
-    removed = ", ".join(f'"{escape(signed_name(term))}"' for term in counterfactual.removed)
-    return (
-        f"Without {removed} it would be {escape(str(counterfactual.becomes))}, {percent(counterfactual.probability)}."
-    )
+    found, contrast, change = item.explanation, item.contrast, item.counterfactual
+    _show_sum(f"{escape(item.path.name)}: ", found, top)
+    words = "No removal of active concepts would change the prediction."
+    if change is not None:
+        removed = ", ".join(f'"{escape(signed_name(term))}"' for term in change.removed)
+        words = f"Without {removed} it would be {escape(str(change.becomes))}, {percent(change.probability)}."
+    console.print(words, highlight=False)
+    if found.where is not None:
+        from ccr.show.pictures import WAYS_IN_WORDS, parts
+
+        console.print(f"Where ({found.where.way}): {WAYS_IN_WORDS[found.where.way]}", highlight=False)
+        for one in found.where.contributions()[:top]:
+            console.print(f"  {escape(one.name)}: {parts(one)}", highlight=False)
+        for one in item.inside(top):
+            share = f"{one.contribution:+.2f}, {one.share:.0%} of its positive patches"
+            console.print(f"  in the box: {escape(one.concept)}, {share}", highlight=False)
+    if contrast is not None:
+        title = f"{escape(str(found.prediction))} rather than {escape(str(contrast.other))}"
+        console.print(terms_table(title, contrast.bias, contrast.contributions, top, "difference", contrast.difference))
+    if item.baseline is not None:
+        _show_sum("baseline: ", item.baseline, top)
+        shared = found.compare(item.baseline).overlap
+        console.print(f"{shared:.0%} of the concepts of either are in both", highlight=False)
+
+
+def _show_sum(heading: str, found: Explanation, top: int) -> None:
+    title = f"{heading}[bold]{escape(str(found.prediction))}[/bold], {percent(found.probability, digits=1)}"
+    terms, informed = found.contributions, found.informed
+    console.print(terms_table(title, found.bias, terms, top, "logit", found.logit, informed=informed))

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, note, print_json
+from ccr.cli.common import Json, ModelFolder, console, note, print_json
 from ccr.errors import CCRError
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     out: Annotated[Path, typer.Option(help="The file to write, which ends in .onnx.")],
     with_encoder: Annotated[
         bool,

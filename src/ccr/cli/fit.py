@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, Ray, check_extra, console, fitting, note, print_json
+from ccr.cli.common import Json, Ray, StoreEncoder, check_extra, console, fitting, note, print_json
 from ccr.cli.common_data import (
     Candidates,
     ClaimsOption,
@@ -37,14 +37,13 @@ from ccr.cli.common_photo import evaluation_table, note_few, show_knowledge, sho
 from ccr.io.remote import as_place
 
 if TYPE_CHECKING:
-    from ccr.calibration import SetQuality
     from ccr.classifier import ConceptClassifier
     from ccr.concepts import Concepts
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
 
-
-#: Candidates per weight where the knowledge was proposed and nobody asked for another number.
+#: Candidates per weight where the knowledge was proposed and nobody asked for another number: WordNet is right too
+#: rarely for its answers to displace all other concepts (docs/concepts.md).
 PROPOSED_CANDIDATES = 2.0
 
 
@@ -121,7 +120,7 @@ def fit(
     template: Annotated[
         str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
     ] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    encoder: StoreEncoder = None,
     baseline: Annotated[bool, typer.Option(help="Also fit the baseline (no refinement) for comparison.")] = True,
     controls: Annotated[
         bool,
@@ -156,10 +155,14 @@ def fit(
     On a node of a cluster, with the same result: `--ray HOST:6379 --cpus 16`; every epoch is kept in MODEL-ray, from
     where another node, or the same command, continues.
     """
+    from ccr.coding.coders import usual_length
     from ccr.data.store import EmbeddingStore
     from ccr.io.format import check_target
     from ccr.labels import store_parts
+    from ccr.vocab.learned import LearnedConcept, join_learned
+    from ccr.vocab.proposals import known_path
 
+    # What cannot be done is refused before any work.
     out = out if out.name not in ("", "..") else out.resolve()
     check_target(out)
     beside = out.with_name(f"{out.name}-concepts.txt")
@@ -170,9 +173,10 @@ def fit(
     elif cpus is not None:
         raise typer.BadParameter("--cpus is for a fit on a cluster: give --ray, too, or leave it out")
     opened = EmbeddingStore.open(store)
-    training_rows(opened)  # refuses a store of test images alone, before any work
+    training_rows(opened)  # refuses a store of test images alone
     if controls:
         store_parts(opened, "--controls")
+    about_photos = {"min_probability": min_probability, "stated_truth": stated_truth}
     options: dict[str, Any] = {
         "coder": chosen_coder(length, threshold, sign),
         **chosen_bound(fidelity, radius),
@@ -184,104 +188,51 @@ def fit(
         "max_iter": epochs,
         "random_state": seed,
         "device": device,
-        **chosen_knowledge(
-            knowledge, claims, min_transfer=min_transfer, min_probability=min_probability, stated_truth=stated_truth
-        ),
+        **chosen_knowledge(knowledge, claims, min_transfer=min_transfer, **about_photos),
     }
-    if concepts is None:
-        embedded = propose_concepts(opened, beside, spec=encoder, template=template, silent=as_json)
-        if knowledge is None:
-            options |= _proposed_knowledge(beside, claims, options)
-    else:
+
+    # The concepts, embedded by the store's encoder, and what is known of them.
+    if concepts is not None:
         embedded = load_concepts(opened, concepts, spec=encoder, template=template, silent=as_json)
-    embedded = _with_learned(embedded, learned or [], opened)
+    else:
+        embedded = propose_concepts(opened, beside, spec=encoder, template=template, silent=as_json)
+        proposed = chosen_knowledge(known_path(beside), claims) if knowledge is None else {}
+        if len(proposed.get("knowledge", ())):
+            options |= {**proposed, "candidates": options["candidates"] or PROPOSED_CANDIDATES}
+    embedded = join_learned(embedded, [LearnedConcept.read(path) for path in learned or []], opened.fingerprint)
     if "knowledge" in options:
         note_coverage(options["knowledge"], opened.classes, embedded.names, silent=as_json)
     if length is None and threshold is None:
         # None is what the library chooses for as many concepts as are left once knowledge is heard.
-        options["coder"] = None if sign == "positive" else _usual_coder(embedded, sign)
+        options["coder"] = None if sign == "positive" else chosen_coder(usual_length(len(embedded)), None, sign)
+
+    # The baseline and the model, measured on the same images; the model notes what was measured of it.
     cluster = None if ray is None else partial(_on_cluster, ray, cpus, out)
-    result = _fitted(embedded, _named(options, baseline=baseline), opened, cluster, silent=as_json)
-    if controls:
-        noted = noted_controls(result.model, opened, encoder, template=template, silent=as_json)
-        result = result._replace(model=noted)
-    result.model.save(out)
-    if as_json:
-        measured = {"controls": result.model.metrics_["controls"]} if controls else {}
-        _print_json(result, out, **measured)
-    else:
-        _show(result, out)
-
-
-class _Result(NamedTuple):
-    """The model to keep, and what was measured on a split: of each fit by name, and of its prediction sets."""
-
-    model: ConceptClassifier
-    split: str
-    evaluations: dict[str, Evaluation]
-    sets: SetQuality | None
-
-
-def _with_learned(concepts: Concepts, learned: list[Path], store: EmbeddingStore) -> Concepts:
-    """The concepts, and those that `ccr concepts learn` wrote."""
-    from ccr.vocab.learned import LearnedConcept, join_learned
-
-    return join_learned(concepts, [LearnedConcept.read(path) for path in learned], store.fingerprint)
-
-
-def _proposed_knowledge(beside: Path, claims: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The table that came with a proposed list, if it says anything, and how far weights follow it unless `options` say
-    so: WordNet is right too rarely for its answers to displace all other concepts (docs/concepts.md)."""
-    from ccr.vocab.proposals import known_path
-
-    found = chosen_knowledge(known_path(beside), claims)
-    if not len(found["knowledge"]):
-        return {}
-    return found if options["candidates"] is not None else found | {"candidates": PROPOSED_CANDIDATES}
-
-
-def _usual_coder(concepts: Concepts, sign: str) -> Any:
-    """The coder where neither a length nor a threshold was asked for."""
-    from ccr.coding.coders import usual_length
-
-    return chosen_coder(usual_length(len(concepts)), None, sign)
-
-
-def _fitted(
-    concepts: Concepts,
-    named: dict[str, dict[str, Any]],
-    store: EmbeddingStore,
-    cluster: Callable[[str], Callable[..., ConceptClassifier]] | None,
-    *,
-    silent: bool,
-) -> _Result:
-    """Fit one after the other and measure each; the last one notes what was measured of it."""
-    from ccr.classifier import ConceptClassifier
-
-    split, rows = split_of(store, None)
-    evaluations: dict[str, Evaluation] = {}
-    with fitting(silent=silent) as tell:
-        for name, settings in named.items():
-            elsewhere = None if cluster is None else cluster(name)
-            model = fit_on(ConceptClassifier(concepts, **settings), store, name, tell, elsewhere)
-            evaluations[name] = model.evaluate(rows)
+    split, rows = split_of(opened, None)
+    model, evaluations = _fitted(embedded, _named(options, baseline=baseline), opened, rows, cluster, silent=as_json)
     sets = None if model.calibration_ is None else model.evaluate_sets(rows)
-    known = evaluations[name].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
-    noted = model.model_.with_metrics(split, known).with_metrics("images", _counts(store))
-    return _Result(ConceptClassifier.of(noted), split, evaluations, sets)
-
-
-def _counts(store: EmbeddingStore) -> dict[str, int]:
-    """Images of each split."""
-    return dict(Counter("all" if split is None else str(split) for split in store.splits))
-
-
-def _on_cluster(address: str, cpus: int | None, out: Path, name: str) -> Callable[..., ConceptClassifier]:
-    """`ccr.scale.fit` with everything but the model and the data."""
-    from ccr.scale import fit as fit_there
-
-    storage = as_place(out).with_name(f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}")
-    return partial(fit_there, address=address, cpus=cpus, storage=storage)
+    found = list(evaluations.values())[-1].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
+    counts = Counter("all" if part is None else str(part) for part in opened.splits)
+    model = type(model).of(model.model_.with_metrics(split, found).with_metrics("images", dict(counts)))
+    if controls:
+        model = noted_controls(model, opened, encoder, template=template, silent=as_json)
+    model.save(out)
+    if as_json:
+        results = {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
+        more: dict[str, Any] = {"controls": model.metrics_["controls"]} if controls else {}
+        if sets is not None:
+            more |= {"sets": sets.to_dict(), "temperature": model.calibration_.temperature}
+        print_json({"model": str(out), "split": split, "epochs": len(model.history_), "results": results, **more})
+        return
+    images = next(iter(evaluations.values())).n
+    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {escape(split)}"))
+    note_few(images)
+    show_knowledge(evaluations)
+    if split == "all":
+        note("the store has no labelled test images, so these are training images: accuracy is flattered")
+    console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
+    if sets is not None:
+        show_sets(sets, model.calibration_.temperature)
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
@@ -294,22 +245,30 @@ def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, An
     return {f"baseline ({bound_in_words(without)})": without, f"CCR ({bound_in_words(options)})": options}
 
 
-def _print_json(result: _Result, out: Path, **more: Any) -> None:
-    results = {name: evaluation.to_dict() for name, evaluation in result.evaluations.items()}
-    if result.sets is not None:
-        more |= {"sets": result.sets.to_dict(), "temperature": result.model.calibration_.temperature}
-    epochs = len(result.model.history_)
-    print_json({"model": str(out), "split": result.split, "epochs": epochs, "results": results, **more})
+def _fitted(
+    concepts: Concepts,
+    named: dict[str, dict[str, Any]],
+    store: EmbeddingStore,
+    rows: EmbeddingStore,
+    cluster: Callable[[str], Callable[..., ConceptClassifier]] | None,
+    *,
+    silent: bool,
+) -> tuple[ConceptClassifier, dict[str, Evaluation]]:
+    """Fit one after the other and measure each on the rows: the last model, and what was measured of all."""
+    from ccr.classifier import ConceptClassifier
+
+    evaluations: dict[str, Evaluation] = {}
+    with fitting(silent=silent) as tell:
+        for name, settings in named.items():
+            elsewhere = None if cluster is None else cluster(name)
+            model = fit_on(ConceptClassifier(concepts, **settings), store, name, tell, elsewhere)
+            evaluations[name] = model.evaluate(rows)
+    return model, evaluations
 
 
-def _show(result: _Result, out: Path) -> None:
-    images = next(iter(result.evaluations.values())).n
-    title = f"Measured on {images} images, split {escape(result.split)}"
-    console.print(evaluation_table(result.evaluations, title))
-    note_few(images)
-    show_knowledge(result.evaluations)
-    if result.split == "all":
-        note("the store has no labelled test images, so these are training images: accuracy is flattered")
-    console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
-    if result.sets is not None:
-        show_sets(result.sets, result.model.calibration_.temperature)
+def _on_cluster(address: str, cpus: int | None, out: Path, name: str) -> Callable[..., ConceptClassifier]:
+    """`ccr.scale.fit` with everything but the model and the data."""
+    from ccr.scale import fit as fit_there
+
+    storage = as_place(out).with_name(f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}")
+    return partial(fit_there, address=address, cpus=cpus, storage=storage)

@@ -1,4 +1,4 @@
-"""`ccr pull`: a model from a hub."""
+"""`ccr push` and `ccr pull`: a model and its card to a hub, and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, bar, console, note, print_json
+from ccr.cli.common import Json, ModelFolder, bar, console, note, print_json
 from ccr.cli.common_data import noted_controls, split_of
 from ccr.errors import CCRError
 from ccr.utils.texts import percent
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
 
 
-# `ccr push`: a model and its card to a hub.
+Token = Annotated[
+    str | None,
+    typer.Option(envvar="HF_TOKEN", help="Access token. Default: that of `hf auth login`.", show_envvar=True),
+]
+
+
 def push(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     repository: Annotated[str, typer.Argument(help="OWNER/NAME on the hub; made if there is none.")],
     store: Annotated[
         Path | None, typer.Option(help="Store whose test photos are explained in pictures on the card.")
@@ -39,10 +44,7 @@ def push(
     private: Annotated[bool, typer.Option(help="Make a new repository visible to its owners alone.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch to push to. Default: main.")] = None,
     message: Annotated[str, typer.Option(help="Commit message.")] = "Push model using ccr",
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="HF_TOKEN", help="Access token. Default: that of `hf auth login`.", show_envvar=True),
-    ] = None,
+    token: Token = None,
     out: Annotated[
         Path | None, typer.Option(help="Write what would be pushed into this folder, and push nothing.")
     ] = None,
@@ -118,10 +120,7 @@ def pull(
     repository: Annotated[str, typer.Argument(help="OWNER/NAME on the hub.")],
     out: Annotated[Path, typer.Option(help="Folder of the model.")],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: the newest.")] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="HF_TOKEN", help="Access token. Default: that of `hf auth login`.", show_envvar=True),
-    ] = None,
+    token: Token = None,
     cached: Annotated[bool, typer.Option("--cached", help="Use what was fetched before, without a network.")] = False,
     as_json: Json = False,
 ) -> None:

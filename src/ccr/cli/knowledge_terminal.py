@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import getpass
-import os
-import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 
 from ccr.cli.common import note
-from ccr.cli.common_photo import columns_for, draw_photo
+from ccr.cli.common_photo import STOP, columns_for, draw_photo, read_key
 from ccr.errors import CCRError
 from ccr.utils.texts import check_name, visible
 
@@ -200,10 +195,9 @@ def _ladders(model: ConceptModel, photos: EmbeddingStore) -> list[Ladder]:
 
 #: Lines below a photo.
 LINES_BELOW = 6
-KEYS: dict[str, Verdict] = {"y": "yes", "n": "no", "u": "unknown"}
-#: An arrow or another special key comes as an escape and letters, which are no answers.
-SPECIAL = re.compile("\x1b(\\[[0-9;?]*[ -/]*[@-~]|O.)?")
-HELP = "y yes  n no  u unclear  b back  s skip this concept  q stop"
+KEYS = {"y": "yes", "n": "no", "u": "unclear", "b": "back", "s": "skip this concept", STOP: "stop"}
+VERDICTS: dict[str, Verdict] = {"y": "yes", "n": "no", "u": "unknown"}
+HELP = "  ".join(f"{key} {meaning}" for key, meaning in KEYS.items())
 
 
 def login_name() -> str:
@@ -217,11 +211,6 @@ def login_name() -> str:
 def ask_person(session: Session, by: str, out: Console) -> None:
     """Ask one question after the other until all are answered or the person stops."""
     check_name(by, "--by")
-    with _reading() as read:
-        _ask(session, by, read, out)
-
-
-def _ask(session: Session, by: str, read: Callable[[], str], out: Console) -> None:
     skipped: set[str] = set()
     before: list[tuple[Ladder, int]] = []
     again: tuple[Ladder, int] | None = None
@@ -232,15 +221,15 @@ def _ask(session: Session, by: str, read: Callable[[], str], out: Console) -> No
         if picture is None:
             continue
         _show_question(session, ladder, row, picture, out)
-        key = _key(read, out)
-        if key == "q":
+        key = read_key("> ", KEYS, out.file)
+        if key == STOP:
             return
         if key == "s":
             skipped.add(ladder.concept)
         elif key == "b":
             again = before.pop() if before else now
         else:
-            session.answer(row, {ladder.concept: KEYS[key]}, "person", by)
+            session.answer(row, {ladder.concept: VERDICTS[key]}, "person", by)
             before.append(now)
 
 
@@ -268,54 +257,3 @@ def _show_question(session: Session, ladder: Ladder, row: int, picture: Image.Im
     out.print(
         f"Does this photo show [bold]{escape(visible(ladder.concept))}[/bold]?\n[dim]{HELP}[/dim]", highlight=False
     )
-
-
-@contextmanager
-def _reading() -> Iterator[Callable[[], str]]:
-    """Reads one key of a terminal at a time, without Enter; or lines, of which the first letter counts. Empty at the
-    end.
-
-    The terminal stays in this mode between questions: keys that are typed while a photo is drawn are not lost, as they
-    are where each key switches the mode.
-    """
-    if not sys.stdin.isatty():
-        yield sys.stdin.readline
-        return
-    try:
-        import termios
-        import tty
-    except ImportError:  # not on Windows
-        yield typer.getchar
-        return
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    tty.setcbreak(terminal, termios.TCSADRAIN)
-    waiting: list[str] = []
-
-    def read() -> str:
-        while not waiting:
-            typed = os.read(terminal, 64).decode(errors="replace")
-            if not typed:
-                return ""
-            waiting.extend(SPECIAL.sub("", typed))
-        return waiting.pop(0)
-
-    try:
-        yield read
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-def _key(read: Callable[[], str], out: Console) -> str:
-    """The next key that means something."""
-    while True:
-        try:
-            said = read()
-        except (EOFError, OSError):  # the terminal was closed
-            return "q"
-        if not said or said == "\x04":
-            return "q"
-        key = said.strip()[:1].lower()
-        if key in (*KEYS, "b", "s", "q"):
-            return key
-        out.print(HELP, style="dim", highlight=False)

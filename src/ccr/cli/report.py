@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, fitting, note, print_json
+from ccr.cli.common import Json, ModelEncoder, ModelFolder, ModelStore, Split, console, fitting, note, print_json
 from ccr.cli.common_data import fit_on, measured_stability, split_of
 from ccr.errors import CCRError
 from ccr.io.files import write_bytes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
     from ccr.data.store import EmbeddingStore
     from ccr.model import ConceptModel
-    from ccr.show.report.report import Locate
+    from ccr.show.report import Locate
     from ccr.utils.processes import Tell
 
 #: With more training images than this the linear probe is left out unless asked for.
@@ -38,8 +38,8 @@ class Compared(NamedTuple):
 
 
 def report(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
-    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed` with the model's encoder.")],
+    model: ModelFolder,
+    store: ModelStore,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     baseline: Annotated[Path | None, typer.Option(help="Folder of a model to compare with.")] = None,
     no_baseline: Annotated[
@@ -50,15 +50,13 @@ def report(
     ] = None,
     mistakes_first: Annotated[bool, typer.Option("--mistakes-first", help="Show wrong predictions first.")] = False,
     images: Annotated[int, typer.Option(min=0, help="Number of explained predictions to show.")] = 24,
-    split: Annotated[
-        str | None, typer.Option(help="train, val or test. Default: test, else val, else everything.")
-    ] = None,
+    split: Split = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page. Default: made of the model's name.")] = None,
     data: Annotated[Path | None, typer.Option(help="Where the images are now, if they moved.")] = None,
     where: Annotated[
         int, typer.Option(min=0, help="Number of predictions shown with maps over the picture, if the encoder can.")
     ] = 6,
-    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    encoder: ModelEncoder = None,
     stability: Annotated[
         bool,
         typer.Option("--stability", help="Also fit five times again, and say how much of what is shown stays."),
@@ -85,26 +83,46 @@ def report(
     options: dict[str, Any] = {"--images": images, "--split": None if name == "all" else name, "--baseline": baseline}
     options |= {"--no-baseline": no_baseline, "--probe": probe, "--mistakes-first": mistakes_first, "--title": title}
     options |= {"--data": data, "--where": where, "--encoder": encoder, "--stability": stability}
-    command = _command(model, store, options)
+    flattered = "These may be images that the model was trained on: accuracy is flattered."
+    notes = [flattered] if name in ("train", "all") else []
     locate, unlocated = _locate(loaded, encoder, silent=as_json) if min(where, images) else (None, [])
     steady = [in_words(measured_stability(model, opened, rows, silent=as_json))] if stability else []
     with fitting(silent=as_json) as tell:
-        controls = _controls(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
+        compared = _compared(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
+        beside = (
+            "none" if compared.baseline is None else "fitted here on the split train: the same settings, concepts stay"
+        )
         html = report_page(
             loaded.model_,
             rows,
-            **controls._asdict() | {"notes": [*_flattered(name), *controls.notes, *unlocated, *steady]},
+            baseline=compared.baseline,
+            probe=compared.probe,
+            notes=[*notes, *compared.notes, *unlocated, *steady],
             locate=locate,
             located=where,
             mistakes_first=mistakes_first,
             images=images,
             title=title or _title(model, loaded),
-            facts=_facts(model, f"{_name(store)}, split {name}", controls, baseline, command),
+            facts=[
+                ("model", _name(model)),
+                ("store", f"{_name(store)}, split {name}"),
+                ("baseline", beside if baseline is None else _name(baseline)),
+                ("made by", _command(model, store, options)),
+            ],
             tell=tell,
         )
     content = html.encode(errors="replace")
     write_bytes(out, content)
-    _show(out, name, rows, loaded, controls, len(content), time.monotonic() - started, as_json=as_json)
+    seconds, accuracy, other = time.monotonic() - started, loaded.score(rows, rows.y), compared.baseline
+    if as_json:
+        facts = {"report": str(out), "split": name, "images": len(rows), "accuracy": accuracy}
+        facts |= {"linear_probe": compared.probe, "bytes": len(content), "seconds": round(seconds, 2)}
+        print_json({**facts, "baseline": None if other is None else float(other.score(rows, rows.y))})
+        return
+    for line in compared.notes:
+        note(f"note: {line}")
+    console.print(f"{accuracy:.1%} of {len(rows)} images right, split {escape(name)}")
+    console.print(f"The report is {escape(str(out))}: {len(content) / 1e6:.1f} MB in {seconds:.0f} s")
 
 
 def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tuple[Locate | None, list[str]]:
@@ -133,7 +151,7 @@ def _title(path: Path, model: ConceptClassifier) -> str:
     return f"{name}: {heading}" if name else heading
 
 
-def _controls(
+def _compared(
     model: ConceptClassifier,
     store: EmbeddingStore,
     rows: EmbeddingStore,
@@ -145,7 +163,7 @@ def _controls(
 ) -> Compared:
     from ccr.model import ConceptModel
     from ccr.refine.region import chosen_radius
-    from ccr.show.report.classes import check_baseline
+    from ccr.show.report import check_baseline
 
     baseline, notes = None if given is None else ConceptModel.load(given), []
     if baseline is not None:
@@ -205,16 +223,6 @@ def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: 
     return probe_accuracy(Part.of(train), Part.of(rows))
 
 
-def _facts(model: Path, data: str, controls: Compared, baseline: Path | None, command: str) -> list[tuple[str, str]]:
-    if baseline is not None:
-        compared = _name(baseline)
-    elif controls.baseline is None:
-        compared = "none"
-    else:
-        compared = "fitted here on the split train: the same settings, concepts stay"
-    return [("model", _name(model)), ("store", data), ("baseline", compared), ("made by", command)]
-
-
 def _command(model: Path, store: Path, options: Mapping[str, Any]) -> str:
     """The call that makes this page again, of absolute paths their ends; of options that are on or off, those that
     were given."""
@@ -227,32 +235,3 @@ def _command(model: Path, store: Path, options: Mapping[str, Any]) -> str:
         elif value is not None:
             words += [name, without_folders(str(value))]
     return shlex.join(words)
-
-
-def _flattered(split: str) -> list[str]:
-    if split not in ("train", "all"):
-        return []
-    return ["These may be images that the model was trained on: accuracy is flattered."]
-
-
-def _show(
-    out: Path,
-    split: str,
-    rows: EmbeddingStore,
-    model: ConceptClassifier,
-    controls: Compared,
-    size: int,
-    seconds: float,
-    *,
-    as_json: bool,
-) -> None:
-    accuracy, baseline = model.score(rows, rows.y), controls.baseline
-    if as_json:
-        facts = {"report": str(out), "split": split, "images": len(rows), "accuracy": accuracy}
-        facts |= {"linear_probe": controls.probe, "bytes": size, "seconds": round(seconds, 2)}
-        print_json({**facts, "baseline": None if baseline is None else float(baseline.score(rows, rows.y))})
-        return
-    for line in controls.notes:
-        note(f"note: {line}")
-    console.print(f"{accuracy:.1%} of {len(rows)} images right, split {escape(split)}")
-    console.print(f"The report is {escape(str(out))}: {size / 1e6:.1f} MB in {seconds:.0f} s")

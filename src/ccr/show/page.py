@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Collection, Sequence
 from html import escape
+from importlib.resources import files
 from io import BytesIO
 from typing import Any
 
@@ -17,61 +18,15 @@ from ccr.utils.texts import counted, percent
 
 #: A page may show what is in it, and do nothing else.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-STYLE = f"""
-:root {{ --for: {FOR}; --against: {AGAINST}; --ink: {INK}; --muted: #666; --line: #ddd; }}
-* {{ box-sizing: border-box; }}
-body {{ font: 16px/1.45 system-ui, sans-serif; color: var(--ink); margin: 0 auto; max-width: 92rem; padding: 1rem; }}
-h1 {{ font-size: 1.6rem; margin: .5rem 0; }} h2 {{ font-size: 1.2rem; margin: 2rem 0 .5rem; }}
-p {{ max-width: 46rem; }} code {{ background: #f3f3f3; padding: 0 .2em; overflow-wrap: anywhere; }}
-table {{ border-collapse: collapse; }} .wide {{ overflow-x: auto; }}
-th, td {{ text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); }}
-th:first-child, td:first-child {{ text-align: left; }}
-.cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: 1rem; }}
-.card {{ border: 1px solid var(--line); border-radius: 8px; padding: .7rem; min-width: 0; }}
-.card img {{ width: 100%; max-width: 230px; border-radius: 4px; display: block; }}
-.card.big {{ margin: 1rem 0; display: grid; gap: 1rem 2rem; }}
-.card.big {{ grid-template-columns: repeat(auto-fit, minmax(min(100%, 290px), 1fr)); }}
-.card.big img {{ max-width: 380px; }}
-.verdict {{ font-weight: 600; overflow-wrap: anywhere; }}
-.wrong {{ color: var(--against); }} .right {{ color: var(--for); }}
-.terms {{ display: grid; grid-template-columns: minmax(0, max-content) minmax(4.5rem, 1fr) max-content; }}
-.terms {{ gap: .1rem .5rem; align-items: center; font-size: .86rem; line-height: 1.3; }} .term {{ display: contents; }}
-.term .name {{ overflow-wrap: anywhere; unicode-bidi: isolate; }}
-.term .sum {{ text-align: right; font-variant-numeric: tabular-nums; }}
-.track {{ position: relative; height: .8rem; max-width: 22rem; }}
-.track {{ background: linear-gradient({NEUTRAL}, {NEUTRAL}) var(--zero) 0/1px 100% no-repeat; }}
-.bar {{ position: absolute; top: 0; height: 100%; }}
-.claim {{ color: var(--muted); }} .claim.contradicted {{ color: var(--against); }}
-.muted {{ color: var(--muted); font-size: .86rem; overflow-wrap: anywhere; }}
-td {{ overflow-wrap: anywhere; vertical-align: top; font-variant-numeric: tabular-nums; }}
-th.text, td.text {{ text-align: left; min-width: 7rem; max-width: 24rem; }} td:first-child {{ min-width: 9rem; }}
-td:not(.text):not(:first-child) {{ white-space: nowrap; }}
-.figure {{ overflow-x: auto; }} .figure img {{ width: 100%; max-width: 52rem; min-width: 30rem; display: block; }}
-.strip {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(46%, 130px), 1fr)); gap: .7rem; }}
-.strip {{ margin: .5rem 0; }}
-.strip figure {{ margin: 0; min-width: 0; }} .strip img {{ width: 100%; max-width: 160px; border-radius: 4px; }}
-.strip img {{ aspect-ratio: 1; object-fit: cover; display: block; }}
-.strip.tiny {{ grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .3rem; }} .card h4 {{ margin: 0 0 .3rem; }}
-h4 {{ margin: 1rem 0 .2rem; overflow-wrap: anywhere; }}
-.strip figcaption {{ font-size: .8rem; color: var(--muted); overflow-wrap: anywhere; line-height: 1.25; }}
-.no-image {{ border: 1px dashed var(--line); border-radius: 4px; padding: 1.2rem .4rem; max-width: 230px; }}
-.no-image {{ font-size: .8rem; color: var(--muted); text-align: center; }}
-.columns {{ display: grid; gap: .5rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); }}
-.columns > * {{ min-width: 0; }} .columns h4 {{ margin: .3rem 0; font-size: .9rem; overflow-wrap: anywhere; }}
-summary {{ cursor: pointer; overflow-wrap: anywhere; }} details.class {{ border-top: 1px solid var(--line); }}
-:is(.class, .photos) > summary {{ font-weight: 600; padding: .6rem 0; }} .card details {{ margin-top: .4rem; }}
-.card summary {{ font-size: .86rem; color: var(--muted); }}
-nav a {{ margin-right: 1rem; white-space: nowrap; }} a {{ color: var(--for); }} bdi {{ overflow-wrap: anywhere; }}
-.big-number {{ font-size: 2.2rem; font-weight: 650; line-height: 1.1; }}
-@media (max-width: 600px) {{
-  table, tbody {{ display: block; }} thead {{ display: none; }}
-  tr {{ display: block; padding: .35rem 0; border-bottom: 1px solid var(--line); }}
-  td {{ display: inline-block; border: 0; padding: 0 .9rem 0 0; min-width: 0; }}
-  td.text {{ display: inline; padding: 0 .9rem 0 0; }}
-  td:first-child {{ display: block; font-weight: 600; }} td:empty {{ display: none; }}
-  td:not(:first-child)::before {{ content: attr(data-label) " "; color: var(--muted); font-size: .86rem; }}
-}}
-"""
+
+
+def static(name: str) -> str:
+    """Text of a style, a script or a form that comes with the package."""
+    return (files("ccr.show") / "static" / name).read_text(encoding="utf-8")
+
+
+_COLOURS = f"--for: {FOR}; --against: {AGAINST}; --neutral: {NEUTRAL}; --ink: {INK}; --muted: #666; --line: #ddd"
+STYLE = f":root {{ {_COLOURS} }}\n{static('page.css')}"
 
 
 def page(title: str, body: Sequence[str], *, style: str = "", script: str = "") -> str:

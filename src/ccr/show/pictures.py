@@ -14,7 +14,6 @@ from ccr.errors import CCRError
 from ccr.explain import Contrast, Frame, PatchMap, Where
 from ccr.explain.terms import AGAINST, FOR
 from ccr.show import page
-from ccr.show.style import shortened
 from ccr.utils.texts import without_folders
 
 # Images of a report: read once, thumbnailed; one that cannot be read leaves a word in its place.
@@ -65,6 +64,13 @@ class Pictures:
             place = str(getattr(self._rows, "description", {}).get("source", {}).get("path", ""))
             self._bad[row] = str(error).replace(place, without_folders(place)) if place else str(error)
             return f'<div class="no-image">no image: {escape(self.name(row))}</div>'
+
+
+def shortened(name: object, most: int = 40) -> str:
+    """At most this many characters on one line; control characters become spaces."""
+    text = " ".join(str(name).split())
+    text = "".join(character if character.isprintable() else " " for character in text)
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 #: How much of a pixel's colour the strongest patch takes.

@@ -15,8 +15,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, ScalarFormatter
 from ccr.errors import CCRError
 from ccr.explain.terms import AGAINST, FOR, INK, NEUTRAL
 from ccr.geometry import coherence, unit_rows
-from ccr.show.plots import png
-from ccr.show.style import COLOURS, annotate_below, annotate_right, label_axes, shortened
+from ccr.show.pictures import shortened
+from ccr.show.plots import COLOURS, annotate_below, annotate_right, label_axes, png
 from ccr_lab.experiments.compare import MethodComparison, MethodRow
 from ccr_lab.experiments.curves import Curve, SweepPoint
 from ccr_lab.experiments.frontier import NAMED, RIVALS, VECTORS, WORDS, Frontier, FrontierPoint

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ccr.show.style import COLOURS
+from ccr.show.plots import COLOURS
 from ccr_lab.theory.scenes import AnisotropyDiagram, EventFrequency, NecessityCurve, PhaseDiagram, SyntheticRun
 
 BLUE, ORANGE, GREEN, PURPLE = COLOURS[:4]

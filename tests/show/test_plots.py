@@ -10,12 +10,11 @@ from scipy import sparse
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.explain import Coactivation, ModelView, audit, explain, view_codes
+from ccr.explain import ClassView, ModelView, audit, view_codes
 from ccr.geometry import unit_rows
 from ccr.heads import LinearHead
-from ccr.show import model_plots, plots
-from ccr.show.model_plots import ParetoPoint
-from ccr.show.style import shortened
+from ccr.show import plots
+from ccr.show.pictures import shortened
 from ccr.utils.texts import visible
 from tests.show.test_pages import NAMES
 
@@ -38,27 +37,15 @@ def view(classes: int, *, labelled: bool = True) -> ModelView:
     return view_codes([codes], head, concepts=NAMES, classes=names, y=y)
 
 
-def test_contrast_bars_sum_to_the_difference() -> None:
-    rng = np.random.default_rng(0)
-    code = sparse.csr_matrix(rng.normal(size=(1, len(NAMES))).astype(np.float32))
-    head = LinearHead(rng.normal(size=(3, len(NAMES))), rng.normal(size=3))
-    found = explain(code, head, concepts=NAMES, classes=["<i>a", "$x_1$", "c" * 90]).contrast("$x_1$")
-    for top in (3, 99):
-        figure = model_plots.contrast_bars(found, top=top)
-        assert sum(patch.get_width() for patch in figure.axes[0].patches) == pytest.approx(found.difference)
-        assert max(map(len, texts(figure.axes[0]))) <= 40
-        assert drawn(figure)
-
-
 def test_a_class_shows_its_concepts() -> None:
     found = view(5).of_class("class 2 with a name of forty letters or so", top=None)
-    figure = model_plots.class_view(found, top=4)
+    figure = plots.class_view(found, top=4)
     assert len(figure.axes[0].patches) == min(4, len(found.carrying)) + min(2, len(found.opposing))
     assert drawn(figure)
     empty = view_codes(
         [sparse.csr_matrix((0, 2))], LinearHead(np.ones((2, 2)), np.zeros(2)), concepts="ab", classes=[0, 1]
     )
-    assert drawn(model_plots.class_view(empty.of_class(1)))
+    assert drawn(plots.class_view(empty.of_class(1)))
 
 
 def test_drift_marks_what_is_flagged() -> None:
@@ -70,41 +57,20 @@ def test_drift_marks_what_is_flagged() -> None:
     fidelity = np.linspace(-0.1, 1.0, len(names))
     found = audit(Concepts(names, start), Concepts(names, moved), fidelity=fidelity)
     assert found.flagged
-    figure = model_plots.drift(found, top=5, least=0.5)
+    figure = plots.drift(found, top=5, least=0.5)
     markers = [line.get_marker() for line in figure.axes[1].lines if line.get_marker() != "None"]
     assert markers == ["D" if item.flagged else "o" for item in found.concepts[:5]]
     assert drawn(figure)
     assert sum(patch.get_height() for patch in figure.axes[0].patches) == len(names)
     still = audit(Concepts(names, start), Concepts(names, start), fidelity=np.ones(len(names)))
-    assert drawn(model_plots.drift(still))
+    assert drawn(plots.drift(still))
     with pytest.raises(CCRError, match="has no fidelities"):
-        model_plots.drift(audit(Concepts(names, start), Concepts(names, start)))
-
-
-def test_accuracy_curves_take_arrays_and_seeds() -> None:
-    figure = model_plots.accuracy_curve(
-        [5, 10], {"$CCR$": [[0.5, 0.6], [0.7, 0.8]], "base": [0.1, 0.2]}, full={"base": 0.3}
-    )
-    assert figure.axes[0].lines[0].get_ydata() == pytest.approx([60, 70])
-    assert drawn(figure)
-    with pytest.raises(CCRError, match="for each of 2 lengths, got 3"):
-        model_plots.accuracy_curve([5, 10], {"CCR": [0.1, 0.2, 0.3]})
-
-
-def test_the_pareto_front_is_what_nothing_beats() -> None:
-    rng = np.random.default_rng(0)
-    points = [ParetoPoint(f"m{row}", *map(float, values)) for row, values in enumerate(rng.random((40, 3)))]
-    beaten = {p for p in points for q in points if q.length <= p.length and q.accuracy >= p.accuracy and p != q}
-    assert set(model_plots.pareto_front(points)) == set(points) - beaten
-    assert drawn(model_plots.pareto(points))
-    assert drawn(model_plots.pareto([ParetoPoint("$one", 3.0, 0.5, 0.0)]))
-    with pytest.raises(CCRError, match="at least one point"):
-        model_plots.pareto([])
+        plots.drift(audit(Concepts(names, start), Concepts(names, start)))
 
 
 def test_a_thousand_classes_are_thinned_to_the_most_confused() -> None:
     found = view(1000)
-    figure = model_plots.confusion_map(found)
+    figure = plots.confusion_map(found)
     errors = found.confusion + found.confusion.T
     np.fill_diagonal(errors, 0)
     assert len(texts(figure.axes[0])) == 40
@@ -114,34 +80,22 @@ def test_a_thousand_classes_are_thinned_to_the_most_confused() -> None:
     assert max(figure.get_size_inches()) < 16
     assert drawn(figure)
     with pytest.raises(CCRError, match="needs the true labels"):
-        model_plots.confusion_map(view(3, labelled=False))
+        plots.confusion_map(view(3, labelled=False))
 
 
 def test_a_model_without_errors_has_a_blank_map() -> None:
     codes, head = sparse.csr_matrix(np.eye(3)), LinearHead(np.eye(3), np.zeros(3))
     perfect = view_codes([codes], head, concepts="abc", classes=["a", "b", "c"], y=np.arange(3))
-    figure = model_plots.confusion_map(perfect)
+    figure = plots.confusion_map(perfect)
     assert figure.axes[0].images[0].get_clim() == (0.0, 1.0)
     assert drawn(figure)
-
-
-def test_pairs_of_concepts_are_a_map() -> None:
-    pairs = [Coactivation(NAMES[0], NAMES[1], 5, 0.5, 2.0, 1.0), Coactivation(NAMES[1], NAMES[2], 3, 0.25, 1.0, 0.5)]
-    figure = model_plots.coactivation_map(pairs)
-    cells = figure.axes[0].images[0].get_array().filled(np.nan)
-    assert cells[0, 1] == cells[1, 0] == 0.5
-    assert cells[0, 2] == 0
-    assert np.isnan(np.diagonal(cells)).all()
-    assert drawn(figure)
-    with pytest.raises(CCRError, match="at least one pair"):
-        model_plots.coactivation_map([])
 
 
 def test_letters_come_from_an_installed_font_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = "\u1d81\u1d84\u1d8a"  # of STIXGeneral, which comes with matplotlib; not of its default
 
     def picture(name: str) -> bytes:
-        return plots.png(model_plots.accuracy_curve([1], {name: [0.5]}), dpi=50)
+        return plots.png(plots.class_view(ClassView(name, 0, 0.5, 0.0, 0.0, (), ())), dpi=50)
 
     alone = picture(letters), picture("plain")
     assert not set(plots._font_families()) - set(mpl.rcParams["font.family"]) - set(plots.FALLBACKS)
@@ -151,29 +105,18 @@ def test_letters_come_from_an_installed_font_that_has_them(monkeypatch: pytest.M
     assert picture("plain") == alone[1]
 
 
-@pytest.mark.parametrize("name", ["_hidden", "plain", "__"])
-def test_every_line_is_in_the_legend(name: str) -> None:
-    legend = model_plots.accuracy_curve([1, 2], {name: [0.1, 0.2], "other": [0.2, 0.3]}).axes[0].get_legend()
-    assert legend is not None
-    assert [text.get_text().strip() for text in legend.get_texts()] == [name, "other"]
-
-
 def test_long_names_are_whole_inside_the_picture() -> None:
     rng, n = np.random.default_rng(0), 6
     names = [f"{row} a rather long name of a concept, which goes on and on as long names do" for row in range(n)]
     classes = [f"{row} a class with a name that goes on and on until it has about 80 letters" for row in range(3)]
     codes = sparse.csr_matrix(np.abs(rng.normal(size=(9, n))))
     head = LinearHead(rng.normal(size=(3, n)), np.zeros(3))
-    explained = explain(codes[:1], head, concepts=names, classes=classes)
-    contrast = explained.contrast(next(name for name in classes if name != explained.prediction))
     seen = view_codes([codes], head, concepts=names, classes=classes, y=rng.integers(3, size=9))
     concepts = Concepts(names, rng.normal(size=(n, 12)))
     audited = audit(concepts, concepts, fidelity=np.linspace(0.5, 1, n), before=[codes], after=[codes])
     for figure in (
-        model_plots.class_view(seen.of_class(classes[0])),
-        model_plots.contrast_bars(contrast),
-        model_plots.drift(audited),
-        plots.waterfall(contrast),
+        plots.class_view(seen.of_class(classes[0])),
+        plots.drift(audited),
     ):
         figure.draw_without_rendering()
         edges = figure.get_tightbbox()
@@ -182,5 +125,5 @@ def test_long_names_are_whole_inside_the_picture() -> None:
 
 def test_no_global_state() -> None:
     before = dict(mpl.rcParams)
-    model_plots.confusion_map(view(4))
+    plots.confusion_map(view(4))
     assert dict(mpl.rcParams) == before
