@@ -18,9 +18,8 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from ccr.data.store import EmbeddingStore
-from ccr.encoders import load_encoder
 from ccr.io.files import write_bytes
-from ccr.vocab import embed_concepts, read_concepts
+from ccr.model import ConceptModel
 from ccr_studio import serving
 from ccr_studio.workbench import Workbench
 
@@ -35,7 +34,7 @@ SHOWN = {
     "concept": ("#concept?name={concept}", "dark"),
     "bench": ("#bench?words=netted+rind", "light"),
 }
-WIDTHS, THEMES, TALLEST = (390, 1024, 1920), ("light", "dark"), 2400
+WIDTHS, THEMES, TALLEST = (390, 1360, 1920), ("light", "dark"), 2400
 
 Act = Callable[[Page], Any]
 
@@ -86,6 +85,16 @@ def _press(name: str) -> Act:
             button.click()
 
     return press
+
+
+def _answer(page: Page) -> None:
+    """A claim confirmed, one rejected, one unclear: the reviewer is known to the page by name."""
+    page.evaluate("() => localStorage.setItem('ccr-reviewer', 'ann')")
+    page.reload()
+    page.wait_for_selector("#mine")
+    for key in ("y", "2", "u"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(400)
 
 
 def _refit(page: Page) -> None:
@@ -151,6 +160,16 @@ STATES: dict[str, tuple[str, Act]] = {
     "compare-same": ("#compare?other={version}", _nothing),
     "undone": ("#bench", _press("Undo")),
     "redone": ("#bench", _press("Redo")),
+    "review": ("#review", _nothing),
+    "review-answered": ("#review", _answer),
+    "review-concept": ("#review?by=concept", _nothing),
+    "review-open": ("#review?by=open", _nothing),
+    "review-disputed": ("#review?by=disputed", _nothing),
+    "review-keys": ("#review", _press("Keys ?")),
+    "class": ("#class?name={truth}", _nothing),
+    "class-unknown": ("#class?name=nobody", _nothing),
+    "unsigned": ("#signature", _nothing),
+    "bench-nonsense": ("#bench?words=asdfghjkl+qwerty", _nothing),
     "bench-running": ("#bench", _refit),
 }
 #: What is opened once more in a studio that only shows.
@@ -181,18 +200,16 @@ def main() -> None:
 
 
 def _workbench(demo: Path, folder: Path) -> Workbench:
-    """A new session on a model that is fitted here."""
-    store = EmbeddingStore.open(demo / "store")
-    concepts = embed_concepts(read_concepts(demo / "concepts.txt"), load_encoder("bundled"))
-    model = serving.first_model(store, concepts)
-    return serving.open_workbench(store, model, folder / "session", models=folder, title="fruit", fitted_here=True)
+    """A new session on the demo's model, which was fitted with its knowledge."""
+    store, model = EmbeddingStore.open(demo / "store"), ConceptModel.load(demo / "model")
+    return serving.open_workbench(store, model, folder / "session", models=folder, title="ccr-demo")
 
 
 def _worked_on(running: serving.Running) -> dict[str, Any]:
     """Two steps, a concept added and everything refitted; then what the addresses name: a surely wrong validation
     photo, the cell of the matrix that it is in, a right one."""
     bench = running.bench
-    bench.add("netted rind")
+    bench.add("sunken stem")
     bench.refit("full", {})
     while bench.refits.running:
         time.sleep(0.1)

@@ -18,7 +18,8 @@ HOP = ("transfer-encoding", "connection", "expect", "content-length")
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Passes requests on to a server; `plan(method, path)` may answer 503, 403, slow or cut instead."""
+    """Passes requests on to a server; `plan(method, path)` may answer 503, 403, slow or cut instead, or be
+    what changes the body."""
 
     allow_reuse_address = daemon_threads = True
 
@@ -69,6 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
         link.request(self.command, self.path, body, {**passed, "Content-Length": str(len(body))})
         answer = link.getresponse()
         data = answer.read()
+        if callable(fault):
+            data = fault(data)[: len(data)].ljust(len(data), b"\0")
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in ("transfer-encoding", "connection", "date", "server"):

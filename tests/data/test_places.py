@@ -5,6 +5,8 @@ import io
 import urllib.request
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ccr.io.remote
@@ -137,6 +139,15 @@ def test_data_are_embedded_from_and_into_an_object_store(proxy, bucket, images, 
         open_dataset(given), PixelEncoder(), str(bucket / "store"), workers=0, batch_size=2, dtype="float32"
     )
     assert again.images_per_second == 0.0
+
+
+def test_images_with_a_table_beside_them_are_a_folder_as_on_disk(bucket, images):
+    upload(images, bucket / "data")
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"path": ["class 0/00.png"], "label": ["x"]}), stream)
+    (bucket / "data" / "list.parquet").write_bytes(stream.getvalue())
+    found = open_dataset(str(bucket / "data"))
+    assert (len(found), found.origin["kind"]) == (12, "folder")
 
 
 def test_a_model_at_a_url(bucket, stored):

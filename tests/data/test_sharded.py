@@ -308,3 +308,47 @@ def test_a_label_that_another_member_gives_is_not_missed(tmp_path):
         warnings.simplefilter("error")
         (sample,) = open_dataset(tmp_path / "x.tar")
     assert sample.label == "3"
+
+
+def split_of_each_group(dataset):
+    found = {}
+    for sample in dataset:
+        found.setdefault(sample.group, set()).add(sample.split)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["pattern", "json", "parquet", "saved"])
+def test_groups_of_shards_are_never_divided(tmp_path, kind):
+    """A column of Parquet files and saved data sets, an entry of a shard's .json, or what is in the members' names."""
+    group = "tree"
+    trees = [f"tree {row // 6}" for row in range(60)]
+    if kind in ("pattern", "json"):
+        group = "tree" if kind == "json" else "/([0-9]+)_"
+        for shard in range(2):
+            members = {}
+            for row in range(shard, 60, 2):
+                members[f"{row // 6}_{row}.png"] = png(row)
+                facts = {"label": f"class {row % 2}", **({"tree": trees[row]} if kind == "json" else {})}
+                members[f"{row // 6}_{row}.json"] = json.dumps(facts).encode()
+            write_tar(tmp_path / "d" / f"{shard}.tar", members)
+    elif kind == "parquet":
+        (tmp_path / "d").mkdir()
+        parquet(tmp_path / "d" / "0.parquet", range(30), label=["a", "b"] * 15, tree=trees[:30])
+        parquet(tmp_path / "d" / "1.parquet", range(30, 60), label=["a", "b"] * 15, tree=trees[30:])
+    else:
+        (tmp_path / "d").mkdir()
+        table = pa.table({"image": [png(row) for row in range(60)], "label": ["a", "b"] * 30, "tree": trees})
+        with pa.OSFile(str(tmp_path / "d" / "x.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        (tmp_path / "d" / "state.json").write_text('{"_data_files": [{"filename": "x.arrow"}]}')
+    dataset = open_dataset(tmp_path / "d", group=group, seed=1)
+    found = split_of_each_group(dataset)
+    assert len(found) == 10
+    assert all(len(splits) == 1 for splits in found.values())
+    assert set(dataset.splits) == {"train", "val", "test"}
+    embed_dataset(dataset, PixelEncoder(), tmp_path / "s", workers=0)
+    store = EmbeddingStore.open(tmp_path / "s")
+    assert len(set(store.groups.tolist())) == 10
+    assert list(store.splits) == [sample.split for sample in dataset]
+    alone = split_of_each_group(open_dataset(tmp_path / "d", seed=1))
+    assert set(alone) == {None}  # without the option nothing is a group

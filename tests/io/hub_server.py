@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -26,6 +26,7 @@ class Hub(ThreadingHTTPServer):
         self.large: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.token: str | None = None
+        self.spoil: Callable[..., tuple[int, bytes, dict[str, str]]] | None = None  # what it answers instead
 
     @property
     def url(self) -> str:
@@ -122,8 +123,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
     def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+        headers = {"Content-Length": str(len(content)), **headers}
+        if self.server.spoil is not None:
+            status, content, headers = self.server.spoil(self.command, self.path, status, content, headers)
+            self.close_connection = True
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -140,6 +140,16 @@ def test_a_name_that_no_hub_takes_is_not_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("header", ["ETag", "X-Linked-Etag", "X-Repo-Commit"])
+@pytest.mark.parametrize("value", ['"../../../escaped"', "/escaped", "a/../../../../escaped"])
+def test_a_hub_cannot_write_outside_of_the_cache(hub: Hub, tmp_path: Path, header: str, value: str) -> None:
+    hub.repositories["me/digits"] = {"config.json": b"{}", "model.safetensors": b""}
+    hub.spoil = lambda command, path, status, content, headers: (status, content, {**headers, header: value})
+    with pytest.raises(CCRError, match="outside of the cache"):
+        ConceptModel.from_pretrained("me/digits", cache_dir=tmp_path / "a" / "cache")
+    assert not list(tmp_path.rglob("*escaped*"))
+
+
 def test_a_wrong_token_is_said_in_words(hub: Hub, fitted: ConceptClassifier) -> None:
     hub.token = "hf_right"
     with pytest.raises(CCRError, match=r"refused.*--token"):

@@ -5,14 +5,17 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import ccr.scale.embedding as embedding
-from ccr.data.datasets import open_samples
+from ccr.cli import app
+from ccr.data.datasets import open_dataset, open_samples
+from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError
 from ccr.scale import embed
 from ccr.scale.embedding import StorePart as Part
 from ccr.scale.embedding import Task
-from tests.data.helpers import folder_files
+from tests.data.helpers import folder_files, write_image
 from tests.scale.conftest import kill_driver, kill_node, kill_worker, wait_for
 
 pytestmark = pytest.mark.scale
@@ -72,6 +75,28 @@ def test_a_lost_driver_a_lost_worker_and_a_lost_node_change_nothing(
         embed(open_samples(photos), encoder, out, address=cluster.address, batch_size=8, shard_size=50)
     with pytest.raises(CCRError, match=r"'class 1/050-bad\.png' cannot be embedded"):
         embed(open_samples(photos), encoder, tmp_path / "t", address=cluster.address, strict=True, workers=1, **OPTIONS)
+
+
+def test_groups_are_kept_together_as_on_one_machine(cluster, encoder, tmp_path):
+    for row in range(60):
+        write_image(tmp_path / "photos" / f"class {row % 2}" / f"tree{row // 6}_{row}.png", row)
+    group = "tree([0-9]+)_"
+    dataset = open_dataset(tmp_path / "photos", group=group)
+    embed_dataset(dataset, encoder, tmp_path / "here", workers=0, **OPTIONS)
+    command = ["embed", tmp_path / "photos", "--out", tmp_path / "there", "--encoder", encoder.name, "--group", group]
+    command += ["--batch-size", 4, "--workers", 1, "--ray", cluster.address, "--json"]
+    done = CliRunner().invoke(app, [str(word) for word in command])
+    assert done.exit_code == 0, done.output
+    here, there = (EmbeddingStore.open(tmp_path / name) for name in ("here", "there"))
+    assert np.array_equal(np.asarray(here), np.asarray(there))
+    assert list(here.splits) == list(there.splits)
+    assert list(here.groups) == list(there.groups)
+    splits = {}
+    for number, split in zip(there.groups.tolist(), there.splits, strict=True):
+        splits.setdefault(number, set()).add(split)
+    assert len(splits) == 10
+    assert all(len(found) == 1 for found in splits.values())
+    assert set(there.splits) == {"train", "val", "test"}
 
 
 def test_a_part_of_other_contents_is_made_again():

@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from ccr.classifier import ConceptClassifier
+from ccr.coding import HardThreshold
+from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
+from ccr.knowledge import Answer, Knowledge
 from ccr.model import ConceptModel
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import SIGN_IN, access_for
 from ccr_studio.serving import opening_page
 from ccr_studio.session import HONEST
 from ccr_studio.workbench import OtherStep, Workbench
-from tests.studio.helpers import finish, make_bench
+from tests.data.helpers import PixelEncoder
+from tests.studio.helpers import CLASSES, CONCEPTS, finish, make_bench
 
 TOKEN = "a-token-of-some-length"
 
@@ -161,3 +166,21 @@ def test_expected_refusals_are_quiet_for_the_page_alone(client: TestClient) -> N
     quiet = client.get("/api/concept?name=nothing", headers={"X-Refusals": "quiet"})
     assert (loud.status_code, quiet.status_code, quiet.headers["X-Refused"]) == (422, 200, "422")
     assert quiet.json() == loud.json()
+
+
+def test_words_are_searched_with_what_is_known_of_them(
+    store: EmbeddingStore, client: TestClient, tmp_path: Path
+) -> None:
+    told = [Answer(name, "word 3", "yes" if name == "plum" else "no", "person") for name in CLASSES]
+    texts = Concepts(CONCEPTS, PixelEncoder().embed_texts(CONCEPTS))
+    options = {"knowledge": Knowledge.of(told), "coder": HardThreshold(length=6), "max_iter": 3, "random_state": 0}
+    bench = make_bench(
+        store, ConceptClassifier(texts, **options).fit(store.select("train")).model_, tmp_path / "knowing"
+    )
+    knowing = TestClient(studio_app(bench, access=access_for("127.0.0.1", None)), base_url="http://127.0.0.1")
+    found, bare = (one.get("/api/search", params={"words": "word 3", "limit": 20}).json() for one in (knowing, client))
+    plums = [sum(photo["truth"] == "plum" for photo in one["photos"]) for one in (found, bare)]
+    assert plums[0] > plums[1]
+    assert (found["grounded"], bare["grounded"]) == (True, False)
+    assert not knowing.get("/api/search", params={"words": "a new word"}).json()["grounded"]
+    bench.close()

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
 from ccr.classifier import ConceptClassifier
-from ccr.data.datasets import open_dataset
+from ccr.data.datasets import locate, open_dataset
 from ccr.data.datasets.sources import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError
@@ -31,10 +31,15 @@ from ccr.utils.texts import visible
 from ccr.vocab import read_concepts
 from tools.fuzz import seeds
 from tools.fuzz.mutate import damage_file, damaged_array, damaged_bytes, json_text
+from tools.fuzz.remote import Remote
 from tools.fuzz.requests import Servers, one_connection
 
 #: What people may write into a concept list or a table.
 LINES = ("red", "", "# no", "red", "\x1b[2J", "\u202egnp", "x" * 500, "é", "\udcff", "a,b", '"', "\x00", "🍎", " \t ")
+TAR_NAMES = ("0", "a/0", "train/a/0", "../0", "/0", "a/.0", "0.0", "x" * 300, "\x1b[2J", "\udcff", "é/1", "")
+TAR_KINDS = ("png", "json", "cls", "txt", "seg.png", "PNG", "")
+#: Of members: files, links of both kinds, a folder, a device, sparse, a pipe, a heading of POSIX.
+TAR_TYPES = (b"0", b"0", b"0", b"1", b"2", b"5", b"3", b"S", b"6", b"x", b"L")
 ANSWERS = ("yes", "no", "unknown", "", "YES", "1", "maybe", "\x00")
 
 
@@ -47,6 +52,8 @@ class Areas:
         self.store = seeds.make_store(self.photos, folder / "store")
         self.model = seeds.make_model(folder / "model")
         self.images = [path.read_bytes() for path in sorted(self.photos.rglob("*.*"))]
+        self.shards = seeds.make_shards(self.photos, folder / "shards")
+        self.remote = Remote(self.photos, self.shards, self.store, self.model)
         self.servers = Servers(self.store, folder / "servers", self.images)
         self.X = np.random.default_rng(1).standard_normal((4, seeds.DIMENSION)).astype(np.float32)
 
@@ -63,6 +70,9 @@ class Areas:
             "knowledge": self.one_knowledge,
             "decisions": self.one_decision_log,
             "parquet": self.one_parquet,
+            "tar": self.one_tar,
+            "hub": lambda rng: self.remote.one_hub(rng, self.fresh(), self.X),
+            "object store": lambda rng: self.remote.one_object(rng, self.fresh(), self.X),
             "service": lambda rng: self.servers.service.ask(rng),
             "studio": lambda rng: self.servers.studio.ask(rng),
             "studio that only shows": self.one_look,
@@ -74,6 +84,7 @@ class Areas:
     def close(self) -> None:
         """End what areas have started."""
         self.servers.close()
+        self.remote.close()
 
     def fresh(self, source: Path | None = None) -> Path:
         """The folder of the case: empty, or a copy."""
@@ -227,6 +238,24 @@ class Areas:
             with suppress(BadImage):
                 sample.image(max_pixels=1_000_000)
 
+    def one_tar(self, rng: random.Random) -> None:
+        """Shards with hostile members beside their images, or damaged bytes."""
+        folder = self.fresh(self.shards)
+        if rng.random() < 0.5:
+            damage_file(folder, rng)
+        else:
+            path = rng.choice(sorted(folder.glob("*.tar")))
+            members = {f"{rng.choice(TAR_NAMES)}.{rng.choice(TAR_KINDS)}": _side(rng) for _ in range(rng.randrange(6))}
+            seeds.write_tar(path, members | {"0.png": self.images[0]}, kind=rng.choice(TAR_TYPES))
+        labels = rng.choice((None, None, "txt", "label", "nothing"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # labels that cannot be used
+            dataset = open_dataset(folder, label_column=labels)
+        for sample in dataset:
+            with suppress(BadImage):
+                sample.image(max_pixels=1_000_000)
+            locate(dataset.origin, sample.key)
+
     def one_look(self, rng: random.Random) -> None:
         self.servers.shown.ask(rng)
         assert not (self.servers.folder / "shown").exists(), "it wrote something"
@@ -267,6 +296,14 @@ def _change_model(folder: Path, rng: random.Random) -> None:
     else:
         text = json_text(config, rng)
     (folder / "config.json").write_text(text)
+
+
+def _side(rng: random.Random) -> bytes:
+    """What may stand beside an image: labels, or JSON with some."""
+    if rng.random() < 0.5:
+        return rng.choice(LINES).encode(errors="surrogateescape")
+    label = rng.choice((*LINES, 3, None, 1e999, [1], {"a": 1}, -1, True))
+    return json_text({"label": label, "split": rng.choice(("train", "x", 3, None))}, rng).encode(errors="replace")
 
 
 def _other_chunk(data: bytes, rng: random.Random) -> bytes:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,29 @@ def make_photos(folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (12, 10, 3), dtype=np.uint8)).save(path)
     return folder
+
+
+def make_shards(photos: Path, folder: Path) -> Path:
+    """The photos in two tar shards, with their classes beside them."""
+    folder.mkdir()
+    paths = sorted(photos.rglob("*.*"))
+    for shard in range(2):
+        members = {}
+        for number, path in enumerate(paths[shard::2]):
+            members[f"{number}{path.suffix}"] = path.read_bytes()
+            members[f"{number}.cls"] = path.parent.name.encode()
+        write_tar(folder / f"{shard:05}.tar", members)
+    return folder
+
+
+def write_tar(path: Path, members: Mapping[str, bytes], *, kind: bytes = tarfile.REGTYPE) -> None:
+    """A tar of these members, the first of them of this kind."""
+    with tarfile.open(path, "w", errors="surrogateescape") as archive:
+        for number, (name, content) in enumerate(members.items()):
+            member = tarfile.TarInfo(name)
+            member.size, member.type = len(content), tarfile.REGTYPE if number else kind
+            member.linkname = "" if member.isreg() else "0.png"
+            archive.addfile(member, io.BytesIO(content))
 
 
 def make_store(photos: Path, folder: Path) -> Path:

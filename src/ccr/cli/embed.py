@@ -48,8 +48,9 @@ def embed(
         str | None,
         typer.Option(
             metavar="COLUMN|PATTERN",
-            help="Keep photos of one object in one split: a column of the manifest, or a regular expression for the "
-            "paths, such as '([^/]+)_[0-9]+'. Noted with the store for `ccr evaluate --folds`.",
+            help="Keep photos of one object in one split: a column of a manifest or of Parquet, an entry of the .json "
+            "in tar shards, or a regular expression for the paths, such as '([^/]+)_[0-9]+'. Noted with the store for "
+            "`ccr evaluate --folds`.",
         ),
     ] = None,
     unlabelled: Annotated[

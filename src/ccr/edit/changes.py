@@ -77,7 +77,7 @@ def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, fl
     """Add a concept at its text `embedding` (d,) in the model's space or, if the model's knowledge has answers about
     it, where these ground it; weights not given are 0."""
     text = _checked_embedding(embedding, model.dimension)
-    start = _grounded(model, name, model.space.texts(text))
+    start = grounded(model, name, model.space.texts(text))
     classes = model.classes.tolist()
     column = np.zeros((len(classes), 1), model.head.coef.dtype)
     for label, weight in weights.items():
@@ -97,7 +97,7 @@ def add(model: ConceptModel, name: str, embedding: Any, weights: Mapping[Any, fl
     )
 
 
-def _grounded(model: ConceptModel, name: str, text: np.ndarray) -> np.ndarray:
+def grounded(model: ConceptModel, name: str, text: np.ndarray) -> np.ndarray:
     """The concept of this text (1, d), grounded by the model's knowledge, if there is any."""
     known, groups = model.provenance.knowledge, model.provenance.groups
     if known is None or groups is None:

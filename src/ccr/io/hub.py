@@ -402,12 +402,33 @@ class OnHub:
 def fetch(repo_id: str, **options: Any) -> Path:
     """The folder, in the hub's cache, of the model in a repository: its two files and nothing else."""
     hub = _library()
-    with in_words(repo_id, cached=bool(options.get("local_files_only"))):
+    with in_words(repo_id, cached=bool(options.get("local_files_only"))), _cache_kept(hub):
         found = [
             hub.hf_hub_download(repo_id, name, endpoint=endpoint(), tqdm_class=_limited(name, most), **options)
             for name, most in FILES.items()
         ]
     return Path(found[0]).parent
+
+
+@contextmanager
+def _cache_kept(hub: Any) -> Iterator[None]:
+    """While files are fetched: headers that the library makes paths of must not lead out of its cache."""
+    hooks = hub.get_session().event_hooks["response"]
+    hooks.append(_check_headers)
+    try:
+        yield
+    finally:
+        hooks.remove(_check_headers)
+
+
+def _check_headers(response: Any) -> None:
+    for name in ("ETag", "X-Linked-Etag", "X-Repo-Commit", "X-Xet-Hash"):
+        value = response.headers.get(name, "").removeprefix("W/").strip('"')
+        if ".." in re.split(r"[/\\]", value) or value.startswith(("/", "\\")):
+            raise CCRError(
+                f"{endpoint() or 'the hub'} answered with {name}: {visible(value)!r}, which would be written outside "
+                "of the cache, so nothing is fetched: check HF_ENDPOINT"
+            )
 
 
 def _limited(name: str, most: int) -> type:

@@ -10,6 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field, FiniteFloat
 
+from ccr.edit.changes import grounded
 from ccr.errors import CCRError
 from ccr.explain.drift import Neighbour
 from ccr.explain.terms import plain
@@ -114,6 +115,7 @@ class Found(Answer):
     """Photos that show what the words say, most first."""
 
     words: str
+    grounded: bool = Field(description="Knowledge of the classes says what the words look like, not they alone.")
     photos: list[Tile]
     nearest: list[Neighbour] = Field(description="Concepts of the model that mean nearly the same.")
     known: bool = Field(description="Whether the model has a concept of this name already.")
@@ -294,7 +296,8 @@ def search(seen: Seen, state: State, words: Words, text: str, limit: int) -> Fou
     """The photos that show most of what the words say, the concepts that say nearly the same, and whether the words
     make a concept."""
     text = checked_text(text)
-    own = seen.model.space.own_texts(words.embed(text)[None])[0]
+    texts = seen.model.space.own_texts(words.embed(text)[None])
+    own = grounded(seen.model, text, texts)[0]
     shown = np.flatnonzero(seen.photos.open)
     scores = seen.scores(own)[shown]
     count = min(limit, len(shown))
@@ -305,6 +308,7 @@ def search(seen: Seen, state: State, words: Words, text: str, limit: int) -> Fou
     return Found(
         version=seen.version,
         words=text,
+        grounded=not np.allclose(own, texts[0], atol=1e-5),
         photos=tiles(seen, shown[best], scores[best]),
         nearest=_nearest(seen, own),
         known=text in seen.model.names,

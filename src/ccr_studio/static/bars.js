@@ -37,7 +37,7 @@ export const shown = (term) => (term.code < 0 ? `not: ${term.concept}` : term.co
 export const notSure = (contributions) => contributions.filter((term) => term.stated === false);
 
 export function sumRows(bias, contributions, top = 12) {
-  const rows = [{ name: "bias", value: bias, hint: "the same for every image" }];
+  const rows = [{ name: "bias", value: bias, hint: "the head start of the class, the same for every photo" }];
   const unsure = notSure(contributions);
   const stated = contributions.filter((term) => !unsure.includes(term));
   for (const term of stated.slice(0, top))

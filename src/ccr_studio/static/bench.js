@@ -133,7 +133,7 @@ export default function bench(root, values, app) {
           ? h(
               "a",
               { class: "button", href: `#concept?name=${encodeURIComponent(answer.words)}` },
-              "The model has it already",
+              "The model has it: open it",
             )
           : locked
             ? null
@@ -152,6 +152,7 @@ export default function bench(root, values, app) {
           { class: "muted" },
           "near it: ",
           answer.nearest
+            .filter((one) => one.concept !== answer.words)
             .slice(0, 3)
             .map((one, at) => [
               at ? ", " : "",
@@ -159,6 +160,9 @@ export default function bench(root, values, app) {
             ]),
         ),
       ),
+      answer.grounded
+        ? h("p", { class: "muted" }, "Found by the words together with what is known of them: which classes show it.")
+        : null,
       h(
         "div",
         { class: "results" },

@@ -445,7 +445,7 @@ export default function concept(root, values, app) {
         h(
           "div",
           { class: "stack" },
-          section("Most", "Photos that show it most, with its code.", shown.most, "most"),
+          section("Most", "Photos that show it most; the number says how strongly.", shown.most, "most"),
           section(
             "Borderline",
             "Photos that show it only just: say yes or no, and it learns.",
@@ -511,7 +511,7 @@ export default function concept(root, values, app) {
       h("h2", {}, "The classes it carries"),
       rows.length
         ? [
-            h("p", { class: "muted" }, "What it adds to each class's logit, on average over the class's photos."),
+            h("p", { class: "muted" }, "What it adds to each class's score, on average over the class's photos."),
             bars(rows, { link: false }),
             h("h3", { style: { margin: ".9rem 0 .4rem" } }, "Its weight in each"),
             h(
@@ -569,7 +569,7 @@ export default function concept(root, values, app) {
       fill(
         root.querySelector("#neighbours"),
         h("h2", {}, "Neighbours"),
-        h("p", { class: "muted" }, "Concepts whose words lie nearest, by cosine."),
+        h("p", { class: "muted" }, "Concepts whose words lie nearest; 1.00 would be the same."),
         bars(
           one.neighbours.map((near) => ({
             name: near.concept,

@@ -277,7 +277,7 @@ export default function mistakes(root, values, app) {
             : h(
                 "div",
                 { class: "total muted" },
-                h("span", {}, `with a bias of ${fixed(one.bias)}, ${same ? "the logit is" : "ahead by"}`),
+                h("span", {}, `with a bias (head start) of ${fixed(one.bias)}, ${same ? "in all" : "ahead by"}`),
                 h("b", { class: "number" }, fixed(one.difference)),
               ),
         ),

@@ -5,7 +5,7 @@ import { get, latest, post, thumbnail } from "./api.js";
 import { bars, notSure, sum, sumRows } from "./bars.js";
 import { combobox } from "./combobox.js";
 import { toast } from "./dialogs.js";
-import { debounce, empty, fill, h, icon, kept, percent, spinner } from "./dom.js";
+import { debounce, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
 import { wanted, wishOf } from "./photos.js";
 import { keptSet, strip } from "./tiles.js";
 import { overlay } from "./where.js";
@@ -99,7 +99,7 @@ export default function photo(root, values, app) {
             { class: "muted" },
             [
               shown.split ? `split ${shown.split}` : /^\d+$/.test(id) ? "of no split" : "not of the store",
-              `${shown.active.length} concepts shown, ${shown.in_play} in play`,
+              `${many(shown.active.length, "concept")} shown, ${shown.in_play} of them with a weight for ${shown.prediction}`,
             ].join("; "),
           ),
         ),
@@ -114,6 +114,7 @@ export default function photo(root, values, app) {
             "section",
             { class: "card" },
             h("h2", {}, "Training photos most like it"),
+            h("p", { class: "muted" }, "1.00 would be the same photo."),
             strip(shown.nearest, { values: { from }, apart: true }),
           ),
         ),

@@ -243,7 +243,7 @@ export default function photos(root, values, app) {
         ? null
         : h(
             "label",
-            { class: "row sort", title: "Out of fold: each photo is predicted by refits that have not seen it" },
+            { class: "row sort", title: "Out of fold: each photo is predicted by refits that have not seen it; … while they are being made" },
             h("span", { class: "muted" }, "Predicted by"),
             h(
               "select",
@@ -255,7 +255,7 @@ export default function photos(root, values, app) {
               h(
                 "option",
                 { value: "held", selected: wish.held || null },
-                app.state.folds === "ready" ? "out of fold" : "out of fold (being computed …)",
+                app.state.folds === "ready" ? "out of fold" : "out of fold …",
               ),
               h("option", { value: "own", selected: !wish.held || null }, "the model itself"),
             ),

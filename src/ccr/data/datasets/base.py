@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -19,18 +19,8 @@ from ccr.io.remote import AnyPath
 from ccr.utils.processes import Tell, no_progress
 from ccr.utils.texts import check_name
 
-# Samples and data sets: what is to be embedded, in a fixed order.
-_SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "trainval": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
-}
+_SPLITS = {"train": "train training trainval", "val": "val valid validation dev", "test": "test testing"}
+_SPLIT_NAMES = {word: split for split, words in _SPLITS.items() for word in words.split()}
 
 
 @dataclass(frozen=True)
@@ -62,10 +52,48 @@ class Sample:
         return decode(self.source.read(max_bytes), max_pixels=max_pixels)
 
 
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """A column of few different texts: `codes` (m,) are numbers of `names`, which are sorted; -1 is None."""
+
+    names: Sequence[str]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, values: Sequence[str | None]) -> Coded:
+        """The column of these texts."""
+        names = {name: code for code, name in enumerate(sorted({value for value in values if value is not None}))}
+        codes = np.fromiter((-1 if value is None else names[value] for value in values), np.int32, len(values))
+        return cls(tuple(names), codes)
+
+    def __getitem__(self, row: int) -> str | None:
+        code = int(self.codes[row])
+        return None if code < 0 else self.names[code]
+
+    def take(self, rows: np.ndarray) -> Coded:
+        return Coded(self.names, self.codes[rows])
+
+    def counts(self) -> dict[str, int]:
+        """How many rows have each name that any has."""
+        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
+        return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
+
+
+class Index(NamedTuple):
+    """The images of a shard: their names, (m, 2) numbers that find each, and their labels, splits and groups."""
+
+    names: list[str]
+    where: np.ndarray
+    labels: list[str | None]
+    splits: list[str | None]
+    groups: list[str | None]
+
+
+@dataclass(frozen=True, eq=False)
 class SampleTable(Sequence[Sample]):
     """Samples as columns, about sixty bytes for each: what tens of millions of them still fit into memory as.
 
-    Parameters
+    Attributes
     ----------
     files : the shards.
     make : the source of an image from its shard and two numbers.
@@ -74,19 +102,27 @@ class SampleTable(Sequence[Sample]):
     labels, splits, groups : coded columns, None where a sample has none.
     """
 
-    def __init__(
-        self,
-        files: Sequence[AnyPath],
-        make: Callable[[AnyPath, int, int], Source],
-        keys: pa.Array,
-        where: np.ndarray,
-        labels: Coded,
-        splits: Coded,
-        groups: Coded | None = None,
-    ) -> None:
-        self.files, self.make, self.keys, self.where = tuple(files), make, keys, where
-        self.labels, self.splits = labels, splits
-        self.groups = Coded((), np.full(len(where), -1, np.int32)) if groups is None else groups
+    files: Sequence[AnyPath]
+    make: Callable[[AnyPath, int, int], Source]
+    keys: pa.Array
+    where: np.ndarray
+    labels: Coded
+    splits: Coded
+    groups: Coded
+
+    @classmethod
+    def of(
+        cls, files: Sequence[AnyPath], make: Callable[[AnyPath, int, int], Source], found: Sequence[Index]
+    ) -> SampleTable:
+        """The images of shards, in their order."""
+        numbers = np.repeat(np.arange(len(found)), [len(one.names) for one in found])
+        where = np.concatenate([one.where.reshape(-1, 2) for one in found]).astype(np.int64)
+        keys = pa.concat_arrays([pa.array(one.names, pa.large_string()) for one in found])
+        columns = (
+            Coded.of([value for one in found for value in getattr(one, name)])
+            for name in ("labels", "splits", "groups")
+        )
+        return cls(files, make, keys, np.column_stack([numbers, where]), *columns)
 
     def __len__(self) -> int:
         return len(self.where)
@@ -105,59 +141,8 @@ class SampleTable(Sequence[Sample]):
 
     def take(self, rows: np.ndarray) -> SampleTable:
         """These samples, in this order."""
-        keys = self.keys.take(pa.array(rows, pa.int64()))
-        columns = (column.take(rows) for column in (self.labels, self.splits, self.groups))
-        return SampleTable(self.files, self.make, keys, self.where[rows], *columns)
-
-    def with_splits(self, names: Sequence[str]) -> SampleTable:
-        """The same samples, each in the split named."""
-        return SampleTable(self.files, self.make, self.keys, self.where, self.labels, Coded.of(names), self.groups)
-
-    def with_groups(self, names: Sequence[str | None]) -> SampleTable:
-        """The same samples, each in the group named."""
-        return SampleTable(self.files, self.make, self.keys, self.where, self.labels, self.splits, Coded.of(names))
-
-    def of_split(self, split: str) -> SampleTable:
-        """The samples of one split."""
-        return self.take(np.flatnonzero(self.splits.codes == self.splits.code(split)))
-
-    def label_names(self) -> list[str]:
-        """The labels that some sample has, sorted."""
-        return sorted(self.labels.counts())
-
-    def split_counts(self) -> dict[str, int]:
-        """How many samples each split has."""
-        return dict(sorted(self.splits.counts().items()))
-
-
-class Coded:
-    """A column of few different texts: `codes` (m,) are numbers of `names`, -1 is None."""
-
-    def __init__(self, names: Sequence[str], codes: np.ndarray) -> None:
-        self.names, self.codes = tuple(names), codes
-
-    @classmethod
-    def of(cls, values: Sequence[str | None]) -> Coded:
-        """The column of these texts."""
-        names = {name: code for code, name in enumerate(sorted({value for value in values if value is not None}))}
-        codes = np.fromiter((-1 if value is None else names[value] for value in values), np.int32, len(values))
-        return cls(list(names), codes)
-
-    def __getitem__(self, row: int) -> str | None:
-        code = int(self.codes[row])
-        return None if code < 0 else self.names[code]
-
-    def take(self, rows: np.ndarray) -> Coded:
-        return Coded(self.names, self.codes[rows])
-
-    def code(self, name: str) -> int:
-        """The number of a name; -2, which no row has, if it is not there."""
-        return self.names.index(name) if name in self.names else -2
-
-    def counts(self) -> dict[str, int]:
-        """How many rows have each name that any has."""
-        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
-        return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
+        columns = {name: getattr(self, name).take(rows) for name in ("labels", "splits", "groups")}
+        return replace(self, keys=self.keys.take(pa.array(rows, pa.int64())), where=self.where[rows], **columns)
 
 
 @dataclass(frozen=True)
@@ -187,29 +172,50 @@ class Dataset:
     @property
     def splits(self) -> dict[str, int]:
         """How many samples each split has."""
-        if isinstance(self.samples, SampleTable):
-            return self.samples.split_counts()
-        return dict(sorted(Counter(sample.split for sample in self.samples if sample.split).items()))
+        return _column(self.samples, "split").counts()
 
     @property
     def label_counts(self) -> dict[str | None, int]:
         """How many samples each class has; under None, how many have no class."""
-        if isinstance(self.samples, SampleTable):
-            counts: Counter[str | None] = Counter(self.samples.labels.counts())
-            counts[None] = len(self) - counts.total()
-            return counts
-        return {None: 0, **Counter(sample.label for sample in self.samples)}
+        labels = _column(self.samples, "label")
+        counts: dict[str | None, int] = {None: int((labels.codes < 0).sum())}
+        return counts | dict(labels.counts())
 
     def select(self, split: str) -> Dataset:
         """The samples of one split, in the same order."""
-        chosen: Sequence[Sample]
-        if isinstance(self.samples, SampleTable):
-            chosen = self.samples.of_split(split)
-        else:
-            chosen = tuple(sample for sample in self.samples if sample.split == split)
-        if not len(chosen):
+        splits = _column(self.samples, "split")
+        if split not in splits.counts():
             raise FormatError(f"the data set has no split {split!r}; it has {', '.join(self.splits) or 'none'}")
-        return replace(self, samples=chosen)
+        rows, samples = np.flatnonzero(splits.codes == list(splits.names).index(split)), self.samples
+        if isinstance(samples, SampleTable):
+            return replace(self, samples=samples.take(rows))
+        return replace(self, samples=tuple(samples[row] for row in rows.tolist()))
+
+    def _with(self, name: str, values: Sequence[str | None]) -> Dataset:
+        """The same samples with these splits or groups."""
+        changes: list[dict[str, Any]] = [{name: value} for value in values]
+        if isinstance(self.samples, SampleTable):
+            column: dict[str, Any] = {f"{name}s": Coded.of(values)}
+            return replace(self, samples=replace(self.samples, **column))
+        return replace(self, samples=tuple(map(_changed, self.samples, changes)))
+
+
+def _changed(sample: Sample, change: dict[str, Any]) -> Sample:
+    return replace(sample, **change)
+
+
+def _column(samples: Sequence[Sample], name: str) -> Coded:
+    """The labels, splits or groups of samples."""
+    if isinstance(samples, SampleTable):
+        column: Coded = getattr(samples, f"{name}s")
+        return column
+    return Coded.of([getattr(sample, name) for sample in samples])
+
+
+def groups_of(dataset: Dataset) -> list[str | None]:
+    """The group of each sample."""
+    groups = _column(dataset.samples, "group")
+    return [groups[row] for row in range(len(dataset))]
 
 
 def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: Iterable[str] | None = None) -> Dataset:
@@ -217,10 +223,7 @@ def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: 
     listed: Sequence[Sample] = samples if isinstance(samples, SampleTable) else tuple(samples)
     if not len(listed):
         raise FormatError(f"there are no images in {origin.get('path')}: give a folder, manifest or arrays with some")
-    if isinstance(listed, SampleTable):
-        names = listed.label_names()
-    else:
-        names = sorted({sample.label for sample in listed if sample.label is not None})
+    names = list(_column(listed, "label").counts())
     known = tuple(names if classes is None else classes)
     for name in {*names, *known}:
         check_name(name, "a class's name")
@@ -243,27 +246,20 @@ def split_name(name: str) -> str | None:
 def with_groups(dataset: Dataset, pattern: str) -> Dataset:
     """The same samples, each in the group that a regular expression finds in its key: what its parentheses hold, or
     else all that it matches. Samples that it does not match stay alone."""
+    rule = "groups are a column of the data or a regular expression for the paths"
     try:
         find = re.compile(pattern).search
     except re.error as error:
-        raise CCRError(
-            f"groups are a column of the manifest or a regular expression for the paths, got {pattern!r}: {error}"
-        ) from None
+        raise CCRError(f"{rule}, got {pattern!r}: {error}") from None
     samples = dataset.samples
     keys = samples.keys.to_pylist() if isinstance(samples, SampleTable) else [sample.key for sample in samples]
     names = [None if (found := find(key)) is None else "/".join(map(str, found.groups() or [found[0]])) for key in keys]
     if not any(names):
         raise CCRError(
-            f"groups are a column of the manifest or a regular expression for the paths; {pattern!r} is no column, and "
-            f"it matches none of the paths, such as {keys[0]!r}: '([^/]+)_[0-9]+' finds what stands before _12.jpg"
+            f"{rule}; {pattern!r} is no column, and it matches none of the paths, such as {keys[0]!r}: "
+            "'([^/]+)_[0-9]+' finds what stands before _12.jpg"
         )
-    if isinstance(samples, SampleTable):
-        return replace(dataset, samples=samples.with_groups(names))
-    return replace(dataset, samples=tuple(map(_in_group, samples, names)))
-
-
-def _in_group(sample: Sample, name: str | None) -> Sample:
-    return replace(sample, group=name)
+    return dataset._with("group", names)
 
 
 #: Images between two steps of a progress bar.
@@ -304,10 +300,15 @@ def split_dataset(
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise CCRError(f"val and test must be shares with a sum below 1, got {val} and {test}: try 0.1 and 0.2")
     known = _identities(dataset.samples, max_bytes, tell) if contents is None else contents
-    known = joined(known, groups_of(dataset))
+    together: dict[object, list[int]] = defaultdict(list)
+    for row, identity_of_row in enumerate(joined(known, groups_of(dataset))):
+        together[identity_of_row].append(row)
+    labels, classes = _column(dataset.samples, "label"), defaultdict[str, list[list[int]]](list)
+    for group in together.values():
+        classes[labels[group[0]] or ""].append(group)
     rng = np.random.default_rng(seed)
     names = ["train"] * len(dataset)
-    for groups in _by_class(dataset.samples, known):
+    for _, groups in sorted(classes.items()):
         total = sum(map(len, groups))
         tested = min(round(test * total), total - 1)
         free = {"test": tested, "val": min(round(val * total), total - 1 - tested)}
@@ -319,18 +320,7 @@ def split_dataset(
                     for row in group:
                         names[row] = name
                     break
-    if isinstance(dataset.samples, SampleTable):
-        return replace(dataset, samples=dataset.samples.with_splits(names))
-    samples = tuple(replace(sample, split=name) for sample, name in zip(dataset.samples, names, strict=True))
-    return replace(dataset, samples=samples)
-
-
-def groups_of(dataset: Dataset) -> list[str | None]:
-    """The group of each sample."""
-    samples = dataset.samples
-    if isinstance(samples, SampleTable):
-        return [samples.groups[row] for row in range(len(samples))]
-    return [sample.group for sample in samples]
+    return dataset._with("split", names)
 
 
 def joined(contents: Sequence[object], groups: Sequence[str | None]) -> Sequence[object]:
@@ -352,27 +342,10 @@ def joined(contents: Sequence[object], groups: Sequence[str | None]) -> Sequence
     return [root(row) for row in range(len(contents))]
 
 
-def _by_class(samples: Sequence[Sample], contents: Sequence[object]) -> list[list[list[int]]]:
-    """For each label, in order of its name, the groups of rows with one content; a group has its first row's label."""
-    classes: dict[str, list[list[int]]] = defaultdict(list)
-    for group in _by_content(contents):
-        classes[samples[group[0]].label or ""].append(group)
-    return [classes[label] for label in sorted(classes)]
-
-
-def _by_content(contents: Sequence[object]) -> list[list[int]]:
-    groups: dict[object, list[int]] = defaultdict(list)
-    for row, identity in enumerate(contents):
-        groups[identity].append(row)
-    return list(groups.values())
-
-
 def _identities(samples: Sequence[Sample], max_bytes: int, tell: Tell) -> list[object]:
     """Values that are equal for equal contents. A file whose size no other file has is not read."""
     sizes = [sample.source.size() if isinstance(sample.source, Sized) else None for sample in samples]
-    count: dict[int | None, int] = defaultdict(int)
-    for size in sizes:
-        count[size] += 1
+    count = Counter(sizes)
     found: list[object] = []
     for sample, size in zip(samples, sizes, strict=True):
         found.append(identity(sample, max_bytes) if size is None or count[size] > 1 else sample.key)

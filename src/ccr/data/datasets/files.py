@@ -86,6 +86,14 @@ class Shards:
             names = sorted(path.relative_to(folder).as_posix() for path in below if path.is_file())
         return cls(folder.resolve(), [name for name in names if name.lower().endswith(suffix) and _is_plain(name)])
 
+    @classmethod
+    def file_of(cls, origin: str, name: str, suffix: str) -> AnyPath:
+        """The shard of this name of a data set that was opened as `origin`; never one outside of its folder."""
+        root = as_place(origin)
+        if origin.lower().endswith(suffix):
+            root = cls.of_pattern(origin).root if "{" in origin else root.parent
+        return below(root, name) if isinstance(root, Place) else inside(root, name)
+
 
 def split_of_name(name: str) -> str | None:
     """The split that a shard's name says: `train/00000.tar`, `imagenet-val-000123.tar`."""
@@ -138,14 +146,14 @@ def open_folder(path: Path, *, labelled: bool = True) -> Dataset:
     return _dataset(found, str(root), labelled)
 
 
-def open_remote_folder(place: Place, *, labelled: bool = True) -> Dataset:
-    """The images below a URL, as `open_folder`."""
+def open_remote_folder(place: Place, *, labelled: bool = True) -> Dataset | None:
+    """The images below a URL, as `open_folder`; None if there are none."""
     sources = {
         entry.name: ObjectImage(place / entry.name, entry.size)
         for entry in place.list()
         if _is_image(entry.name) and not any(part.startswith(".") for part in entry.name.split("/"))
     }
-    return _dataset(sources, str(place), labelled)
+    return _dataset(sources, str(place), labelled) if sources else None
 
 
 def _dataset(sources: Mapping[str, Source], path: str, labelled: bool) -> Dataset:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from PIL import Image
 
@@ -164,8 +164,9 @@ def open_dataset(
         For a manifest, Parquet files or a saved data set: the column of the labels; for tar shards, the name in a
         sample's .json, or txt for its text. None: the usual names are tried.
     group : str, optional
-        What photos of one object have in common, which then stay in one split: a column of a manifest, or else a
-        regular expression for the paths, such as "([^/]+)_[0-9]+".
+        What photos of one object have in common, which then stay in one split: a column of a manifest, of Parquet
+        files or of a saved data set, an entry of a tar sample's .json, or else a regular expression for the paths, such
+        as "([^/]+)_[0-9]+".
     val, test : float
         The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
         the rest is `train`, at least one image of every class.
@@ -180,17 +181,10 @@ def open_dataset(
     tell : callable
         Called as copies are looked for with (images seen, images in all, what is being done).
     """
-    options: dict[str, Any] = {
-        "labels": labels,
-        "label_column": label_column,
-        "group": group,
-        "allow_outside": allow_outside,
-        "log": log,
-    }
-    dataset = open_samples(source, **options)
+    dataset = open_samples(
+        source, labels=labels, label_column=label_column, group=group, allow_outside=allow_outside, log=log
+    )
     if dataset.splits:
-        if group is not None and log is not None:
-            log(_own_splits(dataset))
         return dataset
     return split_dataset(dataset, val=val, test=test, seed=seed, max_bytes=max_bytes, tell=tell)
 
@@ -295,6 +289,17 @@ def _readers() -> tuple[DatasetReader, ...]:
     return tuple(point.load() for point in entry_points(group="ccr.datasets"))
 
 
+class _Asked(NamedTuple):
+    """The options of `open_samples`."""
+
+    labels: str | Path | None
+    label_column: str | None
+    group: str | None
+    allow_outside: bool
+    labelled: bool
+    log: Log | None
+
+
 def open_samples(
     source: str | Path,
     *,
@@ -306,78 +311,97 @@ def open_samples(
     log: Log | None = None,
 ) -> Dataset:
     """As `open_dataset`, and data without splits of their own have none. Not `labelled`: only the images matter."""
-    dataset = _samples_of(source, labels, label_column, group, allow_outside, labelled, log)
-    if group is None or any(name is not None for name in groups_of(dataset)):
+    dataset = _samples_of(source, _Asked(labels, label_column, group, allow_outside, labelled, log))
+    if group is None:
         return dataset
-    return with_groups(dataset, group)
+    if not any(name is not None for name in groups_of(dataset)):  # it is no column of the data
+        dataset = with_groups(dataset, group)
+    if dataset.splits and log is not None:
+        log(_own_splits(dataset))
+    return dataset
 
 
-def _samples_of(
-    source: str | Path,
-    labels: str | Path | None,
-    label_column: str | None,
-    group: str | None,
-    allow_outside: bool,
-    labelled: bool,
-    log: Log | None,
-) -> Dataset:
-    """The data set of any kind; its samples have groups if it is a manifest with a column of that name."""
+def _samples_of(source: str | Path, asked: _Asked) -> Dataset:
+    """The data set of any kind; its samples have groups if it has a column of that name."""
     if is_pattern(source) and not Path(source).exists():
-        return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), labels, label_column, labelled)
+        return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), asked)
     path = as_place(source)
-    if isinstance(path, Place):
-        return _open_remote(path, labels, label_column, group, labelled)
-    if str(source) == DEMO and not path.exists():
-        _refuse_options(_OWN_LABELS, path, labels=labels, label_column=label_column)
-        return open_demo(log=log)
-    if not path.exists():
-        raise CCRError(f"there is no {path}: give a folder of images, a manifest, a .npy array, tar shards, or 'demo'")
-    if path.is_dir():
-        return _open_folder(path, labels, label_column, labelled)
+    if not isinstance(path, Place):
+        if str(source) == DEMO and not path.exists():
+            _refuse_options(_OWN_LABELS, path, asked, "labels", "label_column")
+            return open_demo(log=asked.log)
+        if not path.exists():
+            raise CCRError(
+                f"there is no {path}: give a folder of images, a manifest, a .npy array, tar shards, or 'demo'"
+            )
+        if path.is_dir():
+            return _open_folder(path, asked)
     suffix = path.suffix.lower()
     if suffix == ".tar" or (suffix == ".parquet" and image_column(path) is not None):
-        shards = Shards(path.resolve().parent, [path.name])
-        return _open_shards(shards, str(path.resolve()), labels, label_column, labelled)
+        whole = path.resolve()
+        return _open_shards(Shards(whole.parent, [path.name]), str(whole), asked)
     if suffix in (".csv", ".parquet"):
-        _refuse_options(_COLUMN, path, labels=labels)
-        return open_manifest(path, allow_outside=allow_outside, label_column=label_column, group_column=group)
+        _refuse_options(_COLUMN, path, asked, "labels")
+        columns = {"label_column": asked.label_column, "group_column": asked.group}
+        if isinstance(path, Place):
+            return open_remote_manifest(path, **columns)
+        return open_manifest(path, allow_outside=asked.allow_outside, **columns)
+    if isinstance(path, Place):
+        found = open_remote_folder(path, labelled=asked.labelled)
+        if found is not None:
+            _refuse_options(_FOLDERS, path, asked, "labels", "label_column")
+        found = found or _shards_in(path, asked)
+        if found is None:
+            raise FormatError(f"there are no images in {path}: give a folder, manifest or arrays with some")
+        return found
     if suffix == ".npy":
-        _refuse_options(_ARRAY, path, label_column=label_column)
-        return open_arrays(path, None if labels is None else Path(labels))
+        _refuse_options(_ARRAY, path, asked, "label_column")
+        return open_arrays(path, None if asked.labels is None else Path(asked.labels))
     raise CCRError(f"a data set is a folder, or a file that ends in .tar, .csv, .parquet or .npy; got {path.name!r}")
 
 
-def _open_remote(
-    place: Place, labels: str | Path | None, label_column: str | None, group: str | None, labelled: bool
-) -> Dataset:
-    """Shards, a manifest, or a folder of images of an object store."""
-    suffix = place.suffix.lower()
-    if suffix == ".tar" or (suffix == ".parquet" and image_column(place) is not None):
-        return _open_shards(Shards(place.parent, [place.name]), str(place), labels, label_column, labelled)
-    if suffix in (".csv", ".parquet"):
-        _refuse_options(_COLUMN, place, labels=labels)
-        return open_remote_manifest(place, label_column=label_column, group_column=group)
+def _open_folder(path: Path, asked: _Asked) -> Dataset:
+    for reader in _readers():
+        dataset = reader.recognise(path)
+        if dataset is not None:
+            _refuse_options(_OWN_LABELS, path, asked, "labels", "label_column")
+            return dataset
+    if is_hf_folder(path):
+        _refuse_options(_COLUMN, path, asked, "labels")
+        return open_hf_folder(path, label_column=asked.label_column, group_column=asked.group)
+    if (path / "images.npy").is_file():
+        _refuse_options(_ARRAY, path, asked, "label_column")
+        default = path / "labels.npy"
+        labels = Path(asked.labels) if asked.labels else default if default.is_file() else None
+        return open_arrays(path / "images.npy", labels)
+    shards = None if has_images(path) else _shards_in(path, asked)
+    if shards is not None:
+        return shards
+    _refuse_options(_FOLDERS, path, asked, "labels", "label_column")
+    return open_folder(path, labelled=asked.labelled)
+
+
+def _shards_in(folder: AnyPath, asked: _Asked) -> Dataset | None:
+    """The data set of the shards in a folder; None if there are none."""
     for suffix in (".tar", ".parquet"):
-        shards = Shards.of_folder(place, suffix)
+        shards = Shards.of_folder(folder, suffix)
         if shards.names:
-            return _open_shards(shards, str(place), labels, label_column, labelled)
-    _refuse_options(_FOLDERS, place, labels=labels, label_column=label_column)
-    return open_remote_folder(place, labelled=labelled)
+            return _open_shards(shards, str(shards.root), asked)
+    return None
 
 
-def _open_shards(
-    shards: Shards, origin: str, labels: str | Path | None, label_column: str | None, labelled: bool
-) -> Dataset:
+def _open_shards(shards: Shards, origin: str, asked: _Asked) -> Dataset:
     """Tar shards, or Parquet files that hold images."""
-    _refuse_options(_COLUMN, origin, labels=labels)
+    _refuse_options(_COLUMN, origin, asked, "labels")
     kinds = {name.rpartition(".")[2].lower() for name in shards.names}
+    columns = {"label_column": asked.label_column, "group_column": asked.group}
     if kinds == {"tar"}:
-        return open_tar(shards, origin, label_column=label_column, labelled=labelled)
+        return open_tar(shards, origin, labelled=asked.labelled, **columns)
     if kinds == {"parquet"}:
         column = image_column(shards.files[0])
         if column is None:
             raise FormatError(f"{shards.files[0]} has no column of images: a table of paths is given as one file")
-        return open_parquet_images(shards, origin, column, label_column=label_column)
+        return open_parquet_images(shards, origin, column, **columns)
     raise CCRError(f"shards end all in .tar or all in .parquet, got {', '.join(sorted(kinds))}: {origin}")
 
 
@@ -385,30 +409,9 @@ def _absolute(pattern: str) -> str:
     return pattern if is_url(pattern) else os.path.abspath(pattern)
 
 
-def _open_folder(path: Path, labels: str | Path | None, label_column: str | None, labelled: bool) -> Dataset:
-    for reader in _readers():
-        dataset = reader.recognise(path)
-        if dataset is not None:
-            _refuse_options(_OWN_LABELS, path, labels=labels, label_column=label_column)
-            return dataset
-    if is_hf_folder(path):
-        _refuse_options(_COLUMN, path, labels=labels)
-        return open_hf_folder(path, label_column=label_column)
-    if (path / "images.npy").is_file():
-        _refuse_options(_ARRAY, path, label_column=label_column)
-        default = path / "labels.npy"
-        return open_arrays(path / "images.npy", Path(labels) if labels else default if default.is_file() else None)
-    if not has_images(path):
-        for suffix in (".tar", ".parquet"):
-            shards = Shards.of_folder(path, suffix)
-            if shards.names:
-                return _open_shards(shards, str(path.resolve()), labels, label_column, labelled)
-    _refuse_options(_FOLDERS, path, labels=labels, label_column=label_column)
-    return open_folder(path, labelled=labelled)
-
-
-def _refuse_options(rule: tuple[str, str], place: AnyPath | str, **given: str | Path | None) -> None:
+def _refuse_options(rule: tuple[str, str], place: AnyPath | str, asked: _Asked, *names: str) -> None:
     """An error when one of the options about labels is given to a kind of data set that has no use for it."""
-    for name, value in given.items():
+    for name in names:
+        value = getattr(asked, name)
         if value is not None:
             raise CCRError(f"{rule[0]}, got the {name.replace('_', ' ')} {str(value)!r} for {place}: {rule[1]}")
