@@ -22,7 +22,7 @@ and is it true of the class that it was proposed for? --lists prints every conce
     python -m benchmarks.concept_lists --times
 
 takes the seconds of a processor that proposing, choosing and checking need for 10, 100 and 1,000 of ImageNet's class
-names, without the encoder's for the texts that are chosen from and checked; their number is printed.
+names, with the embedding of all texts, and how many texts a core embeds per second.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ccr.labels import Part
 from ccr.vocab import embed_concepts, random_words, read_concepts
 from ccr.vocab.check import check_texts
 from ccr.vocab.choose import choose, class_statistics
-from ccr.vocab.domains import fitting_domains
+from ccr.vocab.domains import fitting_domains, read_domains
 from ccr.vocab.proposals import Proposal, Proposals, label_texts, reasoned_proposals, wordnet_proposals
 from ccr.vocab.wordnet import WordNet
 from ccr_lab.experiments.attributes import auc_by_column, explanation_truth
@@ -367,8 +367,7 @@ def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: W
 
 
 def _take_times(shared: Path, encoder: Encoder, wordnet: WordNet) -> None:
-    """A row for every number of classes, in seconds of a processor, so that other work changes little; random vectors
-    stand for the texts' embeddings, which change no time."""
+    """A row for every number of classes, in seconds of a processor, so that other work changes little."""
     data = np.load(require(shared / "embeddings" / "imagenet_sample.npz"))
     names = [str(label).split(",")[0] for label in data["names"]]
     print("| classes | texts | propose, s | choose, s | check of words, s |")
@@ -385,9 +384,10 @@ def _take_times(shared: Path, encoder: Encoder, wordnet: WordNet) -> None:
         rows = np.repeat(data["X"][:: len(names) // count][: len(classes)].astype(np.float32), 10, axis=0)
         images = unit_rows(rows + 0.02 * rng.normal(size=rows.shape).astype(np.float32))
         found = class_statistics(images, np.repeat(np.array(classes), 10))
-        texts = rng.normal(size=(len(proposals.items), rows.shape[1]))
+        texts = embed_concepts(proposals.names, encoder).embeddings
+        control = encoder.embed_texts(random_words(64, seed=0, exclude=[*proposals.names, *classes]))
         reasons = proposals.reasons([str(name) for name in found.classes])
-        choose(found, texts, size=min(1024, PER_CLASS * len(classes)), reasons=reasons)
+        choose(found, texts, size=min(1024, PER_CLASS * len(classes)), control=control, reasons=reasons)
         chosen_at = process_time()
         said = wordnet_proposals(classes, wordnet)
         fits = fitting_domains(classes, said.senses, wordnet)
@@ -397,6 +397,11 @@ def _take_times(shared: Path, encoder: Encoder, wordnet: WordNet) -> None:
         print(
             f"| {len(classes)} | {len(proposals.items)} | {' | '.join(f'{value:.1f}' for value in times)} |", flush=True
         )
+    generic = list(dict.fromkeys(text for domain in read_domains().values() for _, text in domain.concepts))
+    for kind, texts in {"generic concepts": generic, "random words": random_words(1000, seed=0)}.items():
+        started = process_time()
+        embed_concepts(texts, encoder)
+        print(f"{len(texts) / (process_time() - started):.0f} {kind} per second of one core")
 
 
 def _verdicts() -> dict[tuple[str, str, str], str]:

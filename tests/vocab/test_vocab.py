@@ -81,10 +81,10 @@ def test_concepts_are_embedded_as_they_stand_or_in_a_template():
 
 
 def test_embedding_many_concepts_tells_how_far_it_is():
-    names, told = [f"word {number}" for number in range(70)], []
+    names, told = [f"word {number}" for number in range(600)], []
     concepts = embed_concepts(names, PixelEncoder(), tell=lambda *step: told.append(step))
     assert np.allclose(concepts.embeddings, PixelEncoder().embed_texts(names))
-    assert told == [(32, 70, "embedding concepts"), (64, 70, "embedding concepts"), (70, 70, "embedding concepts")]
+    assert told == [(done, 600, "embedding concepts") for done in (256, 512, 600)]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def cub_tests(data: dict, text_map: TextMap, known: Set[str]) -> dict[str, float
 
 def fruit_tests(text_map: TextMap) -> dict[str, float]:
     """Mean AUC of the demo's concepts over its 14 classes: cosine(text, class mean image) against the demo's table."""
-    store = EmbeddingStore.open(ROOT / "tests" / "docs" / "fruit" / "store")
+    store = EmbeddingStore.open(ROOT / "src" / "ccr" / "data" / "demo_store")
     names = read_concepts(ROOT / "src" / "ccr" / "data" / "demo_concepts.txt")
     truth = Knowledge.read(ROOT / "src" / "ccr" / "data" / "demo_knowledge.csv").aligned(store.classes, names) > 0
     images, labels = np.asarray(store[:], np.float32), np.asarray(store.y)

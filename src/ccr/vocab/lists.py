@@ -26,8 +26,8 @@ _SPACES = re.compile("[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 #: Between letters or signs that are not ASCII's, a joiner is part of the spelling: in Persian, Hindi and emoji.
 _JOINERS = "\u200c\u200d"
 _LONE_JOINER = re.compile(rf"(?<![^\x00-\x7f{_JOINERS}])[{_JOINERS}]|[{_JOINERS}](?![^\x00-\x7f{_JOINERS}])")
-#: Texts embedded between two steps of a progress bar.
-BATCH = 32
+#: Texts embedded between two steps of a progress bar: many, because those of equal length are embedded together.
+BATCH = 256
 
 
 def read_concepts(path: str | Path) -> list[str]:

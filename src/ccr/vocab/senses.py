@@ -212,8 +212,8 @@ def _text(sense: Synset) -> str:
 
 
 def _embedded(texts: Sequence[str], embed: EmbedTexts, tell: Tell) -> np.ndarray:
-    """Each different text once, in batches, so that progress can be seen."""
-    different = list(dict.fromkeys(texts))
+    """Each different text once, in batches of similar length, so that progress can be seen."""
+    different = sorted(set(texts), key=lambda text: (len(text), text))
     parts = []
     for start in range(0, len(different), BATCH):
         tell(start, len(different), "reading senses of class names")
