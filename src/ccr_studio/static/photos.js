@@ -243,7 +243,11 @@ export default function photos(root, values, app) {
         ? null
         : h(
             "label",
-            { class: "row sort", title: "Out of fold: each photo is predicted by refits that have not seen it; … while they are being made" },
+            {
+              class: "row sort",
+              title:
+                "Out of fold: each photo is predicted by refits that have not seen it; … while they are being made",
+            },
             h("span", { class: "muted" }, "Predicted by"),
             h(
               "select",
