@@ -17,7 +17,7 @@ from ccr.data.datasets.files import (
     IMAGE_SUFFIXES,
     Shards,
     below,
-    has_images,
+    image_sources,
     is_pattern,
     locate_in_array,
     locate_in_folder,
@@ -25,8 +25,6 @@ from ccr.data.datasets.files import (
     open_arrays,
     open_folder,
     open_manifest,
-    open_remote_folder,
-    open_remote_manifest,
 )
 from ccr.data.datasets.shards import (
     image_column,
@@ -339,17 +337,9 @@ def _samples_of(source: str | Path, asked: _Asked) -> Dataset:
     if suffix in (".csv", ".parquet"):
         _refuse_options(_COLUMN, path, asked, "labels")
         columns = {"label_column": asked.label_column, "group_column": asked.group}
-        if isinstance(path, Place):
-            return open_remote_manifest(path, **columns)
         return open_manifest(path, allow_outside=asked.allow_outside, **columns)
     if isinstance(path, Place):
-        found = open_remote_folder(path, labelled=asked.labelled)
-        if found is not None:
-            _refuse_options(_FOLDERS, path, asked, "labels", "label_column")
-        found = found or _shards_in(path, asked)
-        if found is None:
-            raise FormatError(f"there are no images in {path}: give a folder, manifest or arrays with some")
-        return found
+        return _open_images_or_shards(path, asked)
     if suffix == ".npy":
         _refuse_options(_ARRAY, path, asked, "label_column")
         return open_arrays(path, None if asked.labels is None else Path(asked.labels))
@@ -372,20 +362,19 @@ def _open_folder(path: Path, asked: _Asked) -> Dataset:
         default = path / "labels.npy"
         labels = Path(asked.labels) if asked.labels else default if default.is_file() else None
         return open_arrays(path / "images.npy", labels)
-    shards = None if has_images(path) else _shards_in(path, asked)
-    if shards is not None:
-        return shards
-    _refuse_options(_FOLDERS, path, asked, "labels", "label_column")
-    return open_folder(path, labelled=asked.labelled)
+    return _open_images_or_shards(path, asked)
 
 
-def _shards_in(folder: AnyPath, asked: _Asked) -> Dataset | None:
-    """The data set of the shards in a folder; None if there are none."""
-    for suffix in (".tar", ".parquet"):
+def _open_images_or_shards(folder: AnyPath, asked: _Asked) -> Dataset:
+    """The images below a folder, or, where there are none, the shards in it."""
+    folder = folder.resolve()
+    sources = image_sources(folder)
+    for suffix in () if sources else (".tar", ".parquet"):
         shards = Shards.of_folder(folder, suffix)
         if shards.names:
             return _open_shards(shards, str(shards.root), asked)
-    return None
+    _refuse_options(_FOLDERS, folder, asked, "labels", "label_column")
+    return open_folder(folder, sources, labelled=asked.labelled)
 
 
 def _open_shards(shards: Shards, origin: str, asked: _Asked) -> Dataset:
