@@ -73,16 +73,19 @@ def open_photos(
 
 
 def _photos(given: str, allow_outside: bool) -> list[Sample]:
-    path = Path(given)
-    if is_url(given):
-        return _objects(given, allow_outside)
-    if is_pattern(given) and path.suffix.lower() in _SHARDS and not path.exists():
+    place = as_place(given) if is_url(given) else Path(given)
+    suffix, there = place.suffix.lower(), isinstance(place, Path) and place.exists()
+    if isinstance(place, Place) and suffix in IMAGE_SUFFIXES:
+        return [Sample(str(place), ObjectImage(place, place.size()))]
+    if is_pattern(given) and suffix in _SHARDS and not there:
         return [Sample(f"{given}:{sample.key}", sample.source) for sample in open_samples(given, labelled=False)]
-    if path.is_dir() or path.suffix.lower() in _LISTS or (given == DEMO and not path.exists()):
+    is_dataset = isinstance(place, Place) or place.is_dir() or suffix in _LISTS or (given == DEMO and not there)
+    if is_dataset:
         dataset = open_samples(given, allow_outside=allow_outside, labelled=False)
-        return [Sample(_path_of(path, dataset.origin, sample.key), sample.source) for sample in dataset]
-    if path.exists() or not glob.has_magic(given):
-        if not path.exists() and (given.endswith(("/", os.sep)) or path.suffix.lower() not in IMAGE_SUFFIXES):
+        return [Sample(_path_of(place, dataset.origin, sample.key), sample.source) for sample in dataset]
+    given = str(place) if is_url(given) else given
+    if there or not glob.has_magic(given):
+        if not there and (given.endswith(("/", os.sep)) or suffix not in IMAGE_SUFFIXES):
             raise CCRError(f"photos are files, folders, patterns or manifests, and there is no {given}: check the path")
         return [_file(given)]  # an image that is not there is listed as unreadable, and not fatal
     matches = sorted(glob.glob(given, recursive=True))
@@ -90,15 +93,6 @@ def _photos(given: str, allow_outside: bool) -> list[Sample]:
     if not files:
         raise CCRError(f"no image matches the pattern {given!r}: check it, and put it in quotes")
     return [_file(file) for file in files]
-
-
-def _objects(url: str, allow_outside: bool) -> list[Sample]:
-    """The image at a URL, or those of the data set there."""
-    place = as_place(url)
-    if isinstance(place, Place) and place.suffix.lower() in IMAGE_SUFFIXES:
-        return [Sample(str(place), ObjectImage(place, place.size()))]
-    dataset = open_samples(url, allow_outside=allow_outside, labelled=False)
-    return [Sample(_path_of(place, dataset.origin, sample.key), sample.source) for sample in dataset]
 
 
 def _path_of(place: AnyPath, origin: Mapping[str, Any], key: str) -> str:
@@ -234,35 +228,29 @@ def locate(origin: Mapping[str, Any], key: str) -> Source:
         if kind in _SHARDED:
             return _SHARDED[str(kind)](given, key)
         if isinstance(path, Place):
-            return _locate_remote(path, kind, key)
-        if kind != DEMO and not path.exists():
+            if kind not in ("folder", "manifest"):
+                raise FormatError(
+                    f"a data set of kind {kind!r} is not read from an object store: copy {path} here first"
+                )
+            image = below(path if kind == "folder" else path.parent, key)
+            return ObjectImage(image, image.size())
+        if kind == DEMO:
+            return locate_in_demo(key)
+        if not path.exists():
             raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
-        return _locate(str(kind), path, key, bool(origin.get("allow_outside", False)))
+        if kind == "manifest":
+            return locate_in_manifest(path, key, bool(origin.get("allow_outside", False)))
+        if kind in _LOCATORS:
+            return _LOCATORS[str(kind)](path, key)
+        for reader in _readers():
+            if kind in reader.KINDS:
+                return reader.locate(str(kind), path, key)
     except CCRError:
         raise
     except (ValueError, OSError, KeyError) as error:
         raise FormatError(f"{key!r} is no image of the {kind} data set in {path}: {error}") from error
-
-
-def _locate_remote(path: Place, kind: Any, key: str) -> Source:
-    if kind not in ("folder", "manifest"):
-        raise FormatError(f"a data set of kind {kind!r} is not read from an object store: copy {path} here first")
-    image = below(path if kind == "folder" else path.parent, key)
-    return ObjectImage(image, image.size())
-
-
-def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
-    if kind in _LOCATORS:
-        return _LOCATORS[kind](path, key)
-    if kind == "manifest":
-        return locate_in_manifest(path, key, allow_outside)
-    if kind == DEMO:
-        return locate_in_demo(key)
-    for reader in _readers():
-        if kind in reader.KINDS:
-            return reader.locate(kind, path, key)
     raise FormatError(
-        f"a data set of kind {kind!r} is not known here: it was made by a newer version, or its reader is not installed"
+        f"a data set of kind {kind!r} is not known here: it was made by another version, or its reader is not installed"
     )
 
 
@@ -318,7 +306,8 @@ def open_samples(
 def _samples_of(source: str | Path, asked: _Asked) -> Dataset:
     """The data set of any kind; its samples have groups if it has a column of that name."""
     if is_pattern(source) and not Path(source).exists():
-        return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), asked)
+        pattern = str(source)
+        return _open_shards(Shards.of_pattern(pattern), pattern if is_url(pattern) else os.path.abspath(pattern), asked)
     path = as_place(source)
     if not isinstance(path, Place):
         if str(source) == DEMO and not path.exists():
@@ -390,10 +379,6 @@ def _open_shards(shards: Shards, origin: str, asked: _Asked) -> Dataset:
             raise FormatError(f"{shards.files[0]} has no column of images: a table of paths is given as one file")
         return open_parquet_images(shards, origin, column, **columns)
     raise CCRError(f"shards end all in .tar or all in .parquet, got {', '.join(sorted(kinds))}: {origin}")
-
-
-def _absolute(pattern: str) -> str:
-    return pattern if is_url(pattern) else os.path.abspath(pattern)
 
 
 def _refuse_options(rule: tuple[str, str], place: AnyPath | str, asked: _Asked, *names: str) -> None:

@@ -64,7 +64,7 @@ class ShardedMatrix:
                 raise FormatError(
                     f"all shards must be alike, got {shards[0].dtype} {shards[0].shape} and {shard.dtype} {shard.shape}"
                 )
-        return cls(files, [len(shard) for shard in shards], first)
+        return cls(files, [shard.shape[0] for shard in shards], first)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -156,7 +156,7 @@ def _opened(file: AnyPath) -> np.ndarray | RangedArray:
         shard = RangedArray(file)
     else:
         shard = map_array(file, "be a .npy matrix of numbers", "copy the store again or embed again")
-    if shard.ndim != 2 or shard.dtype not in (np.float16, np.float32) or not shard.shape[1]:
+    if len(shard.shape) != 2 or shard.dtype not in (np.float16, np.float32) or not shard.shape[1]:
         raise FormatError(f"{file} must be a float16 or float32 matrix, got {shard.dtype} {shard.shape}")
     return shard
 
