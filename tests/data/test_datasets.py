@@ -12,7 +12,7 @@ from PIL import Image
 
 from ccr.data.datasets import BadImage, locate, open_dataset
 from ccr.errors import CCRError, FormatError
-from tests.data.helpers import encoded, picture, write_image
+from tests.data.helpers import picture, write_image
 
 HOSTILE = [
     "line\nbreak.png",
@@ -234,13 +234,6 @@ def test_a_dataset_as_save_to_disk_writes_it_is_refused_with_the_way_to_parquet(
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(FormatError, match="to_parquet"):
         open_dataset(tmp_path)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="file names are text elsewhere")
-def test_a_name_that_is_not_utf8_is_listed(tmp_path):
-    with open(os.path.join(os.fsencode(tmp_path), b"\xff.png"), "wb") as stream:
-        stream.write(encoded(picture(1)))
-    assert len(open_dataset(tmp_path)) == 1
 
 
 def test_demo_photos():

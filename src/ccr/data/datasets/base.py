@@ -211,6 +211,11 @@ def label_text(value: object) -> str | None:
     return text.strip() or None
 
 
+def printable(name: str) -> str:
+    """A name that any file can hold: bytes that are not UTF-8 become escapes."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 def split_name(name: str) -> str | None:
     """train, val or test for any of their usual spellings; None for other words."""
     return _SPLIT_NAMES.get(name.strip().lower())

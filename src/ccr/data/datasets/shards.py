@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ccr.data.datasets.base import Dataset, Index, Sample, SampleTable, label_text, make_dataset, split_name
+from ccr.data.datasets.base import Dataset, Index, Sample, SampleTable, label_text, make_dataset, printable, split_name
 from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, refuse_some_splits, split_of_name
 from ccr.data.datasets.sources import CellImage, MemberImage, content_hash, open_parquet
 from ccr.encoders.assets import DEMO_PHOTOS, Log, fetch
@@ -233,7 +233,7 @@ def index_tar(
     known = _joined(sides, label_column)
     images = _images(files)
     found = [known.get(_stem(name)) or known.get(_group(name)) or _Side() for name in images]
-    names = [f"{shard}/{name.encode('utf-8', 'backslashreplace').decode()}" for name in images]
+    names = [f"{shard}/{printable(name)}" for name in images]
     where = np.array(list(images.values()), np.int64).reshape(-1, 2)
     lost = [f"{shard}/{name}" for name, one in sides.items() if not one.usable and known[_stem(name)].label is None]
     columns = ([getattr(side, name) for side in found] for name in ("label", "split", "group"))
