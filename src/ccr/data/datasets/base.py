@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, overload
 
@@ -321,20 +322,17 @@ def joined(contents: Sequence[object], groups: Sequence[str | None]) -> Sequence
 
 
 def _identities(samples: Sequence[Sample], max_bytes: int, tell: Tell) -> list[object]:
-    """Values that are equal for equal contents. A file whose size no other file has is not read."""
+    """Values that are equal for equal contents; an image that cannot be read equals no other. A file whose size no
+    other file has is not read."""
     sizes = [sample.source.size() if isinstance(sample.source, Sized) else None for sample in samples]
     count = Counter(sizes)
     found: list[object] = []
     for sample, size in zip(samples, sizes, strict=True):
-        found.append(identity(sample, max_bytes) if size is None or count[size] > 1 else sample.key)
+        known: object = ("alone", sample.key)
+        if size is None or count[size] > 1:
+            with suppress(BadImage):
+                known = content_hash(sample.source.read(max_bytes))
+        found.append(known)
         if len(found) % TOLD == 0:
             tell(len(found), len(samples), "looking for copies")
     return found
-
-
-def identity(sample: Sample, max_bytes: int = MAX_BYTES) -> object:
-    """A value that is equal for equal contents; an image that cannot be read equals no other."""
-    try:
-        return content_hash(sample.source.read(max_bytes))
-    except BadImage:
-        return ("unreadable", sample.key)
