@@ -106,9 +106,9 @@ def _single(album: _Album, model: ConceptClassifier, seen: choice.Predictions, e
 def _doubtful(album: _Album, plain: ConceptClassifier, told: ConceptClassifier, rows: list[int]) -> list[str]:
     lines = [
         "## Right for a doubtful reason\n",
-        "The model that was told nothing is right about the class, but what contributes most is not about the fruit: it is "
-        "how and where photos of that kind were taken. A probe on embeddings would hide this; here it is the first word. "
-        "Below each, the same photo by the model that was told.\n",
+        "The model that was told nothing is right about the class, but what contributes most is not about the fruit: "
+        "it is how and where photos of that kind were taken. A probe on embeddings would hide this; here it is the "
+        "first word. Below each, the same photo by the model that was told.\n",
     ]
     for number, row in enumerate(rows, start=1):
         lines += ["Told nothing:\n", album.draw(f"reason-{number}", plain, row)]
