@@ -21,7 +21,7 @@ def first_screen() -> str:
 
 
 def test_the_first_screen_has_a_sentence_and_a_picture() -> None:
-    sentences = re.findall(r"\*\*(.+?)\*\*", first_screen())
+    sentences = re.findall(r"^\*\*(.+?)\*\*$", first_screen(), re.MULTILINE)
     assert len(sentences) == 1
     (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", first_screen())
     with Image.open(ROOT / picture) as drawn:
