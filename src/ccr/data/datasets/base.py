@@ -71,7 +71,7 @@ class Index(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SampleTable(Sequence[Sample]):
-    """Samples as columns, some 75 bytes for each, so that tens of millions fit into memory.
+    """Samples as columns, some 80 bytes for each, so that tens of millions fit into memory.
 
     Attributes
     ----------
