@@ -143,11 +143,24 @@ class Rule(Protocol):
 
 
 class ScoreRule(Rule, Protocol):
-    """A rule that keeps scores as they are or drops them: codes have the gradient of scores."""
+    """A rule that keeps scores as they are or drops them: codes have the gradient of scores.
+
+    The methods that have a body here are those of a rule without a threshold, which stays as it is.
+    """
 
     @property
     def target_length(self) -> float | None:
         """The mean length that the threshold is held to while the dictionary moves; None: it stays."""
+        return None
+
+    @property
+    def concept_factors(self) -> np.ndarray | None:
+        """Factors (n,) by which the criterion's bound is multiplied for each concept; None: all are 1."""
+        return None
+
+    @property
+    def expected_length(self) -> float:
+        """Active entries of a row, to make room for."""
         ...
 
     def select(self, scores: np.ndarray) -> np.ndarray:
@@ -162,47 +175,41 @@ class ScoreRule(Rule, Protocol):
         """The same for the kernels, with the `concept_factors`."""
         ...
 
-    @property
-    def concept_factors(self) -> np.ndarray | None:
-        """Factors (n,) by which the criterion's bound is multiplied for each concept; None: all are 1."""
-        ...
-
-    @property
-    def expected_length(self) -> float:
-        """Active entries of a row, to make room for."""
-        ...
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        return encode_selected(self, dictionary)
 
     def with_threshold(self, threshold: float) -> ScoreRule:
-        """The rule at another threshold; one without a threshold stays."""
-        ...
+        """The rule at another threshold."""
+        return self
 
     def of(self, rows: np.ndarray) -> ScoreRule:
         """The rule for these rows of the dictionary, at the same threshold."""
-        ...
+        return self
 
     def for_fewer(self, mean_length: float) -> ScoreRule | None:
         """The rule for some of the concepts, whose codes have this mean length; None if their codes depend on the
         others' scores."""
-        ...
+        return None
 
     def levels(self, codes: Entries) -> np.ndarray:
         """The sizes of these scores in the unit of the threshold: a score is active if its level passes it."""
-        ...
+        return np.abs(codes.data)
 
     def recalibrated_by(self, levels: np.ndarray, rows: int) -> tuple[ScoreRule, float] | None:
         """The rule fitted again to the `levels` of the scores of some rows, all that are active a little below its
         threshold (`nearby`), and the mean length that they have then; None if these do not decide it."""
-        ...
+        return None
 
     def nearby(self) -> kernels.Criterion:
         """The criterion with a threshold that is a little lower."""
-        ...
+        return self.criterion()
 
     def with_feedback(self, mean_length: float) -> ScoreRule:
         """The rule after a batch of this mean length was seen, kept on its requested length."""
-        ...
+        return self
 
-    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ScoreRule: ...
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ScoreRule:
+        return self
 
 
 def encode_selected(rule: ScoreRule, dictionary: np.ndarray) -> Encode:
@@ -334,7 +341,7 @@ class ThresholdRule:
 
 
 @dataclass(frozen=True)
-class TopRule:
+class TopRule(ScoreRule):
     """Keep the `length` scores of largest absolute value in each row, of equals the first; zeros are never active."""
 
     length: int
@@ -348,8 +355,8 @@ class TopRule:
         return self.length
 
     @property
-    def target_length(self) -> None:
-        return None
+    def expected_length(self) -> float:
+        return self.length
 
     def select(self, scores: np.ndarray) -> np.ndarray:
         # Stable: of equals the first, as the kernels take them.
@@ -363,41 +370,6 @@ class TopRule:
 
     def criterion(self) -> kernels.Criterion:
         return kernels.Criterion(kernels.TOP, 0.0, self.length)
-
-    @property
-    def concept_factors(self) -> None:
-        return None
-
-    @property
-    def expected_length(self) -> float:
-        return self.length
-
-    def encoder(self, dictionary: np.ndarray) -> Encode:
-        return encode_selected(self, dictionary)
-
-    def with_threshold(self, threshold: float) -> TopRule:
-        return self
-
-    def of(self, rows: np.ndarray) -> TopRule:
-        return self
-
-    def for_fewer(self, mean_length: float) -> None:
-        return None
-
-    def levels(self, codes: Entries) -> np.ndarray:
-        return np.abs(codes.data)
-
-    def recalibrated_by(self, levels: np.ndarray, rows: int) -> None:
-        return None
-
-    def nearby(self) -> kernels.Criterion:
-        return self.criterion()
-
-    def with_feedback(self, mean_length: float) -> TopRule:
-        return self
-
-    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> TopRule:
-        return self
 
 
 def rule_at_length(rule: Rule, length: float, X: Embeddings, dictionary: np.ndarray) -> Rule:
