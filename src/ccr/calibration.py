@@ -279,8 +279,8 @@ class Placed(NamedTuple):
 
 class CalibrationParts(NamedTuple):
     """Split of a fit's images for calibration: `watched` chooses the epoch (as `refine` takes it), `left_out` rows are
-    not trained on, `warm` gives the temperature (None: half of `held` does), and `held` gives the prediction sets
-    (None: nobody asked for them)."""
+    not trained on, `warm` gives the temperature (None: half of `held` does), and `held` gives the prediction sets.
+    A fit without them has the first alone."""
 
     watched: Any
     left_out: np.ndarray | None = None
@@ -290,13 +290,8 @@ class CalibrationParts(NamedTuple):
     seed: int = 0
 
     @classmethod
-    def of(
-        cls, images: Embeddings, labels: Labels, watched: Any, *, coverage: float | None, seed: int
-    ) -> CalibrationParts:
-        """The parts of a fit: `watched` are rows of the `images`, or (other images, class numbers), which are shared.
-        Without a `coverage` nothing is held out."""
-        if coverage is None:
-            return cls(watched)
+    def of(cls, images: Embeddings, labels: Labels, watched: Any, *, coverage: float, seed: int) -> CalibrationParts:
+        """The parts of a fit: `watched` are rows of the `images`, or (other images, class numbers) to share."""
         coverage = check_coverage(coverage)
         if isinstance(watched, tuple):
             other, y = watched
@@ -316,9 +311,8 @@ class CalibrationParts(NamedTuple):
         return cls(watched, left_out, None, held, coverage, seed)
 
     def calibrated(self, model: ConceptModel) -> ConceptModel:
-        """The fitted model with its certainty, if that was asked for."""
-        if self.held is None:
-            return model
+        """The fitted model with its certainty."""
+        assert self.held is not None
         held = self.held.coded(model)
         if self.warm is None:
             return model.with_certainty(*halves(held, model.classes, self.seed), self.coverage)

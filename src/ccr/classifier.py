@@ -482,7 +482,9 @@ class ConceptClassifier(ModelEstimator, OnHub):
             fraction=self.validation_fraction,
             seed=seed,
         )
-        parts = CalibrationParts.of(images, labels, watched, coverage=self.coverage, seed=seed)
+        parts = CalibrationParts(watched)
+        if self.coverage is not None:
+            parts = CalibrationParts.of(images, labels, watched, coverage=self.coverage, seed=seed)
         weights = training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight)
         classes = labels.classes.tolist()
         train, other = split(images, labels.y, weights, parts.watched, parts.left_out)
@@ -538,7 +540,8 @@ class ConceptClassifier(ModelEstimator, OnHub):
             provenance=Provenance(self.settings(), texts, **encoder_of(X), **facts),
             shown=shown,
         )
-        self.model_ = parts.calibrated(model.with_claims_seen(images, labels.y))
+        model = model.with_claims_seen(images, labels.y)
+        self.model_ = model if self.coverage is None else parts.calibrated(model)
         self.note_columns(X)
         return self
 
