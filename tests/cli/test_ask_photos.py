@@ -29,12 +29,11 @@ from ccr.errors import CCRError
 from ccr.knowledge import Answer
 from ccr.review.questions import FIRST
 from ccr.vocab import llm
-from tests.cli.test_commands import as_json, model, run, workspace  # noqa: F401 (fixtures)
 from tests.vocab.test_llm import Server, completion, server  # noqa: F401 (fixture)
 
 
 @pytest.fixture
-def given(model: Path, workspace: Path, tmp_path: Path) -> list[object]:  # noqa: F811 (fixture)
+def given(model: Path, workspace: Path, tmp_path: Path) -> list[object]:
     """The command with its arguments, its table not written yet."""
     return ["knowledge", "ask-photos", model, workspace / "store", "--knowledge", tmp_path / "known.csv"]
 
@@ -151,8 +150,7 @@ def test_answers_against_the_order_name_the_concept(given: list[object]) -> None
     order = np.argsort(-ladder.scores)
     rows = {int(order[0]): "no", int(order[1]): "no", int(order[-1]): "yes", int(order[-2]): "yes"}
     Knowledge.of(
-        Answer("", ladder.concept, word, "person", photo=session.paths[row])  # type: ignore[arg-type]
-        for row, word in rows.items()
+        Answer("", ladder.concept, word, "person", photo=session.paths[row]) for row, word in rows.items()
     ).write(session.file)
     assert json.loads(said(given, "q\n", "--json").stdout)["contradicted"] == [ladder.concept]
     words = " ".join(said(given, "q\n").stdout.split())
@@ -292,7 +290,7 @@ def test_answers_about_something_else_are_not_read(given: list[object], tmp_path
 
 
 @pytest.fixture
-def moved(given: list[object], workspace: Path) -> Iterator[Callable[[int], list[str]]]:  # noqa: F811 (fixture)
+def moved(given: list[object], workspace: Path) -> Iterator[Callable[[int], list[str]]]:
     """Takes away the photos that would be asked about first."""
     gone: list[tuple[Path, Path]] = []
 
@@ -333,7 +331,7 @@ def test_photos_that_are_all_gone_are_an_error(given: list[object], moved: Any) 
 
 
 def concepts_of(body: dict[str, Any]) -> list[str]:
-    return json.loads(body["messages"][0]["content"][0]["text"].split("\n")[1])  # type: ignore[no-any-return]
+    return json.loads(body["messages"][0]["content"][0]["text"].split("\n")[1])
 
 
 def sees_red(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
@@ -346,7 +344,7 @@ def sees_red(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
 
 def test_a_model_is_shown_one_photo_and_answers_for_all_its_concepts(
     given: list[object],
-    workspace: Path,  # noqa: F811 (fixture)
+    workspace: Path,
     server: Server,  # noqa: F811 (fixture)
     cache: None,
 ) -> None:
@@ -452,7 +450,7 @@ def test_photos_that_no_table_can_name_are_left_out(given: list[object], monkeyp
     count = len(EmbeddingStore.open(str(given[3])))
 
     def paths(store: EmbeddingStore) -> np.ndarray:
-        found = real(store).copy()  # type: ignore[misc]
+        found = real(store).copy()
         if len(found) == count:
             for row, name in strange.items():
                 found[np.flatnonzero(store.splits != "test")[row]] = name

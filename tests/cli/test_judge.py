@@ -1,6 +1,5 @@
 """`ccr judge` as a user types it: with lines, with keys on a terminal, killed and resumed, and on a page."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import json
@@ -26,7 +25,7 @@ from ccr.cli.common_photo import draw_photo
 from ccr.data.store import EmbeddingStore
 from ccr.judgement import RANDOM, Sheet, score
 from ccr.model import ConceptModel
-from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
+from tests.cli.conftest import HOSTILE, as_json, exit_code, run
 
 
 @pytest.fixture
@@ -100,15 +99,15 @@ def test_a_finished_sheet_is_scored_with_the_agreement_of_its_judges(drawn: Path
     found = as_json("judge", "--score", drawn)
     expected = score(Sheet.read(drawn))
     assert found == json.loads(json.dumps(expected.to_dict()))
-    assert found["agreements"][0]["equal"] == pytest.approx((size - 1) / size)  # type: ignore[index]
+    assert found["agreements"][0]["equal"] == pytest.approx((size - 1) / size)
     alone = as_json("judge", "--score", drawn, "--judge", "anna")
-    assert [one["name"] for one in alone["judges"]] == ["anna"]  # type: ignore[union-attr]
+    assert [one["name"] for one in alone["judges"]] == ["anna"]
 
 
 def test_an_unfinished_sheet_says_how_much_is_left(drawn: Path) -> None:
     size = Sheet.read(drawn).size
     judge(drawn, lines=["t", "t", "f"])
-    shown = run("judge", "--score", drawn).stdout  # type: ignore[attr-defined]
+    shown = run("judge", "--score", drawn).stdout
     assert f"3 of {size} claims about 4 photos are judged, {size - 3} are left" in shown
 
 
@@ -252,7 +251,7 @@ def test_one_key_is_enough_on_a_terminal_and_a_killed_run_goes_on(drawn: Path) -
 
 def test_the_page_holds_claims_and_photos_and_no_origin(drawn: Path, tmp_path: Path) -> None:
     done = run("judge", "--out", drawn, "--page", tmp_path / "p.html", "--judge", 'A "quoted" <b>')
-    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.output
     text, sheet = (tmp_path / "p.html").read_text(encoding="utf-8"), Sheet.read(drawn)
     assert text.count("data:image/jpeg;base64,") == 4
     assert text.count("<li>") == sheet.size
@@ -298,5 +297,5 @@ def test_the_page_is_judged_in_a_browser_and_read_back(drawn: Path, tmp_path: Pa
         browser.close()
     assert not problems, problems[:3]
     done = run("judge", "--out", drawn, "--read", tmp_path / "verdicts.json")
-    assert f"{size} verdicts of cleo" in done.stdout  # type: ignore[attr-defined]
+    assert f"{size} verdicts of cleo" in done.stdout
     assert verdicts_in_order(drawn, "cleo") == ["true", "false", "half", *["true"] * (size - 3)]

@@ -1,6 +1,5 @@
 """`ccr review`, as a user types it: by a table, by lines, by keys of a terminal; check, sign, export."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import csv
@@ -19,7 +18,7 @@ from ccr import ConceptModel, Knowledge
 from ccr.cli import app
 from ccr.errors import CCRError
 from ccr.review import Decisions
-from tests.cli.test_commands import HOSTILE, as_json, workspace  # noqa: F401
+from tests.cli.conftest import HOSTILE, as_json
 
 
 @pytest.fixture(scope="module")
