@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ from typer.testing import CliRunner
 
 from ccr.cli import app, main
 from tests.encoders.test_hf import save
+from tests.vocab.test_llm import server  # noqa: F401 (a fixture)
 
 HOSTILE = [
     '<script>alert("x")</script>',
@@ -55,9 +61,9 @@ def model(workspace: Path) -> Path:
     return workspace / "model"
 
 
-def run(*arguments: object) -> Any:
-    """The result of a command, whose errors are raised."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+def run(*arguments: object, lines: str | None = None) -> Any:
+    """The result of a command with these lines on its standard input; its errors are raised."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=lines, catch_exceptions=False)
 
 
 def as_json(*arguments: object) -> dict[str, Any]:
@@ -78,3 +84,44 @@ def exit_code(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> int:
 def named(workspace: Path) -> list[str]:
     """The encoder by name: other test runs on the machine may change the list of those that were named."""
     return ["--encoder", f"hf:{workspace / 'clip'}"]
+
+
+class Terminal:
+    """A command in a real terminal of its own."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.handle, theirs = pty.openpty()
+        own = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"  # so that Ctrl-C is a signal
+        program = f"{own}; import sys; sys.argv[1:] = {[*map(str, arguments)]!r}; from ccr.start import main; main()"
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"}
+        environment.pop("NO_COLOR", None)
+        streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        command = [sys.executable, "-c", program]
+        self.process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)
+        os.close(theirs)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.handle)
+
+    def type(self, keys: str) -> None:
+        os.write(self.handle, keys.encode())
+
+    def until(self, text: str = "") -> str:
+        """What it shows until `text` is on it; without a text, until it ends."""
+        seen = ""
+        while not text or text not in seen:
+            assert select.select([self.handle], [], [], 120)[0], f"{text!r} never came, only {seen[-500:]!r}"
+            try:
+                part = os.read(self.handle, 65536)
+            except OSError:  # Linux, when the other side is closed
+                part = b""
+            if not part:
+                assert not text, f"the terminal ended before {text!r}: {seen[-500:]!r}"
+                break
+            seen += part.decode("utf-8", "replace")
+        return seen

@@ -177,8 +177,7 @@ def test_fit_without_a_list_writes_the_one_it_made(workspace: Path, tmp_path: Pa
 
 
 def test_fit_without_a_list_says_that_it_is_mostly_generic_and_how_to_do_better(
-    workspace: Path,
-    tmp_path: Path,
+    workspace: Path, tmp_path: Path
 ) -> None:
     done = run("fit", workspace / "store", "--out", tmp_path / "m", "--epochs", 1, "--length", 4, "--no-baseline")
     text = " ".join(done.output.split())
@@ -204,9 +203,7 @@ def test_fit_does_not_propose_over_a_list_that_was_edited(workspace: Path, tmp_p
 
 
 def test_fit_puts_proposed_concepts_and_random_words_into_the_template(
-    workspace: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     template = "far away from {}"
     typed = ["fit", workspace / "store", "--out", tmp_path / "m", "--epochs", 1, "--length", 4, "--template", template]
@@ -246,9 +243,7 @@ def test_learn_and_fit_with_what_was_learned(workspace: Path, tmp_path: Path) ->
 
 
 def test_photos_to_learn_from_are_counted_before_they_are_embedded(
-    workspace: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error came after minutes of embedding, and named an argument of the library."""
     monkeypatch.setattr("ccr.vocab.learned._embedded", lambda *_: pytest.fail("embedded already"))

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
-from typer.testing import CliRunner
 
-from ccr.cli import app
-from ccr.cli.common_photo import draw_photo
 from ccr.data.store import EmbeddingStore
+from ccr.errors import CCRError
 from ccr.judgement import RANDOM, Sheet, score
 from ccr.model import ConceptModel
-from tests.cli.conftest import HOSTILE, as_json, exit_code, run
+from tests.cli.conftest import HOSTILE, Terminal, as_json, exit_code, run
 
 
 @pytest.fixture
@@ -37,8 +26,7 @@ def drawn(model: Path, workspace: Path, tmp_path: Path) -> Path:
 
 
 def judge(sheet: Path, *options: object, lines: list[str]) -> Any:
-    given = [str(one) for one in ("judge", "--out", sheet, *options)]
-    return CliRunner().invoke(app, given, input="".join(f"{line}\n" for line in lines), catch_exceptions=False)
+    return run("judge", "--out", sheet, *options, lines="".join(f"{line}\n" for line in lines))
 
 
 def verdicts_in_order(sheet: Path, judge: str = "") -> list[str]:
@@ -148,8 +136,6 @@ def test_bad_input_is_refused_with_rule_value_and_remedy(
 
 
 def test_a_line_that_is_no_verdict_names_photo_and_claim_and_keeps_those_before(drawn: Path) -> None:
-    from ccr.errors import CCRError
-
     photo = Sheet.read(drawn).photos[0]
     with pytest.raises(CCRError) as refused:
         judge(drawn, lines=["t", "yes", "f"])
@@ -160,8 +146,6 @@ def test_a_line_that_is_no_verdict_names_photo_and_claim_and_keeps_those_before(
 
 
 def test_a_store_that_was_made_anew_is_not_judged(drawn: Path) -> None:
-    from ccr.errors import CCRError
-
     plain = json.loads(drawn.read_text(encoding="utf-8"))
     plain["photos"][0]["path"] = "elsewhere/9.png"
     drawn.write_text(json.dumps(plain), encoding="utf-8")
@@ -180,72 +164,22 @@ def test_a_sheet_of_earlier_versions_needs_its_store_named(drawn: Path, workspac
     assert verdicts_in_order(drawn)[0] == "true"
 
 
-def test_a_photo_is_drawn_as_half_blocks_in_its_colours() -> None:
-    image = Image.new("RGB", (4, 4), (10, 20, 30))
-    image.paste((200, 100, 50), (0, 1, 4, 2))
-    lines = draw_photo(image, 4).split("\n")
-    assert len(lines) == 2
-    assert lines[0] == "\x1b[38;2;10;20;30m\x1b[48;2;200;100;50m▀" * 4 + "\x1b[0m"
-    assert lines[1] == "\x1b[38;2;10;20;30m\x1b[48;2;10;20;30m▀" * 4 + "\x1b[0m"
-    assert all(line.endswith("\x1b[0m") for line in draw_photo(Image.new("RGB", (300, 20)), 30).split("\n"))
-    assert len(draw_photo(Image.new("L", (900, 1)), 8).split("\n")) == 1
-
-
-@contextmanager
-def terminal(sheet: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """`ccr judge` in a terminal of its own."""
-    ours, theirs = pty.openpty()
-    program = "from ccr.start import main; main()"
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "judge", "--out", str(sheet), *options],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**environment, "TERM": "xterm-256color", "COLUMNS": "60", "LINES": "30"},
-        start_new_session=True,
-    )
-    os.close(theirs)
-    try:
-        yield process, ours
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
-
-
-def until(handle: int, text: str) -> str:
-    """What the terminal shows until `text` is on it; an error if it ends before."""
-    seen = ""
-    while text not in seen:
-        assert select.select([handle], [], [], 120)[0], f"{text!r} never came, only {seen[-500:]!r}"
-        try:
-            piece = os.read(handle, 65536)
-        except OSError:  # Linux, when the other side is closed
-            piece = b""
-        assert piece, f"the terminal ended before {text!r}: {seen[-500:]!r}"
-        seen += piece.decode("utf-8", "replace")
-    return seen
-
-
 def test_one_key_is_enough_on_a_terminal_and_a_killed_run_goes_on(drawn: Path) -> None:
     size = Sheet.read(drawn).size
-    with terminal(drawn) as (process, keys):
-        first = until(keys, "stop: ")
+    with Terminal("judge", "--out", drawn) as screen:
+        first = screen.until("stop: ")
         assert "▀" in first
         assert "\x1b[38;2;" in first
-        os.write(keys, b"x\x1b[B\x1b[1;5F\x1bOFt")  # no verdict, then keys that send letters after an escape
-        until(keys, f"2/{size}")
-        os.write(keys, b"F")
-        until(keys, f"3/{size}")
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        screen.type("x\x1b[B\x1b[1;5F\x1bOFt")  # no verdict, then keys that send letters after an escape
+        screen.until(f"2/{size}")
+        screen.type("F")
+        screen.until(f"3/{size}")
     assert verdicts_in_order(drawn)[:3] == ["true", "false", ""]
-    with terminal(drawn) as (process, keys):
-        assert f"3/{size}" in until(keys, "stop: ")
-        os.write(keys, b"\x04")  # Ctrl-D
-        until(keys, "goes on")
-        assert process.wait(120) == 0
+    with Terminal("judge", "--out", drawn) as screen:
+        assert f"3/{size}" in screen.until("stop: ")
+        screen.type("\x04")  # Ctrl-D
+        screen.until("goes on")
+        assert screen.process.wait(120) == 0
     assert verdicts_in_order(drawn)[:3] == ["true", "false", ""]
 
 

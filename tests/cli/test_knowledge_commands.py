@@ -16,7 +16,7 @@ from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.errors import CCRError
 from ccr.vocab import read_concepts
 from tests.cli.conftest import as_json, run
-from tests.vocab.test_llm import Server, server  # noqa: F401 (fixture)
+from tests.vocab.test_llm import Server
 
 
 def table(path: Path, rows: list[tuple[str, ...]], heading: str = "class,concept,answer,by") -> Path:
@@ -100,10 +100,7 @@ def test_check_finds_what_is_wrong(made: tuple[Path, Path, Path], tmp_path: Path
 
 
 def test_a_language_model_is_asked_strictly_and_only_what_is_open(
-    made: tuple[Path, Path, Path],
-    tmp_path: Path,
-    server: Server,  # noqa: F811 (fixture)
-    monkeypatch: pytest.MonkeyPatch,
+    made: tuple[Path, Path, Path], tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, concepts, _ = made
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -166,10 +163,7 @@ def test_options_for_a_language_model_need_one(
 
 
 def test_photos_that_a_model_is_shown_are_small(
-    made: tuple[Path, Path, Path],
-    tmp_path: Path,
-    server: Server,  # noqa: F811 (fixture)
-    monkeypatch: pytest.MonkeyPatch,
+    made: tuple[Path, Path, Path], tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, concepts, _ = made
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -21,10 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 from ccr.classifier import ConceptClassifier
-from ccr.cli import app
 from ccr.data.datasets import open_photos
 from ccr.data.store import EmbeddingStore
 from ccr.encoders import load_encoder
@@ -75,12 +73,8 @@ def test_all_forms_of_photos_and_files_agree(model: Path, workspace: Path, tmp_p
     }
     texts = {}
     for name, given in forms.items():
-        typed = [
-            str(part)
-            for part in ("predict", model, *given, "--out", tmp_path / f"{name}.csv", "--workers", 0, *named(workspace))
-        ]
-        lines = "\n".join(map(str, photos)) if name == "stream" else None
-        done = CliRunner().invoke(app, typed, input=lines, catch_exceptions=False)
+        typed = ["predict", model, *given, "--out", tmp_path / f"{name}.csv", "--workers", 0, *named(workspace)]
+        done = run(*typed, lines="\n".join(map(str, photos)) if name == "stream" else None)
         assert done.exit_code == 0, done.output
         texts[name] = (tmp_path / f"{name}.csv").read_bytes()
     manifest.unlink()

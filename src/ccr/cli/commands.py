@@ -12,10 +12,8 @@ import typer
 from ccr.cli import (
     audit,
     claims,
+    concepts,
     concepts_check,
-    concepts_choose,
-    concepts_learn,
-    concepts_propose,
     demo,
     edit,
     embed,
@@ -25,8 +23,7 @@ from ccr.cli import (
     fit,
     hub,
     judge,
-    knowledge_ask,
-    knowledge_files,
+    knowledge,
     knowledge_photos,
     predict,
     report,
@@ -92,14 +89,14 @@ for command in commands:
 GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
     "concepts": (
         "From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
-        (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn),
+        (concepts.propose, concepts_check.check, concepts.choose, concepts.learn),
     ),
     "knowledge": (
         "Which concept is true of which class or photo: make a first table, answer questions about photos, look at, "
         "merge and check tables.",
         (
-            *(knowledge_ask.ask, knowledge_photos.ask_photos),
-            *(knowledge_files.show, knowledge_files.merge, knowledge_files.check),
+            *(knowledge.ask, knowledge_photos.ask_photos),
+            *(knowledge.show, knowledge.merge, knowledge.check),
         ),
     ),
 }

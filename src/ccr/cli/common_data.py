@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ccr.model import ConceptModel
     from ccr.refits import Stability
     from ccr.space import Dispersion
-    from ccr.utils.processes import Tell
+    from ccr.vocab.llm import Endpoint
     from ccr.vocab.proposals import Proposals
 
 # Options that several commands take, turned into what the library takes; a mistake in them is misuse.
@@ -145,6 +144,30 @@ def chosen_store(store: Path | None, option: Path | None) -> Path | None:
     if store is not None and option is not None:
         raise typer.BadParameter(f"give a store once, got {store} and --store {option}: drop one")
     return option if store is None else store
+
+
+def chosen_sources(text: str, known: Sequence[str]) -> list[str]:
+    """--sources: some of those known."""
+    wanted = [part.strip() for part in text.split(",") if part.strip()]
+    if not wanted or any(part not in known for part in wanted):
+        raise typer.BadParameter(f"--sources are of {', '.join(known)}, joined by commas, got {text!r}")
+    return wanted
+
+
+def chosen_endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoint:
+    """The language model of --llm-url, --llm-model and --llm-rate."""
+    from ccr.vocab.llm import Endpoint
+
+    if url is None or model is None:
+        raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
+    return Endpoint(url, model, per_minute=rate)
+
+
+def kept_answers() -> Path:
+    """Where answers of language models are kept, so that nothing is paid twice."""
+    from ccr.encoders.assets import cache_folder
+
+    return cache_folder() / "llm"
 
 
 #: A proposed list is mostly generic if a source names a class for less than this share of it.
@@ -298,23 +321,6 @@ def note_mostly_generic(proposed: Proposals, classes: AnyPath, out: Path, *, sil
     )
 
 
-def fit_on(
-    model: ConceptClassifier,
-    store: EmbeddingStore,
-    what: str,
-    tell: Tell,
-    elsewhere: Callable[..., ConceptClassifier] | None = None,
-) -> ConceptClassifier:
-    """Fit on the training images; those of `val` that have a label, if there are any, choose the epoch.
-    `elsewhere(model, X, ...)` fits in place of `model.fit(X, ...)`."""
-    train, val = training_rows(store), None
-    if "val" in set(store.splits) and model.validation_fraction > 0:
-        val = store.select("val").with_labels()
-    validation = None if val is None else (val, val.y)
-    fit = model.fit if elsewhere is None else partial(elsewhere, model)
-    return fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))
-
-
 def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequence[str], *, silent: bool) -> None:
     """Say how much of the table is about these classes and concepts, and which names are not shared."""
     answers = knowledge.aligned(classes, concepts)
@@ -364,10 +370,6 @@ def measured_stability(path: Path, store: EmbeddingStore, rows: EmbeddingStore, 
     from ccr.classifier import ConceptClassifier
     from ccr.refits import stability
 
-    train, val = training_rows(store), None
-    if "val" in set(store.splits):
-        val = store.select("val").with_labels()
-    validation = None if val is None else (val, val.y)
-    model, jobs = ConceptClassifier.load(path), os.cpu_count() or 1
+    model, train, jobs = ConceptClassifier.load(path), training_rows(store), os.cpu_count() or 1
     with fitting(silent=silent) as tell:
-        return stability(model, train, train.y, rows, validation=validation, jobs=jobs, tell=tell)
+        return stability(model, train, train.y, rows, validation=train.validation, jobs=jobs, tell=tell)

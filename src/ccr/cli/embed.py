@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from ccr.cli.common import Json, Ray, Workers, bar, check_extra, console, note, print_json
 from ccr.cli.common_data import BatchSize, Outside
+from ccr.cli.common_photo import plain_table
 from ccr.errors import CCRError
 from ccr.utils.texts import counted
 
@@ -205,23 +205,21 @@ def _composition(store: str) -> Iterator[tuple[str, str]]:
     opened = EmbeddingStore.open(store)
     classes, splits = opened.classes, Counter(opened.splits)
     few = f": {', '.join(classes)}" if 0 < len(classes) <= MOST_NAMED else ""
-    yield "classes", escape(f"{len(classes):,}{few}")
+    yield "classes", f"{len(classes):,}{few}"
     names = dict.fromkeys(("train", "val", "test", *(name for name in splits if name is not None)))
-    yield " / ".join(map(escape, names)), " / ".join(f"{splits[name]:,}" for name in names)
+    yield " / ".join(names), " / ".join(f"{splits[name]:,}" for name in names)
 
 
 def _show(summary: EmbedSummary, near: NearCopies | None) -> None:
-    table = Table(title=f"Store {escape(str(summary.store))}", title_justify="left", show_header=False)
-    for name, value in (
+    rows = [
         ("images", f"{summary.rows:,}"),
         *_composition(summary.store),
         ("done by an earlier run", f"{summary.resumed:,}"),
         ("with the content of another", f"{summary.reused:,}"),
         ("left out", f"{len(summary.skipped):,}"),
         ("images per second", f"{summary.images_per_second:.1f}"),
-    ):
-        table.add_row(name, value)
-    console.print(table)
+    ]
+    console.print(plain_table(f"Store {summary.store}", ("", ""), rows, texts=(0, 1), show_header=False))
     for skipped in summary.skipped[:MOST_LISTED]:
         console.print(f"left out: {escape(repr(skipped.path))}: {escape(skipped.reason)}", highlight=False)
     if len(summary.skipped) > MOST_LISTED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +24,6 @@ from ccr.cli.common_data import (
     chosen_dispersion,
     chosen_knowledge,
     chosen_weights,
-    fit_on,
     load_concepts,
     note_coverage,
     noted_controls,
@@ -37,10 +35,8 @@ from ccr.cli.common_photo import evaluation_table, note_few, show_knowledge, sho
 from ccr.io.remote import as_place
 
 if TYPE_CHECKING:
-    from ccr.classifier import ConceptClassifier
-    from ccr.concepts import Concepts
-    from ccr.data.store import EmbeddingStore
-    from ccr.metrics import Evaluation
+    from ccr.refine import Epoch
+    from ccr.utils.processes import Tell
 
 #: Candidates per weight where the knowledge was proposed and nobody asked for another number: WordNet is right too
 #: rarely for its answers to displace all other concepts (docs/concepts.md).
@@ -155,6 +151,8 @@ def fit(
     On a node of a cluster, with the same result: `--ray HOST:6379 --cpus 16`; every epoch is kept in MODEL-ray, from
     where another node, or the same command, continues.
     """
+    from ccr import scale
+    from ccr.classifier import ConceptClassifier
     from ccr.coding.coders import usual_length
     from ccr.data.store import EmbeddingStore
     from ccr.io.format import check_target
@@ -207,9 +205,19 @@ def fit(
         options["coder"] = None if sign == "positive" else chosen_coder(usual_length(len(embedded)), None, sign)
 
     # The baseline and the model, measured on the same images; the model notes what was measured of it.
-    cluster = None if ray is None else partial(_on_cluster, ray, cpus, out)
     split, rows = split_of(opened, None)
-    model, evaluations = _fitted(embedded, _named(options, baseline=baseline), opened, rows, cluster, silent=as_json)
+    evaluations = {}
+    with fitting(silent=as_json) as tell:
+        for name, settings in _named(options, baseline=baseline).items():
+            model = ConceptClassifier(embedded, **settings)
+            told = partial(_tell_epoch, tell, name)
+            if ray is None:
+                model = model.fit(opened, callback=told)
+            else:
+                kept = f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}"
+                there = {"storage": as_place(out).with_name(kept), "address": ray, "cpus": cpus}
+                model = scale.fit(model, opened, callback=told, **there)
+            evaluations[name] = model.evaluate(rows)
     sets = None if model.calibration_ is None else model.evaluate_sets(rows)
     found = list(evaluations.values())[-1].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
     counts = Counter("all" if part is None else str(part) for part in opened.splits)
@@ -225,7 +233,7 @@ def fit(
         print_json({"model": str(out), "split": split, "epochs": len(model.history_), "results": results, **more})
         return
     images = next(iter(evaluations.values())).n
-    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {escape(split)}"))
+    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {split}"))
     note_few(images)
     show_knowledge(evaluations)
     if split == "all":
@@ -245,30 +253,5 @@ def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, An
     return {f"baseline ({bound_in_words(without)})": without, f"CCR ({bound_in_words(options)})": options}
 
 
-def _fitted(
-    concepts: Concepts,
-    named: dict[str, dict[str, Any]],
-    store: EmbeddingStore,
-    rows: EmbeddingStore,
-    cluster: Callable[[str], Callable[..., ConceptClassifier]] | None,
-    *,
-    silent: bool,
-) -> tuple[ConceptClassifier, dict[str, Evaluation]]:
-    """Fit one after the other and measure each on the rows: the last model, and what was measured of all."""
-    from ccr.classifier import ConceptClassifier
-
-    evaluations: dict[str, Evaluation] = {}
-    with fitting(silent=silent) as tell:
-        for name, settings in named.items():
-            elsewhere = None if cluster is None else cluster(name)
-            model = fit_on(ConceptClassifier(concepts, **settings), store, name, tell, elsewhere)
-            evaluations[name] = model.evaluate(rows)
-    return model, evaluations
-
-
-def _on_cluster(address: str, cpus: int | None, out: Path, name: str) -> Callable[..., ConceptClassifier]:
-    """`ccr.scale.fit` with everything but the model and the data."""
-    from ccr.scale import fit as fit_there
-
-    storage = as_place(out).with_name(f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}")
-    return partial(fit_there, address=address, cpus=cpus, storage=storage)
+def _tell_epoch(tell: Tell, name: str, epoch: Epoch, epochs: int) -> None:
+    tell(epoch.epoch, epochs, name)

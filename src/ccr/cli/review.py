@@ -447,20 +447,19 @@ def _photos(store: EmbeddingStore, model: ConceptModel) -> EmbeddingStore:
 def _refitted(review: Review, store: EmbeddingStore, done: list[ReviewRound], given: Options) -> ReviewRound:
     from ccr.review import review_round
 
-    model, knowledge = review.model, review.knowledge()
-    train, validation = training_rows(store).with_labels(), None
+    model, rows = review.model, training_rows(store)
+    train = rows.with_labels()
     if train is None:
         raise CCRError(f"a refit needs labels, and {store.path} has none: embed a data set with labels")
-    if "val" in set(store.splits) and model.provenance.settings.get("validation_fraction", 0.1) > 0:
-        validation = store.select("val").with_labels()
+    chosen_on_val = model.provenance.settings.get("validation_fraction", 0.1) > 0
     unseen = None if given.split is None else store.select(given.split).with_labels()
     with fitting(silent=given.as_json) as tell:
         return review_round(
             model,
             train,
-            knowledge=knowledge,
+            knowledge=review.knowledge(),
             claims=given.claims,
-            validation=validation,
+            validation=rows.validation if chosen_on_val else None,
             unseen=unseen,
             before=done[-1].accuracy_after if done else None,
             folds=given.folds,

@@ -63,17 +63,7 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of a line."""
-        return {
-            "id": self.id,
-            "by": self.by,
-            "at": self.at,
-            "class": self.label,
-            "concept": self.concept,
-            "answer": self.answer,
-            "reason": self.reason,
-            "model": self.model,
-            "digest": self.digest,
-        }
+        return {"class" if name == "label" else name: value for name, value in vars(self).items()}
 
 
 class Vote(NamedTuple):
@@ -205,19 +195,8 @@ class Decisions:
         digest: str = "",
     ) -> Decision:
         """Log an answer about the class `label`, None: every class. It is on the disk when this returns."""
-        made = _checked(
-            {
-                "id": secrets.token_hex(8),
-                "by": by,
-                "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "class": None if label is None else str(label),
-                "concept": concept,
-                "answer": answer,
-                "reason": reason,
-                "model": model,
-                "digest": digest,
-            }
-        )
+        said = {"class": None if label is None else str(label), "concept": concept, "answer": answer, "reason": reason}
+        made = _checked({"id": secrets.token_hex(8), "by": by, "at": _now(), **said, "model": model, "digest": digest})
         self._append([made.to_dict()])
         return made
 
@@ -233,8 +212,7 @@ class Decisions:
         if found is None:
             what = "no decision is left" if id is None else f"no decision {visible(str(id))!r} of theirs is there"
             raise CCRError(f"only a reviewer's own decisions can be taken back, and for {visible(by)!r} {what}")
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._append([{"undo": found.id, "by": by, "at": at}])
+        self._append([{"undo": found.id, "by": by, "at": _now()}])
         return found
 
     def of(self, concepts: Concepts | None) -> Decisions:
@@ -433,6 +411,10 @@ def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
         _write(handle, text)
 
 
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
 def check_policy(policy: Any) -> None:
     """Refuse a policy that is none."""
     if policy not in POLICIES:
@@ -465,17 +447,8 @@ def _checked(fields: Mapping[str, Any]) -> Decision:
         bytes.fromhex(texts["digest"])
     except ValueError:
         raise CCRError(f"a concept's digest is made of hexadecimal digits, got {texts['digest']!r}") from None
-    return Decision(
-        texts["id"],
-        texts["by"].strip(),
-        texts["at"],
-        None if label is None else label.strip(),
-        texts["concept"].strip(),
-        cast(Reply, answer),
-        cast(Reason, reason),
-        texts["model"],
-        texts["digest"],
-    )
+    bare = {"by": texts["by"].strip(), "concept": texts["concept"].strip()}
+    return Decision(label=None if label is None else label.strip(), **cast(Any, {**texts, **bare}))
 
 
 def _name_now(one: Decision, digests: Mapping[str, str]) -> str | None:

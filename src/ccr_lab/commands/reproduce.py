@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, fitting, keeps, note, print_json, write_files
 from ccr.cli.common_data import chosen_coder, load_concepts, store_encoder
+from ccr.cli.common_photo import plain_table
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
@@ -148,12 +148,8 @@ def _files(protocol: Protocol) -> dict[str, bytes]:
 def _show(protocol: Protocol) -> None:
     train, test = protocol.images
     title = f"{protocol.dataset}: {train:,} training, {test:,} test images, {protocol.concepts} concepts"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    table.add_column("setting", no_wrap=True)
-    for heading in ("accuracy", "worst-best", "AEL", "ASR", "ACED", "kept", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in protocol.table():
-        table.add_row(
+    rows = [
+        (
             row["setting"],
             f"{row['accuracy']:.1%}",
             f"{row['worst']:.1%}-{row['best']:.1%}",
@@ -163,17 +159,13 @@ def _show(protocol: Protocol) -> None:
             f"{row['retention']:.0%}",
             f"{row['seconds']:.1f}",
         )
+        for row in protocol.table()
+    ]
     paper = protocol.reported
-    table.add_row("CCR, as reported", "", "", f"{paper.length:.2f}", f"{paper.sparsity:.2%}", f"{paper.deviation:.3f}")
-    console.print(table)
+    rows.append(("CCR, as reported", "", "", f"{paper.length:.2f}", f"{paper.sparsity:.2%}", f"{paper.deviation:.3f}"))
+    headings = ("setting", "accuracy", "worst-best", "AEL", "ASR", "ACED", "kept", "seconds")
+    console.print(plain_table(title, headings, rows, whole=True, box=None, padding=(0, 1, 0, 0)))
     if protocol.pursued:
-        _show_pursuit(protocol)
-
-
-def _show_pursuit(protocol: Protocol) -> None:
-    table = Table(title="CLIP-IP-OMP", title_justify="left", box=None, header_style="dim")
-    for heading in ("k", "accuracy", "seconds"):
-        table.add_column(heading, justify="right")
-    for run in protocol.pursued:
-        table.add_row(str(run.k), f"{run.accuracy:.1%}", f"{run.seconds:.1f}")
-    console.print(table)
+        runs = [(str(run.k), f"{run.accuracy:.1%}", f"{run.seconds:.1f}") for run in protocol.pursued]
+        style: dict[str, Any] = {"box": None, "header_style": "dim"}
+        console.print(plain_table("CLIP-IP-OMP", ("k", "accuracy", "seconds"), runs, texts=(), **style))
