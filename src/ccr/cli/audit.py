@@ -14,6 +14,7 @@ from rich.text import Text
 from ccr.cli.common import Json, ModelFolder, Split, console, print_json
 from ccr.cli.common_data import split_of
 from ccr.cli.common_photo import plain_table
+from ccr.utils.texts import listed
 
 if TYPE_CHECKING:
     from ccr.explain import Audit
@@ -97,7 +98,6 @@ def _legend(drift: Audit, *, informed: bool) -> None:
         )
     few = [item.concept for item in drift.not_transferring]
     if few:
-        more = f" and {len(few) - MOST_NAMED} more" if len(few) > MOST_NAMED else ""
-        lines.append(f"transfer below {TRANSFERS:g} ({len(few)}): {', '.join(few[:MOST_NAMED])}{more}")
+        lines.append(f"transfer below {TRANSFERS:g} ({len(few)}): {listed(few, MOST_NAMED, ' and {} more')}")
     for line in [*lines, drift.footnote, NOT_TRUTH]:
         console.print(escape(line), style="dim", highlight=False)

@@ -19,15 +19,14 @@ from ccr.cli import (
     embed,
     evaluate,
     explain,
-    export,
     fit,
-    hub,
     judge,
     knowledge,
     knowledge_photos,
     predict,
     report,
     review,
+    share,
 )
 from ccr.cli.common import (
     RayCommand,
@@ -79,8 +78,8 @@ def _added() -> list[Callable[..., None]]:
 
 # Modules, not functions, are imported here: a function called like its module would hide it.
 commands: tuple[Callable[..., None], ...] = (
-    *(demo.demo, embed.embed, fit.fit, evaluate.evaluate, explain.explain, predict.predict, export.export),
-    *(audit.audit, claims.claims, review.review, judge.judge, edit.edit, report.report, hub.push, hub.pull),
+    *(demo.demo, embed.embed, fit.fit, evaluate.evaluate, explain.explain, predict.predict, share.export),
+    *(audit.audit, claims.claims, review.review, judge.judge, edit.edit, report.report, share.push, share.pull),
     *_added(),
 )
 for command in commands:

@@ -13,7 +13,7 @@ import typer
 from ccr.cli.common import bar, fitting, note, warnings_as_notes
 from ccr.errors import CCRError
 from ccr.io.remote import AnyPath, as_place
-from ccr.utils.texts import did_you_mean
+from ccr.utils.texts import did_you_mean, listed
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
@@ -54,6 +54,16 @@ MinProbability = Annotated[
         help="With answers about photos in --knowledge: neither show nor add a concept that a photo shows with a "
         "smaller probability; 0 does without. Default: 0.3 or less, as much as costs held-out images no accuracy.",
     ),
+]
+ConceptFile = Annotated[Path, typer.Option(help="Text file with one concept per line.")]
+SplitStore = Annotated[Path, typer.Argument(help="Store made by `ccr embed`, with splits train and test.")]
+Template = Annotated[str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')]
+Center = Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+LlmUrl = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, such as http://localhost:11434/v1.")]
+LlmModel = Annotated[str | None, typer.Option(help="The model's name there.")]
+LlmPrice = Annotated[
+    str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
 ]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")]
 
@@ -292,9 +302,9 @@ def propose_concepts(
 def note_unknown_classes(unknown: Sequence[str], total: int, *, silent: bool) -> None:
     """Say which class names WordNet does not know, what they get, and what does better."""
     if unknown:
-        shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
         note(
-            f"note: WordNet does not know {len(unknown)} of {total} classes in a sense that fits the others: {shown}. "
+            f"note: WordNet does not know {len(unknown)} of {total} classes in a sense that fits the others: "
+            f"{listed(unknown, 10)}. "
             "They get what their words and the other classes suggest; a list by a person who knows them, a language "
             "model (`ccr concepts propose --sources wordnet,generic,llm`) or a few example photos (`ccr concepts "
             "learn`) will do better",
@@ -336,11 +346,12 @@ def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequen
         ("concepts of the table that the list does not have", apart.extra_concepts),
     ):
         if names:
-            shown = ", ".join(_meant(name, apart.meant) for name in names[:5]) + (", ..." if len(names) > 5 else "")
+            shown = listed([in_doubt(name, apart.meant) for name in names], 5)
             note(f"{what}: {len(names)} ({shown})", silent=silent)
 
 
-def _meant(name: str, meant: Mapping[str, str]) -> str:
+def in_doubt(name: str, meant: Mapping[str, str]) -> str:
+    """A name of a table that is not known, with what was probably meant."""
     return f"{name} (did you mean {meant[name]}?)" if name in meant else name
 
 

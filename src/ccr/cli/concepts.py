@@ -10,6 +10,9 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, StoreEncoder, bar, console, note, print_json
 from ccr.cli.common_data import (
+    LlmModel,
+    LlmPrice,
+    LlmUrl,
     chosen_endpoint,
     chosen_sources,
     chosen_store,
@@ -41,16 +44,12 @@ def propose(
         str | None,
         typer.Option(help="What chooses the sense of a name. Default: the store's own, or bundled; none: the first."),
     ] = None,
-    llm_url: Annotated[
-        str | None, typer.Option(help="OpenAI-compatible endpoint, such as http://localhost:11434/v1.")
-    ] = None,
-    llm_model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    llm_url: LlmUrl = None,
+    llm_model: LlmModel = None,
     llm_rate: Annotated[
         float | None, typer.Option(min=0.01, help="Most requests per minute. Default: no limit.")
     ] = None,
-    llm_price: Annotated[
-        str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
-    ] = None,
+    llm_price: LlmPrice = None,
     dry_run: Annotated[
         bool, typer.Option(help="Show what a language model would be asked and what it would cost, without asking.")
     ] = False,

@@ -11,11 +11,12 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, fitting, note, print_json
+from ccr.cli.common import Json, StoreEncoder, bar, console, fitting, note, print_json
 from ccr.cli.common_data import chosen_store, split_of, store_encoder
 from ccr.cli.common_photo import plain_table
 from ccr.errors import CCRError
 from ccr.io.files import write_text
+from ccr.utils.texts import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def check(
         Path | None, typer.Option(help="Without a store: text file of class names that must not be given away.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="HTML page of all concepts with the photos that show them.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    encoder: StoreEncoder = None,
     knowledge: Annotated[
         Path | None,
         typer.Option(help="With a store: table of which class shows which concept (.csv); measure transfer with it."),
@@ -224,8 +225,7 @@ def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tupl
         return facts
     uncovered = photos.seen.uncovered
     pairs = [f"{name} (nearest: {other})" for name, other in uncovered.items()]
-    shown = ", ".join(pairs[:10]) + (f" and {len(pairs) - 10} others" if len(pairs) > 10 else "")
-    facts.append(("classes that no concept distinguishes", shown or "none"))
+    facts.append(("classes that no concept distinguishes", listed(pairs, 10, " and {} others") or "none"))
     facts.append(
         ("how alike the concepts are (mean coherence: 0 unrelated, 1 the same)", f"{photos.seen.coherence:.2f}")
     )

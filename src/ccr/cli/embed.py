@@ -12,10 +12,10 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, Ray, Workers, bar, check_extra, console, note, print_json
-from ccr.cli.common_data import BatchSize, Outside
+from ccr.cli.common_data import BatchSize, Device, Outside
 from ccr.cli.common_photo import plain_table
 from ccr.errors import CCRError
-from ccr.utils.texts import counted
+from ccr.utils.texts import counted, listed
 
 if TYPE_CHECKING:
     from ccr.data.datasets import Dataset
@@ -63,7 +63,7 @@ def embed(
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     workers: Workers = None,
     batch_size: BatchSize = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
     max_pixels: Annotated[
         int, typer.Option(min=1, help="Leave out images with more pixels; decoding takes up to 10 bytes a pixel.")
     ] = 89_478_485,
@@ -148,10 +148,10 @@ def layout_notes(data: str, dataset: Dataset) -> list[str]:
         )
     few = {name: count for name, count in sorted(counts.items(), key=lambda item: item[1]) if count < FEW}
     if few:
-        named = ", ".join(f"{name} ({count})" for name, count in list(few.items())[:MOST_NAMED])
+        named = listed([f"{name} ({count})" for name, count in few.items()], MOST_NAMED)
         lines.append(
-            f"note: {len(few)} {'class' if len(few) == 1 else 'classes'} with fewer than {FEW} images: {named}"
-            f"{', ...' if len(few) > MOST_NAMED else ''}. Accuracy on them says little: see docs/howto/few-images.md"
+            f"note: {len(few)} {'class' if len(few) == 1 else 'classes'} with fewer than {FEW} images: {named}. "
+            "Accuracy on them says little: see docs/howto/few-images.md"
         )
     unread = unread_pictures(Path(data)) if folder and Path(data).is_dir() else {}
     if unread:
@@ -194,8 +194,7 @@ def _inner_folders(dataset: Dataset) -> dict[str | None, set[str]]:
 
 
 def _some(names: Iterable[str | None]) -> str:
-    listed = sorted(map(str, names))
-    return ", ".join(listed[:MOST_NAMED]) + (", ..." if len(listed) > MOST_NAMED else "")
+    return listed(sorted(map(str, names)), MOST_NAMED)
 
 
 def _composition(store: str) -> Iterator[tuple[str, str]]:

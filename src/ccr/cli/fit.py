@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +13,12 @@ from rich.markup import escape
 from ccr.cli.common import Json, Ray, StoreEncoder, check_extra, console, fitting, note, print_json
 from ccr.cli.common_data import (
     Candidates,
+    Center,
     ClaimsOption,
+    Device,
     KnowledgeFile,
     MinProbability,
+    Template,
     check_list_target,
     chosen_bound,
     chosen_candidates,
@@ -35,6 +37,10 @@ from ccr.cli.common_photo import evaluation_table, note_few, show_knowledge, sho
 from ccr.io.remote import as_place
 
 if TYPE_CHECKING:
+    from ccr.calibration import SetQuality
+    from ccr.classifier import ConceptClassifier
+    from ccr.data.store import EmbeddingStore
+    from ccr.metrics import Evaluation
     from ccr.refine import Epoch
     from ccr.utils.processes import Tell
 
@@ -102,7 +108,7 @@ def fit(
         str | None,
         typer.Option(help="symmetric, symmetric:STRENGTH, angular, angular:FACTOR or none. Default: symmetric:0.9."),
     ] = None,
-    center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
+    center: Center = True,
     sign: Annotated[str, typer.Option(help="positive: what an image shows; both: what it lacks, too.")] = "positive",
     coverage: Annotated[
         float | None,
@@ -113,9 +119,7 @@ def fit(
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: by its size.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same model.")] = 0,
-    template: Annotated[
-        str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
-    ] = None,
+    template: Template = None,
     encoder: StoreEncoder = None,
     baseline: Annotated[bool, typer.Option(help="Also fit the baseline (no refinement) for comparison.")] = True,
     controls: Annotated[
@@ -126,7 +130,7 @@ def fit(
             "ahead (the meaning gap), and note it with the model; two more fits.",
         ),
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
     ray: Ray = None,
     cpus: Annotated[
         int | None,
@@ -151,7 +155,6 @@ def fit(
     On a node of a cluster, with the same result: `--ray HOST:6379 --cpus 16`; every epoch is kept in MODEL-ray, from
     where another node, or the same command, continues.
     """
-    from ccr import scale
     from ccr.classifier import ConceptClassifier
     from ccr.coding.coders import usual_length
     from ccr.data.store import EmbeddingStore
@@ -210,13 +213,7 @@ def fit(
     with fitting(silent=as_json) as tell:
         for name, settings in _named(options, baseline=baseline).items():
             model = ConceptClassifier(embedded, **settings)
-            told = partial(_tell_epoch, tell, name)
-            if ray is None:
-                model = model.fit(opened, callback=told)
-            else:
-                kept = f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}"
-                there = {"storage": as_place(out).with_name(kept), "address": ray, "cpus": cpus}
-                model = scale.fit(model, opened, callback=told, **there)
+            model = _fitted(model, opened, name, tell, out=out, ray=ray, cpus=cpus)
             evaluations[name] = model.evaluate(rows)
     sets = None if model.calibration_ is None else model.evaluate_sets(rows)
     found = list(evaluations.values())[-1].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
@@ -232,15 +229,7 @@ def fit(
             more |= {"sets": sets.to_dict(), "temperature": model.calibration_.temperature}
         print_json({"model": str(out), "split": split, "epochs": len(model.history_), "results": results, **more})
         return
-    images = next(iter(evaluations.values())).n
-    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {split}"))
-    note_few(images)
-    show_knowledge(evaluations)
-    if split == "all":
-        note("the store has no labelled test images, so these are training images: accuracy is flattered")
-    console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
-    if sets is not None:
-        show_sets(sets, model.calibration_.temperature)
+    _show(model, evaluations, sets, split, out)
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
@@ -253,5 +242,37 @@ def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, An
     return {f"baseline ({bound_in_words(without)})": without, f"CCR ({bound_in_words(options)})": options}
 
 
-def _tell_epoch(tell: Tell, name: str, epoch: Epoch, epochs: int) -> None:
-    tell(epoch.epoch, epochs, name)
+def _fitted(
+    model: ConceptClassifier,
+    store: EmbeddingStore,
+    name: str,
+    tell: Tell,
+    *,
+    out: Path,
+    ray: str | None,
+    cpus: int | None,
+) -> ConceptClassifier:
+    """The model fitted on the store, here or on a node of the cluster at `ray`."""
+    from ccr import scale
+
+    def follow(epoch: Epoch, epochs: int) -> None:
+        tell(epoch.epoch, epochs, name)
+
+    if ray is None:
+        return model.fit(store, callback=follow)
+    kept = as_place(out).with_name(f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}")
+    return scale.fit(model, store, callback=follow, storage=kept, address=ray, cpus=cpus)
+
+
+def _show(
+    model: ConceptClassifier, evaluations: dict[str, Evaluation], sets: SetQuality | None, split: str, out: Path
+) -> None:
+    images = next(iter(evaluations.values())).n
+    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {split}"))
+    note_few(images)
+    show_knowledge(evaluations)
+    if split == "all":
+        note("the store has no labelled test images, so these are training images: accuracy is flattered")
+    console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
+    if sets is not None:
+        show_sets(sets, model.calibration_.temperature)

@@ -12,7 +12,18 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, StoreEncoder, bar, console, note, print_json
-from ccr.cli.common_data import chosen_endpoint, chosen_sources, kept_answers, store_encoder, training_rows
+from ccr.cli.common_data import (
+    ConceptFile,
+    LlmModel,
+    LlmPrice,
+    LlmUrl,
+    chosen_endpoint,
+    chosen_sources,
+    in_doubt,
+    kept_answers,
+    store_encoder,
+    training_rows,
+)
 from ccr.cli.common_photo import plain_table, show_estimate
 from ccr.errors import CCRError
 from ccr.utils.texts import did_you_mean
@@ -31,18 +42,14 @@ LOW_TRANSFER = 0.6
 
 def ask(
     store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`, whose classes are asked about.")],
-    concepts: Annotated[Path, typer.Option(help="Text file with one concept per line.")],
+    concepts: ConceptFile,
     out: Annotated[Path, typer.Option(help="The table, CSV or Parquet; answers that it has already stay.")],
     sources: Annotated[str, typer.Option(help="wordnet, llm, or both, joined by a comma.")] = "wordnet",
     encoder: StoreEncoder = None,
-    llm_url: Annotated[
-        str | None, typer.Option(help="OpenAI-compatible endpoint, such as http://localhost:11434/v1.")
-    ] = None,
-    llm_model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    llm_url: LlmUrl = None,
+    llm_model: LlmModel = None,
     llm_rate: Annotated[float | None, typer.Option(min=0.01, help="Most requests per minute.")] = None,
-    llm_price: Annotated[
-        str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
-    ] = None,
+    llm_price: LlmPrice = None,
     photos: Annotated[
         int, typer.Option(min=0, max=8, help="Training photos of each class to show a model that sees.")
     ] = 0,
@@ -244,13 +251,14 @@ def _problems(known: Knowledge, classes: list[str], concepts: list[str]) -> dict
     apart, answers = known.unmatched(classes, concepts), known.aligned(classes, concepts)
     yes = answers > 0
 
-    def meant(names: tuple[str, ...]) -> list[str]:
-        return [f"{name} (did you mean {apart.meant[name]}?)" if name in apart.meant else name for name in names]
-
     return {
-        "classes of the table that the store does not have": meant(apart.extra_classes),
+        "classes of the table that the store does not have": [
+            in_doubt(name, apart.meant) for name in apart.extra_classes
+        ],
         "classes of the store that the table does not have": list(apart.missing_classes),
-        "concepts of the table that the list does not have": meant(apart.extra_concepts),
+        "concepts of the table that the list does not have": [
+            in_doubt(name, apart.meant) for name in apart.extra_concepts
+        ],
         "concepts of the list that the table does not have": list(apart.missing_concepts),
         "classes without any yes": [name for name, row in zip(classes, yes, strict=True) if not row.any()],
         "concepts that are yes for every class, which tell nothing apart": [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, Ray, Workers, bar, check_extra, console, print_json
+from ccr.cli.common import Json, ModelEncoder, ModelFolder, Ray, Workers, bar, check_extra, console, print_json
 from ccr.cli.common_data import BatchSize, Outside, model_encoder, split_of
 from ccr.cli.common_photo import MOST_CLASSES, plain_table
 from ccr.errors import CCRError
@@ -26,7 +26,7 @@ MOST_LISTED = 20
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     photos: Annotated[
         list[str],
         typer.Argument(
@@ -40,7 +40,7 @@ def predict(
         int, typer.Option(min=0, help="How many concepts to name for each photo, with their contributions; 0: none.")
     ] = 5,
     split: Annotated[str | None, typer.Option(help="Of a store: only this split, such as test.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    encoder: ModelEncoder = None,
     workers: Workers = None,
     batch_size: BatchSize = 32,
     max_pixels: Annotated[int, typer.Option(min=1, help="Photos with more pixels count as unreadable.")] = 89_478_485,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +18,9 @@ from ccr.cli.common_data import training_rows
 from ccr.cli.common_photo import columns_for, draw_photo, read_key
 from ccr.cli.knowledge_terminal import login_name
 from ccr.errors import CCRError
-from ccr.io.files import check_writable, write_bytes, write_text
+from ccr.io.files import check_writable, write_text
 from ccr.utils import processes as interrupt
-from ccr.utils.texts import counted, from_cell, share_text, to_cell, visible
+from ccr.utils.texts import counted, csv_text, from_cell, share_text, visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -486,11 +485,7 @@ def _export(review: Review, path: Path, name: str) -> None:
 
     rows, kind = review_rows(review), path.suffix.lower()
     if kind == ".csv":
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([to_cell(cell) for cell in row.values()] for row in rows)
-        write_bytes(path, text.getvalue().encode())
+        write_text(path, csv_text(COLUMNS, (row.values() for row in rows)))
         return
     signature = review.model.signature
     if kind == ".json":
