@@ -70,7 +70,7 @@ def _table(drift: Audit, top: int) -> Table:
     headings = ("concept", "flags", "fidelity", *(("transfer",) if informed else ()), *measured)
     rows = []
     for item in drift.concepts[:top]:
-        cells = [item.concept, Text(", ".join(item.flags), "dark_orange3")]
+        cells: list[str | Text] = [item.concept, Text(", ".join(item.flags), "dark_orange3")]
         cells.append("" if item.fidelity is None else f"{item.fidelity:.2f}")
         if informed:
             cells.append("unverified" if item.transfer is None else f"{item.transfer:.2f}")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ccr.knowledge import Knowledge
     from ccr.model import ConceptModel
     from ccr.review import Decisions, Review, ReviewEvidence, ReviewQuestion, ReviewRound
+    from ccr.review.questions import ClaimPhotos
 
 # The questions of `ccr review`: asked in the terminal with photos drawn, or answered by a table.
 #: Keys that say no, each with its reason.
@@ -93,8 +94,6 @@ class Answers(NamedTuple):
 
 def answer_from(answers: Answers, review: Review, evidence: ReviewEvidence, by: str | None, *, ahead: int) -> Asked:
     """Answer what is open by a table; strikes first."""
-    from ccr.cli.knowledge_terminal import login_name
-
     name, given = by or login_name() or "table", 0
     names = set(review.concepts.names)
     struck = {one.concept for one in review.own if one.label is None}
@@ -191,19 +190,16 @@ def _show_photos(
     return sheet
 
 
-def _numbers(one: ReviewQuestion, found: object) -> str:
-    facts = {name: getattr(found, name) for name in ("adds", "share", "purity", "accuracy", "accuracy_without")}
-    parts = []
-    if one.weight is None:
-        parts.append("next in line, not a reason yet")
-    if facts["adds"] is not None:
-        parts.append(f"adds {facts['adds']:+.2f}")
-    if facts["share"] is not None:
-        parts.append(f"{share_text(facts['share'])} of the class show it")
-    if facts["purity"] is not None:
-        parts.append(f"{share_text(facts['purity'])} of those showing it are of the class")
-    if facts["accuracy_without"] is not None:
-        parts.append(f"accuracy on these photos {facts['accuracy']:.1%}, without it {facts['accuracy_without']:.1%}")
+def _numbers(one: ReviewQuestion, found: ClaimPhotos) -> str:
+    parts = ["next in line, not a reason yet"] if one.weight is None else []
+    if found.adds is not None:
+        parts.append(f"adds {found.adds:+.2f}")
+    if found.share is not None:
+        parts.append(f"{share_text(found.share)} of the class show it")
+    if found.purity is not None:
+        parts.append(f"{share_text(found.purity)} of those showing it are of the class")
+    if found.accuracy_without is not None:
+        parts.append(f"accuracy on these photos {found.accuracy:.1%}, without it {found.accuracy_without:.1%}")
     return "; ".join(parts)
 
 
@@ -296,6 +292,7 @@ def review(
 
     Without a terminal: `--answers answers.csv --rounds 5`, a table with the columns class, concept, answer and reason.
     """
+    from ccr.io.format import check_target, is_model_folder
     from ccr.knowledge import Knowledge
     from ccr.model import ConceptModel
     from ccr.review import Decisions, Review
@@ -307,7 +304,8 @@ def review(
     known = loaded.provenance.knowledge if knowledge is None else Knowledge.read(knowledge)
     decisions = Decisions(_log(model, knowledge, log, store))
     if store is not None and not check:
-        if _is_begun(target):
+        check_target(target)
+        if is_model_folder(target):
             note(f"goes on with {target}, the model of the last round", silent=as_json)
             loaded = ConceptModel.load(target)
         interrupt.keep(f"answers so far are in {visible(str(decisions.path))}; the same command goes on from there")
@@ -373,13 +371,6 @@ def _log(model: Path, knowledge: Path | None, log: Path | None, store: Path | No
         return log
     beside = model if knowledge is None else knowledge.with_suffix("")
     return beside.with_name(f"{beside.name}-decisions.jsonl")
-
-
-def _is_begun(target: Path) -> bool:
-    from ccr.io.format import check_target, is_model_folder
-
-    check_target(target)
-    return is_model_folder(target)
 
 
 def _reviewed(

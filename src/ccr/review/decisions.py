@@ -26,6 +26,7 @@ from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.io.files import MOST_BYTES, lock, open_regular
 from ccr.knowledge import Answer, Knowledge, Verdict
+from ccr.metrics import cohens_kappa
 from ccr.utils.texts import check_name, visible
 
 Reply = Literal["yes", "no", "unclear"]
@@ -300,16 +301,9 @@ class Decisions:
         said = [self._said(by) for by in (first, second)]
         asked = {question for one in said for question in one}
         pairs = [(_answer(said[0], *question), _answer(said[1], *question)) for question in sorted(asked, key=str)]
-        both = [pair for pair in pairs if None not in pair]
-        if not both:
-            return ReviewerAgreement(first, second, 0, None, None)
-        share = sum(one == two for one, two in both) / len(both)
-        chance = (
-            sum(sum(one == reply for one, _ in both) * sum(two == reply for _, two in both) for reply in REPLIES)
-            / len(both) ** 2
-        )
-        kappa = None if chance == 1.0 else (share - chance) / (1.0 - chance)
-        return ReviewerAgreement(first, second, len(both), share, kappa)
+        both = [(one, two) for one, two in pairs if one is not None and two is not None]
+        share = sum(one == two for one, two in both) / len(both) if both else None
+        return ReviewerAgreement(first, second, len(both), share, cohens_kappa(both))
 
     def disputes(self, *, known: Knowledge | None = None, classes: Iterable[Any] | None = None) -> tuple[Dispute, ...]:
         """The claims on which somebody says yes and somebody else no; `classes` as for `knowledge`."""
