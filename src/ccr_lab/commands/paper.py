@@ -248,7 +248,8 @@ def _show(protocol: Protocol) -> None:
         for row in protocol.table()
     ]
     paper = protocol.reported
-    rows.append(("CCR, as reported", "", "", f"{paper.length:.2f}", f"{paper.sparsity:.2%}", f"{paper.deviation:.3f}"))
+    reported = (f"{paper.length:.2f}", f"{paper.sparsity:.2%}", f"{paper.deviation:.3f}")
+    rows.append(("CCR, as reported", "", "", *reported, "", ""))
     headings = ("setting", "accuracy", "worst-best", "AEL", "ASR", "ACED", "kept", "seconds")
     console.print(plain_table(title, headings, rows, whole=True, box=None, padding=(0, 1, 0, 0)))
     if protocol.pursued:
