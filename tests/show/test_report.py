@@ -211,11 +211,6 @@ def test_a_browser_shows_it_without_overflow(html: str, tmp_path: Path, width: i
         assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 50, "the page is blank"
 
 
-def test_names_are_read_back_as_they_are(html: str) -> None:
-    assert HOSTILE[0] in unescape(html)
-    assert f"<title>{HOSTILE[0]}" not in html
-
-
 def test_cards_name_no_folders_of_this_machine(rows: Rows) -> None:
     class Elsewhere(Rows):
         @property

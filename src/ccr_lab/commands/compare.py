@@ -109,7 +109,6 @@ def compare(
     opened = EmbeddingStore.open(store)
     asked = (sparse["weights_per_class"] or "all") if sparse else None
     told = chosen_knowledge(knowledge, claims, min_probability=min_probability)
-    told.pop("min_transfer", None)
     told["candidates"] = chosen_candidates(candidates, weights)
     options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
     embedder = store_encoder(opened, encoder, silent=as_json)
