@@ -423,7 +423,7 @@ def stability(
     y: np.ndarray,
     images: Any,
     *,
-    validation: tuple[Any, np.ndarray] | None = None,
+    validation: Any = None,
     refits: int = REFITS,
     seed: int = 0,
     jobs: int = 1,
@@ -432,7 +432,7 @@ def stability(
     """Fit the model's settings `refits` times, each on a bootstrap sample of `train` with a seed of its own, and
     compare what is shown for `images` (m, d).
 
-    `validation`, embeddings and labels, chooses the epoch of every refit.
+    `validation`, an (X, y) or a store, chooses the epoch of every refit.
     """
     if refits < 2:
         raise CCRError(f"stability needs at least 2 refits to compare, got {refits}")
