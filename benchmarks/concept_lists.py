@@ -146,6 +146,18 @@ WORLDS = {
     "furniture": World(("chair", "table", "sofa", "bed", "desk", "wardrobe", "bookcase", "stool")),
     "clothes": World(("shirt", "dress", "coat", "skirt", "jeans", "hat", "sock", "glove")),
     "trees": World(("oak", "pine", "birch", "maple", "palm", "willow", "cypress", "beech")),
+    "mushrooms": World(
+        ("chanterelle", "fly agaric", "morel", "puffball", "oyster mushroom", "shiitake", "death cap", "truffle"),
+    ),
+    "hats": World(("beret", "bowler hat", "cowboy hat", "sombrero", "top hat", "baseball cap", "turban", "fez")),
+    "desserts": World(
+        ("tiramisu", "cheesecake", "apple pie", "brownie", "pancake", "waffle", "doughnut", "trifle"),
+    ),
+    "weather": World(("rain", "snow", "fog", "lightning", "rainbow", "hail", "frost", "sandstorm")),
+    "wild mammals": World(
+        ("elephant", "zebra", "giraffe", "camel", "bear", "fox", "rabbit", "squirrel", "kangaroo"),
+    ),
+    "kitchenware": World(("frying pan", "kettle", "teapot", "mug", "whisk", "ladle", "colander", "rolling pin")),
 }
 
 
