@@ -146,18 +146,21 @@ WORLDS = {
     "furniture": World(("chair", "table", "sofa", "bed", "desk", "wardrobe", "bookcase", "stool")),
     "clothes": World(("shirt", "dress", "coat", "skirt", "jeans", "hat", "sock", "glove")),
     "trees": World(("oak", "pine", "birch", "maple", "palm", "willow", "cypress", "beech")),
-    "mushrooms": World(
-        ("chanterelle", "fly agaric", "morel", "puffball", "oyster mushroom", "shiitake", "death cap", "truffle"),
+    "vegetables": World(
+        (
+            *("carrot", "broccoli", "cauliflower", "cucumber", "eggplant", "pumpkin", "radish", "asparagus"),
+            "celery",
+        )
     ),
-    "hats": World(("beret", "bowler hat", "cowboy hat", "sombrero", "top hat", "baseball cap", "turban", "fez")),
-    "desserts": World(
-        ("tiramisu", "cheesecake", "apple pie", "brownie", "pancake", "waffle", "doughnut", "trifle"),
+    "reptiles and amphibians": World(
+        ("crocodile", "chameleon", "iguana", "cobra", "tortoise", "salamander", "tree frog", "gecko"),
     ),
-    "weather": World(("rain", "snow", "fog", "lightning", "rainbow", "hail", "frost", "sandstorm")),
-    "wild mammals": World(
-        ("elephant", "zebra", "giraffe", "camel", "bear", "fox", "rabbit", "squirrel", "kangaroo"),
+    "boats": World(("canoe", "sailboat", "kayak", "gondola", "catamaran", "tugboat", "ferry", "submarine")),
+    "office supplies": World(
+        ("stapler", "scissors", "pencil", "envelope", "paper clip", "ruler", "notebook", "eraser"),
     ),
-    "kitchenware": World(("frying pan", "kettle", "teapot", "mug", "whisk", "ladle", "colander", "rolling pin")),
+    "jewellery": World(("necklace", "bracelet", "ring", "brooch", "earring", "tiara", "pendant")),
+    "farm animals": World(("cow", "sheep", "pig", "goat", "horse", "donkey", "hen", "turkey")),
 }
 
 

@@ -54,9 +54,14 @@ ELSEWHERE = listed(
     sometimes, especially, similar, related, but, than, said, called, named, cultivated, grown, bred, feeds, feeding,
     eating, yielding, producing, between, for, ability, whose, where, when, if, as, like, adapted, by, before, after,
     during, reared, trained, caused, causing, resulting, derived, obtained, until, while, because, through, into, etc,
-    degenerate, vestigial, rudimentary, modified, nests, nesting, inhabiting, frequenting
+    degenerate, vestigial, rudimentary, modified, nests, nesting, inhabiting, frequenting, under, over, beneath, behind,
+    inside, within
     """
 )
+#: Verbs whose object is to be seen of their subject: "a garment that has sleeves", not "that covers the body".
+HAVING = listed("has, have, is, are, bears, bear, contains, contain, consists, consist, includes, include, shows, show")
+#: Words after which no verb stands: before them a word that may be a verb is one: "covers the body", "stands more".
+_AFTER_VERBS = {"the", "a", "an", "its", "their", "from", "more", "down", "out", "up", "about"}
 #: Words before examples of a kind, of which the class is at most one.
 EXAMPLES = {"including", "such"}
 #: Nouns that name nothing in particular, or only the whole.
@@ -180,15 +185,20 @@ class _Clause:
             at += 1
             if word in EXAMPLES:
                 return
-            verb = word == "to" and not self._wordnet.is_adjective(following) and self._wordnet.is_verb(following)
-            if skipping or verb or word in ELSEWHERE or (word == "any" and at > 2):  # "fruit of any of several trees"
+            to = word == "to" and not self._wordnet.is_adjective(following) and self._wordnet.is_verb(following)
+            does = word in ("that", "which") and following not in HAVING and self._wordnet.is_verb_form(following)
+            acts = following in _AFTER_VERBS and word not in HAVING and self._acts(word)
+            other = word == "or" and following in ("a", "an", "any") and self._first and not self._genus
+            # "fruit of any of several trees"
+            away = to or does or acts or other or word in ELSEWHERE or (word == "any" and at > 2)
+            if skipping or away:
                 skipping = word != ","
                 self._waiting = self._waiting if word == "," else []
             elif "-" in word and (said := compound(word.split("-"), self._wordnet)):
                 yield said
             elif following not in _FUNCTION and words[at].islower() and self._wordnet.base(pair):
-                yield from self._noun(pair)
                 at += 1
+                yield from self._noun(pair, words[at].lower() if at < len(words) else ",")
             elif following == "to" and look(word, self._wordnet) == "colour":
                 continue  # "yellow to orange": nearer to the second
             elif word in MANY:
@@ -198,7 +208,11 @@ class _Clause:
             elif word.isalpha() and words[at - 1].islower() and word not in EMPTY - WITH_ADJECTIVE:
                 modifies = self._wordnet.is_adjective(word) and following not in _FUNCTION
                 if not modifies and before not in BEFORE_VERBS:
-                    yield from self._noun(word)
+                    yield from self._noun(word, following)
+
+    def _acts(self, word: str) -> bool:
+        """Whether a word may be a verb here: "covers", "hanging"."""
+        return word.endswith(("s", "ing")) and self._wordnet.is_verb_form(word)
 
     def _wait(self, word: str, kind: str) -> None:
         if kind == "colour" and self._waiting and self._waiting[-1].text in _SHADES:
@@ -209,13 +223,16 @@ class _Clause:
         """Whether a word that is a noun as well stands where a noun must: "with thick down and long hair"."""
         return following in _FUNCTION - {"and", "or", "to", ","} and self._wordnet.base(word) is not None
 
-    def _noun(self, word: str) -> Iterator[Phrase]:
-        """Phrases made with a noun: each pending adjective with it, or the noun alone."""
+    def _noun(self, word: str, following: str) -> Iterator[Phrase]:
+        """Phrases made with a noun: each pending adjective with it, or the noun alone. Of several genera ("tree or
+        shrub") a class is only one."""
         base = self._wordnet.base(word)
         if base is None:
             return
         waiting, self._waiting = self._waiting, []
-        genus, self._genus = self._genus, False
+        genus, self._genus = self._genus, self._genus and following in ("or", "and")
+        if self._genus:
+            return
         sense, noun = seen(base, self._wordnet), base.replace("_", " ")
         noun = _SHOWN_AS.get(noun, noun)
         last = noun.split()[-1]

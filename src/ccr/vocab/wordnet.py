@@ -214,6 +214,10 @@ class WordNet:
     def is_verb(self, word: str) -> bool:
         return _key(word) in self._index("v")
 
+    def is_verb_form(self, word: str) -> bool:
+        """Whether a word is a verb or a form of one."""
+        return bool(self._bases(word, "v"))
+
     def pointed(self, synset: Synset, *symbols: str) -> list[Synset]:
         """Synsets that this one points to by any of these relation symbols."""
         return [self.synset(pos, place) for symbol, place, pos in synset.pointers if symbol in symbols]
