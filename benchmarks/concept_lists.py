@@ -7,7 +7,8 @@ on training images. Bundled texts, the defaults of `ccr fit`, 12 concepts per im
 texts say; "ahead": that minus the same with random words. "Refined": mean over seeds, the least and the largest.
 On CUB, over those concepts of a list that people annotated as attributes: "AUC", how well the scores of their texts
 tell the classes that have them; "truth", of those among the five largest contributions to a refined prediction, the
-share that people saw in the image's class, and beside it the share that naming them at random would have.
+share that people saw in the image's class, and beside it the share that naming them at random would have. `--only
+"proposed and chosen"` prints the rows of one list.
 
     python -m benchmarks.concept_lists --draw 50
 
