@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 from ccr.cli import app
 from ccr.cli.common_photo import draw_photo
 from ccr.data.store import EmbeddingStore
-from ccr.judgement import RANDOM, Sheet, score
 from ccr.model import ConceptModel
+from ccr.review.judgement import RANDOM, Sheet, score
 from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
 
 

@@ -20,7 +20,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.metrics import Interval
 from ccr_lab.experiments.methods import methods_named
-from ccr_lab.experiments.settings import parse_axis
+from ccr_lab.experiments.sweep import parse_axis
 from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
 from tests.conftest import Data
 from tests.data.helpers import write_image, write_store

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.controls import cross_validate, stability
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.refits import cross_validate, stability
 from tests.cli.test_commands import as_json, model, run, workspace  # noqa: F401
 from tests.conftest import Data
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
     from ccr.coding import HardThreshold
     from ccr.concepts import Concepts
+    from ccr.controls import Stability
     from ccr.data.store import EmbeddingStore
     from ccr.encoders import Encoder
     from ccr.knowledge import Knowledge
     from ccr.model import ConceptModel
-    from ccr.refits import Stability
     from ccr.space import Dispersion
     from ccr.utils.processes import Tell
     from ccr.vocab.proposals import Proposals
@@ -362,7 +362,7 @@ def noted_controls(
 def measured_stability(path: Path, store: EmbeddingStore, rows: EmbeddingStore, *, silent: bool) -> Stability:
     """How much of what the model in a folder shows for these rows stays when it is fitted again on the store."""
     from ccr.classifier import ConceptClassifier
-    from ccr.refits import stability
+    from ccr.controls import stability
 
     train, val = training_rows(store), None
     if "val" in set(store.splits):

@@ -166,8 +166,8 @@ def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer
     import numpy as np
 
     from ccr.classifier import ConceptClassifier
-    from ccr.grounding import transfer
     from ccr.knowledge import Knowledge
+    from ccr.knowledge.grounding import transfer
     from ccr.refine.data import Labelled, class_groups
     from ccr.space import Space
 

@@ -17,9 +17,9 @@ from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, plain
 if TYPE_CHECKING:
     import numpy as np
 
+    from ccr.controls import CrossValidation
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
-    from ccr.refits import CrossValidation
 
 #: Pairs of classes that are listed.
 MOST_PAIRS = 8
@@ -95,7 +95,7 @@ def evaluate(
     if crossed is not None:
         _show_folds(crossed)
     if steady is not None:
-        from ccr.refits import in_words
+        from ccr.controls import in_words
 
         console.print(in_words(steady), highlight=False)
 
@@ -128,7 +128,7 @@ def _shares(counts: np.ndarray, labels: list[str], *, axis: int) -> dict[str, fl
 
 def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: bool) -> CrossValidation:
     from ccr.classifier import ConceptClassifier
-    from ccr.refits import cross_validate
+    from ccr.controls import cross_validate
 
     rows = store.with_labels() or store
     with fitting(silent=silent) as tell:

@@ -71,8 +71,8 @@ def report(
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """
     from ccr.classifier import ConceptClassifier
+    from ccr.controls import in_words
     from ccr.data.store import EmbeddingStore
-    from ccr.refits import in_words
     from ccr.show.report import report_page
 
     if baseline is not None and no_baseline:

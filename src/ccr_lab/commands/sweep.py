@@ -39,8 +39,7 @@ from ccr.errors import CCRError
 
 if TYPE_CHECKING:
     from ccr_lab.experiments.curves import FixedLambda
-    from ccr_lab.experiments.settings import Setting
-    from ccr_lab.experiments.sweep import Outcome, Sweep
+    from ccr_lab.experiments.sweep import Outcome, Setting, Sweep
 
 #: Passes over the data for the figures at fixed lambda, as in `ccr figures`.
 FIGURE_EPOCHS = 15
@@ -143,7 +142,7 @@ def sweep(
 def _grid(over: list[str], center: bool | None, concepts: int) -> list[Setting]:
     """The settings of the --over axes, with the length that `ccr fit` would take; a mistake in them is misuse."""
     from ccr.coding.coders import usual_length
-    from ccr_lab.experiments.settings import Setting, grid, parse_axis
+    from ccr_lab.experiments.sweep import Setting, grid, parse_axis
 
     try:
         axes = [parse_axis(text) for text in over]
