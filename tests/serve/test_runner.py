@@ -81,13 +81,15 @@ def test_the_log_of_requests_has_no_token(model: Path) -> None:
     token = "a-token-of-some-length"
     child, said = started(model, "--access-log", CCR_TOKEN=token)
     queries = [f"token={token}", f"a={'b' * 90}&token={token}&x=1", f"%74oken={token}", f"TOKEN={token}"]
+    queries += [f"a=1%26token={token}", f"a=1;token={token}"]
     for query in queries:
         httpx.get(f"{said['url']}/v1/model?{query}")
+    httpx.get(f"{said['url']}/{token}?tokens={token}")
     child.terminate()
     _, err = child.communicate(timeout=60)
     assert token not in err
     lines = [line for line in err.splitlines() if "/v1/model?" in line]
-    assert len(lines) == 4
+    assert len(lines) == len(queries)
     assert all("token=(hidden)" in line and "HTTP/1.1" in line for line in lines), lines  # not wrapped at 80 columns
 
 

@@ -12,7 +12,8 @@ from ccr.errors import CCRError
 
 # Control characters (C0, DEL, C1), other line separators, and bidirectional formatting characters.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_FORMULA = re.compile("'*[=+\\-@\t\r]")  # what a spreadsheet would compute, also behind apostrophes
+# What a spreadsheet would compute, also behind apostrophes; some read the wide signs of Chinese and Japanese likewise.
+_FORMULA = re.compile("'*[=+\\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 _LONE = re.compile("[\ud800-\udfff]")  # what stands for the bytes of a file's name that is not UTF-8
 
 

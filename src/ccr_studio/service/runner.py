@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from urllib.parse import unquote_plus
+from urllib.parse import quote
 
 import h11
 import uvicorn
@@ -66,15 +66,21 @@ def run(
     *,
     limits: Limits,
     access_log: bool = False,
+    token: str | None = None,
     started: Callable[[], None] | None = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; then no more is accepted, and what is under way is answered.
 
-    `started` is called once requests are answered.
+    `started` is called once requests are answered; `token` never stands in the log of requests.
     """
     server = server_of(app, limits, access_log=access_log, started=started)
-    with _signals_to(server), suppress(SystemExit):  # a failed start leaves by it
-        asyncio.run(server.serve(sockets=[listening]))
+    log, no_secrets = logging.getLogger("uvicorn.access"), _NoSecrets(token)
+    log.addFilter(no_secrets)
+    try:
+        with _signals_to(server), suppress(SystemExit):  # a failed start leaves by it
+            asyncio.run(server.serve(sockets=[listening]))
+    finally:
+        log.removeFilter(no_secrets)
     if not server.began:
         raise CCRError("the server could not start: the reason is in its log")
 
@@ -106,9 +112,6 @@ def server_of(
         lifespan="on",
     )
     server = Server(config, started)
-    log = logging.getLogger("uvicorn.access")
-    if not any(isinstance(known, _NoSecrets) for known in log.filters):
-        log.addFilter(_NoSecrets())
     return server
 
 
@@ -127,24 +130,29 @@ def _bounded(app: ASGIApp, connections: Callable[[], int], most: int) -> ASGIApp
     return bounded
 
 
+#: An argument named token in an address, also with percent-encoded letters, and its value.
+_TOKEN = "".join(f"(?:{sign}|%{ord(sign):x}|%{ord(sign.upper()):x})" for sign in "token=") + r"[^&;\s]+"
+
+
 class _NoSecrets(logging.Filter):
-    """Takes the token out of the addresses in the log of requests."""
+    """Takes the token out of the log of requests: the argument of an address, and the token itself anywhere."""
+
+    def __init__(self, token: str | None) -> None:
+        super().__init__()
+        spelled = () if token is None else {token, quote(token), quote(token, safe="")}
+        self._argument = re.compile(_TOKEN, re.IGNORECASE)
+        self._spelled = sorted(spelled, key=len, reverse=True)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
-            record.args = tuple(_without_token(part) if isinstance(part, str) else part for part in record.args)
+            record.args = tuple(self._hidden(part) if isinstance(part, str) else part for part in record.args)
         return True
 
-
-def _without_token(address: str) -> str:
-    path, mark, query = address.partition("?")
-    if not mark:
-        return address
-    pairs = [
-        "token=(hidden)" if unquote_plus(pair.partition("=")[0]).strip().lower() == "token" else pair
-        for pair in query.split("&")
-    ]
-    return f"{path}?{'&'.join(pairs)}"
+    def _hidden(self, text: str) -> str:
+        text = self._argument.sub("token=(hidden)", text)
+        for secret in self._spelled:
+            text = text.replace(secret, "(hidden)")
+        return text
 
 
 class _Protocol(H11Protocol):
