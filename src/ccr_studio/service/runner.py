@@ -27,6 +27,8 @@ from ccr_studio.service.limits import Limits
 FAREWELL = 10
 #: Seconds until the head of a request must have arrived on a connection.
 SILENT = 15.0
+#: Seconds in which whoever asked must take more of an answer that is ready to be sent.
+UNREAD = 60.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -156,9 +158,11 @@ class _NoSecrets(logging.Filter):
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 whose own refusals are JSON too, and which ends connections on which no request arrives."""
+    """HTTP/1.1 whose own refusals are JSON too, and which ends connections on which no request arrives, or whose answer
+    is not read."""
 
     _silence: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -174,7 +178,21 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._is_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._is_read()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, f"{msg.rstrip('.')}: send HTTP/1.1")
