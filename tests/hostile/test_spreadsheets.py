@@ -14,10 +14,22 @@ import ccr
 from ccr.explain.terms import Contribution
 from ccr.photos.run import Prediction, write_table
 from ccr.utils.texts import from_cell, has_control, to_cell
-from ccr_studio.corrections import Corrections
 from ccr_lab.experiments.cache import csv_text
+from ccr_studio.corrections import Corrections
 
-FORMULAS = ['=HYPERLINK("http:x")', "+cmd/-rf.jpg", "-2+3", "@at", "\t=1", "\r=1", "'=1", "a\x1b[2Jb", "\u202e=1", "\uff1d1+1", "\uff20at"]
+FORMULAS = [
+    '=HYPERLINK("http:x")',
+    "+cmd/-rf.jpg",
+    "-2+3",
+    "@at",
+    "\t=1",
+    "\r=1",
+    "'=1",
+    "a\x1b[2Jb",
+    "\u202e=1",
+    "\uff1d1+1",
+    "\uff20at",
+]
 
 
 def assert_inert(text: str, numbers: tuple[str, ...]) -> None:
