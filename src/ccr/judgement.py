@@ -129,11 +129,15 @@ class Sheet:
         """Read a sheet, also one of earlier versions, with one judge and without facts; a malformed one is an error."""
         try:
             plain = json.loads(Path(path).read_text(encoding="utf-8"))
-            photos = tuple(_photo(one) for one in plain["photos"])
+            photos = tuple(
+                JudgedPhoto(int(one["row"]), _text(one.get("class")), _text(one.get("path")), tuple(one["verdicts"]))
+                for one in plain["photos"]
+            )
             made_by = tuple({str(name): tuple(claims) for name, claims in made.items()} for made in plain["made_by"])
             named = [one.get("verdicts_of", {}) for one in plain["photos"]]
             given = {UNNAMED: tuple(one["verdicts"] for one in plain["photos"])}
-            given |= {judge: tuple(one.get(judge, {}) for one in named) for judge in dict.fromkeys(_keys(named))}
+            judges = dict.fromkeys(judge for one in named for judge in one)
+            given |= {judge: tuple(one.get(judge, {}) for one in named) for judge in judges}
             facts = {name: value for name, value in plain.items() if name not in ("photos", "made_by")}
             _check(path, photos, made_by, given)
         except CCRError:
@@ -376,17 +380,8 @@ def _origin_scores(sheet: Sheet, tables: Sequence[np.ndarray], confidence: float
     return tuple(scores)
 
 
-def _photo(plain: Mapping[str, Any]) -> JudgedPhoto:
-    claims = tuple(plain["verdicts"])
-    return JudgedPhoto(int(plain["row"]), _text(plain.get("class")), _text(plain.get("path")), claims)
-
-
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _keys(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    return (key for table in tables for key in table)
 
 
 def _check(

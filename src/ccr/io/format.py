@@ -258,15 +258,6 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
-def unpack_knowledge(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Knowledge | None:
-    """The knowledge that the model was fitted with; None without any."""
-    prefix, names = "knowledge_", config.get("knowledge")
-    if names is None:
-        return None
-    arrays = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
-    return Knowledge.unpacked(names, arrays)
-
-
 def unpack_shown(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], concepts: int) -> Shown | None:
     """The map from scores to the probability that an image shows a concept; None without any."""
     facts = config.get("shown")
@@ -533,7 +524,9 @@ def _unpack_known(
         whole = counts.shape == (classes,) and counts.dtype == np.int64 and (counts >= 0).all()
         require(whole, "numbers of images by class are damaged", "save it again")
         groups = Groups(means.astype(np.float64), counts)
-    known = unpack_knowledge(config, tensors)
+    prefix, names = "knowledge_", config.get("knowledge")
+    arrays = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
+    known = None if names is None else Knowledge.unpacked(names, arrays)
     return {"knowledge": known, "transfer": transfer, "groups": groups, "seen": _unpack_seen(config, tensors, classes)}
 
 
