@@ -23,7 +23,6 @@ from ccr.errors import CCRError, FormatError
 from ccr.explain.claims import ClaimEvidence
 from ccr.explain.terms import plain
 from ccr.geometry import ConeWidening
-from ccr.grounding import Groups
 from ccr.heads import LinearHead
 from ccr.io.files import (
     MOST_TENSOR_BYTES,
@@ -39,6 +38,7 @@ from ccr.io.files import (
 from ccr.io.provenance import Provenance, Signature
 from ccr.io.remote import AnyPath, Place, as_place
 from ccr.knowledge import Knowledge
+from ccr.knowledge.grounding import Groups
 from ccr.refine.options import Epoch
 from ccr.shown import STATED, Shown
 from ccr.space import Angular, ImageMetric, Space, Symmetric

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ import numpy as np
 
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import lock, write_text
-from ccr.metrics import SHOWN, Interval
+from ccr.metrics import SHOWN, Interval, cohens_kappa
 from ccr.utils.texts import check_name, did_you_mean, visible
 
 if TYPE_CHECKING:
@@ -318,18 +317,6 @@ def agreement(sheet: Sheet, one: str, other: str) -> Agreement:
         return Agreement((one, other), 0, None, None)
     equal = sum(first == second for first, second in pairs) / len(pairs)
     return Agreement((one, other), len(pairs), equal, cohens_kappa(pairs))
-
-
-def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
-    """Agreement of two judges beyond chance: 1 if all verdicts are equal, 0 if as many as by chance.
-
-    None where chance alone makes all verdicts equal (both gave one and the same verdict throughout), or without any.
-    """
-    n = len(pairs)
-    first, second = Counter(pair[0] for pair in pairs), Counter(pair[1] for pair in pairs)
-    # In whole numbers, so that "by chance all equal" is decided exactly.
-    equal, chance = n * sum(one == other for one, other in pairs), sum(first[key] * second[key] for key in first)
-    return None if chance == n * n else (equal - chance) / (n * n - chance)
 
 
 def judge_name(judge: str) -> str:
