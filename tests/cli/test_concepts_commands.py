@@ -46,6 +46,7 @@ def test_propose_from_names(names: Path, tmp_path: Path) -> None:
     said = run("concepts", "propose", names, "--out", out, "--encoder", "none", "--sources", "generic")
     assert said.exit_code == 0
     assert "4 classes" in said.stdout
+    assert "a source ties 0 of them to a class" in " ".join(said.output.split())
     assert "mostly generic" in " ".join(said.output.split())
 
 

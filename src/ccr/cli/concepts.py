@@ -122,9 +122,9 @@ def propose(
     if failed:
         note(f"note: {len(failed)} classes failed in all; run the same command again, answers so far are kept")
     console.print(
-        f"{len(result.items)} concepts for {len(found.names)} classes are in {escape(str(out))}: {said} of which "
-        f"something says that a class shows them, and {len(result.items) - said} that may be seen on photos of such "
-        f"classes; {len(result.leaks)} that name a class were left out\n"
+        f"{len(result.items)} concepts for {len(found.names)} classes are in {escape(str(out))}: a source ties {said} "
+        f"of them to a class, and photos of such classes may show the other {len(result.items) - said}; left out as "
+        f"naming a class: {len(result.leaks)}\n"
         f"Why each is there: {escape(str(beside))}. Which class shows which: {escape(str(known))}, for "
         "`ccr fit --knowledge`"
     )
