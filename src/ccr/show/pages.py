@@ -128,7 +128,7 @@ def concepts_page(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[R
     index = " ".join(f'<a href="#{places[number]}">{page.name(rows[number].concept)}</a>' for number in by_name)
     body = [f"<h1>{escape(title)}</h1>", page.table(("", ""), facts, texts=(1,)), "<h2>Concepts, the worst first</h2>"]
     jumps.append('<a href="#names">All by name</a>')
-    body += [f"<nav>{''.join(jumps)}</nav>", *folds]
+    body += [f"<nav>{' '.join(jumps)}</nav>", *folds]
     body += ['<h2 id="names">All by name</h2>', f'<nav class="index">{index}</nav>']
     if pictures is not None and pictures.missing:
         count = "1 image" if pictures.missing == 1 else f"{pictures.missing:,} images"
