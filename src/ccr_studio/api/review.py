@@ -18,9 +18,9 @@ from ccr.errors import CCRError
 from ccr.review import Decision, Decisions, Review, ReviewEvidence
 from ccr.review.decisions import ReviewerAgreement
 from ccr.review.questions import STATES
-from ccr.review.rounds import thin_classes
+from ccr.review.rounds import claims_only_of, thin_classes
 from ccr.utils.texts import to_cell
-from ccr_studio.api.bench import JobInfo, SessionState, job_info, state_of
+from ccr_studio.api.bench import JobInfo, SessionState, effect_of, job_info, state_of
 from ccr_studio.api.common import Answer, Called, ClassCount, Held, Name, Tile, attachment, most_common, tiles
 from ccr_studio.seen import Seen
 from ccr_studio.service.answers import Strict
@@ -60,6 +60,20 @@ class ClaimView(Answer):
 
 class NextInLine(Answer):
     concepts: list[str]
+
+
+class LastRound(Answer):
+    """The claims before and after the last refit, and the accuracy on the validation photos; number 0: no refit yet."""
+
+    number: int
+    gone: list[dict[str, Any]] = Field(default=[], description="Claims that the model does not make any more.")
+    new: list[dict[str, Any]] = Field(default=[], description="Claims that it did not make before.")
+    before: float | None = None
+    after: float | None = None
+    n: int = Field(default=0, description="Validation photos.")
+    honest: bool = Field(
+        default=False, description="`before` is of the opened model, fitted again on the training photos alone."
+    )
 
 
 class NewDecision(Strict):
@@ -148,6 +162,11 @@ def review_router(bench: Workbench) -> APIRouter:
         job = job_info(bench.refit("full", {"claims": claims} if len(known) else {}, knowledge=known))
         assert job is not None
         return job
+
+    @router.get("/review/round", operation_id="last_round")
+    def last_round() -> LastRound:
+        """What the last refit changed: claims that went, claims that are new, and the accuracy."""
+        return round_of(bench)
 
     @router.post("/sign", operation_id="sign_model")
     def sign_model(body: Reviewer) -> SessionState:
@@ -274,6 +293,27 @@ class Reviewing:
 
     def _label(self, seen: Seen, name: str) -> Any:
         return seen.model.classes.tolist()[seen.number(name)]
+
+
+def round_of(bench: Workbench) -> LastRound:
+    """The model as it is now beside the one before the last refit; its accuracy, if that one may have been trained on
+    the validation photos, beside that of the opened model fitted again on the training photos alone."""
+    seen, _, session = bench.snapshot()
+    taken = session.steps[: session.position + 1]
+    refits = [at for at, step in enumerate(taken) if step.edit["action"] == "fit"]
+    if not refits:
+        return LastRound(version=seen.version, number=0)
+    previous = bench.at(str(taken[refits[-1] - 1].id))
+    honest = bench.honest() if session.flattered(previous.version) else None
+    effect = effect_of(honest or previous, seen, seen.rows("validation"))
+    return LastRound(
+        version=seen.version,
+        number=len(refits),
+        gone=[one.to_dict() for one in claims_only_of(previous.model, seen.model)],
+        new=[one.to_dict() for one in claims_only_of(seen.model, previous.model)],
+        honest=honest is not None,
+        **{name: effect[name] for name in ("before", "after", "n") if name in effect},
+    )
 
 
 def class_page(seen: Seen, name: str) -> ClassPage:

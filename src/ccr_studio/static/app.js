@@ -100,6 +100,21 @@ const app = {
     toast(error instanceof Refused ? error.message : `Something went wrong: ${error.message}`, { bad: true });
     if (!(error instanceof Refused)) console.error(error);
   },
+  async save() {
+    const name = await ask({
+      title: "Save as a new model",
+      text: "With its edit log, beside the model that was opened, which stays as it is.",
+      label: "Name",
+      value: `${app.state.title}-step-${app.state.position}`.replace(/[^\w .-]/g, "-"),
+      confirm: "Save",
+    });
+    if (!name) return;
+    try {
+      toast(`Saved in ${(await post("save", { name })).path}`, { seconds: 10 });
+    } catch (error) {
+      app.fail(error);
+    }
+  },
   async open(file) {
     toast(`Embedding ${file.name} …`, { seconds: 3 });
     try {
@@ -173,19 +188,26 @@ function draw() {
           )
         : state.accuracy === null
           ? null
-          : h(
-              "a",
-              {
-                class: "score",
-                href: "#bench",
-                title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}`,
-              },
-              h("small", {}, "validation"),
-              h("b", {}, percent(state.accuracy, 1)),
-              state.flattered
-                ? h("small", { class: "wrong" }, "seen in training?")
-                : h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`),
-            ),
+          : state.flattered && state.folds === "computing"
+            ? h(
+                "a",
+                { class: "score", href: "#mistakes", title: "Refits that leave photos out are being made" },
+                h("small", {}, "out of fold"),
+                h("b", {}, "…"),
+              )
+            : h(
+                "a",
+                {
+                  class: "score",
+                  href: "#bench",
+                  title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}`,
+                },
+                h("small", {}, "validation"),
+                h("b", {}, percent(state.accuracy, 1)),
+                state.flattered
+                  ? h("small", { class: "wrong" }, "seen in training?")
+                  : h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`),
+              ),
       state.read_only
         ? null
         : [

@@ -4,7 +4,7 @@ import { write } from "./address.js";
 import { fixed, h, signed } from "./dom.js";
 
 // `extra` gives what stands beside the bar of a row.
-export function bars(rows, { scale = 0, link = true, extra = null } = {}) {
+export function bars(rows, { scale = 0, extra = null } = {}) {
   const values = rows.map((row) => row.value);
   const low = Math.min(0, ...values),
     high = Math.max(0, ...values);
@@ -17,7 +17,8 @@ export function bars(rows, { scale = 0, link = true, extra = null } = {}) {
       class: `mark ${row.value < 0 ? "down" : "up"}`,
       style: { left: `${row.value < 0 ? zero - width : zero}%`, width: `${width}%` },
     });
-    const label = link && row.concept ? h("a", { href: write("concept", { name: row.concept }) }, row.name) : row.name;
+    const leads = ["class", "concept"].find((kind) => row[kind]);
+    const label = leads ? h("a", { href: write(leads, { name: row[leads] }) }, row.name) : row.name;
     box.append(
       h(
         "div",

@@ -4,8 +4,8 @@ import { first } from "./address.js";
 import { file, get, latest, post, remove } from "./api.js";
 import { combobox } from "./combobox.js";
 import { curve } from "./curve.js";
-import { ask, toast } from "./dialogs.js";
-import { debounce, fill, h, icon, kept, many, percent, signed, spinner } from "./dom.js";
+import { toast } from "./dialogs.js";
+import { classLink, conceptLink, debounce, fill, h, icon, kept, many, percent, signed, spinner } from "./dom.js";
 import { keepSet, tile } from "./tiles.js";
 
 const MOST = 13; // weights per class on the slider: as many stand for all
@@ -154,10 +154,7 @@ export default function bench(root, values, app) {
           answer.nearest
             .filter((one) => one.concept !== answer.words)
             .slice(0, 3)
-            .map((one, at) => [
-              at ? ", " : "",
-              h("a", { href: `#concept?name=${encodeURIComponent(one.concept)}` }, h("bdi", {}, one.concept)),
-            ]),
+            .map((one, at) => [at ? ", " : "", conceptLink(one.concept)]),
         ),
       ),
       answer.grounded
@@ -472,7 +469,7 @@ export default function bench(root, values, app) {
       h(
         "div",
         { class: `ba ${all ? "all" : ""}` },
-        h("span", {}, h("bdi", {}, name), all ? null : h("span", { class: "muted" }, ` ${n}`)),
+        h("span", {}, all ? name : [classLink(name), h("span", { class: "muted" }, ` ${n}`)]),
         h(
           "span",
           {
@@ -602,7 +599,9 @@ export default function bench(root, values, app) {
     return h(
       "div",
       { class: "row" },
-      locked ? null : h("button", { type: "button", class: "primary", id: "save", onclick: save }, "Save as a model"),
+      locked
+        ? null
+        : h("button", { type: "button", class: "primary", id: "save", onclick: app.save }, "Save as a model"),
       download("exports/report.html", "Report", "report.html"),
       download("exports/concepts.txt", "Concept list", "concepts.txt"),
       download("exports/edits.json", "Edit log", "edits.json"),
@@ -610,22 +609,6 @@ export default function bench(root, values, app) {
       download("exports/corrections.csv", "Corrections", "corrections.csv"),
     );
   }
-  async function save() {
-    const name = await ask({
-      title: "Save as a new model",
-      text: "With its edit log, beside the model that was opened, which stays as it is.",
-      label: "Name",
-      value: `${app.state.title}-step-${app.state.position}`.replace(/[^\w .-]/g, "-"),
-      confirm: "Save",
-    });
-    if (!name) return;
-    try {
-      toast(`Saved in ${(await post("save", { name })).path}`, { seconds: 10 });
-    } catch (error) {
-      app.fail(error);
-    }
-  }
-
   drawSettings();
   drawSteps();
   drawRemoval();

@@ -2,7 +2,7 @@
 
 import { first, write } from "./address.js";
 import { get, latest } from "./api.js";
-import { empty, fill, fixed, h, icon, many, spinner } from "./dom.js";
+import { classLink, conceptLink, empty, fill, fixed, h, icon, many, spinner } from "./dom.js";
 import { strip } from "./tiles.js";
 
 const MARKS = { confirmed: "✓", rejected: "×", unclear: "?", disputed: "!", open: "○" };
@@ -38,7 +38,7 @@ export default function classPage(root, values, app) {
                   h(
                     "tr",
                     {},
-                    h("td", {}, h("a", { href: write("class", { name: item.name }) }, h("bdi", {}, item.name))),
+                    h("td", {}, classLink(item.name)),
                     h("td", {}, h("a", { href: link(item.name) }, many(item.count, "photo"))),
                   ),
                 ),
@@ -60,7 +60,7 @@ export default function classPage(root, values, app) {
             "p",
             { class: "muted" },
             `${many(one.photos, "photo")} that are not of test; ${one.validation ? `${app.state.folds === "ready" ? `of all ${one.right} are right by refits that had not seen them` : `of ${one.validation} validation photos ${one.validation_right} are right${app.state.flattered ? " (the model may have been trained on them)" : ""}`}` : `none for validation${app.state.folds === "ready" ? `; ${one.right} are right by refits that had not seen them` : ""}`}. With no concept at all the model says `,
-            h("a", { href: write("class", { name: one.without }) }, h("bdi", {}, one.without)),
+            classLink(one.without),
             `; this class's head start is ${fixed(one.bias)}.`,
           ),
         ),
@@ -94,11 +94,7 @@ export default function classPage(root, values, app) {
                       h(
                         "tr",
                         {},
-                        h(
-                          "td",
-                          {},
-                          h("a", { href: write("concept", { name: claim.concept }) }, h("bdi", {}, claim.concept)),
-                        ),
+                        h("td", {}, conceptLink(claim.concept)),
                         h("td", {}, fixed(claim.weight)),
                         h("td", { class: "text" }, `${MARKS[claim.state]} ${claim.state}`),
                       ),

@@ -3,7 +3,7 @@
 import { first, write } from "./address.js";
 import { get, latest } from "./api.js";
 import { sum } from "./bars.js";
-import { empty, fill, h, many, percent, segments, spinner } from "./dom.js";
+import { classLink, empty, fill, h, many, percent, segments, spinner } from "./dom.js";
 import { keepSet, picture, tile } from "./tiles.js";
 
 export default function compare(root, values, app) {
@@ -180,7 +180,7 @@ export default function compare(root, values, app) {
           h(
             "p",
             { class: "verdict" },
-            h("bdi", {}, side.prediction),
+            classLink(side.prediction),
             `, ${percent(side.probability)} `,
             truth === null
               ? null
@@ -222,7 +222,7 @@ export default function compare(root, values, app) {
               h(
                 "p",
                 { class: "muted" },
-                truth === null ? "no label" : ["it is ", h("bdi", {}, truth)],
+                truth === null ? "no label" : ["it is ", classLink(truth)],
                 both.overlap === null ? "" : `; ${percent(both.overlap)} of the active concepts are shared`,
               ),
             ),

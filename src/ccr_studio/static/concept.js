@@ -4,7 +4,7 @@ import { first, write } from "./address.js";
 import { get, latest, post } from "./api.js";
 import { bars } from "./bars.js";
 import { ask } from "./dialogs.js";
-import { empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
+import { classLink, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
 import { strip } from "./tiles.js";
 
 const FLAGS = {
@@ -502,6 +502,7 @@ export default function concept(root, values, app) {
     };
     const rows = shown.weights.map((line) => ({
       name: line.class,
+      class: line.class,
       value: line.carries,
       hint: `${percent(line.share)} of the class's photos show it`,
     }));
@@ -512,16 +513,16 @@ export default function concept(root, values, app) {
       rows.length
         ? [
             h("p", { class: "muted" }, "What it adds to each class's score, on average over the class's photos."),
-            bars(rows, { link: false }),
+            bars(rows),
             h("h3", { style: { margin: ".9rem 0 .4rem" } }, "Its weight in each"),
             h(
               "div",
               { class: "weights" },
               shown.weights.map((line) =>
                 h(
-                  "label",
+                  "div",
                   { class: "weight" },
-                  h("bdi", {}, line.class),
+                  classLink(line.class),
                   h("input", {
                     type: "number",
                     step: 0.1,

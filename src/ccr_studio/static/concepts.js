@@ -2,7 +2,7 @@
 
 import { first, write } from "./address.js";
 import { file, get, latest } from "./api.js";
-import { debounce, empty, fill, h, icon, many, percent, signed, spinner } from "./dom.js";
+import { classLink, conceptLink, debounce, empty, fill, h, icon, many, percent, signed, spinner } from "./dom.js";
 
 const COLUMNS = [
   ["name", "concept", "text"],
@@ -106,12 +106,7 @@ export default function concepts(root, values, app) {
       h(
         "tr",
         {},
-        h(
-          "td",
-          {},
-          h("a", { href: write("concept", { name: one.name }) }, h("bdi", {}, one.name)),
-          one.pinned ? h("span", { class: "muted" }, " pinned") : null,
-        ),
+        h("td", {}, conceptLink(one.name), one.pinned ? h("span", { class: "muted" }, " pinned") : null),
         h(
           "td",
           { class: "nowrap" },
@@ -127,11 +122,7 @@ export default function concepts(root, values, app) {
               ],
         ),
         h("td", { class: "nowrap" }, `${one.photos.toLocaleString("en")} · ${percent(one.share)}`),
-        h(
-          "td",
-          { class: "text wider" },
-          one.weight ? h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)) : "–",
-        ),
+        h("td", { class: "text wider" }, one.weight ? classLink(one.class) : "–"),
         h("td", { class: "wider" }, one.weight ? signed(one.weight, 1) : "–"),
         h("td", { class: "wider" }, one.classes),
       ),

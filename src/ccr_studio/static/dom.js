@@ -1,5 +1,7 @@
 // Elements from data. Text is always a text node: names from outside can do nothing but be read.
 
+import { write } from "./address.js";
+
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   set(element, attributes);
@@ -119,6 +121,9 @@ export const fixed = (value, digits = 2) => value.toFixed(digits).replace("-", "
 export const signed = (value, digits = 2) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 export const many = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
 export const name = (text) => h("bdi", {}, text);
+// A class leads to its page, a concept to its own, wherever they are named.
+export const classLink = (text) => h("a", { href: write("class", { name: text }) }, name(text));
+export const conceptLink = (text) => h("a", { href: write("concept", { name: text }) }, name(text));
 
 export function spinner(words = "Loading") {
   return h(

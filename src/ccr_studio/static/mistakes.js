@@ -3,7 +3,7 @@
 import { first, write } from "./address.js";
 import { get, latest } from "./api.js";
 import { bars } from "./bars.js";
-import { empty, fill, fixed, h, kept, many, percent, segments, spinner } from "./dom.js";
+import { classLink, empty, fill, fixed, h, kept, many, percent, segments, spinner } from "./dom.js";
 import { strip } from "./tiles.js";
 
 const SCOPES = [
@@ -112,11 +112,7 @@ export default function mistakes(root, values, app) {
       h(
         "tr",
         {},
-        h(
-          "th",
-          { scope: "row", title: shown.classes[t] },
-          h("a", { href: write("class", { name: shown.classes[t] }) }, h("bdi", {}, shown.classes[t])),
-        ),
+        h("th", { scope: "row", title: shown.classes[t] }, classLink(shown.classes[t])),
         row.map((count, p) => {
           const share = count / most[t],
             heat = count ? (t === p ? 14 + 56 * share : 32 + 50 * Math.min(1, share * 2)) : 0;
@@ -205,7 +201,7 @@ export default function mistakes(root, values, app) {
                   h("bdi", {}, pair.truth),
                 ),
               ),
-              h("td", { class: "text" }, h("bdi", {}, pair.predicted)),
+              h("td", { class: "text" }, classLink(pair.predicted)),
               h("td", {}, `${pair.errors} of ${pair.of}`),
             ),
           ),
@@ -250,8 +246,8 @@ export default function mistakes(root, values, app) {
             {},
             many(one.n, "photo"),
             " of ",
-            h("bdi", {}, truth),
-            same ? ", and predicted so" : [" taken for ", h("bdi", {}, predicted)],
+            classLink(truth),
+            same ? ", and predicted so" : [" taken for ", classLink(predicted)],
           ),
           h(
             "p",

@@ -1,11 +1,11 @@
 // One photo: the exact sum, what speaks for another class, what would change it, and sliders that move the code.
 
-import { first, parse, write } from "./address.js";
+import { first, parse } from "./address.js";
 import { get, latest, post, thumbnail } from "./api.js";
 import { bars, notSure, sum, sumRows } from "./bars.js";
 import { combobox } from "./combobox.js";
 import { toast } from "./dialogs.js";
-import { debounce, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
+import { classLink, conceptLink, debounce, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
 import { wanted, wishOf } from "./photos.js";
 import { keptSet, strip } from "./tiles.js";
 import { overlay } from "./where.js";
@@ -53,20 +53,8 @@ export default function photo(root, values, app) {
         ? null
         : shown.truth === shown.prediction
           ? h("small", { class: "right" }, icon("check"), " right")
-          : h(
-              "small",
-              { class: "wrong" },
-              icon("cross"),
-              " wrong, it is ",
-              h("a", { href: write("class", { name: shown.truth }) }, h("bdi", {}, shown.truth)),
-            );
-    const said = h(
-      "p",
-      { class: "verdict" },
-      h("a", { href: write("class", { name: shown.prediction }) }, h("bdi", {}, shown.prediction)),
-      `, ${percent(shown.probability)} `,
-      verdict,
-    );
+          : h("small", { class: "wrong" }, icon("cross"), " wrong, it is ", classLink(shown.truth));
+    const said = h("p", { class: "verdict" }, classLink(shown.prediction), `, ${percent(shown.probability)} `, verdict);
     const why = h(
       "section",
       { class: "card", "aria-label": "Why" },
@@ -133,7 +121,7 @@ export default function photo(root, values, app) {
       differs
         ? "The model was trained on this photo. Refits that had not seen it say "
         : "Refits that had not seen it agree: ",
-      h("bdi", {}, prediction),
+      classLink(prediction),
       `, ${percent(probability)}.`,
     );
   }
@@ -321,7 +309,7 @@ export default function photo(root, values, app) {
       explained.probabilities
         .slice(0, 5)
         .map((one, at) => [
-          h("span", {}, h("bdi", {}, one.name)),
+          h("span", {}, classLink(one.name)),
           h(
             "span",
             { class: `level ${at ? "" : "first"}`, "aria-hidden": "true" },
@@ -487,7 +475,7 @@ export default function photo(root, values, app) {
     return h(
       "section",
       { class: "card" },
-      h("h2", {}, h("bdi", {}, shown.prediction), " rather than"),
+      h("h2", {}, classLink(shown.prediction), " rather than"),
       h(
         "select",
         {
@@ -520,10 +508,10 @@ export default function photo(root, values, app) {
         "Without ",
         change.removed.map((term, at) => [
           at ? (at === change.removed.length - 1 ? " and " : ", ") : "",
-          h("a", { href: write("concept", { name: term.concept }) }, h("bdi", {}, term.concept)),
+          conceptLink(term.concept),
         ]),
         " it would be ",
-        h("b", {}, h("bdi", {}, change.becomes)),
+        classLink(change.becomes),
         `, ${percent(change.probability)}.`,
       ),
       h("p", { class: "muted" }, "No smaller set of its concepts would do."),
@@ -541,7 +529,7 @@ export default function photo(root, values, app) {
     return h(
       "section",
       { class: "card" },
-      h("h2", {}, "Why not ", h("bdi", {}, shown.truth), "?"),
+      h("h2", {}, "Why not ", classLink(shown.truth), "?"),
       h(
         "p",
         { class: "muted" },

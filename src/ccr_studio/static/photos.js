@@ -1,9 +1,9 @@
 // Photos: a wall with filters that combine; the whole state is in the address.
 
-import { all, first, write } from "./address.js";
+import { all, first } from "./address.js";
 import { file, get, latest, post } from "./api.js";
 import { combobox } from "./combobox.js";
-import { empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
+import { conceptLink, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
 import { chips, rail } from "./filters.js";
 import { wall } from "./wall.js";
 
@@ -180,7 +180,7 @@ export default function photos(root, values, app) {
               h(
                 "div",
                 { class: "apart-line" },
-                h("a", { href: write("concept", { name: line.concept }) }, h("bdi", {}, line.concept)),
+                conceptLink(line.concept),
                 h(
                   "span",
                   { class: "pair", "aria-hidden": "true" },
@@ -214,6 +214,9 @@ export default function photos(root, values, app) {
             : app.state.test
               ? `${many(app.state.test, "test photo")} set aside; ask for them under Split.`
               : `of ${many(app.state.photos, "photo")}`,
+          wish.held && ["possible", "computing"].includes(app.state.folds)
+            ? " The model's own predictions, until five refits that leave photos out are made."
+            : "",
         ),
       ),
       h(

@@ -3,7 +3,22 @@
 import { first, write } from "./address.js";
 import { get, latest, post } from "./api.js";
 import { toast } from "./dialogs.js";
-import { debounce, empty, fill, h, icon, kept, keyed, many, percent, segments, signed, spinner } from "./dom.js";
+import {
+  classLink,
+  conceptLink,
+  debounce,
+  empty,
+  fill,
+  h,
+  icon,
+  kept,
+  keyed,
+  many,
+  percent,
+  segments,
+  signed,
+  spinner,
+} from "./dom.js";
 import { strip } from "./tiles.js";
 
 const STATES = {
@@ -46,6 +61,8 @@ export default function review(root, values, app) {
     focus = first(values, "concept"),
     evidence = null,
     aside = null,
+    round = null,
+    fresh = false,
     timer = null,
     alive = true;
   const asking = latest(),
@@ -64,7 +81,9 @@ export default function review(root, values, app) {
   async function load(quiet = false) {
     if (!shown) fill(body, h("h1", {}, "Review"), spinner());
     try {
-      shown = await get("claims", { by: reviewer() }, asking.signal());
+      const signal = asking.signal();
+      shown = await get("claims", { by: reviewer() }, signal);
+      if (round?.version !== shown.version) round = await get("review/round", {}, signal);
     } catch (error) {
       if (error.name !== "AbortError") fill(body, empty(error.message));
       return;
@@ -202,6 +221,7 @@ export default function review(root, values, app) {
     if (!quiet) drawings += 1;
     const thin = shown.thin.filter((one) => by !== "class" || one.class === chosen),
       parts = [];
+    if (round?.number) parts.push(["round", `${round.version} ${fresh}`, lastRound]);
     if (by === "class")
       parts.push([
         "class",
@@ -210,8 +230,8 @@ export default function review(root, values, app) {
           h(
             "div",
             { class: "row" },
-            h("h2", { class: "class-name" }, h("a", { href: write("class", { name: chosen }) }, h("bdi", {}, chosen))),
-            h("span", { class: "muted" }, "With no concept at all the model says ", h("bdi", {}, shown.without), "."),
+            h("h2", { class: "class-name" }, classLink(chosen)),
+            h("span", { class: "muted" }, "With no concept at all the model says ", classLink(shown.without), "."),
           ),
       ]);
     for (const one of thin)
@@ -222,7 +242,7 @@ export default function review(root, values, app) {
           h(
             "p",
             { class: "note" },
-            h("bdi", {}, one.class),
+            classLink(one.class),
             ` has ${one.reasons === 1 ? "one reason" : "no reason"} left: confirm one that is next in line, or `,
             h("a", { href: "#bench" }, "add a concept on the bench"),
             ".",
@@ -259,6 +279,48 @@ export default function review(root, values, app) {
     if (aside !== before[1]) line();
     if (evidence !== before[0]) look();
   }
+  // What the last refit changed; unfolded until the first answer after it.
+  const lastRound = () => {
+    const pairs = (title, list) =>
+      h(
+        "div",
+        {},
+        h("h4", {}, title),
+        list.length
+          ? h(
+              "ul",
+              { class: "pairs" },
+              list.map((one) => h("li", {}, sentence(one))),
+            )
+          : h("p", { class: "muted" }, "none"),
+      );
+    return h(
+      "details",
+      { class: "card", id: "round", open: fresh },
+      h(
+        "summary",
+        {},
+        h("b", {}, `Round ${round.number}`),
+        `: ${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new`,
+        round.n
+          ? `; ${percent(round.before, 1)} → ${percent(round.after, 1)} of ${many(round.n, "validation photo")}${round.honest ? ", beside the opened model refitted on the training photos alone" : ""}`
+          : "",
+      ),
+      h("div", { class: "two-strips" }, pairs("Went", round.gone), pairs("New to judge", round.new)),
+      shown.thin.length
+        ? h(
+            "p",
+            { class: "note" },
+            "Fewer than two reasons: ",
+            shown.thin.map((one, at) => [
+              at ? ", " : "",
+              h("a", { href: write("review", { class: one.class }) }, h("bdi", {}, one.class)),
+            ]),
+            ".",
+          )
+        : null,
+    );
+  };
   const nextInLine = () => {
     aside = h(
       "section",
@@ -332,14 +394,7 @@ export default function review(root, values, app) {
       h(
         "div",
         { class: "row" },
-        h(
-          "h3",
-          { class: "grow" },
-          h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)),
-          " shows ",
-          h("a", { href: write("concept", { name: one.concept }) }, h("bdi", {}, one.concept)),
-          "?",
-        ),
+        h("h3", { class: "grow" }, classLink(one.class), " shows ", conceptLink(one.concept), "?"),
         h(
           "div",
           { class: "segments", role: "group", "aria-label": "Your answer" },
@@ -363,6 +418,21 @@ export default function review(root, values, app) {
           ),
         ),
         never,
+        app.state.where
+          ? h(
+              "button",
+              {
+                type: "button",
+                class: "chip",
+                id: "where",
+                "aria-pressed": "false",
+                title: "Light up what adds to it in the pictures",
+                onclick: () => (lit.length ? dark() : where()),
+              },
+              "where in the pictures ",
+              h("kbd", {}, "W"),
+            )
+          : null,
         h("span", { class: "grow" }),
         verdict(one),
       ),
@@ -373,18 +443,21 @@ export default function review(root, values, app) {
   async function look() {
     const one = current,
       place = evidence;
+    dark();
     if (!one || !place?.isConnected) {
       looking.stop();
       return;
     }
     try {
       const found = await get("claim", { class: one.class, concept: one.concept }, looking.signal());
-      const others = (list, title, id) =>
+      const photos = (list, title, id) =>
         h(
           "div",
           { id },
           h("h4", {}, title),
-          list.length ? strip(list, { values: { from: location.hash.slice(1) } }) : h("p", { class: "muted" }, "none"),
+          list.length
+            ? strip(list, { values: { from: location.hash.slice(1) }, words: id === "mine" ? "" : (one) => one.truth })
+            : h("p", { class: "muted" }, "none"),
         );
       const facts = [
         found.adds === null ? "" : `Adds ${signed(found.adds)} on average`,
@@ -404,13 +477,10 @@ export default function review(root, values, app) {
         h(
           "div",
           { class: "two-strips" },
-          others(found.mine, [h("bdi", {}, one.class), " that show it most"], "mine"),
-          others(found.others, "Others that show it", "others"),
+          photos(found.mine, [h("bdi", {}, one.class), " that show it most"], "mine"),
+          photos(found.others, "Others that show it", "others"),
         ),
       );
-      place.querySelectorAll("#others .tile").forEach((card, at) => {
-        card.querySelector(".sub").textContent = `it is ${found.others[at].truth}`;
-      });
     } catch (error) {
       if (error.name !== "AbortError") fill(place, h("p", { class: "muted" }, error.message));
     }
@@ -557,6 +627,7 @@ export default function review(root, values, app) {
     const list = listed(),
       after = list[list.findIndex((other) => same(other, one)) + 1];
     const done = send({ class: one.class, concept: one.concept, answer, reason });
+    fresh = false;
     if (after) {
       current = after;
       focus = after.concept;
@@ -612,8 +683,6 @@ export default function review(root, values, app) {
 
   async function refit(claims) {
     if (app.state.read_only) return;
-    const before = new Map(all().map((one) => [`${one.class}\n${one.concept}`, one])),
-      doubt = app.state.flattered;
     try {
       await sent;
       app.state.job = await post(`review/refit?claims=${claims}`);
@@ -642,15 +711,10 @@ export default function review(root, values, app) {
         return;
       }
       current = null;
+      fresh = true;
       await load();
-      const now = new Set(all().map((one) => `${one.class}\n${one.concept}`)),
-        gone = [...before.keys()].filter((key) => !now.has(key)).length,
-        fresh = [...now].filter((key) => !before.has(key)).length;
-      const effect = await get("effect", { against: doubt ? "base" : "previous" });
-      toast(
-        `${many(gone, "claim")} went, ${fresh} are new to judge${shown.thin.length ? `, ${many(shown.thin.length, "class has", "classes have")} fewer than two reasons` : ""}; validation ${percent(effect.before, 1)} → ${percent(effect.after, 1)}.`,
-        { seconds: 20 },
-      );
+      toast(`${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new to judge.`);
+      scrollTo(0, 0);
     };
     follow();
   }
@@ -693,7 +757,9 @@ export default function review(root, values, app) {
   async function where() {
     if (lit.length || !current || !app.state.where) return;
     lit = [null];
+    body.querySelector("#where")?.setAttribute("aria-pressed", "true");
     const { overlayOn } = await import("./where.js");
+    if (!lit.length) return; // let go meanwhile
     lit = [...body.querySelectorAll("#mine .tile, #others .tile")].map((card) =>
       overlayOn(card.querySelector(".pic"), card.dataset.row, current.concept),
     );
@@ -701,6 +767,7 @@ export default function review(root, values, app) {
   const dark = () => {
     lit.forEach((one) => one?.remove());
     lit = [];
+    body.querySelector("#where")?.setAttribute("aria-pressed", "false");
   };
 
   function keys(event) {

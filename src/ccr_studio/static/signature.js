@@ -1,10 +1,9 @@
 // The signed table: what the model may say and may never say, by whom and when.
 
-import { write } from "./address.js";
 import { file, get, latest } from "./api.js";
-import { empty, fill, h, icon, many, spinner } from "./dom.js";
+import { classLink, empty, fill, h, icon, many, spinner } from "./dom.js";
 
-export default function signature(root, _values, _app) {
+export default function signature(root, _values, app) {
   const asking = latest();
   async function load() {
     fill(root, h("h1", {}, "Signed table"), spinner());
@@ -36,6 +35,9 @@ export default function signature(root, _values, _app) {
       download("claims.csv", "CSV"),
       download("claims.json", "JSON"),
       h("button", { type: "button", onclick: () => window.print() }, "Print"),
+      found && !app.state.read_only
+        ? h("button", { type: "button", class: "primary", onclick: app.save }, "Save the signed model")
+        : null,
     );
     const table = (title, list, said) =>
       h(
@@ -66,15 +68,7 @@ export default function signature(root, _values, _app) {
                     h(
                       "tr",
                       {},
-                      h(
-                        "td",
-                        {},
-                        h(
-                          "a",
-                          { href: write("class", { name: one.class ?? one.label }) },
-                          h("bdi", {}, one.class ?? one.label),
-                        ),
-                      ),
+                      h("td", {}, classLink(one.class ?? one.label)),
                       h("td", { class: "text" }, h("bdi", {}, one.concept)),
                       h("td", { class: "text" }, h("bdi", {}, one.by)),
                       h("td", { class: "text" }, one.reason ?? ""),
@@ -95,7 +89,7 @@ export default function signature(root, _values, _app) {
             { class: "stack" },
             table("What it may say", found.may, "confirmed by"),
             table("What it may never say", found.never, "rejected by"),
-            h("p", {}, "With no concept at all it says ", h("b", {}, h("bdi", {}, found.without)), "."),
+            h("p", {}, "With no concept at all it says ", classLink(found.without), "."),
           )
         : empty("Not signed.", h("a", { href: "#review" }, "Answer the open claims")),
     );

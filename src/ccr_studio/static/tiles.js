@@ -12,32 +12,37 @@ export function picture(key, size, alt = "") {
   return box;
 }
 
-export function tile(photo, { values = {}, caption, size = 160, extra = null, onclick } = {}) {
+// `words`: what stands below the picture in place of what was predicted; a function of the photo, or a text.
+export function tile(photo, { values = {}, size = 160, extra = null, words = null, onclick } = {}) {
   const state =
     photo.right === null
       ? null
       : h("span", { class: `badge ${photo.right ? "" : "bad"}` }, icon(photo.right ? "check" : "cross"));
-  const words = photo.right === null ? "" : photo.right ? ", right" : `, wrong, it is ${photo.truth}`;
+  const verdict = photo.right === null ? "" : photo.right ? ", right" : `, wrong, it is ${photo.truth}`;
   const box = picture(photo.row, size);
-  if (state) box.append(state);
+  if (state && words === null) box.append(state);
   const number = photo.value === null || photo.value === undefined ? percent(photo.confidence) : fixed(photo.value);
   const link = h(
     "a",
     {
       href: write("photo", { id: photo.row, ...values }),
-      "aria-label": `${photo.name}: ${photo.predicted}, ${percent(photo.confidence)}${words}`,
+      "aria-label": `${photo.name}: ${photo.predicted}, ${percent(photo.confidence)}${verdict}`,
       onclick,
     },
     box,
-    h(
-      "span",
-      { class: "cap" },
-      h("span", { title: photo.predicted }, h("bdi", {}, photo.predicted)),
-      h("span", { class: "number" }, caption ?? number),
-    ),
-    photo.right === false
-      ? h("span", { class: "sub" }, "it is ", h("bdi", {}, photo.truth))
-      : h("span", { class: "sub" }, photo.split ?? ""),
+    words === null
+      ? [
+          h(
+            "span",
+            { class: "cap" },
+            h("span", { title: photo.predicted }, h("bdi", {}, photo.predicted)),
+            h("span", { class: "number" }, number),
+          ),
+          photo.right === false
+            ? h("span", { class: "sub" }, "it is ", h("bdi", {}, photo.truth))
+            : h("span", { class: "sub" }, photo.split ?? ""),
+        ]
+      : h("span", { class: "sub" }, h("bdi", {}, typeof words === "function" ? words(photo) : words)),
   );
   link.querySelectorAll(".cap").forEach((one) => {
     one.style.display = "flex";
