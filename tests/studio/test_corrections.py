@@ -194,6 +194,9 @@ def test_predictions_out_of_fold_are_those_of_the_library(
     assert matrix["right"] == int(known.right.sum())
     wall = client.get("/api/photos", params={"held": True, "right": "wrong", "limit": 500}).json()
     assert [one["row"] for one in wall["photos"]] == rows[~known.right].tolist()
+    chosen = client.post("/api/selections", json={"rows": rows.tolist()}).json()["id"]
+    found = client.get(f"/api/selections/{chosen}", params={"held": True}).json()
+    assert found["right"] == int(known.right.sum())  # as on the wall below it
     page = client.get(f"/api/photos/{rows[0]}").json()
     assert page["held"]["prediction"] == known.predictions[0]
     own = client.get("/api/mistakes", params={"scope": "shown"}).json()

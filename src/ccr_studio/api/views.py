@@ -218,9 +218,9 @@ def views_router(bench: Workbench) -> APIRouter:
         return _selection(bench, bench.selections.add(body.rows))
 
     @router.get("/selections/{key}", operation_id="selection")
-    def selection(key: str) -> Selection:
+    def selection(key: str, held: Held = False) -> Selection:
         """A set of photos, and the concepts that set it apart."""
-        return _selection(bench, key)
+        return set_apart(bench.shown(held=held), key, bench.selections.get(key))
 
     @router.get("/models", operation_id="models")
     def models() -> Models:

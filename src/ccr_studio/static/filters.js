@@ -39,10 +39,6 @@ export function rail(app, wish, counts, change) {
   );
   return [
     facet("Prediction is", result),
-    facet("True class", named("classes", counts.classes)),
-    facet("Predicted class", named("predicted", counts.predicted)),
-    facet("Confidence", confidence(wish, counts, change)),
-    facet("Concept", concepts(app, wish, counts, change)),
     Object.keys(counts.splits).length > 1
       ? facet(
           "Split",
@@ -51,6 +47,10 @@ export function rail(app, wish, counts, change) {
           ),
         )
       : null,
+    facet("True class", named("classes", counts.classes)),
+    facet("Predicted class", named("predicted", counts.predicted)),
+    facet("Confidence", confidence(wish, counts, change)),
+    facet("Concept", concepts(app, wish, counts, change)),
   ];
 }
 

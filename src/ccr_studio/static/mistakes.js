@@ -86,11 +86,11 @@ export default function mistakes(root, values, app) {
                 "Five refits that leave photos out are being made; until then, these are the model's own predictions.",
               )
             : null,
-          scope !== "held" && app.state.flattered && scope !== "test"
+          ["train", "shown"].includes(scope) || (scope === "validation" && app.state.flattered)
             ? h(
                 "p",
                 { class: "note" },
-                "The model may have been trained on these photos: expect more mistakes on others.",
+                `The model ${app.state.flattered ? "may have been" : "was"} trained on ${scope === "shown" && !app.state.flattered ? "most of " : ""}these photos: expect more mistakes on others.`,
               )
             : null,
         ),
@@ -256,14 +256,14 @@ export default function mistakes(root, values, app) {
               ? "What spoke for and against it, on average."
               : "On average, of the difference between the two classes:",
           ),
-          h("h3", {}, "spoke for ", h("bdi", {}, predicted)),
+          h("h3", {}, "spoke for ", classLink(predicted)),
           one.spoke_for.length ? terms(one.spoke_for) : h("p", { class: "muted" }, "nothing but the bias"),
           one.spoke_against.length
             ? [
                 h(
                   "h3",
                   { style: { "margin-top": ".7rem" } },
-                  same ? "spoke against" : ["spoke for ", h("bdi", {}, truth)],
+                  same ? "spoke against" : ["spoke for ", classLink(truth)],
                 ),
                 terms(one.spoke_against),
               ]

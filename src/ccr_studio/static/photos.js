@@ -147,7 +147,7 @@ export default function photos(root, values, app) {
   async function drawApart() {
     if (!wish.selection) return;
     try {
-      const one = await get(`selections/${encodeURIComponent(wish.selection)}`, {}, apart.signal());
+      const one = await get(`selections/${encodeURIComponent(wish.selection)}`, { held: wish.held }, apart.signal());
       fill(
         selected,
         h(
