@@ -22,7 +22,7 @@ from ccr.io.files import write_bytes
 from ccr.model import ConceptModel
 from ccr.review import Decisions, Review
 from ccr_studio import serving
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "studio"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

@@ -24,7 +24,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-#: Says how high the page is, unfolds everything, then says how wide the page wants to be and what in it is broken or could run.
+#: Says how high the page is, unfolds it, then says how wide it wants to be and what in it is broken or could run.
 CHECKER = """<script>
 const page = document.documentElement, seen = parent.document.documentElement;
 seen.dataset.folded = page.scrollHeight;

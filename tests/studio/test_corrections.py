@@ -20,9 +20,9 @@ from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.review import out_of_fold
 from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.corrections import Corrections
 from ccr_studio.service.guards import access_for
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.corrections import Corrections
+from ccr_studio.work.workbench import Workbench
 from tests.studio.helpers import finish, make_bench
 
 
@@ -148,7 +148,7 @@ def test_reviewers_answer_about_photos_and_do_not_change_labels(
 def test_a_killed_writer_loses_nothing_that_it_confirmed(tmp_path: Path) -> None:
     path = tmp_path / "photos.jsonl"
     program = (
-        "import sys; from pathlib import Path; from ccr_studio.corrections import Corrections\n"
+        "import sys; from pathlib import Path; from ccr_studio.work.corrections import Corrections\n"
         f"log = Corrections(Path({str(path)!r}))\n"
         "for row in range(100000):\n"
         "    log.add(row, str(row), 'leave out', 'yes', by='ann'); print(row, flush=True)\n"

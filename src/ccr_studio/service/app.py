@@ -29,21 +29,21 @@ from ccr.errors import CCRError
 from ccr.utils.texts import did_you_mean
 from ccr_studio.service import answers
 from ccr_studio.service.guards import Access, Guard, add_headers, problem
-from ccr_studio.service.limits import Busy, Limits, Meters, NotReady
-from ccr_studio.service.service import Service, Upload
+from ccr_studio.service.limits import Busy, Meters, NotReady, RequestLimits
+from ccr_studio.service.service import SentFile, Service
 
 #: Paths about the model begin so.
 PREFIX = "/v1"
 #: Of every path: how it may be refused.
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": answers.Problem, "description": "The request is not what it says it is."},
-    401: {"model": answers.Problem, "description": "The token is missing or wrong."},
-    403: {"model": answers.Problem, "description": "A page of another site asked."},
-    408: {"model": answers.Problem, "description": "The request did not arrive in time."},
-    413: {"model": answers.Problem, "description": "The request is too large."},
-    421: {"model": answers.Problem, "description": "The server is not called by this name."},
-    422: {"model": answers.Problem, "description": "Something in the request cannot be worked with."},
-    503: {"model": answers.Problem, "description": "Too much is waiting, or there is no model yet."},
+    400: {"model": answers.Refusal, "description": "The request is not what it says it is."},
+    401: {"model": answers.Refusal, "description": "The token is missing or wrong."},
+    403: {"model": answers.Refusal, "description": "A page of another site asked."},
+    408: {"model": answers.Refusal, "description": "The request did not arrive in time."},
+    413: {"model": answers.Refusal, "description": "The request is too large."},
+    421: {"model": answers.Refusal, "description": "The server is not called by this name."},
+    422: {"model": answers.Refusal, "description": "Something in the request cannot be worked with."},
+    503: {"model": answers.Refusal, "description": "Too much is waiting, or there is no model yet."},
 }
 
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -128,7 +128,7 @@ def model_router(service: Service) -> APIRouter:
 
     @router.post("/predict/embeddings", operation_id="predict_embeddings")
     async def predict_embeddings(
-        body: answers.Embeddings, classes: Classes = 5, concepts: Concepts = 0
+        body: answers.EmbeddingsToPredict, classes: Classes = 5, concepts: Concepts = 0
     ) -> answers.EmbeddingPredictions:
         """The same for embeddings by the model's own encoder."""
         return await service.predict_embeddings(body.embeddings, classes=classes, concepts=concepts)
@@ -203,8 +203,10 @@ def _home(service: Service, paths: Mapping[str, Any], address: str) -> str:
     )
 
 
-async def _uploads(files: list[UploadFile]) -> list[Upload]:
-    return [Upload(file.filename or f"photo {number}", await file.read()) for number, file in enumerate(files, start=1)]
+async def _uploads(files: list[UploadFile]) -> list[SentFile]:
+    return [
+        SentFile(file.filename or f"photo {number}", await file.read()) for number, file in enumerate(files, start=1)
+    ]
 
 
 log = logging.getLogger(__name__)
@@ -244,7 +246,7 @@ def create_app(service: Service, *, access: Access, root_path: str = "", routers
     return app
 
 
-def guard(app: FastAPI, *, access: Access, limits: Limits, meters: Meters, root_path: str = "") -> None:
+def guard(app: FastAPI, *, access: Access, limits: RequestLimits, meters: Meters, root_path: str = "") -> None:
     """Put an application behind its guards, and count what it is asked; those added last stand first.
 
     Our own mistakes are answered by 500, before all of these, so with headers of their own.

@@ -2,19 +2,19 @@
 
 import { read, write } from "./address.js";
 import { get, post, Refused, showing, upload } from "./api.js";
-import bench from "./bench.js";
-import classPage from "./class.js";
-import compare from "./compare.js";
-import concept from "./concept.js";
-import concepts from "./concepts.js";
 import { ask, toast } from "./dialogs.js";
 import { empty, fill, h, icon, many, percent, spinner } from "./dom.js";
-import map from "./map.js";
-import mistakes from "./mistakes.js";
-import photo from "./photo.js";
-import photos from "./photos.js";
-import review from "./review.js";
-import signature from "./signature.js";
+import bench from "./views/bench.js";
+import classPage from "./views/class.js";
+import compare from "./views/compare.js";
+import concept from "./views/concept.js";
+import concepts from "./views/concepts.js";
+import map from "./views/map.js";
+import mistakes from "./views/mistakes.js";
+import photo from "./views/photo.js";
+import photos from "./views/photos.js";
+import review from "./views/review.js";
+import signature from "./views/signature.js";
 
 const VIEWS = { photos, photo, mistakes, map, concepts, concept, bench, compare, review, class: classPage, signature };
 const TABS = [

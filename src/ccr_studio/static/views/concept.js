@@ -1,11 +1,11 @@
 // A concept: its photos, its fidelity, its weights; renamed, suppressed, scaled, pinned, or taught by yes and no.
 
-import { first, write } from "./address.js";
-import { get, latest, post } from "./api.js";
-import { bars } from "./bars.js";
-import { ask } from "./dialogs.js";
-import { classLink, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
-import { strip } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest, post } from "../api.js";
+import { bars } from "../bars.js";
+import { ask } from "../dialogs.js";
+import { classLink, empty, fill, h, icon, kept, many, percent, spinner } from "../dom.js";
+import { strip } from "../tiles.js";
 
 const FLAGS = {
   fidelity: "Its scores have drifted from what its words see.",

@@ -1,10 +1,10 @@
 // Two models on the same photos: where they differ comes first.
 
-import { first, write } from "./address.js";
-import { get, latest } from "./api.js";
-import { sum } from "./bars.js";
-import { classLink, empty, fill, h, many, percent, segments, spinner } from "./dom.js";
-import { keepSet, picture, tile } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest } from "../api.js";
+import { sum } from "../bars.js";
+import { classLink, empty, fill, h, many, percent, segments, spinner } from "../dom.js";
+import { keepSet, picture, tile } from "../tiles.js";
 
 export default function compare(root, values, app) {
   let other = first(values, "other"),

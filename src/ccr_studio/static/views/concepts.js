@@ -1,8 +1,8 @@
 // All concepts in a table: how true to their words, how often shown, what they speak for.
 
-import { first, write } from "./address.js";
-import { file, get, latest } from "./api.js";
-import { classLink, conceptLink, debounce, empty, fill, h, icon, many, percent, signed, spinner } from "./dom.js";
+import { first, write } from "../address.js";
+import { file, get, latest } from "../api.js";
+import { classLink, conceptLink, debounce, empty, fill, h, icon, many, percent, signed, spinner } from "../dom.js";
 
 const COLUMNS = [
   ["name", "concept", "text"],

@@ -1,14 +1,14 @@
 // One photo: the exact sum, what speaks for another class, what would change it, and sliders that move the code.
 
-import { first, parse } from "./address.js";
-import { get, latest, post, thumbnail } from "./api.js";
-import { bars, notSure, sum, sumRows } from "./bars.js";
-import { combobox } from "./combobox.js";
-import { toast } from "./dialogs.js";
-import { classLink, conceptLink, debounce, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
+import { first, parse } from "../address.js";
+import { get, latest, post, thumbnail } from "../api.js";
+import { bars, notSure, sum, sumRows } from "../bars.js";
+import { combobox } from "../combobox.js";
+import { toast } from "../dialogs.js";
+import { classLink, conceptLink, debounce, empty, fill, h, icon, kept, many, percent, spinner } from "../dom.js";
+import { keptSet, strip } from "../tiles.js";
+import { overlay } from "../where.js";
 import { wanted, wishOf } from "./photos.js";
-import { keptSet, strip } from "./tiles.js";
-import { overlay } from "./where.js";
 
 export default function photo(root, values, app) {
   let id = first(values, "id", "0"),

@@ -1,12 +1,12 @@
 // The bench: find photos by words, add and remove concepts, refit with a live curve, see what it brought, save.
 
-import { first } from "./address.js";
-import { file, get, latest, post, remove } from "./api.js";
-import { combobox } from "./combobox.js";
-import { curve } from "./curve.js";
-import { toast } from "./dialogs.js";
-import { classLink, conceptLink, debounce, fill, h, icon, kept, many, percent, signed, spinner } from "./dom.js";
-import { keepSet, tile } from "./tiles.js";
+import { first } from "../address.js";
+import { file, get, latest, post, remove } from "../api.js";
+import { combobox } from "../combobox.js";
+import { curve } from "../curve.js";
+import { toast } from "../dialogs.js";
+import { classLink, conceptLink, debounce, fill, h, icon, kept, many, percent, signed, spinner } from "../dom.js";
+import { keepSet, tile } from "../tiles.js";
 
 const MOST = 13; // weights per class on the slider: as many stand for all
 

@@ -1,9 +1,9 @@
 // A class: its reasons, its photos, how often it is right, what it is confused with.
 
-import { first, write } from "./address.js";
-import { get, latest } from "./api.js";
-import { classLink, conceptLink, empty, fill, fixed, h, icon, many, spinner } from "./dom.js";
-import { strip } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest } from "../api.js";
+import { classLink, conceptLink, empty, fill, fixed, h, icon, many, spinner } from "../dom.js";
+import { strip } from "../tiles.js";
 
 const MARKS = { confirmed: "✓", rejected: "×", unclear: "?", disputed: "!", open: "○" };
 

@@ -1,10 +1,10 @@
 // Mistakes: the confusion matrix; a cell gives its photos and what spoke for and against.
 
-import { first, write } from "./address.js";
-import { get, latest } from "./api.js";
-import { bars } from "./bars.js";
-import { classLink, empty, fill, fixed, h, kept, many, percent, segments, spinner } from "./dom.js";
-import { strip } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest } from "../api.js";
+import { bars } from "../bars.js";
+import { classLink, empty, fill, fixed, h, kept, many, percent, segments, spinner } from "../dom.js";
+import { strip } from "../tiles.js";
 
 const SCOPES = [
   ["held", "out of fold"],

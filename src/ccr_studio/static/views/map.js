@@ -1,11 +1,11 @@
 // The map: photos in two dimensions. Drag to lasso; wheel, buttons or keys to look closer.
 
-import { first } from "./address.js";
-import { bytes, get, latest, post, thumbnail } from "./api.js";
-import { hue, ramp } from "./colours.js";
-import { combobox } from "./combobox.js";
-import { toast } from "./dialogs.js";
-import { debounce, empty, fill, fixed, h, icon, kept, spinner } from "./dom.js";
+import { first } from "../address.js";
+import { bytes, get, latest, post, thumbnail } from "../api.js";
+import { hue, ramp } from "../colours.js";
+import { combobox } from "../combobox.js";
+import { toast } from "../dialogs.js";
+import { debounce, empty, fill, fixed, h, icon, kept, spinner } from "../dom.js";
 
 const BY = [
   ["class", "true class"],

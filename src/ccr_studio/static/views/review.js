@@ -1,8 +1,8 @@
 // Review: every positive weight is a claim about a class. People answer it with the photos before their eyes.
 
-import { first, write } from "./address.js";
-import { get, latest, post } from "./api.js";
-import { toast } from "./dialogs.js";
+import { first, write } from "../address.js";
+import { get, latest, post } from "../api.js";
+import { toast } from "../dialogs.js";
 import {
   classLink,
   conceptLink,
@@ -18,8 +18,8 @@ import {
   segments,
   signed,
   spinner,
-} from "./dom.js";
-import { strip } from "./tiles.js";
+} from "../dom.js";
+import { strip } from "../tiles.js";
 
 const STATES = {
   confirmed: ["✓", "confirmed"],
@@ -758,7 +758,7 @@ export default function review(root, values, app) {
     if (lit.length || !current || !app.state.where) return;
     lit = [null];
     body.querySelector("#where")?.setAttribute("aria-pressed", "true");
-    const { overlayOn } = await import("./where.js");
+    const { overlayOn } = await import("../where.js");
     if (!lit.length) return; // let go meanwhile
     lit = [...body.querySelectorAll("#mine .tile, #others .tile")].map((card) =>
       overlayOn(card.querySelector(".pic"), card.dataset.row, current.concept),

@@ -1,11 +1,11 @@
 // Photos: a wall with filters that combine; the whole state is in the address.
 
-import { all, first } from "./address.js";
-import { file, get, latest, post } from "./api.js";
-import { combobox } from "./combobox.js";
-import { conceptLink, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
-import { chips, rail } from "./filters.js";
-import { wall } from "./wall.js";
+import { all, first } from "../address.js";
+import { file, get, latest, post } from "../api.js";
+import { combobox } from "../combobox.js";
+import { conceptLink, empty, fill, h, icon, kept, many, percent, spinner } from "../dom.js";
+import { chips, rail } from "../filters.js";
+import { wall } from "../wall.js";
 
 const number = (text) => (text === "" || text === undefined ? null : Number(text));
 

@@ -1,7 +1,7 @@
 // The signed table: what the model may say and may never say, by whom and when.
 
-import { file, get, latest } from "./api.js";
-import { classLink, empty, fill, h, icon, many, spinner } from "./dom.js";
+import { file, get, latest } from "../api.js";
+import { classLink, empty, fill, h, icon, many, spinner } from "../dom.js";
 
 export default function signature(root, _values, app) {
   const asking = latest();
