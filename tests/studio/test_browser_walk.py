@@ -45,6 +45,11 @@ def test_the_doubt_about_the_opened_model_stays_beside_its_accuracy(work: Studio
     expect(page.locator("#doubt")).to_contain_text("fitted on the training photos alone")
     page.get_by_label("Compare with").select_option("opened")
     expect(page.locator("#doubt")).to_contain_text("The difference says little")
+    page = work.open("#compare")
+    expect(page.get_by_label("Model to compare with")).to_have_value("honest")
+    expect(page.locator("#doubt")).to_contain_text("Most of these photos were trained on")
+    page.get_by_label("Model to compare with").select_option("0")
+    expect(page.locator("#doubt")).to_contain_text("The difference says little")
 
 
 def test_an_old_undo_button_leaves_the_steps_of_others_alone(work: Studio) -> None:

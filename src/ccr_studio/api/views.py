@@ -136,6 +136,7 @@ class ModelChoice(BaseModel):
 
     id: str
     words: str
+    flattered: bool = Field(description="It may have been trained on the validation photos.")
 
 
 class Models(VersionedAnswer):
@@ -238,15 +239,15 @@ def views_router(bench: Workbench) -> APIRouter:
     def models() -> Models:
         """Models to compare with: the steps of the session, and what was saved."""
         seen, _, session = bench.snapshot()
-        steps = [
-            ModelChoice(id=str(step.id), words=f"step {at}: {step_words(step)}" if at else step_words(step))
+        named = {
+            str(step.id): f"step {at}: {step_words(step)}" if at else step_words(step)
             for at, step in enumerate(session.steps)
-        ]
+        }
         if bench.honest() is not None:
-            words = f"{step_words(session.steps[0])}, fitted again on training photos alone"
-            steps.insert(1, ModelChoice(id=HONEST, words=words))
-        saved = [ModelChoice(id=f"saved:{name}", words=f"saved: {name}") for name in bench.saved()]
-        return Models(version=seen.version, models=[*steps, *saved])
+            named[HONEST] = f"{step_words(session.steps[0])}, fitted again on training photos alone"
+        named |= {f"saved:{name}": f"saved: {name}" for name in bench.saved()}
+        found = [ModelChoice(id=id_, words=words, flattered=session.flattered(id_)) for id_, words in named.items()]
+        return Models(version=seen.version, models=found)
 
     @router.get("/differences", operation_id="differences")
     def differences(

@@ -23,10 +23,10 @@ export function bars(rows, { scale = 0, extra = null } = {}) {
       h(
         "div",
         { class: "term", role: "listitem", title: row.hint },
-        h("span", { class: "name" }, label),
+        h("span.name", label),
         h("span", { class: "track", "aria-hidden": "true" }, mark),
-        h("span", { class: "sum" }, row.text ?? signed(row.value)),
-        extra ? h("span", { class: "answers" }, extra(row)) : null,
+        h("span.sum", row.text ?? signed(row.value)),
+        extra ? h("span.answers", extra(row)) : null,
       ),
     );
   }
@@ -71,13 +71,11 @@ export function sum(explained, options = {}) {
   const count = explained.contributions.length;
   return h(
     "div",
-    {},
     bars(sumRows(explained.bias, explained.contributions, options.top), options),
     h(
-      "div",
-      { class: "total muted" },
-      h("span", {}, `bias and ${count} concept${count === 1 ? "" : "s"} add up to`),
-      h("b", { class: "number" }, fixed(explained.logit)),
+      "div.total.muted",
+      h("span", `bias and ${count} concept${count === 1 ? "" : "s"} add up to`),
+      h("b.number", fixed(explained.logit)),
     ),
   );
 }

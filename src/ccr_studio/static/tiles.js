@@ -2,11 +2,12 @@
 
 import { write } from "./address.js";
 import { thumbnail } from "./api.js";
-import { fixed, h, icon, percent } from "./dom.js";
+import { bdi, fixed, h, icon, percent } from "./dom.js";
+import { recalled, remember } from "./kept.js";
 
 export function picture(key, size, alt = "") {
   const image = h("img", { src: thumbnail(key, size), alt, loading: "lazy", decoding: "async" });
-  const box = h("span", { class: "pic" }, image);
+  const box = h("span.pic", image);
   box.style.display = "block";
   image.addEventListener("error", () => box.classList.add("none"));
   return box;
@@ -32,17 +33,10 @@ export function tile(photo, { values = {}, size = 160, extra = null, words = nul
     box,
     words === null
       ? [
-          h(
-            "span",
-            { class: "cap" },
-            h("span", { title: photo.predicted }, h("bdi", {}, photo.predicted)),
-            h("span", { class: "number" }, number),
-          ),
-          photo.right === false
-            ? h("span", { class: "sub" }, "it is ", h("bdi", {}, photo.truth))
-            : h("span", { class: "sub" }, photo.split ?? ""),
+          h("span.cap", h("span", { title: photo.predicted }, bdi(photo.predicted)), h("span.number", number)),
+          photo.right === false ? h("span.sub", "it is ", bdi(photo.truth)) : h("span.sub", photo.split ?? ""),
         ]
-      : h("span", { class: "sub" }, h("bdi", {}, typeof words === "function" ? words(photo) : words)),
+      : h("span.sub", bdi(typeof words === "function" ? words(photo) : words)),
   );
   link.querySelectorAll(".cap").forEach((one) => {
     one.style.display = "flex";
@@ -54,21 +48,8 @@ export function tile(photo, { values = {}, size = 160, extra = null, words = nul
 }
 
 // The photos among which Next and Previous turn, by the address of the page that showed them.
-const setOf = (from) => `ccr-set-${from}`;
-export const keepSet = (from, rows) => {
-  try {
-    sessionStorage.setItem(setOf(from), JSON.stringify(rows));
-  } catch {
-    /* full: the photo stands alone, then */
-  }
-};
-export const keptSet = (from) => {
-  try {
-    return JSON.parse(sessionStorage.getItem(setOf(from)));
-  } catch {
-    return null;
-  }
-};
+export const keepSet = (from, rows) => remember(`ccr-set-${from}`, rows);
+export const keptSet = (from) => recalled(`ccr-set-${from}`);
 
 export function strip(photos, options = {}) {
   const from = options.values?.from;
@@ -82,8 +63,7 @@ export function strip(photos, options = {}) {
         ),
     };
   return h(
-    "div",
-    { class: "strip" },
+    "div.strip",
     photos.map((photo) => tile(photo, { ...options, extra: options.extra?.(photo) ?? null })),
   );
 }

@@ -1,12 +1,12 @@
 // The signed table: what the model may say and may never say, by whom and when.
 
 import { file, get, latest } from "../api.js";
-import { classLink, empty, fill, h, icon, many, spinner } from "../dom.js";
+import { bdi, card, classLink, empty, fill, h, icon, many, muted, spinner } from "../dom.js";
 
 export default function signature(root, _values, app) {
   const asking = latest();
   async function load() {
-    fill(root, h("h1", {}, "Signed table"), spinner());
+    fill(root, h("h1", "Signed table"), spinner());
     let found;
     try {
       found = (await get("signature", {}, asking.signal())).signature;
@@ -17,16 +17,12 @@ export default function signature(root, _values, app) {
     const download = (path, label) =>
       h("a", { class: "button", href: file(`exports/${path}`), download: path }, icon("download"), label);
     const head = h(
-      "div",
-      { class: "head" },
+      "div.head",
       h("a", { class: "button ghost", href: "#review" }, icon("left"), "Review"),
       h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, "Signed table"),
-        h(
-          "p",
-          { class: "muted" },
+        "div.grow",
+        h("h1", "Signed table"),
+        muted(
           found
             ? `${many(found.may.length, "claim")}, every one confirmed; signed by ${found.by} at ${found.at}. The next edit or refit ends the signature.`
             : "Nobody has signed this model, or it was changed since.",
@@ -34,62 +30,53 @@ export default function signature(root, _values, app) {
       ),
       download("claims.csv", "CSV"),
       download("claims.json", "JSON"),
-      h("button", { type: "button", onclick: () => window.print() }, "Print"),
+      h("button", { onclick: () => window.print() }, "Print"),
       found && !app.state.read_only
-        ? h("button", { type: "button", class: "primary", onclick: app.save }, "Save the signed model")
+        ? h("button", { class: "primary", onclick: app.save }, "Save the signed model")
         : null,
     );
     const table = (title, list, said) =>
-      h(
-        "section",
-        { class: "card" },
-        h("h2", {}, title, " ", h("small", { class: "muted" }, many(list.length, "claim"))),
+      card(
+        [title, " ", h("small.muted", many(list.length, "claim"))],
         list.length
           ? h(
-              "div",
-              { class: "wide" },
+              "div.wide",
               h(
                 "table",
-                {},
-                h("caption", { class: "sr" }, title),
+                h("caption.sr", title),
                 h(
                   "thead",
-                  {},
                   h(
                     "tr",
-                    {},
-                    ["class", "shows", said, "because", "when"].map((one) => h("th", { class: "text" }, one)),
+                    ["class", "shows", said, "because", "when"].map((one) => h("th.text", one)),
                   ),
                 ),
                 h(
                   "tbody",
-                  {},
                   list.map((one) =>
                     h(
                       "tr",
-                      {},
-                      h("td", {}, classLink(one.class ?? one.label)),
-                      h("td", { class: "text" }, h("bdi", {}, one.concept)),
-                      h("td", { class: "text" }, h("bdi", {}, one.by)),
-                      h("td", { class: "text" }, one.reason ?? ""),
-                      h("td", { class: "text nowrap" }, (one.at ?? "").slice(0, 10)),
+                      h("td", classLink(one.class ?? one.label)),
+                      h("td.text", bdi(one.concept)),
+                      h("td.text", bdi(one.by)),
+                      h("td.text", one.reason ?? ""),
+                      h("td.text.nowrap", (one.at ?? "").slice(0, 10)),
                     ),
                   ),
                 ),
               ),
             )
-          : h("p", { class: "muted" }, "none"),
+          : muted("none"),
       );
     fill(
       root,
       head,
       found
         ? h(
-            "div",
-            { class: "stack" },
+            "div.stack",
             table("What it may say", found.may, "confirmed by"),
             table("What it may never say", found.never, "rejected by"),
-            h("p", {}, "With no concept at all it says ", classLink(found.without), "."),
+            h("p", "With no concept at all it says ", classLink(found.without), "."),
           )
         : empty("Not signed.", h("a", { href: "#review" }, "Answer the open claims")),
     );
