@@ -184,7 +184,10 @@ export default function map(root, values, app) {
     return mark;
   }
   const dark = () => getComputedStyle(document.documentElement).colorScheme.includes("dark");
-  const css = (variable) => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
+  const css = (variable) => {
+    canvas.style.color = `var(${variable})`; // of the theme that is shown
+    return getComputedStyle(canvas).color;
+  };
   const colour = (at) => (by === "right" ? css(at === 1 ? "--for" : "--against") : hue(at, names().length, dark()));
 
   function range() {
