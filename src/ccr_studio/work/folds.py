@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
 from ccr.review import out_of_fold
 from ccr.review.rounds import FEWEST_IMAGES
-from ccr.utils.processes import isolated_python
+from ccr.utils.processes import end_with_parent, isolated_python
 from ccr_studio.cache import npy
 from ccr_studio.seen import SeenModel
 
@@ -142,7 +141,7 @@ def _fits(seen: SeenModel) -> bool:
 def main() -> None:
     """Read one order, and write the predictions (2, m) that it asks for: class numbers, and their probability."""
     order: dict[str, Any] = json.loads(sys.stdin.readline())
-    threading.Thread(target=_leave_with_the_studio, daemon=True).start()
+    end_with_parent()
     folder = Path(order["folder"])
     model = ConceptModel.load(folder / "model")
     rows, labels = (
@@ -152,8 +151,3 @@ def main() -> None:
     numbers = found.probabilities.argmax(axis=1)
     sure = np.take_along_axis(found.probabilities, numbers[:, None], axis=1)[:, 0]
     write_bytes(Path(order["file"]), npy(np.stack([numbers.astype(np.float64), sure])))
-
-
-def _leave_with_the_studio() -> None:
-    sys.stdin.read()
-    os._exit(0)

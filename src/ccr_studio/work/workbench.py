@@ -191,12 +191,9 @@ class Workbench:
         """Take up the steps of another studio, which writes the session that this one only shows."""
         if not self.read_only:
             return
-        try:
-            written = (self.folder / SESSION).stat().st_mtime_ns
-        except OSError:
-            return
+        written = _written_at(self.folder / SESSION)
         with self._changing:
-            if written == self._followed:
+            if written in (0, self._followed):
                 return
             try:
                 session, state = StudioSession.open(self.folder, None, read_only=True)
@@ -219,8 +216,7 @@ class Workbench:
     def _saved(self, version: str) -> SeenModel:
         """A saved model on all photos, seen anew if another one was put in its place."""
         path = self.saved_path(version[6:])
-        model = path / "config.json"
-        written = model.stat().st_mtime_ns if model.is_file() else 0
+        written = _written_at(path / "config.json")
         if self._written.get(version) != written:
             with self._looking:
                 self._seen.forget(version)
@@ -405,7 +401,11 @@ class Workbench:
 
 
 def _written_at(path: Path) -> int:
-    return path.stat().st_mtime_ns if path.is_file() else 0
+    """When a file was written, in nanoseconds; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _check_free_name(path: Path) -> None:
