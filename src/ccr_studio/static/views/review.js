@@ -399,6 +399,7 @@ export default function review(root, values, app) {
           ),
         ),
         never,
+        h("span.grow"),
         app.state.where
           ? h(
               "button",
@@ -413,7 +414,6 @@ export default function review(root, values, app) {
               h("kbd", "W"),
             )
           : null,
-        h("span.grow"),
         verdict(one),
       ),
     );
