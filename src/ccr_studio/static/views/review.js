@@ -291,7 +291,7 @@ export default function review(root, values, app) {
         h("b", `Round ${round.number}`),
         `: ${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new`,
         round.n
-          ? `; ${percent(round.before, 1)} → ${percent(round.after, 1)} of ${many(round.n, "validation photo")}${round.honest ? ", beside the opened model refitted on the training photos alone" : ""}`
+          ? `; right on ${percent(round.before, 1)} → ${percent(round.after, 1)} of ${many(round.n, "validation photo")}${round.honest ? " (before: the opened model, refitted on the training photos alone)" : ""}`
           : "",
       ),
       h("div.two-strips", pairs("Went", round.gone), pairs("New to judge", round.new)),
@@ -319,7 +319,9 @@ export default function review(root, values, app) {
 
   const sentence = (one) => [bdi(one.class), " shows ", h("b", bdi(one.concept))];
   function verdict(one) {
-    const reason = one.votes.find((vote) => vote.reason)?.reason;
+    const reason = one.votes.find((vote) => vote.reason)?.reason,
+      votes = one.votes.length > 1 ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
+      why = [reason, votes].filter(Boolean).join("; ");
     return h(
       "span",
       {
@@ -331,10 +333,7 @@ export default function review(root, values, app) {
               : "muted",
       },
       `${STATES[one.state][0]} ${STATES[one.state][1]}`,
-      reason ? h("span.muted", ` ${reason}`) : null,
-      one.votes.length > 1
-        ? h("span.muted", ` ${one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ")}`)
-        : null,
+      why ? h("span.muted", ` ${why}`) : null,
     );
   }
   const closed = (one) =>
