@@ -166,7 +166,7 @@ STATES: dict[str, tuple[str, Act]] = {
     "review-concept": ("#review?by=concept", _nothing),
     "review-open": ("#review?by=open", _nothing),
     "review-disputed": ("#review?by=disputed", _nothing),
-    "review-keys": ("#review", _press("Keys ?")),
+    "review-keys": ("#review", lambda page: page.keyboard.press("?")),
     "class": ("#class?name={truth}", _nothing),
     "class-unknown": ("#class?name=nobody", _nothing),
     "signature": ("#signature", _nothing),
