@@ -208,15 +208,18 @@ def _workbench(demo: Path, folder: Path) -> Workbench:
 
 
 def _worked_on(running: serving.Running) -> dict[str, Any]:
-    """Two steps, a concept added and everything refitted; then what the addresses name: a surely wrong validation
-    photo, the cell of the matrix that it is in, a right one."""
+    """Two steps, a concept added and everything refitted, and predictions out of fold; then what the addresses name: a
+    surely wrong validation photo, the cell of the matrix that it is in, a right one."""
     bench = running.bench
     bench.add("sunken stem")
     bench.refit("full", {})
     while bench.refits.running:
         time.sleep(0.1)
-    seen, rows = bench.now(), bench.photos.validation
-    wrong, right = rows[~seen.right[rows]], rows[seen.right[rows]]
+    bench.shown(held=True)  # begins them
+    while bench.folds.state(bench.now()) == "computing":
+        time.sleep(0.1)
+    held, seen, rows = bench.shown(held=True), bench.now(), bench.photos.validation
+    wrong, right = rows[~seen.right[rows] & ~held.right[rows]], rows[seen.right[rows]]
     row = int(wrong[seen.confidence[wrong].argmax()])
     truth, predicted = seen.classes[seen.truth[row]], seen.classes[seen.predicted[row]]
     most = max(seen.explain(row).contributions, key=lambda term: term.contribution)
