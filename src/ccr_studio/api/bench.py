@@ -24,7 +24,7 @@ from ccr.vocab.lists import concept_line
 from ccr_studio.api.common import Name, VersionedAnswer, attachment
 from ccr_studio.api.views import interval_of, share_of
 from ccr_studio.seen import SeenModel
-from ccr_studio.service.answers import Refusal, Strict
+from ccr_studio.service.answers import Problem, Strict
 from ccr_studio.service.app import REFUSALS, ParsedAside
 from ccr_studio.service.limits import DECODING
 from ccr_studio.work.edits import plain_entry
@@ -145,9 +145,9 @@ class SavedAs(VersionedAnswer):
 
 
 #: How saving may be refused beside the usual.
-TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": Refusal, "description": "A model of that name is there."}}
+TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": Problem, "description": "A model of that name is there."}}
 OTHER_STEP: dict[int | str, dict[str, Any]] = {
-    409: {"model": Refusal, "description": "Another step is the current one."}
+    409: {"model": Problem, "description": "Another step is the current one."}
 }
 WHICHEVER = Expected()
 Against = Annotated[

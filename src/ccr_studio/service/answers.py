@@ -31,7 +31,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Refusal(BaseModel):
+class Problem(BaseModel):
     """Error response: the reason why a request was refused."""
 
     error: str = Field(description="The rule, the value and the remedy, in words.")
@@ -44,7 +44,7 @@ class ClassProbability(BaseModel):
     probability: float
 
 
-class ClassPrediction(BaseModel):
+class Prediction(BaseModel):
     """Prediction of an image."""
 
     prediction: Label
@@ -68,7 +68,7 @@ class PhotoPrediction(BaseModel):
     """A photo's prediction, or why there is none."""
 
     name: str = Field(description="The file's name as it was sent.")
-    prediction: ClassPrediction | None = None
+    prediction: Prediction | None = None
     error: str | None = Field(default=None, description="Why the photo could not be read.")
 
 
@@ -83,7 +83,7 @@ class EmbeddingPredictions(BaseModel):
     """One result for each embedding, in their order."""
 
     model: str
-    results: list[ClassPrediction]
+    results: list[Prediction]
 
 
 class PhotoEmbedding(BaseModel):
@@ -119,8 +119,8 @@ class ExplanationAnswer(BaseModel):
     )
 
 
-class EmbeddingsToPredict(Strict):
-    """EmbeddingsToPredict by the model's own encoder, one row per image."""
+class Embeddings(Strict):
+    """Embeddings by the model's own encoder, one row per image."""
 
     embeddings: list[Embedding] = Field(min_length=1)
 
@@ -163,7 +163,7 @@ class Health(BaseModel):
     waiting: int = Field(description="Photos that wait for the encoder.")
 
 
-def predictions(model: ConceptModel, rows: np.ndarray, *, classes: int, concepts: int) -> list[ClassPrediction]:
+def predictions(model: ConceptModel, rows: np.ndarray, *, classes: int, concepts: int) -> list[Prediction]:
     """The prediction of each row (m, d), with its most probable classes and largest contributions."""
     known = None if model.calibration is None else model.predict_set(rows).labels
     return [
@@ -215,11 +215,11 @@ def model_info(name: str, model: ConceptModel, *, reads_photos: bool) -> ModelIn
 
 def _prediction(
     model: ConceptModel, row: np.ndarray, shares: np.ndarray, may_be: list[Any] | None, *, classes: int, concepts: int
-) -> ClassPrediction:
+) -> Prediction:
     first, second = _most_probable(model, shares, 2)
     abstains = None if may_be is None else len(may_be) != 1
     question = model.question(row) if abstains else None
-    return ClassPrediction(
+    return Prediction(
         prediction=first.name,
         probability=first.probability,
         runner_up=second.name,

@@ -76,7 +76,7 @@ export default function classPage(root, values, app) {
                         "tr",
                         h("td", conceptLink(claim.concept)),
                         h("td", fixed(claim.weight)),
-                        h("td.text", `${MARKS[claim.state]} ${claim.state}`),
+                        h("td.text.nowrap", `${MARKS[claim.state]} ${claim.state}`),
                       ),
                     ),
                   ),
