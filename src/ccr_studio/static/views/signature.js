@@ -24,7 +24,7 @@ export default function signature(root, _values, app) {
         h("h1", "Signed table"),
         muted(
           found
-            ? `${many(found.may.length, "claim")}, every one confirmed; signed by ${found.by} at ${found.at}. The next edit or refit ends the signature.`
+            ? `${many(found.may.length, "claim")}, every one confirmed; signed by ${found.by} on ${found.at.slice(0, 10)}. The next edit or refit ends the signature.`
             : "Nobody has signed this model, or it was changed since.",
         ),
       ),
@@ -35,8 +35,9 @@ export default function signature(root, _values, app) {
         ? h("button", { class: "primary", onclick: app.save }, "Save the signed model")
         : null,
     );
-    const table = (title, list, said) =>
-      card(
+    const table = (title, list, said) => {
+      const because = list.some((one) => one.reason);
+      return card(
         [title, " ", h("small.muted", many(list.length, "claim"))],
         list.length
           ? h(
@@ -48,7 +49,7 @@ export default function signature(root, _values, app) {
                   "thead",
                   h(
                     "tr",
-                    ["class", "shows", said, "because", "when"].map((one) => h("th.text", one)),
+                    ["class", "shows", said, because && "because", "when"].map((one) => one && h("th.text", one)),
                   ),
                 ),
                 h(
@@ -59,7 +60,7 @@ export default function signature(root, _values, app) {
                       h("td", classLink(one.class ?? one.label)),
                       h("td.text", bdi(one.concept)),
                       h("td.text", bdi(one.by)),
-                      h("td.text", one.reason ?? ""),
+                      because && h("td.text", one.reason),
                       h("td.text.nowrap", (one.at ?? "").slice(0, 10)),
                     ),
                   ),
@@ -68,6 +69,7 @@ export default function signature(root, _values, app) {
             )
           : muted("none"),
       );
+    };
     fill(
       root,
       head,
