@@ -30,7 +30,7 @@ from ccr.encoders import load_encoder
 from ccr.geometry import unit_rows
 from ccr.vocab.lists import random_words
 from ccr_studio import serving
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 
 PHOTOS, DIMENSION, CLASSES, CONCEPTS = 100_000, 512, 100, 500
 #: Questions of each kind; the first few are not counted.

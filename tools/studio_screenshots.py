@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,8 +20,9 @@ from playwright.sync_api import Page, sync_playwright
 from ccr.data.store import EmbeddingStore
 from ccr.io.files import write_bytes
 from ccr.model import ConceptModel
+from ccr.review import Decisions, Review
 from ccr_studio import serving
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "studio"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -165,15 +166,17 @@ STATES: dict[str, tuple[str, Act]] = {
     "review-concept": ("#review?by=concept", _nothing),
     "review-open": ("#review?by=open", _nothing),
     "review-disputed": ("#review?by=disputed", _nothing),
-    "review-keys": ("#review", _press("Keys ?")),
+    "review-keys": ("#review", lambda page: page.keyboard.press("?")),
     "class": ("#class?name={truth}", _nothing),
     "class-unknown": ("#class?name=nobody", _nothing),
-    "unsigned": ("#signature", _nothing),
+    "signature": ("#signature", _nothing),
     "bench-nonsense": ("#bench?words=asdfghjkl+qwerty", _nothing),
     "bench-running": ("#bench", _refit),
 }
-#: What is opened once more in a studio that only shows.
-READ_ONLY = ("bench", "concept", "photos-all")
+#: Views that are also opened before anything was done, of a signed model, and in a studio that only shows.
+FIRST = ("photos-all", "mistakes-matrix", "review", "bench-idle", "compare")
+SIGNED = ("signature", "review", "class", "bench-idle")
+READ_ONLY = ("bench", "concept", "photos-all", "review")
 
 
 def main() -> None:
@@ -189,11 +192,10 @@ def main() -> None:
         running = serving.Running(_workbench(options.demo, Path(folder)))
         browser = engine.chromium.launch(executable_path=found, args=FLAGS)
         try:
-            places = _worked_on(running)
             if options.all is None:
-                _make_docs(browser, running.url, places)
+                _make_docs(browser, running.url, _worked_on(running))
             else:
-                _make_all(browser, running, places, options.all, set(filter(None, options.only.split(","))))
+                _make_all(browser, running, options.all, set(filter(None, options.only.split(","))))
         finally:
             browser.close()
             running.close()
@@ -206,15 +208,18 @@ def _workbench(demo: Path, folder: Path) -> Workbench:
 
 
 def _worked_on(running: serving.Running) -> dict[str, Any]:
-    """Two steps, a concept added and everything refitted; then what the addresses name: a surely wrong validation
-    photo, the cell of the matrix that it is in, a right one."""
+    """Two steps, a concept added and everything refitted, and predictions out of fold; then what the addresses name: a
+    surely wrong validation photo, the cell of the matrix that it is in, a right one."""
     bench = running.bench
     bench.add("sunken stem")
     bench.refit("full", {})
     while bench.refits.running:
         time.sleep(0.1)
-    seen, rows = bench.now(), bench.photos.validation
-    wrong, right = rows[~seen.right[rows]], rows[seen.right[rows]]
+    bench.shown(held=True)  # begins them
+    while bench.folds.state(bench.now()) == "computing":
+        time.sleep(0.1)
+    held, seen, rows = bench.shown(held=True), bench.now(), bench.photos.validation
+    wrong, right = rows[~seen.right[rows] & ~held.right[rows]], rows[seen.right[rows]]
     row = int(wrong[seen.confidence[wrong].argmax()])
     truth, predicted = seen.classes[seen.truth[row]], seen.classes[seen.predicted[row]]
     most = max(seen.explain(row).contributions, key=lambda term: term.contribution)
@@ -234,7 +239,7 @@ def _make_docs(browser: Any, url: str, places: dict[str, Any]) -> None:
         page.close()
 
 
-def _make_all(browser: Any, running: serving.Running, places: dict[str, Any], out: Path, only: set[str]) -> None:
+def _make_all(browser: Any, running: serving.Running, out: Path, only: set[str]) -> None:
     """A sheet for each view and theme, with the three widths side by side."""
     bench = running.bench
     windows = {
@@ -242,15 +247,34 @@ def _make_all(browser: Any, running: serving.Running, places: dict[str, Any], ou
         for theme in THEMES
         for width in WIDTHS
     }
-    for name, (address, act) in STATES.items():
-        if not only or name in only:
-            _sheets(windows, running.url + address.format(**places), act, out, name)
-            while bench.refits.running:
-                time.sleep(0.1)
+
+    def make(names: Iterable[str], places: dict[str, Any], prefix: str = "", acting: bool = False) -> None:
+        for name in names:
+            address, act = STATES[name]
+            if not only or f"{prefix}{name}" in only:
+                act = act if acting else _nothing
+                _sheets(windows, running.url + address.format(**places), act, out, f"{prefix}{name}")
+                while bench.refits.running:
+                    time.sleep(0.1)
+
+    make(FIRST, {}, "first-")
+    places = _worked_on(running)
+    make(STATES, places, acting=True)
+    _sign(bench)
+    make(SIGNED, places, "signed-")
     bench.read_only = True
-    for name in READ_ONLY:
-        if not only or f"read-only-{name}" in only:
-            _sheets(windows, running.url + STATES[name][0].format(**places), _nothing, out, f"read-only-{name}")
+    make(READ_ONLY, places, "read-only-")
+
+
+def _sign(bench: Workbench) -> None:
+    """Every claim confirmed, one concept never a reason, and signed."""
+    decisions = Decisions(bench.folder / "decisions.jsonl")
+    review = Review(bench.now().model, decisions)
+    for claim in review.claims():
+        review.decide(claim.label, claim.concept, "yes", by="ann")
+    unused = next(name for name in review.concepts.names if name not in bench.now().model.names)
+    review.strike(unused, by="ann")
+    bench.sign(decisions, by="ann", policy="one")
 
 
 def _sheets(windows: dict[tuple[str, int], Any], address: str, act: Act, out: Path, name: str) -> None:

@@ -22,9 +22,9 @@ from ccr_studio.api.review import review_router
 from ccr_studio.api.views import views_router
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import Access, problem
-from ccr_studio.service.limits import Limits, NotReady
+from ccr_studio.service.limits import NotReady, RequestLimits
 from ccr_studio.service.service import Served, Service
-from ccr_studio.workbench import NameTaken, OtherStep, ReadOnly, Workbench
+from ccr_studio.work.workbench import NameTaken, OtherStep, ReadOnly, Workbench
 
 #: The page runs its own scripts and shows its own pictures, and nothing else.
 POLICY = (
@@ -35,7 +35,7 @@ POLICY = (
 NOBODY, NOTEBOOKS = "'none'", "http://127.0.0.1:* http://localhost:*"
 PREFIX = "/api"
 #: A report is made within this many seconds, and a photo has at most so many bytes.
-LIMITS = Limits(seconds=180.0, request_bytes=32 << 20, pixels=40_000_000)
+LIMITS = RequestLimits(seconds=180.0, request_bytes=32 << 20, pixels=40_000_000)
 
 
 class StudioService(Service):

@@ -55,11 +55,11 @@ def serve(
     For other machines: `CCR_TOKEN=... ccr serve photos-model --host 0.0.0.0`
     """
     from ccr_studio.service import app, guards, runner
-    from ccr_studio.service.limits import Limits
+    from ccr_studio.service.limits import RequestLimits
     from ccr_studio.service.service import Service
 
     access = guards.access_for(host, token, names=allow_host or ())
-    limits = Limits(
+    limits = RequestLimits(
         request_bytes=int(megabytes * 2**20),
         pixels=int(megapixels * 1e6),
         photos=photos,
@@ -117,7 +117,7 @@ def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.io.remote import AnyPath
-    from ccr_studio.workbench import Workbench
+    from ccr_studio.work.workbench import Workbench
 
 
 def studio(

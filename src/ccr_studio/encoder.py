@@ -23,7 +23,7 @@ from ccr.vocab.proposals import label_texts
 from ccr.vocab.wordnet import WordNet
 from ccr_studio.cache import Recent
 from ccr_studio.photos import Photos, small_jpeg
-from ccr_studio.seen import Seen
+from ccr_studio.seen import SeenModel
 from ccr_studio.service.limits import DECODING
 
 log = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ class Places:
         known = "source" in self._photos.store.description
         return known and self._words.status in ("loading", "ready")
 
-    def of(self, seen: Seen, key: str, concept: str) -> dict[str, Any]:
+    def of(self, seen: SeenModel, key: str, concept: str) -> dict[str, Any]:
         """How much each patch adds to the code of a concept that the photo shows, and which part of it they cover."""
         where = seen.model.explain_patches(self._patches(key).smoothed(SMOOTHING)).where
         if where is None or concept not in where.concepts:

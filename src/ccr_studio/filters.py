@@ -14,7 +14,7 @@ from ccr.errors import CCRError, FormatError, WriteError
 from ccr.io.files import map_array, write_bytes
 from ccr_studio.cache import Recent, npy
 from ccr_studio.photos import Photos
-from ccr_studio.seen import Seen
+from ccr_studio.seen import SeenModel
 
 #: Bars of a histogram of confidence, and of a concept's values.
 CONFIDENCE_BINS, VALUE_BINS = 10, 24
@@ -78,7 +78,7 @@ class ValueHistogram:
 class Filtered:
     """A wish as masks over the photos, one for each filter."""
 
-    def __init__(self, seen: Seen, wish: Wish) -> None:
+    def __init__(self, seen: SeenModel, wish: Wish) -> None:
         self.seen, self.wish = seen, wish
         self.masks = {"classes": self._named(seen.truth, wish.classes), "split": self._split()}
         self.masks["predicted"] = self._named(seen.predicted, wish.predicted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.inputs import Embeddings
 from ccr.io.files import map_array, write_bytes
-from ccr.utils.processes import isolated_python
+from ccr.utils.processes import end_with_parent, isolated_python
 from ccr_studio.cache import npy
 from ccr_studio.photos import Photos
 
@@ -167,7 +166,7 @@ def _digest(photos: Photos) -> str:
 def main() -> None:
     """Read one order, write the places (m, 2) that it asks for, and say on stderr why not."""
     order = json.loads(sys.stdin.readline())
-    threading.Thread(target=_leave_with_the_studio, daemon=True).start()
+    end_with_parent()
     try:
         places = umap_places(np.asarray(EmbeddingStore.open(order["store"]), np.float32))
         write_bytes(Path(order["file"]), npy(in_square(places)))
@@ -183,11 +182,6 @@ def umap_places(rows: np.ndarray) -> np.ndarray:
         neighbours = min(15, len(rows) - 1)
         model = umap.UMAP(metric="cosine", n_neighbors=neighbours, random_state=0, n_jobs=1)
         return np.asarray(model.fit_transform(rows), np.float32)
-
-
-def _leave_with_the_studio() -> None:
-    sys.stdin.read()
-    os._exit(0)
 
 
 def in_square(places: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Seen: one frozen model on all photos, as columns that filters, sorts and counts read."""
+"""SeenModel: one frozen model on all photos, as columns that filters, sorts and counts read."""
 
 from __future__ import annotations
 
@@ -53,14 +53,16 @@ class PlacedPhotos:
             return self._kept.put(key, Embeddings.ready(_together(lazy))) if known is None else known
 
 
-class Seen:
+class SeenModel:
     """A model, the `version` that every answer names, and what it says of every photo. Never changed.
 
     `truth` and `predicted` (m,) are class numbers, -1 where a label is missing or unknown to the model; `confidence`
     (m,) is the probability of the prediction; `codes` (m, n) CSR.
     """
 
-    def __init__(self, model: ConceptModel, version: str, placed: PlacedPhotos, *, like: Seen | None = None) -> None:
+    def __init__(
+        self, model: ConceptModel, version: str, placed: PlacedPhotos, *, like: SeenModel | None = None
+    ) -> None:
         self.model, self.version, self.photos = model, version, placed.photos
         self.classes = tuple(str(name) for name in model.classes.tolist())
         self.images = placed.in_space(model)
@@ -93,7 +95,7 @@ class Seen:
             digest.update(np.ascontiguousarray(numbers).tobytes())
         return digest.hexdigest()[:24]
 
-    def predicting(self, rows: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> Seen:
+    def predicting(self, rows: np.ndarray, predicted: np.ndarray, confidence: np.ndarray) -> SeenModel:
         """The same with other predictions of these rows, such as those of refits that have not seen the photos."""
         other = copy(self)
         other.predicted, other.confidence = self.predicted.copy(), self.confidence.copy()

@@ -30,8 +30,8 @@ from ccr_studio.app import LIMITS, NOBODY, NOTEBOOKS, POLICY, studio_app
 from ccr_studio.photos import Photos
 from ccr_studio.service.guards import CUT_OFF, SIGN_IN, access_for
 from ccr_studio.service.runner import checked_root, listen, run, server_of, url_of
-from ccr_studio.session import SESSION, session_folder
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.session import SESSION, session_folder
+from ccr_studio.work.workbench import Workbench
 
 LOCAL = "127.0.0.1"
 #: Seconds for the first page alone, before the encoder and the process that refits are loaded in the background.

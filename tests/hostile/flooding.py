@@ -86,7 +86,7 @@ def whole_photos(folder: Path) -> dict[str, Any]:
 
     from ccr_studio.service.app import create_app
     from ccr_studio.service.guards import access_for
-    from ccr_studio.service.limits import Limits
+    from ccr_studio.service.limits import RequestLimits
     from ccr_studio.service.runner import listen, server_of, url_of
     from ccr_studio.service.service import Served, Service
     from tests.data.helpers import PixelEncoder
@@ -95,7 +95,7 @@ def whole_photos(folder: Path) -> dict[str, Any]:
     class WholeEncoder(PixelEncoder):
         crop = None
 
-    limits = Limits(seconds=120)
+    limits = RequestLimits(seconds=120)
     served = Served("colours", small_model(), WholeEncoder())
     listening = listen("127.0.0.1", 0)
     server = server_of(create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None)), limits)
@@ -145,7 +145,7 @@ def service_stopped(folder: Path) -> dict[str, Any]:
     from ccr_studio.service import runner
     from ccr_studio.service.app import create_app
     from ccr_studio.service.guards import CUT_OFF, access_for
-    from ccr_studio.service.limits import Limits
+    from ccr_studio.service.limits import RequestLimits
     from ccr_studio.service.service import Served, Service
     from tests.data.helpers import PixelEncoder
     from tests.serve.conftest import photo, small_model
@@ -156,7 +156,7 @@ def service_stopped(folder: Path) -> dict[str, Any]:
             return super().embed_images(images, **options)
 
     runner.FAREWELL = 2
-    service = Service(lambda: served, limits=Limits(batch=1))
+    service = Service(lambda: served, limits=RequestLimits(batch=1))
     served = Served("colours", small_model(), SlowEncoder())
     listening = runner.listen("127.0.0.1", 0)
     _, content, _ = photo("red")

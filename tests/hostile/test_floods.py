@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.service.limits import BYTES_PER_PIXEL, DECODING, Busy, DecodingGate, Limits
+from ccr_studio.service.limits import BYTES_PER_PIXEL, DECODING, Busy, DecodingGate, RequestLimits
 from ccr_studio.service.service import Served, Service
 from tests.data.helpers import PixelEncoder
 from tests.serve.conftest import ADDRESS, small_model
@@ -30,7 +30,7 @@ def served() -> Served:
     return Served("colours", small_model(), PixelEncoder())
 
 
-def asked(served: Served, limits: Limits | None = None) -> TestClient:
+def asked(served: Served, limits: RequestLimits | None = None) -> TestClient:
     app = create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None))
     return TestClient(app, base_url=ADDRESS, raise_server_exceptions=False)
 
@@ -72,7 +72,7 @@ def test_a_length_that_contradicts_the_body_is_refused_and_not_believed(served: 
     """300 MB were read against a limit of 64: Content-Length was believed, and the chunks were not counted."""
     headers = {"Content-Length": "10", "Transfer-Encoding": "chunked", "Content-Type": kind}
     path = "/v1/predict/embeddings" if "json" in kind else "/v1/predict"
-    with asked(served, Limits(request_bytes=200_000)) as client:
+    with asked(served, RequestLimits(request_bytes=200_000)) as client:
         answer = client.post(path, content=iter([b"x" * 50_000] * 8), headers=headers)
     assert answer.status_code == 400
     assert "Content-Length or Transfer-Encoding, not both" in answer.json()["error"]
@@ -95,7 +95,7 @@ def test_what_arrives_is_counted_whatever_was_announced(served: Served, announce
     headers = [(b"host", b"localhost"), (b"content-length", announced), (b"content-type", b"application/json")]
     path = "/v1/predict/embeddings"
     scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
-    app = asked(served, Limits(request_bytes=200_000)).app
+    app = asked(served, RequestLimits(request_bytes=200_000)).app
     asyncio.run(
         app({**scope, "headers": headers, "root_path": "", "http_version": "1.1", "scheme": "http"}, receive, send)
     )
@@ -126,7 +126,7 @@ def test_json_is_refused_before_it_is_parsed(
 
 
 def test_the_bodies_of_all_requests_together_are_limited(served: Served) -> None:
-    with asked(served, Limits(bodies=100_000)) as client:
+    with asked(served, RequestLimits(bodies=100_000)) as client:
         for _ in range(3):  # what was refused is not held any more
             answer = client.post("/v1/predict", content=b"x" * 150_000, headers={"Content-Type": "text/plain"})
             assert answer.status_code in (422, 503)

@@ -15,7 +15,7 @@ from ccr.explain.terms import Contribution
 from ccr.photos.run import Prediction, write_table
 from ccr.utils.texts import from_cell, has_control, to_cell
 from ccr_lab.experiments.cache import csv_text
-from ccr_studio.corrections import Corrections
+from ccr_studio.work.corrections import Corrections
 
 FORMULAS = [
     '=HYPERLINK("http:x")',

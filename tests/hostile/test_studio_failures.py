@@ -23,8 +23,8 @@ from ccr.io import files
 from ccr.model import ConceptModel
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.session import Session
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.session import StudioSession
+from ccr_studio.work.workbench import Workbench
 from tests.serve.conftest import small_model
 from tests.serve.test_runner import started
 from tests.studio.helpers import ask, children_end, children_of, finish, fit_model, make_bench, make_store, start, tell
@@ -102,7 +102,7 @@ def test_a_disk_that_fails_is_said_in_words_and_loses_no_step(
             assert "cannot be written" in answer.json()["error"]
             after = client.get("/api/state").json()
             assert (after["version"], after["position"]) == (before["version"], before["position"])
-        read = Session.open(bench.folder, None, read_only=True)[0]
+        read = StudioSession.open(bench.folder, None, read_only=True)[0]
         assert str(read.current.id) == client.get("/api/state").json()["version"]
     assert client.post("/api/edits", json={"action": "scale", "concept": concept, "factor": 2.0}).status_code == 200
     left = list(bench.models.glob(f"{files.ASIDE}*")) if bench.models.exists() else []

@@ -13,7 +13,7 @@ from ccr import ConceptClassifier, Concepts, HardThreshold
 from ccr.model import ConceptModel
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.service.limits import Limits
+from ccr_studio.service.limits import RequestLimits
 from ccr_studio.service.service import Served, Service
 from tests.data.helpers import PixelEncoder, encoded
 
@@ -49,12 +49,12 @@ def served() -> Served:
 
 
 @pytest.fixture(scope="session")
-def limits() -> Limits:
-    return Limits(request_bytes=200_000, pixels=1_000_000, photos=6, rows=8, seconds=20)
+def limits() -> RequestLimits:
+    return RequestLimits(request_bytes=200_000, pixels=1_000_000, photos=6, rows=8, seconds=20)
 
 
 @pytest.fixture
-def client(served: Served, limits: Limits) -> Iterator[TestClient]:
+def client(served: Served, limits: RequestLimits) -> Iterator[TestClient]:
     app = create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None))
     with TestClient(app, base_url=ADDRESS, raise_server_exceptions=False) as opened:
         yield opened

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
-from ccr_studio.service.limits import Busy, Limits, Meters
+from ccr_studio.service.limits import Busy, Meters, RequestLimits
 from ccr_studio.service.service import Batcher
 from tests.data.helpers import PixelEncoder, picture
 
@@ -42,7 +42,7 @@ def test_requests_at_the_same_time_share_batches_and_get_their_own_rows() -> Non
     encoder, pictures = Watched(), [picture(seed) for seed in range(40)]
 
     async def ask() -> list[np.ndarray]:
-        batcher = Batcher(Limits(batch=16), Meters())
+        batcher = Batcher(RequestLimits(batch=16), Meters())
         requests = [batcher.embed(encoder, pictures[at : at + 2]) for at in range(0, 40, 2)]
         return await asyncio.gather(*requests)
 
@@ -55,7 +55,7 @@ def test_a_photo_that_the_encoder_cannot_bear_fails_alone() -> None:
     encoder = Watched()
 
     async def ask() -> list[Any]:
-        batcher = Batcher(Limits(), Meters())
+        batcher = Batcher(RequestLimits(), Meters())
         images = [picture(1), picture(2, (3, 3)), picture(3)]
         return await asyncio.gather(*(batcher.embed(encoder, [image]) for image in images), return_exceptions=True)
 
@@ -69,7 +69,7 @@ def test_two_encoders_are_never_mixed() -> None:
     one, two = Watched(), Watched()
 
     async def ask() -> None:
-        batcher = Batcher(Limits(), Meters())
+        batcher = Batcher(RequestLimits(), Meters())
         await asyncio.gather(*(batcher.embed(encoder, [picture(1)]) for encoder in (one, two, two, one)))
 
     asyncio.run(ask())
@@ -81,7 +81,7 @@ def test_more_than_may_wait_is_refused_and_what_nobody_waits_for_is_not_embedded
     encoder.free.clear()
 
     async def ask() -> None:
-        batcher = Batcher(Limits(waiting=3, batch=1), Meters())
+        batcher = Batcher(RequestLimits(waiting=3, batch=1), Meters())
         first = asyncio.create_task(batcher.embed(encoder, [picture(0)]))
         await asyncio.sleep(0.05)  # the encoder is busy with it
         given_up = asyncio.create_task(batcher.embed(encoder, [picture(1), picture(2)]))

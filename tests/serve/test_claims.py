@@ -10,12 +10,12 @@ from starlette.testclient import TestClient
 from ccr.knowledge import Knowledge
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.service.limits import Limits
+from ccr_studio.service.limits import RequestLimits
 from ccr_studio.service.service import Served, Service
 from tests.serve.conftest import ADDRESS, photo
 
 
-def test_terms_have_claims_and_the_model_its_counts_and_digest(served: Served, limits: Limits) -> None:
+def test_terms_have_claims_and_the_model_its_counts_and_digest(served: Served, limits: RequestLimits) -> None:
     model = served.model
     table = np.where(np.arange(len(model.names)) % 2, 1, -1) * np.ones((len(model.classes), 1))
     known = Knowledge(model.classes.tolist(), model.names, table)

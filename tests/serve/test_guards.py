@@ -15,7 +15,7 @@ from starlette.websockets import WebSocketDisconnect
 from ccr.errors import CCRError
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import COOKIE, LOCAL_NAMES, NOTHING, access_for
-from ccr_studio.service.limits import Limits
+from ccr_studio.service.limits import RequestLimits
 from ccr_studio.service.service import Served, Service
 from tests.serve.conftest import ADDRESS, photo
 
@@ -181,7 +181,7 @@ def test_a_body_that_is_too_large_is_refused(client: TestClient, announced: bool
 
 
 def test_more_photos_than_may_ever_wait_are_refused_for_good(served: Served) -> None:
-    with opened(served, limits=Limits(waiting=2)) as client:
+    with opened(served, limits=RequestLimits(waiting=2)) as client:
         answer = client.post("/v1/predict", files=[("photos", photo("red"))] * 3)
         assert answer.status_code == 422
         assert "may have 2 photos, got 3" in answer.json()["error"]
@@ -190,7 +190,7 @@ def test_more_photos_than_may_ever_wait_are_refused_for_good(served: Served) -> 
 
 def test_too_many_pixels_are_refused_by_the_limit_and_the_option_of_the_server(served: Served) -> None:
     """The message named another limit, and an argument of the library."""
-    with opened(served, limits=Limits(pixels=10)) as client:
+    with opened(served, limits=RequestLimits(pixels=10)) as client:
         answer = client.post("/v1/predict", files=[("photos", photo("red"))])
     assert answer.status_code == 422
     assert "20 x 20 pixels, more than the limit of 10" in answer.json()["error"]
@@ -232,7 +232,7 @@ def slow_paths() -> APIRouter:
 
 
 def test_time_is_limited_until_the_answer_begins(served: Served) -> None:
-    with opened(served, limits=Limits(seconds=0.2), routers=[slow_paths()]) as client:
+    with opened(served, limits=RequestLimits(seconds=0.2), routers=[slow_paths()]) as client:
         answer = client.get("/slow")
         assert answer.status_code == 503
         assert "within 0.2 seconds" in answer.json()["error"]
@@ -257,7 +257,7 @@ async def asked_without_a_body(app: Any) -> list[dict[str, Any]]:
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for(served: Served) -> None:
-    client = opened(served, limits=Limits(seconds=0.2), routers=[slow_paths()])
+    client = opened(served, limits=RequestLimits(seconds=0.2), routers=[slow_paths()])
     sent = asyncio.run(asked_without_a_body(client.app))
     assert sent[0]["status"] == 408
     assert b"did not arrive within 0.2 seconds" in sent[1]["body"]
@@ -298,4 +298,4 @@ def test_a_proxy_may_show_the_server_below_a_path(served: Served, path: str) -> 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "many", True])
 def test_limits_are_numbers_above_zero(value: Any) -> None:
     with pytest.raises(CCRError, match="the limit seconds must be a number above 0"):
-        Limits(seconds=value)
+        RequestLimits(seconds=value)

@@ -25,7 +25,7 @@ from ccr.cli.commands import commands
 from ccr.errors import CCRError
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.service.limits import Limits
+from ccr_studio.service.limits import RequestLimits
 from ccr_studio.service.runner import checked_root, farewell, listen, server_of, url_of
 from ccr_studio.service.service import Served, Service
 from tests.serve.conftest import small_model
@@ -104,7 +104,7 @@ def answer_to(url: str, sent: bytes) -> bytes:
 
 
 @contextmanager
-def serving(limits: Limits, **options: Any) -> Iterator[str]:
+def serving(limits: RequestLimits, **options: Any) -> Iterator[str]:
     """A server of this process."""
     served = Served("colours", small_model(), None)
     app = create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None), **options)
@@ -124,7 +124,7 @@ def serving(limits: Limits, **options: Any) -> Iterator[str]:
 )
 def test_what_is_no_http_is_refused_as_json(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccr_studio.service.runner.SILENT", 0.5)
-    with serving(Limits()) as url:
+    with serving(RequestLimits()) as url:
         head, _, body = answer_to(url, sent).partition(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.1 400", b"HTTP/1.1 408"))
     assert b"content-security-policy" in head.lower()
@@ -138,7 +138,7 @@ def test_a_connection_on_which_nothing_arrives_ends(
 ) -> None:
     """260 of them kept everybody out, for as long as they liked."""
     monkeypatch.setattr("ccr_studio.service.runner.SILENT", 0.5)
-    with serving(Limits()) as url:
+    with serving(RequestLimits()) as url:
         answer = answer_to(url, before + sent)
     if not before:  # one that was answered before just ends
         assert b"408" in answer
@@ -154,7 +154,7 @@ def test_a_connection_whose_answer_is_not_read_ends(monkeypatch: pytest.MonkeyPa
     async def large() -> PlainTextResponse:
         return PlainTextResponse(b"x" * (32 << 20))
 
-    with serving(Limits(), routers=[router]) as url:
+    with serving(RequestLimits(), routers=[router]) as url:
         host, port = re.findall(r"//(.+):(\d+)", url)[0]
         with socket.create_connection((host, int(port)), timeout=60) as connection:
             connection.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -166,7 +166,7 @@ def test_a_connection_whose_answer_is_not_read_ends(monkeypatch: pytest.MonkeyPa
 
 
 def test_too_many_connections_are_refused_as_json_and_health_still_answers() -> None:
-    with serving(Limits(connections=3)) as url:
+    with serving(RequestLimits(connections=3)) as url:
         host, port = re.findall(r"//(.+):(\d+)", url)[0]
         held = [socket.create_connection((host, int(port))) for _ in range(3)]
         refused, health = httpx.get(f"{url}/v1/model"), httpx.get(f"{url}/health")

@@ -24,10 +24,11 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-#: Unfolds everything, then says how wide the page wants to be and what in it is broken or could run.
+#: Says how high the page is, unfolds it, then says how wide it wants to be and what in it is broken or could run.
 CHECKER = """<script>
-document.querySelectorAll("details").forEach(d => d.open = true);
 const page = document.documentElement, seen = parent.document.documentElement;
+seen.dataset.folded = page.scrollHeight;
+document.querySelectorAll("details").forEach(d => d.open = true);
 seen.dataset.width = page.scrollWidth; seen.dataset.window = innerWidth;
 seen.dataset.scripts = document.querySelectorAll("script, iframe, link, object, embed").length - 1;
 seen.dataset.handlers = [...document.querySelectorAll("*")]

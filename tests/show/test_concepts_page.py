@@ -1,5 +1,6 @@
 """The page of a checked list, in a real browser."""
 
+import re
 from pathlib import Path
 
 from PIL import Image
@@ -38,3 +39,13 @@ def test_bad_concepts_come_first_and_texts_stay_texts(tmp_path: Path) -> None:
         assert seen["scripts"] == seen["handlers"] == seen["broken"] == 0
         assert seen["images"] == 2
         assert seen["width"] <= seen["window"]
+
+
+def test_a_long_list_is_folded_and_every_concept_is_a_jump_away(tmp_path: Path) -> None:
+    rows = [Row(f"word {number}", "good", []) for number in range(300)] + [Row("odd", "doubtful", ["it is odd"])]
+    html = concepts_page("Concepts", [("good", "300")], rows, None)
+    assert measure(html, tmp_path, 1200)["folded"] < 1500  # the good ones are folded
+    links = re.findall(r'href="#([^"]+)"', html)
+    assert links[:3] == ["doubtful", "good", "names"]
+    assert len(links) == 3 + len(rows)
+    assert all(f'id="{link}"' in html for link in links)

@@ -26,9 +26,9 @@ from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.model import ConceptModel
 from ccr_studio import serving
-from ccr_studio.folds import Folds
 from ccr_studio.layout import Layout
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.folds import Folds
+from ccr_studio.work.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
 
 #: A class and a concept whose names would do something, if anybody let them.

@@ -23,7 +23,7 @@ from ccr.vocab import read_concepts
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
 from ccr_studio.serving import model_session, open_workbench
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 from tests.data.helpers import PixelEncoder, bomb_png, encoded, folder_files
 from tests.studio.helpers import HOSTILE, colour_picture, finish, make_bench
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 from tests.studio.helpers import CLASSES, HOSTILE, finish
 
 REQUESTS, AT_ONCE = 1000, 8

@@ -89,6 +89,9 @@ def test_mistakes_open_with_predictions_of_refits_that_have_not_seen_the_photo(f
     wrong = int((~seen.right[rows]).sum())
     expect(page.locator("h1")).to_contain_text(f"{wrong} mistake")
     expect(page.locator(".score")).to_contain_text("out of fold")
+    for scope in ("shown", "train"):
+        page = folded.open(f"#mistakes?scope={scope}")
+        expect(page.locator(".head .note")).to_contain_text("trained on")  # whichever model it is
     page = folded.open("#photos")
     expect(page.get_by_label("Predicted by")).to_have_value("held")
     page.get_by_label("Predicted by").select_option("own")

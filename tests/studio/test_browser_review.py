@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ccr.model import ConceptModel
 from tests.studio.browsing import Studio, expect
 
 pytestmark = pytest.mark.browser
@@ -39,6 +40,10 @@ def test_claims_are_answered_by_keys_taken_back_and_refitted(work: Studio) -> No
     page.keyboard.press("Escape")
     page.keyboard.press("r")
     expect(page.locator(".toast").last).to_contain_text("went")
+    expect(page.locator("#round summary")).to_contain_text("Round 1")
+    expect(page.locator("#round li", has_text=gone.rstrip("?"))).to_be_visible()
+    page.reload()
+    expect(page.locator("#round summary")).to_contain_text("Round 1")
     label, _, concept = gone.rstrip("?").partition(" shows ")
     model = work.bench.now().model
     number = work.bench.now().number(label)
@@ -73,6 +78,40 @@ def test_a_class_is_a_link_to_its_page_and_its_review(look: Studio) -> None:
         ".filter((one) => one.getBoundingClientRect().height < 24).length"
     )
     assert small == 0
+
+
+def test_where_is_a_button_too_and_ends_with_its_claim(look: Studio) -> None:
+    page = look.open("#review")
+    page.wait_for_selector("#mine .tile")
+    where = page.locator("#where")
+    where.click()
+    expect(page.locator("#mine canvas.over").first).to_be_attached()
+    expect(where).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("j")
+    expect(page.locator("#where")).to_have_attribute("aria-pressed", "false")
+    page.wait_for_selector("#mine .tile")
+    page.keyboard.down("w")
+    expect(page.locator("#mine canvas.over").first).to_be_attached()
+    page.keyboard.up("w")
+    expect(page.locator("canvas.over")).to_have_count(0)
+
+
+def test_the_signed_model_is_saved_from_its_table(work: Studio) -> None:
+    page = opened(work)
+    for claim in work.bench.now().model.claims():
+        about = {"by": "ann", "class": str(claim.label), "concept": claim.concept, "answer": "yes"}
+        page.evaluate(
+            "(body) => fetch('api/decisions', {method: 'POST', body: JSON.stringify(body), "
+            "headers: {'Content-Type': 'application/json'}})",
+            about,
+        )
+    page.reload()
+    page.get_by_role("button", name="Sign", exact=True).click()
+    page.get_by_role("button", name="Save the signed model").click()
+    page.get_by_label("Name").fill("signed")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".toast").last).to_contain_text("Saved in")
+    assert ConceptModel.load(work.bench.models / "signed").is_signed
 
 
 def test_an_answer_waits_for_nothing_and_redraws_only_what_it_changes(work: Studio) -> None:

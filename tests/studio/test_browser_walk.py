@@ -45,6 +45,11 @@ def test_the_doubt_about_the_opened_model_stays_beside_its_accuracy(work: Studio
     expect(page.locator("#doubt")).to_contain_text("fitted on the training photos alone")
     page.get_by_label("Compare with").select_option("opened")
     expect(page.locator("#doubt")).to_contain_text("The difference says little")
+    page = work.open("#compare")
+    expect(page.get_by_label("Model to compare with")).to_have_value("honest")
+    expect(page.locator("#doubt")).to_contain_text("Most of these photos were trained on")
+    page.get_by_label("Model to compare with").select_option("0")
+    expect(page.locator("#doubt")).to_contain_text("The difference says little")
 
 
 def test_an_old_undo_button_leaves_the_steps_of_others_alone(work: Studio) -> None:
@@ -122,6 +127,57 @@ def test_compare_opens_with_no_step_that_was_undone(work: Studio) -> None:
     work.bench.undo()
     page = work.open("#compare")
     expect(page.get_by_label("Model to compare with")).to_have_value("0")
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "#photo?id=3",
+        "#mistakes?scope=shown&truth=apple&predicted=apple",
+        "#mistakes?scope=shown",
+        "#concepts",
+        "#concept?name=word+0",
+        "#bench",
+        "#compare?group=both",
+        "#review",
+        "#class?name=apple",
+    ],
+)
+def test_class_names_are_links_wherever_they_stand_alone(look: Studio, view: str) -> None:
+    page = look.open(view)
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(250)
+    bare = page.evaluate(
+        """(names) => {
+          const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT), found = [];
+          while (walk.nextNode()) {
+            const { parentElement: place, data } = walk.currentNode;
+            // A photo leads to its page, and a column of the matrix is named like its row; buttons do something else.
+            if (names.includes(data.trim()) && !place.closest("a, button, option, .tile, th[scope=col], h1"))
+              found.push(place.parentElement.outerHTML.slice(0, 200));
+          }
+          return found;
+        }""",
+        [name for name in look.bench.now().classes if name.isalpha()],
+    )
+    assert bare == []
+
+
+def test_the_header_does_not_boast_while_honest_predictions_are_made(look: Studio) -> None:
+    import json
+
+    def computing(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**json.loads(answer.text()), "folds": "computing"})
+
+    look.page.route("**/api/state*", computing)
+    page = look.open("#photos")
+    expect(page.locator(".score")).to_have_text("out of fold…")
+    expect(page.locator(".head")).to_contain_text("The model's own predictions, until five refits")
+    page.unroute("**/api/state*")
+    page = look.open("#photos")
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.get_by_text("seen in training?")).to_be_visible()
 
 
 def test_the_skip_link_leads_past_the_filters_and_rings_are_whole(look: Studio) -> None:

@@ -14,8 +14,8 @@ from ccr.classifier import ConceptClassifier
 from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.refits import _own
 from ccr_studio.service.guards import access_for
+from ccr_studio.work.refits import _own
 from tests.data.helpers import PixelEncoder
 from tests.studio.helpers import CONCEPTS, finish, make_bench, write_store
 

@@ -20,9 +20,9 @@ from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.review import out_of_fold
 from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.corrections import Corrections
 from ccr_studio.service.guards import access_for
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.corrections import Corrections
+from ccr_studio.work.workbench import Workbench
 from tests.studio.helpers import finish, make_bench
 
 
@@ -148,7 +148,7 @@ def test_reviewers_answer_about_photos_and_do_not_change_labels(
 def test_a_killed_writer_loses_nothing_that_it_confirmed(tmp_path: Path) -> None:
     path = tmp_path / "photos.jsonl"
     program = (
-        "import sys; from pathlib import Path; from ccr_studio.corrections import Corrections\n"
+        "import sys; from pathlib import Path; from ccr_studio.work.corrections import Corrections\n"
         f"log = Corrections(Path({str(path)!r}))\n"
         "for row in range(100000):\n"
         "    log.add(row, str(row), 'leave out', 'yes', by='ann'); print(row, flush=True)\n"
@@ -194,6 +194,9 @@ def test_predictions_out_of_fold_are_those_of_the_library(
     assert matrix["right"] == int(known.right.sum())
     wall = client.get("/api/photos", params={"held": True, "right": "wrong", "limit": 500}).json()
     assert [one["row"] for one in wall["photos"]] == rows[~known.right].tolist()
+    chosen = client.post("/api/selections", json={"rows": rows.tolist()}).json()["id"]
+    found = client.get(f"/api/selections/{chosen}", params={"held": True}).json()
+    assert found["right"] == int(known.right.sum())  # as on the wall below it
     page = client.get(f"/api/photos/{rows[0]}").json()
     assert page["held"]["prediction"] == known.predictions[0]
     own = client.get("/api/mistakes", params={"scope": "shown"}).json()

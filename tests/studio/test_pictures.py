@@ -12,7 +12,7 @@ from ccr.photos.on_photos import explain_image
 from ccr_studio import encoder
 from ccr_studio.encoder import Uploads
 from ccr_studio.photos import Thumbnails
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
 from tests.studio.helpers import colour_picture
 

@@ -12,7 +12,7 @@ from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 from tests.studio.helpers import finish, make_bench
 
 
@@ -43,13 +43,21 @@ def test_every_positive_weight_is_a_claim_with_photos(client: TestClient, bench:
 def test_rejected_claims_are_gone_after_the_refit_and_the_rest_can_be_signed(
     client: TestClient, bench: Workbench
 ) -> None:
-    first = claims_of(client)[0]
+    before = claims_of(client)
+    first = before[0]
+    assert client.get("/api/review/round").json()["number"] == 0
     decide(client, first, "no", reason="background")
     assert client.post("/api/sign", json={"by": "ann"}).status_code == 422
     client.post("/api/review/refit")
     finish(bench)
     pairs = {(one["class"], one["concept"]) for one in claims_of(client)}
     assert (first["class"], first["concept"]) not in pairs
+    asked, changed = {(one["class"], one["concept"]) for one in before}, client.get("/api/review/round").json()
+    assert {(one["class"], one["concept"]) for one in changed["gone"]} == asked - pairs
+    assert {(one["class"], one["concept"]) for one in changed["new"]} == pairs - asked
+    effect = client.get("/api/effect?against=base").json()  # the opened model may be trained on these photos
+    assert (changed["number"], changed["honest"]) == (1, True)
+    assert [changed[name] for name in ("before", "after", "n")] == [effect[name] for name in ("before", "after", "n")]
     for _ in range(6):
         left = [one for one in claims_of(client) if one["state"] == "open"]
         if not left:

@@ -21,13 +21,14 @@ from ccr.edit import EditSession
 from ccr.errors import CCRError, CCRWarning, FormatError, WriteError
 from ccr.io.files import ASIDE
 from ccr.model import ConceptModel
-from ccr_studio import edits, serving
-from ccr_studio import session as sessions
+from ccr_studio import serving
 from ccr_studio.api.bench import settings_of
 from ccr_studio.photos import Photos
-from ccr_studio.refits import _asked
-from ccr_studio.session import MOST_STEPS, Session, State
-from ccr_studio.workbench import Workbench
+from ccr_studio.work import edits
+from ccr_studio.work import session as sessions
+from ccr_studio.work.refits import _asked
+from ccr_studio.work.session import MOST_STEPS, StudioSession, StudioState
+from ccr_studio.work.workbench import Workbench
 from tests.data.helpers import PixelEncoder
 from tests.studio.helpers import CONCEPTS, finish, make_bench
 
@@ -149,7 +150,7 @@ def test_a_step_that_cannot_be_written_is_none(
 
 
 def test_old_steps_are_dropped_and_the_first_is_kept(model: ConceptModel, tmp_path: Path) -> None:
-    session, state = Session.open(tmp_path / "session", model)
+    session, state = StudioSession.open(tmp_path / "session", model)
     for number in range(MOST_STEPS + 3):
         session.add(state, {"action": "pin", "concept": str(number)})
     assert len(session.steps) == MOST_STEPS
@@ -166,11 +167,11 @@ def test_a_damaged_session_is_refused_in_words(bench: Workbench, content: str) -
     good = json.loads(path.read_text())
     path.write_text(content)
     with pytest.raises(FormatError, match="session"):
-        Session.open(bench.folder, None)
+        StudioSession.open(bench.folder, None)
     for change in ({"position": 9}, {"next": 0}, {"steps": [{"id": "x"}]}, {"looked": 3}):
         path.write_text(json.dumps({**good, **change}))
         with pytest.raises(FormatError, match="session"):
-            Session.open(bench.folder, None)
+            StudioSession.open(bench.folder, None)
 
 
 def test_two_studios_do_not_write_one_session(bench: Workbench, store: EmbeddingStore, tmp_path: Path) -> None:
@@ -332,7 +333,7 @@ def test_a_studio_that_only_shows_finds_the_session_that_others_write(
     shared = EmbeddingStore.open(shutil.copytree(store.path, tmp_path / "store"))
     folder = serving.model_session(shared, model)
     assert folder.parent == tmp_path / "store-studio"
-    Session.open(folder, model)
+    StudioSession.open(folder, model)
     monkeypatch.setattr(serving, "check_writable", refused)
     assert serving.model_session(shared, model, read_only=True) == folder
     assert serving.model_session(shared, model) != folder  # in the cache, where it can be written
@@ -347,4 +348,4 @@ def test_a_model_without_texts_is_refused(model: ConceptModel) -> None:
 
     bare = replace(model, provenance=replace(model.provenance, texts=None))
     with pytest.raises(CCRError, match="text embeddings"):
-        State.of(bare)
+        StudioState.of(bare)

@@ -18,8 +18,8 @@ from ccr.model import ConceptModel
 from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import SIGN_IN, access_for
 from ccr_studio.serving import opening_page
-from ccr_studio.session import HONEST
-from ccr_studio.workbench import OtherStep, Workbench
+from ccr_studio.work.session import HONEST
+from ccr_studio.work.workbench import OtherStep, Workbench
 from tests.data.helpers import PixelEncoder
 from tests.studio.helpers import CLASSES, CONCEPTS, finish, make_bench
 

@@ -15,16 +15,16 @@ from ccr.model import ConceptModel
 from ccr_studio.api.views import set_apart
 from ccr_studio.filters import ConceptRange, Filtered, Selections, Wish
 from ccr_studio.photos import Photos
-from ccr_studio.seen import PlacedPhotos, Seen
+from ccr_studio.seen import PlacedPhotos, SeenModel
 from tests.studio.helpers import CLASSES
 
 
 @pytest.fixture(scope="module")
-def seen(store: EmbeddingStore, model: ConceptModel) -> Seen:
-    return Seen(model, "0", PlacedPhotos(Photos(store)))
+def seen(store: EmbeddingStore, model: ConceptModel) -> SeenModel:
+    return SeenModel(model, "0", PlacedPhotos(Photos(store)))
 
 
-def test_columns_are_what_the_model_says(seen: Seen, store: EmbeddingStore, model: ConceptModel) -> None:
+def test_columns_are_what_the_model_says(seen: SeenModel, store: EmbeddingStore, model: ConceptModel) -> None:
     names = np.array(seen.classes)
     assert (names[seen.predicted] == model.predict(store)).all()
     np.testing.assert_allclose(seen.confidence, model.predict_proba(store).max(axis=1), rtol=1e-5)
@@ -53,7 +53,7 @@ wishes = st.builds(
 )
 
 
-def holds(seen: Seen, wish: Wish, row: int, without: str = "") -> bool:
+def holds(seen: SeenModel, wish: Wish, row: int, without: str = "") -> bool:
     """The filters, one photo at a time."""
     store = seen.photos.store
     checks: dict[str, bool] = {
@@ -73,7 +73,7 @@ def holds(seen: Seen, wish: Wish, row: int, without: str = "") -> bool:
     return all(value for name, value in checks.items() if name != without)
 
 
-def named(seen: Seen, wish: Wish) -> Wish:
+def named(seen: SeenModel, wish: Wish) -> Wish:
     from dataclasses import replace
 
     ranges = tuple(ConceptRange(seen.model.names[at], low, high) for at, low, high in wish.concepts)  # type: ignore[misc]
@@ -82,7 +82,7 @@ def named(seen: Seen, wish: Wish) -> Wish:
 
 @given(wish=wishes)
 @settings(max_examples=60)
-def test_filters_sorts_and_counts_agree_with_a_loop(seen: Seen, wish: Wish) -> None:
+def test_filters_sorts_and_counts_agree_with_a_loop(seen: SeenModel, wish: Wish) -> None:
     wish = named(seen, wish)
     filtered = Filtered(seen, wish)
     rows = filtered.rows().tolist()
@@ -120,12 +120,12 @@ def test_filters_sorts_and_counts_agree_with_a_loop(seen: Seen, wish: Wish) -> N
         (Wish(concepts=(ConceptRange("nobody", 0.0),)), "no concept"),
     ],
 )
-def test_bad_wishes_are_refused_in_words(seen: Seen, wish: Wish, words: str) -> None:
+def test_bad_wishes_are_refused_in_words(seen: SeenModel, wish: Wish, words: str) -> None:
     with pytest.raises(CCRError, match=words):
         Filtered(seen, wish).rows()
 
 
-def test_what_sets_a_selection_apart_is_counted_right(seen: Seen, tmp_path: Any) -> None:
+def test_what_sets_a_selection_apart_is_counted_right(seen: SeenModel, tmp_path: Any) -> None:
     selections = Selections(seen.photos, tmp_path)
     rows = np.flatnonzero((seen.truth == 0) & seen.photos.open)
     key = selections.add(rows[::-1])

@@ -27,10 +27,10 @@ from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.layout import Layout
 from ccr_studio.service.app import create_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.service.limits import Limits
+from ccr_studio.service.limits import RequestLimits
 from ccr_studio.service.runner import listen, server_of
 from ccr_studio.service.service import Served, Service
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 from tools.fuzz.mutate import VALUES, damaged_bytes, damaged_json
 from tools.fuzz.seeds import SmallEncoder
 
@@ -89,7 +89,7 @@ class Servers:
     @cached_property
     def service(self) -> Api:
         served = Served("fuzzed", self.model, SmallEncoder())
-        limits = Limits(request_bytes=300_000, json_bytes=200_000, pixels=1_000_000, seconds=60)
+        limits = RequestLimits(request_bytes=300_000, json_bytes=200_000, pixels=1_000_000, seconds=60)
         app = create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None))
         return Api(self._open.enter_context(TestClient(app, base_url=ADDRESS)), self.images)
 
@@ -111,7 +111,7 @@ class Servers:
     def address(self) -> tuple[str, int]:
         """Of a server on a port of its own."""
         served = Served("fuzzed", self.model, SmallEncoder())
-        limits = Limits(request_bytes=300_000, seconds=5)
+        limits = RequestLimits(request_bytes=300_000, seconds=5)
         listening = listen("127.0.0.1", 0)
         app = create_app(Service(lambda: served), access=access_for("127.0.0.1", None))
         server = server_of(app, limits, farewell=1)

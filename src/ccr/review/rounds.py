@@ -315,13 +315,12 @@ def review_round(
         numbers = class_numbers(model, X, y)
         first = before if before is not None else out_of_fold(model, X, y, folds=folds, tell=tell).accuracy
         second, measured = out_of_fold(after, X, y, folds=folds, tell=tell).accuracy, "training images, out of fold"
-    mine, theirs = (_by_name(one) for one in (model, after))
     return ReviewRound(
         model,
         after,
-        gone=tuple(claim for name, claim in mine.items() if name not in theirs),
-        new=tuple(claim for name, claim in theirs.items() if name not in mine),
-        kept=len(mine.keys() & theirs.keys()),
+        gone=claims_only_of(model, after),
+        new=(new := claims_only_of(after, model)),
+        kept=len(after.claims()) - len(new),
         accuracy_before=first,
         accuracy_after=second,
         images=len(numbers),
@@ -337,8 +336,10 @@ def thin_classes(model: ConceptModel) -> tuple[ThinClass, ...]:
     return tuple(ThinClass(label, n) for label, n in zip(labels, reasons, strict=True) if n < FEWEST_REASONS)
 
 
-def _by_name(model: ConceptModel) -> dict[tuple[str, str], Claim]:
-    return {(str(claim.label), claim.concept): claim for claim in model.claims()}
+def claims_only_of(model: ConceptModel, other: ConceptModel) -> tuple[Claim, ...]:
+    """The claims that a model makes and another does not."""
+    theirs = {(str(claim.label), claim.concept) for claim in other.claims()}
+    return tuple(claim for claim in model.claims() if (str(claim.label), claim.concept) not in theirs)
 
 
 def _accuracy(model: ConceptModel, X: Any, numbers: np.ndarray) -> float:

@@ -111,18 +111,32 @@ class Row:
 
 
 def concepts_page(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[Row], store: Any | None) -> str:
-    """The page, bad ones first. `facts` are pairs of what and how much; `store` has the images of the rows' `top`."""
+    """The page, bad ones first, a fold for each verdict, that of the good ones closed, and an index by name. `facts`
+    are pairs of what and how much; `store` has the images of the rows' `top`."""
     pictures = None if store is None else Pictures(store)
-    order = sorted(rows, key=lambda row: ("bad", "implausible", "doubtful", "good").index(row.verdict))
+    places = {number: f"concept-{number}" for number in range(len(rows))}
+    folds, jumps = [], []
+    for verdict in ("bad", "implausible", "doubtful", "good"):
+        own = [number for number, row in enumerate(rows) if row.verdict == verdict]
+        if own:
+            cards = "".join(_card(rows[number], pictures, places[number]) for number in own)
+            summary = f"{verdict.capitalize()} ({len(own):,})"
+            fold = page.details(summary, f'<div class="cards">{cards}</div>', opened=verdict != "good", kind="class")
+            folds.append(f'<div id="{verdict}">{fold}</div>')
+            jumps.append(f'<a href="#{verdict}">{summary}</a>')
+    by_name = sorted(places, key=lambda number: rows[number].concept.casefold())
+    index = " ".join(f'<a href="#{places[number]}">{page.name(rows[number].concept)}</a>' for number in by_name)
     body = [f"<h1>{escape(title)}</h1>", page.table(("", ""), facts, texts=(1,)), "<h2>Concepts, the worst first</h2>"]
-    body += ['<div class="cards">', *(_card(row, pictures) for row in order), "</div>"]
+    jumps.append('<a href="#names">All by name</a>')
+    body += [f"<nav>{' '.join(jumps)}</nav>", *folds]
+    body += ['<h2 id="names">All by name</h2>', f'<nav class="index">{index}</nav>']
     if pictures is not None and pictures.missing:
         count = "1 image" if pictures.missing == 1 else f"{pictures.missing:,} images"
         body.append(f'<p class="muted">{count} could not be read: {escape(pictures.reason)}</p>')
     return page.page(title, body)
 
 
-def _card(row: Row, pictures: Pictures | None) -> str:
+def _card(row: Row, pictures: Pictures | None, place: str) -> str:
     kind = "right" if row.verdict == "good" else "wrong"
     parts = [f'<p class="verdict">{page.name(row.concept)} <span class="{kind}">{row.verdict}</span></p>']
     parts += [f'<div class="muted">{escape(reason)}</div>' for reason in row.reasons]
@@ -130,7 +144,7 @@ def _card(row: Row, pictures: Pictures | None) -> str:
         parts.append(f'<div class="muted">active in {row.share:.1%} of the images</div>')
     if pictures is not None:
         parts.append(pictures.strip([(number, "") for number in row.top]))
-    return f'<section class="card">{"".join(parts)}</section>'
+    return f'<section class="card" id="{place}">{"".join(parts)}</section>'
 
 
 # Printable page of a review: the confirmed and the forbidden claims of each class, with reviewer, date and reason.

@@ -113,11 +113,21 @@ def _end_soon_after(readable: int) -> None:
     os._exit(CODE)
 
 
+def end_with_parent() -> None:
+    """End this process when its stdin closes: the one that started it, and would use its result, is gone then."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def isolated_python(program: str) -> list[str]:
     """The command line of a Python that runs `program` and may import what this process can, the current folder not.
 
     -I leaves the current folder and PYTHONPATH out, so this process's own path is handed on, with this ccr first.
     """
-    ours = str(Path(__file__).parents[1])
+    ours = str(Path(__file__).parents[2])  # the folder that ccr lies in, not its modules
     path = [ours, *(entry for entry in sys.path if entry)]  # "" is the current folder
     return [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {path!r}; {program}"]

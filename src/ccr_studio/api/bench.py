@@ -21,17 +21,17 @@ from ccr.model import ConceptModel
 from ccr.refine.region import chosen_fidelity
 from ccr.utils.texts import visible
 from ccr.vocab.lists import concept_line
-from ccr_studio.api.common import Answer, Name, attachment
+from ccr_studio.api.common import Name, VersionedAnswer, attachment
 from ccr_studio.api.views import interval_of, share_of
-from ccr_studio.edits import plain_entry
-from ccr_studio.folds import FoldState
-from ccr_studio.refits import Job
-from ccr_studio.seen import Seen
+from ccr_studio.seen import SeenModel
 from ccr_studio.service.answers import Problem, Strict
 from ccr_studio.service.app import REFUSALS, ParsedAside
 from ccr_studio.service.limits import DECODING
-from ccr_studio.session import State
-from ccr_studio.workbench import Workbench, step_words
+from ccr_studio.work.edits import plain_entry
+from ccr_studio.work.folds import FoldState
+from ccr_studio.work.refits import Job
+from ccr_studio.work.session import StudioState
+from ccr_studio.work.workbench import Workbench, step_words
 
 
 class EffectLine(BaseModel):
@@ -45,7 +45,7 @@ class EffectLine(BaseModel):
     after_interval: list[float]
 
 
-class Effect(Answer):
+class Effect(VersionedAnswer):
     """Accuracy before and after, on photos that no refit trained on."""
 
     scope: str
@@ -83,7 +83,7 @@ class JobInfo(BaseModel):
     seconds: float
 
 
-class SessionState(Answer):
+class SessionState(VersionedAnswer):
     """Where the session stands."""
 
     title: str
@@ -140,7 +140,7 @@ class SaveAs(Strict):
     name: Name
 
 
-class Saved(Answer):
+class SavedAs(VersionedAnswer):
     path: str
 
 
@@ -213,10 +213,10 @@ def bench_router(bench: Workbench) -> APIRouter:
         return _effect(bench, against, "test")
 
     @router.post("/save", operation_id="save_model", responses=TAKEN)
-    def save(body: SaveAs) -> Saved:
+    def save(body: SaveAs) -> SavedAs:
         """Save the model as it is now, with its edit log, beside the one that was opened."""
         saved = bench.save(body.name)
-        return Saved(version=saved.version, path=str(saved.path))
+        return SavedAs(version=saved.version, path=str(saved.path))
 
     @router.get("/exports/concepts.txt", operation_id="export_concepts", response_class=PlainTextResponse)
     def export_concepts() -> Response:
@@ -261,7 +261,7 @@ def _effect(bench: Workbench, against: str, scope: str) -> Effect:
     )
 
 
-def effect_of(before: Seen, after: Seen, rows: np.ndarray) -> dict[str, Any]:
+def effect_of(before: SeenModel, after: SeenModel, rows: np.ndarray) -> dict[str, Any]:
     """Accuracy before and after on labelled rows, in all and by class, with intervals; nothing where there are none."""
     if not len(rows):
         return {"n": 0, "classes": []}
@@ -377,7 +377,7 @@ class _Named(EmbeddingStore):
             return image
 
 
-def concepts_text(state: State) -> str:
+def concepts_text(state: StudioState) -> str:
     """The list of concepts, one per line, as `ccr fit --concepts` reads it."""
     return "".join(concept_line(visible(name)) for name in state.texts.names)
 
@@ -387,7 +387,7 @@ def edits_json(model: ConceptModel) -> str:
     return json.dumps({"edits": list(model.provenance.edits)}, indent=1, ensure_ascii=True)
 
 
-def report_html(seen: Seen, rows: np.ndarray, scope: str, title: str, *, flattered: bool) -> str:
+def report_html(seen: SeenModel, rows: np.ndarray, scope: str, title: str, *, flattered: bool) -> str:
     """The static report on some photos, of classes that the model knows; `flattered`: it may be trained on them."""
     if not len(rows):
         raise CCRError(f"there are no labelled {scope} photos to report on")

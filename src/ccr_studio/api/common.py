@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from ccr.explain import Contribution, Explanation
-from ccr_studio.seen import Seen
+from ccr_studio.seen import SeenModel
 from ccr_studio.service.answers import ClassProbability
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -27,13 +27,13 @@ Held = Annotated[
 TOP_CLASSES = 8
 
 
-class Answer(BaseModel):
+class VersionedAnswer(BaseModel):
     """An answer about one model."""
 
     version: str = Field(description="The step of the session whose model answered; never a mixture of two.")
 
 
-class Tile(BaseModel):
+class PhotoTile(BaseModel):
     """A photo on the wall."""
 
     row: int
@@ -64,10 +64,10 @@ class ClassCount(BaseModel):
     count: int
 
 
-def tile(seen: Seen, row: int, value: float | None = None) -> Tile:
+def tile(seen: SeenModel, row: int, value: float | None = None) -> PhotoTile:
     """A photo as the wall shows it."""
     row, truth = int(row), int(seen.truth[row])
-    return Tile(
+    return PhotoTile(
         row=row,
         name=seen.photos.name(row),
         truth=seen.classes[truth] if truth >= 0 else None,
@@ -79,7 +79,9 @@ def tile(seen: Seen, row: int, value: float | None = None) -> Tile:
     )
 
 
-def tiles(seen: Seen, rows: np.ndarray | list[int], values: np.ndarray | list[float] | None = None) -> list[Tile]:
+def tiles(
+    seen: SeenModel, rows: np.ndarray | list[int], values: np.ndarray | list[float] | None = None
+) -> list[PhotoTile]:
     """Photos as the wall shows them, each with its value."""
     return [tile(seen, row, None if values is None else values[at]) for at, row in enumerate(rows)]
 
@@ -99,7 +101,7 @@ def sum_of(why: Explanation) -> Sum:
     )
 
 
-def most_common(seen: Seen, numbers: np.ndarray) -> list[ClassCount]:
+def most_common(seen: SeenModel, numbers: np.ndarray) -> list[ClassCount]:
     """The most frequent classes among class numbers, with how often each is there."""
     counts = np.bincount(numbers, minlength=len(seen.classes))
     order = np.argsort(-counts, kind="stable")[:TOP_CLASSES]

@@ -18,15 +18,15 @@ from ccr.geometry import unit_rows
 from ccr.vocab.check import Problem
 from ccr.vocab.wordnet import concept_key
 from ccr_studio.api.bench import SessionState, state_of
-from ccr_studio.api.common import Answer, Called, Name, Row, Tile, tiles
-from ccr_studio.corrections import Corrections
-from ccr_studio.edits import Lesson, lesson_of
+from ccr_studio.api.common import Called, Name, PhotoTile, Row, VersionedAnswer, tiles
 from ccr_studio.encoder import Words, checked_text
-from ccr_studio.seen import Seen
+from ccr_studio.seen import SeenModel
 from ccr_studio.service.answers import Strict
 from ccr_studio.service.app import REFUSALS, ParsedAside
-from ccr_studio.session import State
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.corrections import Corrections
+from ccr_studio.work.edits import Lesson, lesson_of
+from ccr_studio.work.session import StudioState
+from ccr_studio.work.workbench import Workbench
 
 #: Photos of a strip, classes in the list of weights, concepts that are named beside words.
 PHOTOS, CLASSES, NEAREST = 12, 40, 5
@@ -45,7 +45,7 @@ class ConceptLine(BaseModel):
     pinned: bool
 
 
-class ConceptList(Answer):
+class ConceptList(VersionedAnswer):
     """Every concept of the model in a line."""
 
     concepts: list[ConceptLine]
@@ -68,14 +68,14 @@ class ValueRange(BaseModel):
     high: float
 
 
-class PhotoAnswers(BaseModel):
+class MarkedPhotos(BaseModel):
     """The photos of which people said that they show a concept, or lack it."""
 
     shows: list[int]
     lacks: list[int]
 
 
-class ConceptPage(Answer):
+class ConceptPage(VersionedAnswer):
     """A concept: the photos that show it, and its weights."""
 
     name: str
@@ -85,20 +85,20 @@ class ConceptPage(Answer):
     values: ValueRange
     pinned: bool
     lesson: Lesson = Field(description="The photos by which it was taught.")
-    answers: PhotoAnswers
-    most: list[Tile]
-    borderline: list[Tile]
+    answers: MarkedPhotos
+    most: list[PhotoTile]
+    borderline: list[PhotoTile]
     weights: list[ClassWeight]
 
 
-class Moved(BaseModel):
+class DriftedPhotos(BaseModel):
     """Photos that a concept gained or lost against its own words."""
 
     count: int
-    photos: list[Tile]
+    photos: list[PhotoTile]
 
 
-class Drift(Answer):
+class Drift(VersionedAnswer):
     """Whether a concept still sees what its words see."""
 
     name: str
@@ -106,17 +106,17 @@ class Drift(Answer):
     flags: list[str]
     deviation: float
     overlap: float | None
-    gained: Moved
-    lost: Moved
+    gained: DriftedPhotos
+    lost: DriftedPhotos
     neighbours: list[Neighbour]
 
 
-class Found(Answer):
+class FoundPhotos(VersionedAnswer):
     """Photos that show what the words say, most first."""
 
     words: str
     grounded: bool = Field(description="Knowledge of the classes says what the words look like, not they alone.")
-    photos: list[Tile]
+    photos: list[PhotoTile]
     nearest: list[Neighbour] = Field(description="Concepts of the model that mean nearly the same.")
     known: bool = Field(description="Whether the model has a concept of this name already.")
     problems: list[Problem] = Field(description="What is wrong with the words, as `ccr concepts check` says it.")
@@ -186,7 +186,7 @@ def concepts_router(bench: Workbench) -> APIRouter:
         return concept_drift(bench.now(), name)
 
     @router.get("/search", operation_id="search_words")
-    def search_words(words: Called, limit: Annotated[int, Query(ge=1, le=500)] = 60) -> Found:
+    def search_words(words: Called, limit: Annotated[int, Query(ge=1, le=500)] = 60) -> FoundPhotos:
         """Photos that show what the words say, and what is wrong with the words."""
         seen, state, _ = bench.snapshot()
         return search(seen, state, bench.words, words, limit)
@@ -215,7 +215,7 @@ def concepts_router(bench: Workbench) -> APIRouter:
     return router
 
 
-def concept_list(seen: Seen, state: State) -> ConceptList:
+def concept_list(seen: SeenModel, state: StudioState) -> ConceptList:
     """Every concept of the model in a line, and those that it left out."""
     model, shown = seen.model, seen.photos.open
     counts = np.diff(seen.codes[shown].tocsc().indptr)
@@ -238,7 +238,7 @@ def concept_list(seen: Seen, state: State) -> ConceptList:
     return ConceptList(version=seen.version, concepts=lines, left_out=_left_out(state))
 
 
-def concept_page(seen: Seen, state: State, name: str, said: Corrections) -> ConceptPage:
+def concept_page(seen: SeenModel, state: StudioState, name: str, said: Corrections) -> ConceptPage:
     """The photos that show a concept, its weights, and the lesson that taught it."""
     if not name.strip():
         raise CCRError("which concept? give its name")
@@ -259,7 +259,7 @@ def concept_page(seen: Seen, state: State, name: str, said: Corrections) -> Conc
         values=ValueRange(low=float(values.min()), high=float(values.max())),
         pinned=model.names[column] in state.pinned,
         lesson=lesson_of(model, model.names[column]),
-        answers=PhotoAnswers(
+        answers=MarkedPhotos(
             shows=[row for row, answer in answers.items() if answer == "yes"],
             lacks=[row for row, answer in answers.items() if answer == "no"],
         ),
@@ -269,15 +269,15 @@ def concept_page(seen: Seen, state: State, name: str, said: Corrections) -> Conc
     )
 
 
-def concept_drift(seen: Seen, name: str) -> Drift:
+def concept_drift(seen: SeenModel, name: str) -> Drift:
     """Fidelity, neighbours, and the photos gained and lost against the concept's own words."""
     wanted = seen.model.names[seen.model.row(name)]
     found = next(one for one in seen.audit().concepts if one.concept == wanted)
     rows = np.flatnonzero(seen.photos.open)
 
-    def moved(count: int | None, images: Any) -> Moved:
+    def moved(count: int | None, images: Any) -> DriftedPhotos:
         places, codes = [int(rows[image.row]) for image in images], [image.code for image in images]
-        return Moved(count=count or 0, photos=tiles(seen, places, codes))
+        return DriftedPhotos(count=count or 0, photos=tiles(seen, places, codes))
 
     return Drift(
         version=seen.version,
@@ -292,7 +292,7 @@ def concept_drift(seen: Seen, name: str) -> Drift:
     )
 
 
-def search(seen: Seen, state: State, words: Words, text: str, limit: int) -> Found:
+def search(seen: SeenModel, state: StudioState, words: Words, text: str, limit: int) -> FoundPhotos:
     """The photos that show most of what the words say, the concepts that say nearly the same, and whether the words
     make a concept."""
     text = checked_text(text)
@@ -305,7 +305,7 @@ def search(seen: Seen, state: State, words: Words, text: str, limit: int) -> Fou
     best = best[np.argsort(-scores[best], kind="stable")]
     key = _key(text)
     same = [name for name in seen.model.names if _key(name) == key]
-    return Found(
+    return FoundPhotos(
         version=seen.version,
         words=text,
         grounded=not np.allclose(own, texts[0], atol=1e-5),
@@ -317,19 +317,19 @@ def search(seen: Seen, state: State, words: Words, text: str, limit: int) -> Fou
     )
 
 
-def _left_out(state: State) -> list[str]:
+def _left_out(state: StudioState) -> list[str]:
     """Concepts of the list that the model gave no weight, and that nobody removed or took back in."""
     there = {*state.removed, *state.model.names}
     return [name for name in state.model.provenance.left_out if name not in there]
 
 
-def _nearest(seen: Seen, own: np.ndarray) -> list[Neighbour]:
+def _nearest(seen: SeenModel, own: np.ndarray) -> list[Neighbour]:
     cosines = unit_rows(np.asarray(seen.model.concepts.embeddings, np.float64)) @ own
     order = np.argsort(-cosines, kind="stable")[:NEAREST]
     return [Neighbour(seen.model.names[i], float(cosines[i])) for i in order]
 
 
-def _weights(seen: Seen, column: int) -> list[ClassWeight]:
+def _weights(seen: SeenModel, column: int) -> list[ClassWeight]:
     """The classes it speaks for and against: its weight, and what it adds on the class's own photos."""
     view, coef = seen.view(), seen.model.head.coef[:, column]
     order = [i for i in np.argsort(-np.abs(coef), kind="stable") if coef[i] != 0][:CLASSES]

@@ -19,16 +19,28 @@ from ccr.explain import Contrast, Counterfactual, Explanation
 from ccr.explain.counterfactual import Shift
 from ccr.explain.explanation import MissingConcept
 from ccr.utils.texts import to_cell, visible
-from ccr_studio.api.common import Answer, Held, Name, Row, Share, Sum, Tile, attachment, sum_of, tile, tiles
+from ccr_studio.api.common import (
+    Held,
+    Name,
+    PhotoTile,
+    Row,
+    Share,
+    Sum,
+    VersionedAnswer,
+    attachment,
+    sum_of,
+    tile,
+    tiles,
+)
 from ccr_studio.cache import Recent
-from ccr_studio.corrections import Kind
 from ccr_studio.encoder import Uploads
 from ccr_studio.filters import ConceptRange, Counts, Filtered, Wish
 from ccr_studio.photos import SIZES
-from ccr_studio.seen import Seen
+from ccr_studio.seen import SeenModel
 from ccr_studio.service.answers import Strict
 from ccr_studio.service.app import REFUSALS, ParsedAside
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.corrections import Kind
+from ccr_studio.work.workbench import Workbench
 
 Names = Annotated[list[Name], Query(max_length=500)]
 #: A row never has another photo under the digest of its store.
@@ -39,12 +51,12 @@ NEAREST, SUGGESTED, MISSING, KEPT = 8, 12, 6, 16
 COLUMNS = ("row", "name", "path", "split", "truth", "predicted", "confidence", "right")
 
 
-class PhotoPage(Answer):
+class PhotoPage(VersionedAnswer):
     """Some of the photos that the filters leave."""
 
     total: int
     offset: int
-    photos: list[Tile]
+    photos: list[PhotoTile]
     counts: Counts | None = None
 
 
@@ -70,7 +82,7 @@ class HeldPrediction(BaseModel):
     probability: float
 
 
-class Photo(Answer, Sum):
+class Photo(VersionedAnswer, Sum):
     """A photo's page."""
 
     id: str
@@ -82,7 +94,7 @@ class Photo(Answer, Sum):
     counterfactual: Counterfactual | None
     mistake: MistakeFacts | None
     suggested: list[str]
-    nearest: list[Tile]
+    nearest: list[PhotoTile]
     held: HeldPrediction | None = Field(description="Null where it is not known, or the model has not seen the photo.")
     answers: dict[str, Literal["yes", "no"]] = Field(description="What people said: whether it shows a concept.")
     corrected: str | None = Field(description="The label that somebody gave it in place of the store's.")
@@ -97,7 +109,7 @@ class PhotoContrast(Contrast):
     version: str
 
 
-class Moved(Answer, Sum):
+class Intervened(VersionedAnswer, Sum):
     """The prediction with entries of the code set by hand."""
 
     changed: bool
@@ -110,7 +122,7 @@ class Codes(Strict):
     codes: dict[Name, FiniteFloat] = Field(max_length=200)
 
 
-class ConceptPlace(Answer):
+class ConceptPlace(VersionedAnswer):
     """Where a concept is: how much each patch of the photo adds to it, row by row."""
 
     concept: str
@@ -264,11 +276,11 @@ def photos_router(bench: Workbench) -> APIRouter:
         return PhotoContrast(**vars(found), version=seen.version)
 
     @router.post("/photos/{key}/intervene", operation_id="photo_intervene")
-    def intervene(key: str, body: Codes) -> Moved:
+    def intervene(key: str, body: Codes) -> Intervened:
         """The prediction with entries of the code set by hand; the model stays as it is."""
         seen = bench.now()
         moved = explanation_of(seen, bench.uploads, key).intervene(body.codes)
-        return Moved(
+        return Intervened(
             version=seen.version, **dict(sum_of(moved.after)), changed=moved.changed, shifts=list(moved.shifts)
         )
 
@@ -297,7 +309,7 @@ class _Found:
         self.bench = bench
         self._kept: Recent[Wish, tuple[Filtered, np.ndarray]] = Recent(KEPT)
 
-    def rows(self, seen: Seen, query: PhotoQuery) -> tuple[Filtered, np.ndarray]:
+    def rows(self, seen: SeenModel, query: PhotoQuery) -> tuple[Filtered, np.ndarray]:
         wish = query.wish(self.bench)
         if "test" in wish.splits:
             self.bench.look_at_test(f"wall {seen.version}")
@@ -314,7 +326,7 @@ def _before(rows: np.ndarray, row: int) -> int:
     return max(int(found[0]) - 1, 0) if len(found) else 0
 
 
-def photos_csv(seen: Seen, rows: np.ndarray) -> str:
+def photos_csv(seen: SeenModel, rows: np.ndarray) -> str:
     """These photos as CSV, texts as inert as a spreadsheet lets them be."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -341,7 +353,7 @@ class Subject:
     embedding: np.ndarray
 
     @classmethod
-    def find(cls, seen: Seen, uploads: Uploads, key: str) -> Subject:
+    def find(cls, seen: SeenModel, uploads: Uploads, key: str) -> Subject:
         """The photo that an id names: a row's number, or what a dropped photo was answered with."""
         why = explanation_of(seen, uploads, key)
         if key.startswith("u"):
@@ -351,14 +363,14 @@ class Subject:
         return cls(key, row, seen.photos.name(row), why, np.asarray(seen.photos.store[row], np.float32))
 
 
-def explanation_of(seen: Seen, uploads: Uploads, key: str) -> Explanation:
+def explanation_of(seen: SeenModel, uploads: Uploads, key: str) -> Explanation:
     """Why the photo that an id names is predicted as it is."""
     if key.startswith("u"):
         return seen.model.explain(uploads.get(key).embedding)
     return seen.explain(seen.photos.row(key))
 
 
-def photo_page(bench: Workbench, seen: Seen, key: str) -> Photo:
+def photo_page(bench: Workbench, seen: SeenModel, key: str) -> Photo:
     """Everything that a photo's page shows at first."""
     about = Subject.find(seen, bench.uploads, key)
     why, row = about.explanation, about.row
@@ -388,7 +400,7 @@ def photo_page(bench: Workbench, seen: Seen, key: str) -> Photo:
     )
 
 
-def _held(bench: Workbench, seen: Seen, row: int) -> HeldPrediction | None:
+def _held(bench: Workbench, seen: SeenModel, row: int) -> HeldPrediction | None:
     """Held-out prediction of a photo, by the refit that was not trained on it; None if there is none."""
     found = bench.folds.of(seen, begin=False)
     place = np.zeros(0, np.int64) if found is None else np.flatnonzero(found.rows == row)
@@ -398,7 +410,7 @@ def _held(bench: Workbench, seen: Seen, row: int) -> HeldPrediction | None:
     return HeldPrediction(prediction=name, probability=sure)
 
 
-def _nearest(seen: Seen, about: Subject) -> list[Tile]:
+def _nearest(seen: SeenModel, about: Subject) -> list[PhotoTile]:
     """The training photos most like this one, in the model's space, itself left out."""
     rows = seen.photos.training if len(seen.photos.training) else np.flatnonzero(seen.photos.open)
     place = seen.model.images(about.embedding[None]).span(0, 1)[0].numpy()
@@ -411,14 +423,14 @@ def _nearest(seen: Seen, about: Subject) -> list[Tile]:
     return tiles(seen, rows[best], cosines[best])
 
 
-def _mistake(seen: Seen, why: Explanation, truth: str | None) -> MistakeFacts | None:
+def _mistake(seen: SeenModel, why: Explanation, truth: str | None) -> MistakeFacts | None:
     if truth is None or str(why.prediction) == truth:
         return None
     mistake = why.mistake(truth, view=seen.view(), top=MISSING)
     return MistakeFacts(rank=mistake.rank, probability=mistake.probability, missing=list(mistake.missing or ()))
 
 
-def _suggested(seen: Seen, why: Explanation) -> list[str]:
+def _suggested(seen: SeenModel, why: Explanation) -> list[str]:
     """Concepts that are not active here and weigh most for the first classes: worth a slider."""
     first = np.argsort(-why.logits)[:3]
     weight = np.abs(seen.model.head.coef[first]).max(axis=0)

@@ -18,17 +18,27 @@ from ccr.errors import CCRError
 from ccr.review import Decision, Decisions, Review, ReviewEvidence
 from ccr.review.decisions import ReviewerAgreement
 from ccr.review.questions import STATES
-from ccr.review.rounds import thin_classes
+from ccr.review.rounds import claims_only_of, thin_classes
 from ccr.utils.texts import to_cell
-from ccr_studio.api.bench import JobInfo, SessionState, job_info, state_of
-from ccr_studio.api.common import Answer, Called, ClassCount, Held, Name, Tile, attachment, most_common, tiles
-from ccr_studio.seen import Seen
+from ccr_studio.api.bench import JobInfo, SessionState, effect_of, job_info, state_of
+from ccr_studio.api.common import (
+    Called,
+    ClassCount,
+    Held,
+    Name,
+    PhotoTile,
+    VersionedAnswer,
+    attachment,
+    most_common,
+    tiles,
+)
+from ccr_studio.seen import SeenModel
 from ccr_studio.service.answers import Strict
 from ccr_studio.service.app import REFUSALS, ParsedAside
-from ccr_studio.workbench import Workbench
+from ccr_studio.work.workbench import Workbench
 
 
-class Overview(Answer):
+class Overview(VersionedAnswer):
     """Every claim of the model, by class."""
 
     classes: list[dict[str, Any]]
@@ -43,13 +53,13 @@ class Overview(Answer):
     without: str = Field(description="The class of a photo that shows no concept.")
 
 
-class ClaimView(Answer):
+class ClaimView(VersionedAnswer):
     """Evidence for one claim: photos of the class and of other classes that show the concept, and what was measured."""
 
     class_: str = Field(alias="class", serialization_alias="class")
     concept: str
-    mine: list[Tile]
-    others: list[Tile]
+    mine: list[PhotoTile]
+    others: list[PhotoTile]
     share: float | None
     purity: float | None
     adds: float | None
@@ -58,8 +68,22 @@ class ClaimView(Answer):
     photos: int
 
 
-class NextInLine(Answer):
+class NextInLine(VersionedAnswer):
     concepts: list[str]
+
+
+class LastRound(VersionedAnswer):
+    """The claims before and after the last refit, and the accuracy on the validation photos; number 0: no refit yet."""
+
+    number: int
+    gone: list[dict[str, Any]] = Field(default=[], description="Claims that the model does not make any more.")
+    new: list[dict[str, Any]] = Field(default=[], description="Claims that it did not make before.")
+    before: float | None = None
+    after: float | None = None
+    n: int = Field(default=0, description="Validation photos.")
+    honest: bool = Field(
+        default=False, description="`before` is of the opened model, fitted again on the training photos alone."
+    )
 
 
 class NewDecision(Strict):
@@ -76,11 +100,11 @@ class Reviewer(Strict):
     by: Name
 
 
-class Decided(Answer):
+class Decided(VersionedAnswer):
     decision: dict[str, Any]
 
 
-class ClassPage(Answer):
+class ClassPage(VersionedAnswer):
     """A class."""
 
     name: str
@@ -88,7 +112,7 @@ class ClassPage(Answer):
     right: int
     validation: int
     validation_right: int
-    portraits: list[Tile]
+    portraits: list[PhotoTile]
     taken_for: list[ClassCount]
     taken_from: list[ClassCount]
     bias: float
@@ -96,7 +120,7 @@ class ClassPage(Answer):
     against: list[str]
 
 
-class Signed(Answer):
+class Signed(VersionedAnswer):
     """The signature of the model, None without a valid one."""
 
     signature: dict[str, Any] | None
@@ -148,6 +172,11 @@ def review_router(bench: Workbench) -> APIRouter:
         job = job_info(bench.refit("full", {"claims": claims} if len(known) else {}, knowledge=known))
         assert job is not None
         return job
+
+    @router.get("/review/round", operation_id="last_round")
+    def last_round() -> LastRound:
+        """What the last refit changed: claims that went, claims that are new, and the accuracy."""
+        return round_of(bench)
 
     @router.post("/sign", operation_id="sign_model")
     def sign_model(body: Reviewer) -> SessionState:
@@ -204,9 +233,9 @@ class Reviewing:
         self.decisions = Decisions(bench.folder / LOG)
         self._lock = threading.Lock()
         self._review: tuple[str, Review] | None = None
-        self._evidence: tuple[Seen, ReviewEvidence, np.ndarray] | None = None
+        self._evidence: tuple[SeenModel, ReviewEvidence, np.ndarray] | None = None
 
-    def review(self, seen: Seen) -> Review:
+    def review(self, seen: SeenModel) -> Review:
         """The review of a model, with what others have decided by now."""
         with self._lock:
             self.decisions.refresh()
@@ -214,7 +243,7 @@ class Reviewing:
                 self._review = (seen.version, Review(seen.model, self.decisions, policy=self.policy))
             return self._review[1]
 
-    def overview(self, seen: Seen, viewer: str | None) -> Overview:
+    def overview(self, seen: SeenModel, viewer: str | None) -> Overview:
         """Every claim with its state, by class; to a viewer who has not decided, others' answers are not shown."""
         review = self.review(seen)
         claims, settled = review.claims(viewer=viewer), Counter(one.state for one in review.claims())
@@ -236,19 +265,21 @@ class Reviewing:
             without=str(seen.model.classes[int(np.argmax(seen.model.head.intercept))]),
         )
 
-    def claim(self, seen: Seen, label: str, concept: str) -> ClaimView:
+    def claim(self, seen: SeenModel, label: str, concept: str) -> ClaimView:
         """The photos and the numbers of one claim."""
         review, (evidence, rows) = self.review(seen), self._measured(seen)
         found = evidence.of(self._label(seen, label), concept, review=review)
         photos = {side: tiles(seen, rows[list(getattr(found, side))]) for side in ("mine", "others")}
         return ClaimView(**{**found.to_dict(), "class": label, **photos}, version=seen.version, photos=len(rows))
 
-    def next_in_line(self, seen: Seen, label: str) -> list[str]:
+    def next_in_line(self, seen: SeenModel, label: str) -> list[str]:
         """The concepts that would move up if a reason of the class were rejected."""
         review, (evidence, _) = self.review(seen), self._measured(seen)
         return [one.concept for one in evidence.next_in_line(review, self._label(seen, label))]
 
-    def decide(self, seen: Seen, label: str | None, concept: str, answer: str, *, by: str, reason: str) -> Decision:
+    def decide(
+        self, seen: SeenModel, label: str | None, concept: str, answer: str, *, by: str, reason: str
+    ) -> Decision:
         """Log an answer; a label None strikes the concept for every class."""
         self.bench.check_may_decide()
         review = self.review(seen)
@@ -261,7 +292,7 @@ class Reviewing:
         self.bench.check_may_decide()
         return self.decisions.undo(by=by)
 
-    def _measured(self, seen: Seen) -> tuple[ReviewEvidence, np.ndarray]:
+    def _measured(self, seen: SeenModel) -> tuple[ReviewEvidence, np.ndarray]:
         """Evidence for the claims on labelled photos outside the test split, cached, and their rows in the store."""
         with self._lock:
             if self._evidence is None or self._evidence[0] is not seen:
@@ -272,11 +303,32 @@ class Reviewing:
                 self._evidence = (seen, ReviewEvidence(seen.model, store, labels), rows)
             return self._evidence[1], self._evidence[2]
 
-    def _label(self, seen: Seen, name: str) -> Any:
+    def _label(self, seen: SeenModel, name: str) -> Any:
         return seen.model.classes.tolist()[seen.number(name)]
 
 
-def class_page(seen: Seen, name: str) -> ClassPage:
+def round_of(bench: Workbench) -> LastRound:
+    """The model as it is now beside the one before the last refit; its accuracy, if that one may have been trained on
+    the validation photos, beside that of the opened model fitted again on the training photos alone."""
+    seen, _, session = bench.snapshot()
+    taken = session.steps[: session.position + 1]
+    refits = [at for at, step in enumerate(taken) if step.edit["action"] == "fit"]
+    if not refits:
+        return LastRound(version=seen.version, number=0)
+    previous = bench.at(str(taken[refits[-1] - 1].id))
+    honest = bench.honest() if session.flattered(previous.version) else None
+    effect = effect_of(honest or previous, seen, seen.rows("validation"))
+    return LastRound(
+        version=seen.version,
+        number=len(refits),
+        gone=[one.to_dict() for one in claims_only_of(previous.model, seen.model)],
+        new=[one.to_dict() for one in claims_only_of(seen.model, previous.model)],
+        honest=honest is not None,
+        **{name: effect[name] for name in ("before", "after", "n") if name in effect},
+    )
+
+
+def class_page(seen: SeenModel, name: str) -> ClassPage:
     """A class: its photos, how often it is right, what it is taken for and what is taken for it, its head start."""
     number, rows, head = seen.number(name), seen.rows("shown"), seen.model.head
     own = rows[seen.truth[rows] == number]

@@ -11,12 +11,24 @@ from pydantic import BaseModel, Field, FiniteFloat
 from ccr.errors import CCRError
 from ccr.explain.explanation import ComparedConcept
 from ccr.metrics import wilson_interval
-from ccr_studio.api.common import Answer, ClassCount, Held, Row, Scope, Sum, Tile, most_common, sum_of, tile, tiles
-from ccr_studio.seen import Seen
+from ccr_studio.api.common import (
+    ClassCount,
+    Held,
+    PhotoTile,
+    Row,
+    Scope,
+    Sum,
+    VersionedAnswer,
+    most_common,
+    sum_of,
+    tile,
+    tiles,
+)
+from ccr_studio.seen import SeenModel
 from ccr_studio.service.answers import Strict
 from ccr_studio.service.app import REFUSALS, ParsedAside
-from ccr_studio.session import HONEST
-from ccr_studio.workbench import Workbench, step_words
+from ccr_studio.work.session import HONEST
+from ccr_studio.work.workbench import Workbench, step_words
 
 #: Classes of a matrix; of more, those with most errors are shown. Confused pairs, photos and concepts of a cell,
 #: concepts that set a selection apart, and concepts of two sums side by side.
@@ -47,7 +59,7 @@ class ConfusedPair(BaseModel):
     of: int
 
 
-class Matrix(Answer):
+class Matrix(VersionedAnswer):
     """The confusion matrix: counts[true][predicted]."""
 
     scope: str
@@ -70,16 +82,16 @@ class Spoken(BaseModel):
     difference: float | None
 
 
-class Cell(Answer, Spoken):
+class Cell(VersionedAnswer, Spoken):
     """One cell of the confusion matrix."""
 
     truth: str
     predicted: str
     n: int
-    photos: list[Tile]
+    photos: list[PhotoTile]
 
 
-class MapState(Answer):
+class MapState(VersionedAnswer):
     """Whether the map is there."""
 
     state: Literal["computing", "ready"]
@@ -108,7 +120,7 @@ class ShareInOut(BaseModel):
     outside: float
 
 
-class Selection(Answer):
+class PhotoSelection(VersionedAnswer):
     """A selection of photos, and what sets it apart."""
 
     id: str
@@ -124,22 +136,23 @@ class ModelChoice(BaseModel):
 
     id: str
     words: str
+    flattered: bool = Field(description="It may have been trained on the validation photos.")
 
 
-class Models(Answer):
+class Models(VersionedAnswer):
     """The models to compare with."""
 
     models: list[ModelChoice]
 
 
-class PairTile(Tile):
+class PairTile(PhotoTile):
     """A photo, and what another model says of it."""
 
     other: str
     other_confidence: float
 
 
-class Differences(Answer):
+class Differences(VersionedAnswer):
     """Two models on the same photos."""
 
     other: str
@@ -151,11 +164,11 @@ class Differences(Answer):
     photos: list[PairTile]
 
 
-class Beside(Answer):
+class Beside(VersionedAnswer):
     """Both models' sums for one photo, and the contributions of each to the first one's prediction."""
 
     other: str
-    photo: Tile
+    photo: PhotoTile
     first: Sum
     second: Sum
     shared: list[str]
@@ -207,34 +220,34 @@ def views_router(bench: Workbench) -> APIRouter:
         return Response(values.tobytes(), media_type="application/octet-stream", headers=headers)
 
     @router.post("/map/lasso", operation_id="map_lasso")
-    def lasso(body: Lasso) -> Selection:
+    def lasso(body: Lasso) -> PhotoSelection:
         """The photos inside an outline, kept as a selection; test photos are left out."""
         inside = bench.layout.inside(np.array(body.corners, np.float64))
         return _selection(bench, bench.selections.add(inside[bench.photos.open[inside]]))
 
     @router.post("/selections", operation_id="select_photos")
-    def select(body: Rows) -> Selection:
+    def select(body: Rows) -> PhotoSelection:
         """Keep a set of photos under an id."""
         return _selection(bench, bench.selections.add(body.rows))
 
     @router.get("/selections/{key}", operation_id="selection")
-    def selection(key: str) -> Selection:
+    def selection(key: str, held: Held = False) -> PhotoSelection:
         """A set of photos, and the concepts that set it apart."""
-        return _selection(bench, key)
+        return set_apart(bench.shown(held=held), key, bench.selections.get(key))
 
     @router.get("/models", operation_id="models")
     def models() -> Models:
         """Models to compare with: the steps of the session, and what was saved."""
         seen, _, session = bench.snapshot()
-        steps = [
-            ModelChoice(id=str(step.id), words=f"step {at}: {step_words(step)}" if at else step_words(step))
+        named = {
+            str(step.id): f"step {at}: {step_words(step)}" if at else step_words(step)
             for at, step in enumerate(session.steps)
-        ]
+        }
         if bench.honest() is not None:
-            words = f"{step_words(session.steps[0])}, fitted again on training photos alone"
-            steps.insert(1, ModelChoice(id=HONEST, words=words))
-        saved = [ModelChoice(id=f"saved:{name}", words=f"saved: {name}") for name in bench.saved()]
-        return Models(version=seen.version, models=[*steps, *saved])
+            named[HONEST] = f"{step_words(session.steps[0])}, fitted again on training photos alone"
+        named |= {f"saved:{name}": f"saved: {name}" for name in bench.saved()}
+        found = [ModelChoice(id=id_, words=words, flattered=session.flattered(id_)) for id_, words in named.items()]
+        return Models(version=seen.version, models=found)
 
     @router.get("/differences", operation_id="differences")
     def differences(
@@ -251,7 +264,7 @@ def views_router(bench: Workbench) -> APIRouter:
     return router
 
 
-def matrix(seen: Seen, scope: str) -> Matrix:
+def matrix(seen: SeenModel, scope: str) -> Matrix:
     """The confusion matrix of a scope; of many classes, those with most errors."""
     rows, size = seen.rows(scope), len(seen.classes)
     counts = np.zeros((size, size), np.int64)
@@ -276,7 +289,7 @@ def matrix(seen: Seen, scope: str) -> Matrix:
     )
 
 
-def cell(seen: Seen, scope: str, truth: str, predicted: str) -> Cell:
+def cell(seen: SeenModel, scope: str, truth: str, predicted: str) -> Cell:
     """The photos of one cell, and what spoke for the prediction and for the truth, on average."""
     numbers = seen.number(truth), seen.number(predicted)
     rows = seen.rows(scope)
@@ -292,7 +305,7 @@ def cell(seen: Seen, scope: str, truth: str, predicted: str) -> Cell:
     )
 
 
-def set_apart(seen: Seen, key: str, rows: np.ndarray) -> Selection:
+def set_apart(seen: SeenModel, key: str, rows: np.ndarray) -> PhotoSelection:
     """The concepts and classes that are more, or less, frequent in these photos than in the others."""
     inside = np.zeros(len(seen.photos), bool)
     inside[rows] = True
@@ -300,7 +313,7 @@ def set_apart(seen: Seen, key: str, rows: np.ndarray) -> Selection:
     difference = shares[0] - shares[1]
     order = np.argsort(-np.abs(difference), kind="stable")[:APART]
     known = seen.truth[rows][seen.truth[rows] >= 0]
-    return Selection(
+    return PhotoSelection(
         version=seen.version,
         id=key,
         n=len(rows),
@@ -315,7 +328,7 @@ def set_apart(seen: Seen, key: str, rows: np.ndarray) -> Selection:
     )
 
 
-def differing(first: Seen, second: Seen, scope: str, group: Group, offset: int, limit: int) -> Differences:
+def differing(first: SeenModel, second: SeenModel, scope: str, group: Group, offset: int, limit: int) -> Differences:
     """Photos by who is right; those on which the models differ come surest first."""
     rows = first.rows(scope)
     own, other = (np.array(one.classes)[one.predicted[rows]] for one in (first, second))
@@ -344,7 +357,7 @@ def differing(first: Seen, second: Seen, scope: str, group: Group, offset: int, 
     )
 
 
-def beside(first: Seen, second: Seen, row: int) -> Beside:
+def beside(first: SeenModel, second: SeenModel, row: int) -> Beside:
     """Both models' sums for a photo."""
     one, two = first.explain(row), second.explain(row)
     compared = one.compare(two) if str(one.prediction) in map(str, two.classes) else None
@@ -370,7 +383,7 @@ def interval_of(right: np.ndarray) -> list[float] | None:
     return list(wilson_interval(int(right.sum()), len(right))) if len(right) else None
 
 
-def _counted(bench: Workbench, scope: str, what: str, *, held: bool = False) -> Seen:
+def _counted(bench: Workbench, scope: str, what: str, *, held: bool = False) -> SeenModel:
     """The model as it is now; a look at the test photos counts."""
     seen = bench.shown(held=held)
     if scope == "test":
@@ -378,11 +391,11 @@ def _counted(bench: Workbench, scope: str, what: str, *, held: bool = False) -> 
     return seen
 
 
-def _selection(bench: Workbench, key: str) -> Selection:
+def _selection(bench: Workbench, key: str) -> PhotoSelection:
     return set_apart(bench.now(), key, bench.selections.get(key))
 
 
-def _colours(seen: Seen, by: str, concept: str) -> np.ndarray:
+def _colours(seen: SeenModel, by: str, concept: str) -> np.ndarray:
     if by == "concept":
         if not concept:
             raise CCRError("colouring by a concept needs its name: give concept=NAME")
@@ -393,7 +406,7 @@ def _colours(seen: Seen, by: str, concept: str) -> np.ndarray:
     return np.where(seen.truth >= 0, seen.right.astype(np.float32), -1.0)
 
 
-def _confused(seen: Seen, counts: np.ndarray) -> list[ConfusedPair]:
+def _confused(seen: SeenModel, counts: np.ndarray) -> list[ConfusedPair]:
     """The cells with most errors."""
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
@@ -406,7 +419,7 @@ def _confused(seen: Seen, counts: np.ndarray) -> list[ConfusedPair]:
     ]
 
 
-def _spoken(seen: Seen, rows: np.ndarray, truth: int, predicted: int) -> Spoken:
+def _spoken(seen: SeenModel, rows: np.ndarray, truth: int, predicted: int) -> Spoken:
     """Mean contributions to the difference of the two classes' logits; of the diagonal, to the class's own logit."""
     head = seen.model.head
     weights = head.coef[predicted].astype(np.float64)
@@ -433,13 +446,13 @@ def _spoken(seen: Seen, rows: np.ndarray, truth: int, predicted: int) -> Spoken:
     )
 
 
-def _shares(seen: Seen, mask: np.ndarray) -> np.ndarray:
+def _shares(seen: SeenModel, mask: np.ndarray) -> np.ndarray:
     """The share of photos that show each concept (n,)."""
     rows = np.repeat(mask, np.diff(seen.codes.indptr))
     counts = np.bincount(seen.codes.indices[rows], minlength=seen.codes.shape[1])
     return counts / max(int(mask.sum()), 1)
 
 
-def _pair(first: Seen, second: Seen, row: int) -> PairTile:
+def _pair(first: SeenModel, second: SeenModel, row: int) -> PairTile:
     theirs = tile(second, row)
     return PairTile(**dict(tile(first, row)), other=theirs.predicted, other_confidence=theirs.confidence)

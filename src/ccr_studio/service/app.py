@@ -29,8 +29,8 @@ from ccr.errors import CCRError
 from ccr.utils.texts import did_you_mean
 from ccr_studio.service import answers
 from ccr_studio.service.guards import Access, Guard, add_headers, problem
-from ccr_studio.service.limits import Busy, Limits, Meters, NotReady
-from ccr_studio.service.service import Service, Upload
+from ccr_studio.service.limits import Busy, Meters, NotReady, RequestLimits
+from ccr_studio.service.service import SentFile, Service
 
 #: Paths about the model begin so.
 PREFIX = "/v1"
@@ -203,8 +203,10 @@ def _home(service: Service, paths: Mapping[str, Any], address: str) -> str:
     )
 
 
-async def _uploads(files: list[UploadFile]) -> list[Upload]:
-    return [Upload(file.filename or f"photo {number}", await file.read()) for number, file in enumerate(files, start=1)]
+async def _uploads(files: list[UploadFile]) -> list[SentFile]:
+    return [
+        SentFile(file.filename or f"photo {number}", await file.read()) for number, file in enumerate(files, start=1)
+    ]
 
 
 log = logging.getLogger(__name__)
@@ -244,7 +246,7 @@ def create_app(service: Service, *, access: Access, root_path: str = "", routers
     return app
 
 
-def guard(app: FastAPI, *, access: Access, limits: Limits, meters: Meters, root_path: str = "") -> None:
+def guard(app: FastAPI, *, access: Access, limits: RequestLimits, meters: Meters, root_path: str = "") -> None:
     """Put an application behind its guards, and count what it is asked; those added last stand first.
 
     Our own mistakes are answered by 500, before all of these, so with headers of their own.

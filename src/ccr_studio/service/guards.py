@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ccr.errors import CCRError
 from ccr.utils.texts import visible
-from ccr_studio.service.limits import Limits, Meters
+from ccr_studio.service.limits import Meters, RequestLimits
 
 #: Names by which a server on this machine alone may be called.
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
@@ -116,7 +116,7 @@ def access_for(
 class Guard:
     """An ASGI application behind its guards: names, origin, token, sizes, time, and headers on every answer."""
 
-    def __init__(self, app: ASGIApp, *, access: Access, limits: Limits, meters: Meters) -> None:
+    def __init__(self, app: ASGIApp, *, access: Access, limits: RequestLimits, meters: Meters) -> None:
         self.app, self.access, self.limits, self.meters = app, access, limits, meters
         self.bodies = 0  # bytes of all requests under way
 

@@ -36,7 +36,7 @@ class NotReady(CCRError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """Limits on the size, number and duration of requests; anything above is refused early, with the reason.
 
     Parameters

@@ -21,7 +21,7 @@ from ccr.errors import CCRError
 from ccr.utils.processes import left_to_others
 from ccr.utils.texts import counted
 from ccr_studio.service.guards import NOTHING, add_headers, problem
-from ccr_studio.service.limits import Limits
+from ccr_studio.service.limits import RequestLimits
 
 #: Seconds that requests under way have to be answered once the server is told to stop.
 FAREWELL = 10
@@ -66,7 +66,7 @@ def run(
     app: ASGIApp,
     listening: socket.socket,
     *,
-    limits: Limits,
+    limits: RequestLimits,
     access_log: bool = False,
     token: str | None = None,
     started: Callable[[], None] | None = None,
@@ -96,7 +96,7 @@ def farewell(cut_off: int) -> str:
 
 def server_of(
     app: ASGIApp,
-    limits: Limits,
+    limits: RequestLimits,
     *,
     farewell: int | None = None,
     access_log: bool = False,

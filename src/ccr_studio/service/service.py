@@ -22,14 +22,14 @@ from ccr.errors import CCRError
 from ccr.model import ConceptModel
 from ccr.utils.texts import visible
 from ccr_studio.service import answers
-from ccr_studio.service.limits import BYTES_PER_PIXEL, DECODING, Busy, Limits, Meters, NotReady
+from ccr_studio.service.limits import BYTES_PER_PIXEL, DECODING, Busy, Meters, NotReady, RequestLimits
 
 #: Seconds that the first photo waits for others. While the encoder works, others gather by themselves.
 WINDOW = 0.002
 
 
 @dataclass(eq=False)
-class _Job:
+class _Waiting:
     encoder: Encoder
     image: Image.Image
     row: asyncio.Future[np.ndarray] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -38,9 +38,9 @@ class _Job:
 class Batcher:
     """Photos in, embeddings out, as many at a time as are waiting. One encoder works at a time, in a thread."""
 
-    def __init__(self, limits: Limits, meters: Meters) -> None:
+    def __init__(self, limits: RequestLimits, meters: Meters) -> None:
         self.limits, self.meters = limits, meters
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ccr-encoder")
 
@@ -53,7 +53,7 @@ class Batcher:
         """Unit rows (m, d) of the images, embedded beside those of other requests."""
         if len(self._waiting) + len(images) > self.limits.waiting:
             raise Busy(f"{len(self._waiting)} photos wait for the encoder already: try again in a moment")
-        jobs = [_Job(encoder, image) for image in images]
+        jobs = [_Waiting(encoder, image) for image in images]
         self._waiting.extend(jobs)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
@@ -81,9 +81,9 @@ class Batcher:
             elif failure is not None and not batch[0].row.done():
                 batch[0].row.set_exception(failure)
 
-    def _take(self) -> list[_Job]:
+    def _take(self) -> list[_Waiting]:
         """The next photos for one encoder; those that nobody waits for any more are passed over."""
-        batch: list[_Job] = []
+        batch: list[_Waiting] = []
         while self._waiting and len(batch) < self.limits.batch:
             if self._waiting[0].row.done():
                 self._waiting.popleft()
@@ -93,7 +93,7 @@ class Batcher:
                 batch.append(self._waiting.popleft())
         return batch
 
-    async def _answer(self, batch: list[_Job]) -> Exception | None:
+    async def _answer(self, batch: list[_Waiting]) -> Exception | None:
         encoder, images = batch[0].encoder, [job.image for job in batch]
         self.meters.batches.observe(len(batch))
         try:
@@ -122,7 +122,7 @@ class Served:
 Current = Callable[[], Served]
 
 
-class Upload(NamedTuple):
+class SentFile(NamedTuple):
     """A file as it was sent."""
 
     name: str
@@ -147,9 +147,9 @@ class Service:
     meters : what counts.
     """
 
-    def __init__(self, current: Current, *, limits: Limits | None = None, meters: Meters | None = None) -> None:
+    def __init__(self, current: Current, *, limits: RequestLimits | None = None, meters: Meters | None = None) -> None:
         self.current = current
-        self.limits, self.meters = limits or Limits(), meters or Meters()
+        self.limits, self.meters = limits or RequestLimits(), meters or Meters()
         self.batcher = Batcher(self.limits, self.meters)
         self.meters.waiting.set_function(lambda: self.batcher.waiting)
         self._decoders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="ccr-decoder")
@@ -163,7 +163,7 @@ class Service:
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def predict_photos(
-        self, uploads: Sequence[Upload], *, classes: int, concepts: int
+        self, uploads: Sequence[SentFile], *, classes: int, concepts: int
     ) -> answers.PhotoPredictions:
         """A prediction for each photo, or why there is none."""
         served = self.current()
@@ -178,7 +178,7 @@ class Service:
         ]
         return answers.PhotoPredictions(model=served.name, results=results)
 
-    async def embed_photos(self, uploads: Sequence[Upload]) -> answers.PhotoEmbeddings:
+    async def embed_photos(self, uploads: Sequence[SentFile]) -> answers.PhotoEmbeddings:
         """An embedding for each photo, or why there is none."""
         served = self.current()
         photos, rows = await self._embedded(served, uploads)
@@ -192,7 +192,7 @@ class Service:
         encoder = _encoder(served)
         return answers.PhotoEmbeddings(encoder=encoder.name, fingerprint=encoder.fingerprint, results=results)
 
-    async def explain_photo(self, upload: Upload, *, against: str | None, top: int) -> answers.ExplanationAnswer:
+    async def explain_photo(self, upload: SentFile, *, against: str | None, top: int) -> answers.ExplanationAnswer:
         """The sum behind one photo's prediction."""
         served = self.current()
         _, rows = await self._embedded(served, [upload])
@@ -217,7 +217,7 @@ class Service:
         (row,) = _as_rows([embedding], served.model.dimension)
         return await self._think(answers.explanation, served.name, served.model, row, against=against, top=top)
 
-    async def _embedded(self, served: Served, uploads: Sequence[Upload]) -> tuple[list[Read], np.ndarray]:
+    async def _embedded(self, served: Served, uploads: Sequence[SentFile]) -> tuple[list[Read], np.ndarray]:
         """The photos, and the rows of those that could be read; an error if none could."""
         encoder = _encoder(served)
         most = min(self.limits.photos, self.limits.waiting)  # more could never be waiting at once
@@ -231,12 +231,12 @@ class Service:
             raise BadImage(f"no photo could be read; {photos[0].name}: {photos[0].error}")
         return photos, rows
 
-    async def _cropped(self, encoder: Encoder, uploads: Sequence[Upload]) -> tuple[list[Read], np.ndarray]:
+    async def _cropped(self, encoder: Encoder, uploads: Sequence[SentFile]) -> tuple[list[Read], np.ndarray]:
         """Photos of which only the small part that the encoder looks at is kept, so that all are embedded at once."""
         photos = await asyncio.gather(*(self._read(upload, encoder) for upload in uploads))
         return list(photos), await self._rows(encoder, photos)
 
-    async def _whole(self, encoder: Encoder, uploads: Sequence[Upload]) -> tuple[list[Read], np.ndarray]:
+    async def _whole(self, encoder: Encoder, uploads: Sequence[SentFile]) -> tuple[list[Read], np.ndarray]:
         """Photos that the encoder is given whole: as many at a time as there is memory for until they are embedded."""
         sizes = await asyncio.gather(*(self._in_decoder(_pixels, upload, self.limits) for upload in uploads))
         photos: list[Read] = []
@@ -264,7 +264,7 @@ class Service:
     async def _rows(self, encoder: Encoder, photos: Sequence[Read]) -> np.ndarray:
         return await self.batcher.embed(encoder, [photo.image for photo in photos if photo.image is not None])
 
-    async def _read(self, upload: Upload, encoder: Encoder) -> Read:
+    async def _read(self, upload: SentFile, encoder: Encoder) -> Read:
         return await self._in_decoder(read_photo, upload, encoder.crop, self.limits)
 
     async def _in_decoder(self, function: Callable[..., Answer], *args: Any) -> Answer:
@@ -274,7 +274,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._predictor, partial(function, *args, **options))
 
 
-def read_photo(upload: Upload, crop: Callable[[Image.Image], Image.Image] | None, limits: Limits) -> Read:
+def read_photo(upload: SentFile, crop: Callable[[Image.Image], Image.Image] | None, limits: RequestLimits) -> Read:
     """The part of a photo that the encoder looks at, which is small, or the reason why there is none. Without `crop`
     it is the whole photo, for which there must be room already."""
     name = visible(upload.name)[:200]
@@ -289,7 +289,7 @@ def read_photo(upload: Upload, crop: Callable[[Image.Image], Image.Image] | None
         return Read(name, None, visible(str(error)))
 
 
-def _pixels(upload: Upload, limits: Limits) -> int:
+def _pixels(upload: SentFile, limits: RequestLimits) -> int:
     """How many pixels will be decoded: none of a photo that is refused."""
     try:
         return pixels_of(upload.content, max_pixels=limits.pixels)

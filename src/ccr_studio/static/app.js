@@ -2,19 +2,20 @@
 
 import { read, write } from "./address.js";
 import { get, post, Refused, showing, upload } from "./api.js";
-import bench from "./bench.js";
-import classPage from "./class.js";
-import compare from "./compare.js";
-import concept from "./concept.js";
-import concepts from "./concepts.js";
 import { ask, toast } from "./dialogs.js";
-import { empty, fill, h, icon, many, percent, spinner } from "./dom.js";
-import map from "./map.js";
-import mistakes from "./mistakes.js";
-import photo from "./photo.js";
-import photos from "./photos.js";
-import review from "./review.js";
-import signature from "./signature.js";
+import { bdi, empty, fill, h, icon, many, percent, spinner } from "./dom.js";
+import { recall, recalled, remember } from "./kept.js";
+import bench from "./views/bench.js";
+import classPage from "./views/class.js";
+import compare from "./views/compare.js";
+import concept from "./views/concept.js";
+import concepts from "./views/concepts.js";
+import map from "./views/map.js";
+import mistakes from "./views/mistakes.js";
+import photo from "./views/photo.js";
+import photos from "./views/photos.js";
+import review from "./views/review.js";
+import signature from "./views/signature.js";
 
 const VIEWS = { photos, photo, mistakes, map, concepts, concept, bench, compare, review, class: classPage, signature };
 const TABS = [
@@ -41,13 +42,7 @@ const app = {
     else location.hash = address;
   },
   // The name under which answers are kept; asked for once.
-  reviewer() {
-    try {
-      return localStorage.getItem("ccr-reviewer") ?? "";
-    } catch {
-      return app.named ?? "";
-    }
-  },
+  reviewer: () => recall("ccr-reviewer", { forGood: true }) ?? "",
   async whoAmI(again = false) {
     if (app.reviewer() && !again) return app.reviewer();
     const name = await ask({
@@ -57,14 +52,7 @@ const app = {
       value: app.reviewer(),
       confirm: "Go on",
     });
-    if (name) {
-      app.named = name;
-      try {
-        localStorage.setItem("ccr-reviewer", name);
-      } catch {
-        /* for this page only, then */
-      }
-    }
+    if (name) remember("ccr-reviewer", name, { forGood: true });
     return name;
   },
   // What was said of a photo is shown already; numbers in the header may be others now.
@@ -100,6 +88,21 @@ const app = {
     toast(error instanceof Refused ? error.message : `Something went wrong: ${error.message}`, { bad: true });
     if (!(error instanceof Refused)) console.error(error);
   },
+  async save() {
+    const name = await ask({
+      title: "Save as a new model",
+      text: "With its edit log, beside the model that was opened, which stays as it is.",
+      label: "Name",
+      value: `${app.state.title}-step-${app.state.position}`.replace(/[^\w .-]/g, "-"),
+      confirm: "Save",
+    });
+    if (!name) return;
+    try {
+      toast(`Saved in ${(await post("save", { name })).path}`, { seconds: 10 });
+    } catch (error) {
+      app.fail(error);
+    }
+  },
   async open(file) {
     toast(`Embedding ${file.name} …`, { seconds: 3 });
     try {
@@ -116,7 +119,7 @@ function take(state) {
 }
 
 const main = h("main", { id: "main", tabindex: "-1" });
-const top = h("header", { class: "top" });
+const top = h("header.top");
 const banner = h("div");
 document.getElementById("app").append(top, banner, main);
 
@@ -128,7 +131,6 @@ function draw() {
     h(
       "button",
       {
-        type: "button",
         class: "ghost icon",
         title: label,
         "aria-label": label,
@@ -145,21 +147,19 @@ function draw() {
       h("img", { src: "static/icon.svg", alt: "" }),
       h(
         "span",
-        {},
-        h("b", {}, h("bdi", {}, state.title)),
-        h("small", {}, `${many(state.photos, "photo")}, ${many(state.concepts, "concept")}`),
+        h("b", bdi(state.title)),
+        h("small", `${many(state.photos, "photo")}, ${many(state.concepts, "concept")}`),
       ),
     ),
     h(
       "nav",
       { class: "tabs", "aria-label": "Views" },
       TABS.map(([view, label]) =>
-        h("a", { href: `#${view}`, "aria-current": view === here ? "page" : null }, icon(view), h("span", {}, label)),
+        h("a", { href: `#${view}`, "aria-current": view === here ? "page" : null }, icon(view), h("span", label)),
       ),
     ),
     h(
-      "div",
-      { class: "tools" },
+      "div.tools",
       state.flattered && state.held_accuracy !== null
         ? h(
             "a",
@@ -168,24 +168,31 @@ function draw() {
               href: "#mistakes",
               title: `${percent(state.held_accuracy, 1)} of ${many(state.held_photos, "photo")} right by refits that had not seen them; the model itself may have been trained on all of them`,
             },
-            h("small", {}, "out of fold"),
-            h("b", {}, percent(state.held_accuracy, 1)),
+            h("small", "out of fold"),
+            h("b", percent(state.held_accuracy, 1)),
           )
         : state.accuracy === null
           ? null
-          : h(
-              "a",
-              {
-                class: "score",
-                href: "#bench",
-                title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}`,
-              },
-              h("small", {}, "validation"),
-              h("b", {}, percent(state.accuracy, 1)),
-              state.flattered
-                ? h("small", { class: "wrong" }, "seen in training?")
-                : h("small", {}, `${percent(state.interval[0])} – ${percent(state.interval[1])}`),
-            ),
+          : state.flattered && state.folds === "computing"
+            ? h(
+                "a",
+                { class: "score", href: "#mistakes", title: "Refits that leave photos out are being made" },
+                h("small", "out of fold"),
+                h("b", "…"),
+              )
+            : h(
+                "a",
+                {
+                  class: "score",
+                  href: "#bench",
+                  title: `${percent(state.accuracy, 1)} of ${state.validation} validation photos right; 95 % interval ${percent(state.interval[0], 1)} to ${percent(state.interval[1], 1)}`,
+                },
+                h("small", "validation"),
+                h("b", percent(state.accuracy, 1)),
+                state.flattered
+                  ? h("small.wrong", "seen in training?")
+                  : h("small", `${percent(state.interval[0])} – ${percent(state.interval[1])}`),
+              ),
       state.read_only
         ? null
         : [
@@ -194,13 +201,7 @@ function draw() {
           ],
       h(
         "button",
-        {
-          type: "button",
-          class: "ghost icon",
-          title: "Light or dark",
-          "aria-label": "Switch between light and dark",
-          onclick: turn,
-        },
+        { class: "ghost icon", title: "Light or dark", "aria-label": "Switch between light and dark", onclick: turn },
         icon("sun"),
       ),
     ),
@@ -210,8 +211,7 @@ function draw() {
     banner,
     state.read_only
       ? h(
-          "div",
-          { class: "banner" },
+          "div.banner",
           state.decides
             ? "For review: your answers are kept; nothing else changes the model."
             : "Read-only: look around; nothing you do changes the model.",
@@ -223,11 +223,7 @@ function draw() {
 function turn() {
   const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
   document.documentElement.dataset.theme = dark ? "light" : "dark";
-  try {
-    localStorage.setItem("ccr-theme", document.documentElement.dataset.theme);
-  } catch {
-    /* it is for this page only, then */
-  }
+  remember("ccr-theme", document.documentElement.dataset.theme, { forGood: true });
   app.current?.themed?.();
 }
 
@@ -257,16 +253,6 @@ function show() {
 
 // Every entry of the history has a number, under which the place on its page is kept: Back and a reload find it again.
 history.scrollRestoration = "manual";
-const places = {
-  get: (key) => Number(sessionStorage.getItem(`ccr-scroll-${key}`) ?? 0),
-  set: (key, top) => {
-    try {
-      sessionStorage.setItem(`ccr-scroll-${key}`, top);
-    } catch {
-      /* full: it begins at the top, then */
-    }
-  },
-};
 let restoring = 0;
 function comeBack() {
   cancelAnimationFrame(restoring);
@@ -276,7 +262,7 @@ function comeBack() {
     window.scrollTo(0, 0);
     return;
   }
-  const wanted = places.get(known),
+  const wanted = recalled(`ccr-scroll-${known}`) ?? 0,
     until = performance.now() + 4000;
   const step = () => {
     if (history.state?.key !== known) return;
@@ -298,7 +284,7 @@ for (const kind of ["wheel", "pointerdown", "keydown"])
 window.addEventListener(
   "scroll",
   () => {
-    if (!restoring && history.state?.key) places.set(history.state.key, window.scrollY);
+    if (!restoring && history.state?.key) remember(`ccr-scroll-${history.state.key}`, window.scrollY);
   },
   { passive: true },
 );

@@ -4,7 +4,7 @@ import { write } from "./address.js";
 import { fixed, h, signed } from "./dom.js";
 
 // `extra` gives what stands beside the bar of a row.
-export function bars(rows, { scale = 0, link = true, extra = null } = {}) {
+export function bars(rows, { scale = 0, extra = null } = {}) {
   const values = rows.map((row) => row.value);
   const low = Math.min(0, ...values),
     high = Math.max(0, ...values);
@@ -17,15 +17,16 @@ export function bars(rows, { scale = 0, link = true, extra = null } = {}) {
       class: `mark ${row.value < 0 ? "down" : "up"}`,
       style: { left: `${row.value < 0 ? zero - width : zero}%`, width: `${width}%` },
     });
-    const label = link && row.concept ? h("a", { href: write("concept", { name: row.concept }) }, row.name) : row.name;
+    const leads = ["class", "concept"].find((kind) => row[kind]);
+    const label = leads ? h("a", { href: write(leads, { name: row[leads] }) }, row.name) : row.name;
     box.append(
       h(
         "div",
         { class: "term", role: "listitem", title: row.hint },
-        h("span", { class: "name" }, label),
+        h("span.name", label),
         h("span", { class: "track", "aria-hidden": "true" }, mark),
-        h("span", { class: "sum" }, row.text ?? signed(row.value)),
-        extra ? h("span", { class: "answers" }, extra(row)) : null,
+        h("span.sum", row.text ?? signed(row.value)),
+        extra ? h("span.answers", extra(row)) : null,
       ),
     );
   }
@@ -70,13 +71,11 @@ export function sum(explained, options = {}) {
   const count = explained.contributions.length;
   return h(
     "div",
-    {},
     bars(sumRows(explained.bias, explained.contributions, options.top), options),
     h(
-      "div",
-      { class: "total muted" },
-      h("span", {}, `bias and ${count} concept${count === 1 ? "" : "s"} add up to`),
-      h("b", { class: "number" }, fixed(explained.logit)),
+      "div.total.muted",
+      h("span", `bias and ${count} concept${count === 1 ? "" : "s"} add up to`),
+      h("b.number", fixed(explained.logit)),
     ),
   );
 }

@@ -1,5 +1,5 @@
 // A text field that offers names: arrows choose, Enter takes, Escape leaves. `careful`: Enter takes no first one unasked.
-import { fill, h } from "./dom.js";
+import { bdi, fill, h } from "./dom.js";
 
 let count = 0;
 
@@ -68,8 +68,8 @@ export function combobox({
               choose(name);
             },
           },
-          h("bdi", {}, name),
-          h("small", {}, note(name)),
+          bdi(name),
+          h("small", note(name)),
         ),
       ),
     );
@@ -96,5 +96,5 @@ export function combobox({
       if (wanted() !== undefined) choose(wanted());
     } else if (event.key === "Escape") close();
   });
-  return h("div", { class: "combo" }, h("label", { for: id, class: hideLabel ? "sr" : "muted" }, label), input, list);
+  return h("div.combo", h("label", { for: id, class: hideLabel ? "sr" : "muted" }, label), input, list);
 }

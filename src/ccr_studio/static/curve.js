@@ -1,5 +1,5 @@
 // The live curve of a refit: validation accuracy, and training loss on a scale of its own.
-import { h, percent, svg } from "./dom.js";
+import { h, muted, percent, svg } from "./dom.js";
 
 const WIDTH = 420,
   HEIGHT = 150,
@@ -46,16 +46,5 @@ export function curve(job) {
     }),
     svg("path", { class: "accuracy", d: path("validation_accuracy", y) }),
   );
-  return h(
-    "div",
-    {},
-    box,
-    h(
-      "p",
-      { class: "muted" },
-      h("span", { class: "right" }, "— validation accuracy"),
-      "   ",
-      h("span", { class: "wrong" }, "- - training loss"),
-    ),
-  );
+  return h("div", box, muted(h("span.right", "— validation accuracy"), "   ", h("span.wrong", "- - training loss")));
 }

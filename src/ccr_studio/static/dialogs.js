@@ -28,12 +28,11 @@ export function ask({
           },
         },
         h("h2", { id: "ask-title" }, title),
-        text ? h("p", { class: "small" }, text) : null,
-        input ? h("label", { class: "field", for: "ask-input" }, h("span", {}, label), input) : null,
+        text ? h("p.small", text) : null,
+        input ? h("label", { class: "field", for: "ask-input" }, h("span", label), input) : null,
         h(
-          "div",
-          { class: "actions" },
-          h("button", { type: "button", onclick: () => box.close() }, "Cancel"),
+          "div.actions",
+          h("button", { onclick: () => box.close() }, "Cancel"),
           h("button", { type: "submit", class: danger ? "danger" : "primary" }, confirm),
         ),
       ),
@@ -55,12 +54,11 @@ export function toast(words, { bad = false, action = null, seconds = bad ? 9 : 5
   const box = h(
     "div",
     { class: `toast ${bad ? "bad" : ""}` },
-    h("span", {}, words),
+    h("span", words),
     action
       ? h(
           "button",
           {
-            type: "button",
             onclick: () => {
               box.remove();
               action[1]();
@@ -69,7 +67,7 @@ export function toast(words, { bad = false, action = null, seconds = bad ? 9 : 5
           action[0],
         )
       : null,
-    h("button", { type: "button", "aria-label": "Dismiss", onclick: () => box.remove() }, "×"),
+    h("button", { "aria-label": "Dismiss", onclick: () => box.remove() }, "×"),
   );
   region.append(box);
   while (region.children.length > 3) region.firstChild.remove();

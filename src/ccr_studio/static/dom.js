@@ -1,10 +1,15 @@
 // Elements from data. Text is always a text node: names from outside can do nothing but be read.
 
-export function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  set(element, attributes);
-  append(element, children);
-  return element;
+import { write } from "./address.js";
+
+// h("div.row.wide", { title }, …): classes stand with the tag, attributes may be left out.
+export function h(kind, ...rest) {
+  const [tag, ...classes] = kind.split("."),
+    element = document.createElement(tag);
+  if (tag === "button") element.type = "button"; // forms are sent by those that say so
+  element.classList.add(...classes);
+  if (rest[0] && Object.getPrototypeOf(rest[0]) === Object.prototype) set(element, rest.shift());
+  return append(element, rest);
 }
 
 export function set(element, attributes) {
@@ -118,23 +123,23 @@ export const percent = (share, digits = 0) =>
 export const fixed = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 export const signed = (value, digits = 2) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 export const many = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
-export const name = (text) => h("bdi", {}, text);
+// A name from outside, which must not turn the direction of the words around it.
+export const bdi = (text) => h("bdi", text);
+export const muted = (...words) => h("p.muted", words);
+export const card = (title, ...parts) => h("section.card", h("h2", title), parts);
+// A class leads to its page, a concept to its own, wherever they are named.
+export const classLink = (text) => h("a", { href: write("class", { name: text }) }, bdi(text));
+export const conceptLink = (text) => h("a", { href: write("concept", { name: text }) }, bdi(text));
 
 export function spinner(words = "Loading") {
-  return h(
-    "div",
-    { class: "loading", role: "status" },
-    h("div", { class: "spinner" }),
-    h("span", { class: "sr" }, words),
-  );
+  return h("div", { class: "loading", role: "status" }, h("div.spinner"), h("span.sr", words));
 }
 
 export function empty(title, ...more) {
   return h(
-    "div",
-    { class: "empty" },
-    h("h2", {}, title),
-    more.map((one) => h("p", {}, one)),
+    "div.empty",
+    h("h2", title),
+    more.map((one) => h("p", one)),
   );
 }
 
@@ -151,7 +156,7 @@ export function segments(label, choices, current, choose) {
           onclick: () => choose(value),
         },
         text,
-        count === undefined ? null : h("small", {}, count.toLocaleString("en")),
+        count === undefined ? null : h("small", count.toLocaleString("en")),
       ),
     );
   }

@@ -1,7 +1,7 @@
 // The rail of filters: each with how many photos it would leave, the others applied.
 
 import { combobox } from "./combobox.js";
-import { h, percent } from "./dom.js";
+import { bdi, h, percent } from "./dom.js";
 
 export function rail(app, wish, counts, change) {
   const box = (key, value, label, count) =>
@@ -14,14 +14,13 @@ export function rail(app, wish, counts, change) {
         onchange: (event) =>
           change({ [key]: event.target.checked ? [...wish[key], value] : wish[key].filter((one) => one !== value) }),
       }),
-      h("span", { title: label }, h("bdi", {}, label)),
-      h("small", {}, (count ?? 0).toLocaleString("en")),
+      h("span", { title: label }, bdi(label)),
+      h("small", (count ?? 0).toLocaleString("en")),
     );
-  const facet = (title, ...children) => h("fieldset", { class: "facet" }, h("legend", {}, title), children);
+  const facet = (title, ...children) => h("fieldset.facet", h("legend", title), children);
   const named = (key, numbers) =>
     h(
-      "div",
-      { class: "scroll" },
+      "div.scroll",
       Object.entries(numbers).map(([name, count]) => box(key, name, name, count)),
     );
   const result = Object.entries({ right: "right", wrong: "wrong" }).map(([value, label]) =>
@@ -33,16 +32,12 @@ export function rail(app, wish, counts, change) {
         checked: wish.right === value,
         onchange: (event) => change({ right: event.target.checked ? value : null }),
       }),
-      h("span", {}, label),
-      h("small", {}, counts.right[value].toLocaleString("en")),
+      h("span", label),
+      h("small", counts.right[value].toLocaleString("en")),
     ),
   );
   return [
     facet("Prediction is", result),
-    facet("True class", named("classes", counts.classes)),
-    facet("Predicted class", named("predicted", counts.predicted)),
-    facet("Confidence", confidence(wish, counts, change)),
-    facet("Concept", concepts(app, wish, counts, change)),
     Object.keys(counts.splits).length > 1
       ? facet(
           "Split",
@@ -51,6 +46,10 @@ export function rail(app, wish, counts, change) {
           ),
         )
       : null,
+    facet("True class", named("classes", counts.classes)),
+    facet("Predicted class", named("predicted", counts.predicted)),
+    facet("Confidence", confidence(wish, counts, change)),
+    facet("Concept", concepts(app, wish, counts, change)),
   ];
 }
 
@@ -69,9 +68,8 @@ function confidence(wish, counts, change) {
   );
   const end = (key, label) =>
     h(
-      "label",
-      { class: "field" },
-      h("span", {}, label),
+      "label.field",
+      h("span", label),
       h("input", {
         type: "number",
         min: 0,
@@ -84,7 +82,7 @@ function confidence(wish, counts, change) {
         },
       }),
     );
-  return [drawn, h("div", { class: "two" }, end("low", "from, %"), end("high", "to, %"))];
+  return [drawn, h("div.two", end("low", "from, %"), end("high", "to, %"))];
 }
 
 function concepts(app, wish, counts, change) {
@@ -97,26 +95,23 @@ function concepts(app, wish, counts, change) {
       });
     const field = (key, label) =>
       h(
-        "label",
-        { class: "field" },
-        h("span", {}, label),
+        "label.field",
+        h("span", label),
         h("input", { type: "number", step: 0.01, value: wanted[key] ?? "", onchange: put(key) }),
       );
     return h(
       "div",
       { class: "stack", style: { gap: ".35rem" } },
       h(
-        "div",
-        { class: "row" },
+        "div.row",
         h(
           "a",
           { class: "small strong", href: `#concept?name=${encodeURIComponent(wanted.concept)}` },
-          h("bdi", {}, wanted.concept),
+          bdi(wanted.concept),
         ),
         h(
           "button",
           {
-            type: "button",
             class: "link small",
             onclick: () => change({ concepts: wish.concepts.filter((_, number) => number !== at) }),
           },
@@ -124,7 +119,7 @@ function concepts(app, wish, counts, change) {
         ),
       ),
       counts.values?.concept === wanted.concept ? histogram(counts.values, wanted) : null,
-      h("div", { class: "two" }, field("above", "at least"), field("below", "at most")),
+      h("div.two", field("above", "at least"), field("below", "at most")),
     );
   });
   return [
@@ -178,8 +173,8 @@ export function chips(wish, change) {
   const one = (words, changes) =>
     h(
       "button",
-      { type: "button", class: "chip", "aria-label": `Remove the filter ${words}`, onclick: () => change(changes) },
-      h("bdi", {}, words),
+      { class: "chip", "aria-label": `Remove the filter ${words}`, onclick: () => change(changes) },
+      bdi(words),
       " ×",
     );
   return [

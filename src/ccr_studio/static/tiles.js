@@ -2,42 +2,41 @@
 
 import { write } from "./address.js";
 import { thumbnail } from "./api.js";
-import { fixed, h, icon, percent } from "./dom.js";
+import { bdi, fixed, h, icon, percent } from "./dom.js";
+import { recalled, remember } from "./kept.js";
 
 export function picture(key, size, alt = "") {
   const image = h("img", { src: thumbnail(key, size), alt, loading: "lazy", decoding: "async" });
-  const box = h("span", { class: "pic" }, image);
+  const box = h("span.pic", image);
   box.style.display = "block";
   image.addEventListener("error", () => box.classList.add("none"));
   return box;
 }
 
-export function tile(photo, { values = {}, caption, size = 160, extra = null, onclick } = {}) {
+// `words`: what stands below the picture in place of what was predicted; a function of the photo, or a text.
+export function tile(photo, { values = {}, size = 160, extra = null, words = null, onclick } = {}) {
   const state =
     photo.right === null
       ? null
       : h("span", { class: `badge ${photo.right ? "" : "bad"}` }, icon(photo.right ? "check" : "cross"));
-  const words = photo.right === null ? "" : photo.right ? ", right" : `, wrong, it is ${photo.truth}`;
+  const verdict = photo.right === null ? "" : photo.right ? ", right" : `, wrong, it is ${photo.truth}`;
   const box = picture(photo.row, size);
-  if (state) box.append(state);
+  if (state && words === null) box.append(state);
   const number = photo.value === null || photo.value === undefined ? percent(photo.confidence) : fixed(photo.value);
   const link = h(
     "a",
     {
       href: write("photo", { id: photo.row, ...values }),
-      "aria-label": `${photo.name}: ${photo.predicted}, ${percent(photo.confidence)}${words}`,
+      "aria-label": `${photo.name}: ${photo.predicted}, ${percent(photo.confidence)}${verdict}`,
       onclick,
     },
     box,
-    h(
-      "span",
-      { class: "cap" },
-      h("span", { title: photo.predicted }, h("bdi", {}, photo.predicted)),
-      h("span", { class: "number" }, caption ?? number),
-    ),
-    photo.right === false
-      ? h("span", { class: "sub" }, "it is ", h("bdi", {}, photo.truth))
-      : h("span", { class: "sub" }, photo.split ?? ""),
+    words === null
+      ? [
+          h("span.cap", h("span", { title: photo.predicted }, bdi(photo.predicted)), h("span.number", number)),
+          photo.right === false ? h("span.sub", "it is ", bdi(photo.truth)) : h("span.sub", photo.split ?? ""),
+        ]
+      : h("span.sub", bdi(typeof words === "function" ? words(photo) : words)),
   );
   link.querySelectorAll(".cap").forEach((one) => {
     one.style.display = "flex";
@@ -49,21 +48,8 @@ export function tile(photo, { values = {}, caption, size = 160, extra = null, on
 }
 
 // The photos among which Next and Previous turn, by the address of the page that showed them.
-const setOf = (from) => `ccr-set-${from}`;
-export const keepSet = (from, rows) => {
-  try {
-    sessionStorage.setItem(setOf(from), JSON.stringify(rows));
-  } catch {
-    /* full: the photo stands alone, then */
-  }
-};
-export const keptSet = (from) => {
-  try {
-    return JSON.parse(sessionStorage.getItem(setOf(from)));
-  } catch {
-    return null;
-  }
-};
+export const keepSet = (from, rows) => remember(`ccr-set-${from}`, rows);
+export const keptSet = (from) => recalled(`ccr-set-${from}`);
 
 export function strip(photos, options = {}) {
   const from = options.values?.from;
@@ -77,8 +63,7 @@ export function strip(photos, options = {}) {
         ),
     };
   return h(
-    "div",
-    { class: "strip" },
+    "div.strip",
     photos.map((photo) => tile(photo, { ...options, extra: options.extra?.(photo) ?? null })),
   );
 }

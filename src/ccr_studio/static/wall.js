@@ -12,7 +12,7 @@ const PAGE = 120,
   TALLEST = 15_000_000;
 
 export function wall({ columnWidth = 150, values = () => ({}), picked, pick, fail }) {
-  const inner = h("div", { class: "wall-inner" });
+  const inner = h("div.wall-inner");
   const root = h(
     "div",
     { class: "wall", role: "list", "aria-label": "Photos", tabindex: "-1", "data-content": "" },

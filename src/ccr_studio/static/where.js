@@ -32,9 +32,8 @@ export function overlay(place, id, shown, app) {
     "div",
     { class: "stack", style: { gap: ".3rem" } },
     h(
-      "label",
-      { class: "field" },
-      h("span", {}, "Where is it?"),
+      "label.field",
+      h("span", "Where is it?"),
       h(
         "select",
         { onchange: (event) => show(event.target.value) },

@@ -1,14 +1,29 @@
 // One photo: the exact sum, what speaks for another class, what would change it, and sliders that move the code.
 
-import { first, parse, write } from "./address.js";
-import { get, latest, post, thumbnail } from "./api.js";
-import { bars, notSure, sum, sumRows } from "./bars.js";
-import { combobox } from "./combobox.js";
-import { toast } from "./dialogs.js";
-import { debounce, empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
+import { first, parse } from "../address.js";
+import { get, latest, post, thumbnail } from "../api.js";
+import { bars, notSure, sum, sumRows } from "../bars.js";
+import { combobox } from "../combobox.js";
+import { toast } from "../dialogs.js";
+import {
+  bdi,
+  card,
+  classLink,
+  conceptLink,
+  debounce,
+  empty,
+  fill,
+  h,
+  icon,
+  kept,
+  many,
+  muted,
+  percent,
+  spinner,
+} from "../dom.js";
+import { keptSet, strip } from "../tiles.js";
+import { overlay } from "../where.js";
 import { wanted, wishOf } from "./photos.js";
-import { keptSet, strip } from "./tiles.js";
-import { overlay } from "./where.js";
 
 export default function photo(root, values, app) {
   let id = first(values, "id", "0"),
@@ -30,7 +45,7 @@ export default function photo(root, values, app) {
       shown = await get(`photos/${encodeURIComponent(id)}`, {}, asking.signal());
     } catch (error) {
       if (error.name !== "AbortError")
-        fill(root, h("h1", {}, "Photo"), empty(error.message, h("a", { href: `#${from}` }, "Back to the photos")));
+        fill(root, h("h1", "Photo"), empty(error.message, h("a", { href: `#${from}` }, "Back to the photos")));
       return;
     }
     moved = {};
@@ -40,81 +55,55 @@ export default function photo(root, values, app) {
   let wereOpen = [];
   function draw() {
     wereOpen = ["mend", "unsure"].filter((name) => root.querySelector(`details.${name}`)?.open);
-    const place = h(
-      "div",
-      { class: "picture" },
-      h("img", { src: thumbnail(id, 1024), alt: `The photo ${shown.name}` }),
-    );
-    place.firstChild.addEventListener("error", () =>
-      fill(place, h("p", { class: "empty" }, "The picture cannot be read.")),
-    );
+    const place = h("div.picture", h("img", { src: thumbnail(id, 1024), alt: `The photo ${shown.name}` }));
+    place.firstChild.addEventListener("error", () => fill(place, h("p.empty", "The picture cannot be read.")));
     const verdict =
       shown.truth === null
         ? null
         : shown.truth === shown.prediction
-          ? h("small", { class: "right" }, icon("check"), " right")
-          : h(
-              "small",
-              { class: "wrong" },
-              icon("cross"),
-              " wrong, it is ",
-              h("a", { href: write("class", { name: shown.truth }) }, h("bdi", {}, shown.truth)),
-            );
-    const said = h(
-      "p",
-      { class: "verdict" },
-      h("a", { href: write("class", { name: shown.prediction }) }, h("bdi", {}, shown.prediction)),
-      `, ${percent(shown.probability)} `,
-      verdict,
-    );
+          ? h("small.right", icon("check"), " right")
+          : h("small.wrong", icon("cross"), " wrong, it is ", classLink(shown.truth));
+    const said = h("p.verdict", classLink(shown.prediction), `, ${percent(shown.probability)} `, verdict);
     const why = h(
       "section",
       { class: "card", "aria-label": "Why" },
-      h("h2", {}, "The whole sum"),
+      h("h2", "The whole sum"),
       sum(shown, { top: 14, extra: shown.corrects && app.state.decides ? (row) => answers(row.concept) : null }),
       unsure(),
     );
     fill(
       root,
       h(
-        "div",
-        { class: "head" },
+        "div.head",
         h("a", { class: "button ghost", href: `#${from}` }, icon("left"), "Back"),
-        h("div", { class: "grow" }, h("h1", {}, h("bdi", {}, shown.name)), said, held()),
+        h("div.grow", h("h1", bdi(shown.name)), said, held()),
         turning(),
         choose(),
       ),
       h(
-        "div",
-        { class: "photo" },
+        "div.photo",
         h(
-          "div",
-          { class: "stack" },
+          "div.stack",
           place,
           app.state.where ? overlay(place, id, shown, app) : null,
           probabilities(shown),
           mend(),
-          h(
-            "p",
-            { class: "muted" },
+          muted(
             [
               shown.split ? `split ${shown.split}` : /^\d+$/.test(id) ? "of no split" : "not of the store",
               `${many(shown.active.length, "concept")} shown, ${shown.in_play} of them with a weight for ${shown.prediction}`,
             ].join("; "),
           ),
         ),
-        h("div", { class: "stack" }, why, sliders()),
+        h("div.stack", why, sliders()),
         h(
-          "div",
-          { class: "stack" },
+          "div.stack",
           contrast(),
           counterfactual(),
           missing(),
-          h(
-            "section",
-            { class: "card" },
-            h("h2", {}, "Training photos most like it"),
-            h("p", { class: "muted" }, "1.00 would be the same photo."),
+          card(
+            "Training photos most like it",
+            muted("1.00 would be the same photo."),
             strip(shown.nearest, { values: { from }, apart: true }),
           ),
         ),
@@ -133,7 +122,7 @@ export default function photo(root, values, app) {
       differs
         ? "The model was trained on this photo. Refits that had not seen it say "
         : "Refits that had not seen it agree: ",
-      h("bdi", {}, prediction),
+      classLink(prediction),
       `, ${percent(probability)}.`,
     );
   }
@@ -161,7 +150,6 @@ export default function photo(root, values, app) {
       return h(
         "button",
         {
-          type: "button",
           class: `answer ${answer}`,
           "aria-pressed": String(pressed),
           "aria-label": `${concept}: ${words}`,
@@ -182,7 +170,7 @@ export default function photo(root, values, app) {
     return h(
       "details",
       { class: "unsure", open: wereOpen.includes("unsure") },
-      h("summary", { class: "small" }, `${terms.length} not sure to be shown: is it here?`),
+      h("summary.small", `${terms.length} not sure to be shown: is it here?`),
       bars(
         terms.map((term) => ({
           name: `${term.concept}, ${Math.round(100 * term.shown)} %`,
@@ -200,25 +188,18 @@ export default function photo(root, values, app) {
     return h(
       "details",
       { class: "mend", open: said || wereOpen.includes("mend") },
-      h("summary", { class: "small" }, "Label wrong, or leave this photo out?"),
+      h("summary.small", "Label wrong, or leave this photo out?"),
       shown.left_out
         ? h(
-            "p",
-            { class: "note" },
+            "p.note",
             "Left out: nothing is trained or measured on it. ",
-            h(
-              "button",
-              { type: "button", onclick: () => say("leave out", "", "", "It counts again.") },
-              "Let it count again",
-            ),
+            h("button", { onclick: () => say("leave out", "", "", "It counts again.") }, "Let it count again"),
           )
         : h(
-            "div",
-            { class: "row" },
+            "div.row",
             h(
-              "label",
-              { class: "field grow" },
-              h("span", {}, shown.corrected === null ? "It is in truth" : "Corrected to"),
+              "label.field.grow",
+              h("span", shown.corrected === null ? "It is in truth" : "Corrected to"),
               h(
                 "select",
                 {
@@ -234,17 +215,10 @@ export default function photo(root, values, app) {
             shown.corrected === null
               ? h(
                   "button",
-                  {
-                    type: "button",
-                    onclick: () => say("leave out", "yes", "", "Left out, from the next refit on."),
-                  },
+                  { onclick: () => say("leave out", "yes", "", "Left out, from the next refit on.") },
                   "Leave this photo out",
                 )
-              : h(
-                  "button",
-                  { type: "button", onclick: () => say("label", "", "", "The store's label again.") },
-                  "Take back",
-                ),
+              : h("button", { onclick: () => say("label", "", "", "The store's label again.") }, "Take back"),
           ),
     );
   }
@@ -255,7 +229,6 @@ export default function photo(root, values, app) {
       h(
         "button",
         {
-          type: "button",
           class: "icon",
           disabled: true,
           "aria-label": `${label} photo`,
@@ -275,7 +248,7 @@ export default function photo(root, values, app) {
         }),
       )
       .catch(app.fail);
-    return h("div", { class: "row" }, both);
+    return h("div.row", both);
   }
 
   // The photos before and after this one among those that it was opened from; none where it is not among them.
@@ -306,28 +279,23 @@ export default function photo(root, values, app) {
     });
     return [
       input,
-      h(
-        "button",
-        { type: "button", onclick: () => input.click(), title: "Or drop one anywhere on the page" },
-        "Try a photo of yours",
-      ),
+      h("button", { onclick: () => input.click(), title: "Or drop one anywhere on the page" }, "Try a photo of yours"),
     ];
   }
 
   function probabilities(explained) {
     return h(
-      "div",
-      { class: "probabilities" },
+      "div.probabilities",
       explained.probabilities
         .slice(0, 5)
         .map((one, at) => [
-          h("span", {}, h("bdi", {}, one.name)),
+          h("span", classLink(one.name)),
           h(
             "span",
             { class: `level ${at ? "" : "first"}`, "aria-hidden": "true" },
             h("i", { style: { width: `${100 * one.probability}%` } }),
           ),
-          h("span", { class: "number" }, percent(one.probability, 1)),
+          h("span.number", percent(one.probability, 1)),
         ]),
     );
   }
@@ -336,14 +304,13 @@ export default function photo(root, values, app) {
     const result = h(
         "div",
         { class: "what-if", role: "status" },
-        h("span", { class: "muted" }, "Move a slider: the prediction follows."),
+        h("span.muted", "Move a slider: the prediction follows."),
       ),
-      box = h("div", { class: "sliders" }),
+      box = h("div.sliders"),
       after = h("div");
     const reset = h(
       "button",
       {
-        type: "button",
         class: "link small hidden",
         onclick: () => {
           moved = {};
@@ -362,7 +329,7 @@ export default function photo(root, values, app) {
       reset.classList.toggle("hidden", !Object.keys(moved).length);
       if (!Object.keys(moved).length) {
         moving.stop();
-        fill(result, h("span", { class: "muted" }, "Move a slider: the prediction follows."));
+        fill(result, h("span.muted", "Move a slider: the prediction follows."));
         result.classList.remove("changed");
         fill(after);
         return;
@@ -372,21 +339,14 @@ export default function photo(root, values, app) {
         result.classList.toggle("changed", answer.changed);
         fill(
           result,
-          h(
-            "b",
-            {},
-            answer.changed ? "It becomes " : "Still ",
-            h("bdi", {}, answer.prediction),
-            `, ${percent(answer.probability)}`,
-          ),
-          h("span", { class: "muted" }, ` (was ${shown.prediction}, ${percent(shown.probability)})`),
+          h("b", answer.changed ? "It becomes " : "Still ", bdi(answer.prediction), `, ${percent(answer.probability)}`),
+          h("span.muted", ` (was ${shown.prediction}, ${percent(shown.probability)})`),
         );
         fill(
           after,
           h(
             "details",
-            {},
-            h("summary", { class: "small" }, "The sum as it would be"),
+            h("summary.small", "The sum as it would be"),
             bars(sumRows(answer.bias, answer.contributions, 8)),
           ),
         );
@@ -419,7 +379,7 @@ export default function photo(root, values, app) {
       const row = h(
         "div",
         { class: `slider ${concept in moved ? "moved" : ""}` },
-        h("label", { for: field }, h("bdi", {}, concept)),
+        h("label", { for: field }, bdi(concept)),
         range,
         output,
       );
@@ -433,7 +393,7 @@ export default function photo(root, values, app) {
     return h(
       "section",
       { class: "card", "aria-label": "What if" },
-      h("div", { class: "row" }, h("h2", { class: "grow" }, "What if"), reset),
+      h("div.row", h("h2.grow", "What if"), reset),
       result,
       box,
       h(
@@ -457,7 +417,7 @@ export default function photo(root, values, app) {
   function contrast() {
     const others = app.state.classes.filter((one) => one !== shown.prediction);
     const start = shown.truth && shown.truth !== shown.prediction ? shown.truth : shown.probabilities[1]?.name;
-    const result = h("div", { class: "loading" }),
+    const result = h("div.loading"),
       likely = new Map(shown.contributions.map((one) => [one.concept, { shown: one.shown, stated: one.stated }]));
     const load = async (other) => {
       try {
@@ -471,12 +431,7 @@ export default function photo(root, values, app) {
               9,
             ),
           ),
-          h(
-            "div",
-            { class: "total muted" },
-            h("span", {}, "ahead by"),
-            h("b", { class: "number" }, answer.difference.toFixed(2)),
-          ),
+          h("div.total.muted", h("span", "ahead by"), h("b.number", answer.difference.toFixed(2))),
         );
       } catch (error) {
         app.fail(error);
@@ -484,10 +439,8 @@ export default function photo(root, values, app) {
     };
     if (!others.length) return null;
     load(start ?? others[0]);
-    return h(
-      "section",
-      { class: "card" },
-      h("h2", {}, h("bdi", {}, shown.prediction), " rather than"),
+    return card(
+      [classLink(shown.prediction), " rather than"],
       h(
         "select",
         {
@@ -504,29 +457,24 @@ export default function photo(root, values, app) {
   function counterfactual() {
     const change = shown.counterfactual;
     if (!change)
-      return h(
-        "section",
-        { class: "card" },
-        h("h2", {}, "What would change it"),
-        h("p", {}, "Nothing: without any of its concepts the prediction would be the same."),
+      return card(
+        "What would change it",
+        h("p", "Nothing: without any of its concepts the prediction would be the same."),
       );
-    return h(
-      "section",
-      { class: "card" },
-      h("h2", {}, "What would change it"),
+    return card(
+      "What would change it",
       h(
         "p",
-        {},
         "Without ",
         change.removed.map((term, at) => [
           at ? (at === change.removed.length - 1 ? " and " : ", ") : "",
-          h("a", { href: write("concept", { name: term.concept }) }, h("bdi", {}, term.concept)),
+          conceptLink(term.concept),
         ]),
         " it would be ",
-        h("b", {}, h("bdi", {}, change.becomes)),
+        classLink(change.becomes),
         `, ${percent(change.probability)}.`,
       ),
-      h("p", { class: "muted" }, "No smaller set of its concepts would do."),
+      muted("No smaller set of its concepts would do."),
     );
   }
 
@@ -538,18 +486,14 @@ export default function photo(root, values, app) {
       value: one.contribution,
       hint: `${percent(one.share)} of the class's photos show it`,
     }));
-    return h(
-      "section",
-      { class: "card" },
-      h("h2", {}, "Why not ", h("bdi", {}, shown.truth), "?"),
-      h(
-        "p",
-        { class: "muted" },
+    return card(
+      ["Why not ", classLink(shown.truth), "?"],
+      muted(
         `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. Concepts that its photos usually show, and this one does not:`,
       ),
       rows.length
         ? bars(rows, shown.corrects && app.state.decides ? { extra: (row) => answers(row.concept) } : {})
-        : h("p", {}, "None is missing."),
+        : h("p", "None is missing."),
     );
   }
 

@@ -1,29 +1,35 @@
 // The bench: find photos by words, add and remove concepts, refit with a live curve, see what it brought, save.
 
-import { first } from "./address.js";
-import { file, get, latest, post, remove } from "./api.js";
-import { combobox } from "./combobox.js";
-import { curve } from "./curve.js";
-import { ask, toast } from "./dialogs.js";
-import { debounce, fill, h, icon, kept, many, percent, signed, spinner } from "./dom.js";
-import { keepSet, tile } from "./tiles.js";
+import { first } from "../address.js";
+import { file, get, latest, post, remove } from "../api.js";
+import { combobox } from "../combobox.js";
+import { curve } from "../curve.js";
+import { toast } from "../dialogs.js";
+import {
+  bdi,
+  card,
+  classLink,
+  conceptLink,
+  debounce,
+  fill,
+  h,
+  icon,
+  kept,
+  many,
+  muted,
+  percent,
+  signed,
+  spinner,
+} from "../dom.js";
+import { recalled, remember } from "../kept.js";
+import { keepSet, tile } from "../tiles.js";
 
 const MOST = 13; // weights per class on the slider: as many stand for all
 
 export default function bench(root, values, app) {
   const wished = `ccr-wishes-${app.state.store}`; // a reload keeps the sliders
-  try {
-    app.wishes ??= JSON.parse(sessionStorage.getItem(wished) ?? "{}");
-  } catch {
-    app.wishes = {};
-  }
-  const keepWishes = () => {
-    try {
-      sessionStorage.setItem(wished, JSON.stringify(app.wishes));
-    } catch {
-      /* for this page only, then */
-    }
-  };
+  app.wishes ??= recalled(wished) ?? {};
+  const keepWishes = () => remember(wished, app.wishes);
   let words = first(values, "words", ""),
     job = app.state.job,
     timer = null,
@@ -34,8 +40,8 @@ export default function bench(root, values, app) {
   const results = h("div"),
     progress = h("div", { "aria-live": "polite" }),
     effect = h("div"),
-    steps = h("section", { class: "card" }),
-    settings = h("section", { class: "card" });
+    steps = h("section.card"),
+    settings = h("section.card");
   const input = h("input", {
     type: "search",
     value: words,
@@ -49,22 +55,13 @@ export default function bench(root, values, app) {
   fill(
     root,
     h(
-      "div",
-      { class: "head" },
-      h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, "Bench"),
-        h("p", { class: "muted" }, "Say what the model should look at, refit, and watch what it brings."),
-      ),
+      "div.head",
+      h("div.grow", h("h1", "Bench"), muted("Say what the model should look at, refit, and watch what it brings.")),
     ),
     h(
-      "div",
-      { class: "bench" },
-      h(
-        "section",
-        { class: "card" },
-        h("h2", {}, "Find a concept by words"),
+      "div.bench",
+      card(
+        "Find a concept by words",
         h(
           "form",
           {
@@ -80,13 +77,8 @@ export default function bench(root, values, app) {
         results,
         removal,
       ),
-      h("div", { class: "stack" }, locked ? null : settings, steps),
-      h(
-        "div",
-        { class: "stack" },
-        h("section", { class: "card" }, effect),
-        h("section", { class: "card" }, h("h2", {}, locked ? "Export" : "Save and export"), exports()),
-      ),
+      h("div.stack", locked ? null : settings, steps),
+      h("div.stack", h("section.card", effect), card(locked ? "Export" : "Save and export", exports())),
     ),
   );
   input.addEventListener(
@@ -115,7 +107,7 @@ export default function bench(root, values, app) {
   function drawFound(answer) {
     const { problems, left_out: left } = answer,
       plus = (name, label, first) =>
-        h("button", { type: "button", class: first ? "primary" : "", onclick: () => add(name) }, icon("plus"), label);
+        h("button", { class: first ? "primary" : "", onclick: () => add(name) }, icon("plus"), label);
     fill(
       results,
       problems.length
@@ -138,7 +130,7 @@ export default function bench(root, values, app) {
           : locked
             ? null
             : [
-                left.map((name) => plus(name, ["Take in ", h("bdi", {}, name), ", which the list has"], true)),
+                left.map((name) => plus(name, ["Take in ", bdi(name), ", which the list has"], true)),
                 left.includes(answer.words)
                   ? null
                   : plus(
@@ -148,24 +140,17 @@ export default function bench(root, values, app) {
                     ),
               ],
         h(
-          "span",
-          { class: "muted" },
+          "span.muted",
           "near it: ",
           answer.nearest
             .filter((one) => one.concept !== answer.words)
             .slice(0, 3)
-            .map((one, at) => [
-              at ? ", " : "",
-              h("a", { href: `#concept?name=${encodeURIComponent(one.concept)}` }, h("bdi", {}, one.concept)),
-            ]),
+            .map((one, at) => [at ? ", " : "", conceptLink(one.concept)]),
         ),
       ),
-      answer.grounded
-        ? h("p", { class: "muted" }, "Found by the words together with what is known of them: which classes show it.")
-        : null,
+      answer.grounded ? muted("Found by the words together with what is known of them: which classes show it.") : null,
       h(
-        "div",
-        { class: "results" },
+        "div.results",
         answer.photos.map((photo) =>
           tile(photo, {
             values: { from: location.hash.slice(1) },
@@ -228,7 +213,6 @@ export default function bench(root, values, app) {
       reset = h(
         "button",
         {
-          type: "button",
           class: "link small",
           "aria-label": `${label}: as it is`,
           onclick: () => {
@@ -262,11 +246,10 @@ export default function bench(root, values, app) {
     };
     draw();
     return h(
-      "div",
-      { class: "setting" },
-      h("div", { class: "line" }, h("label", { for: name }, label), h("span", { class: "row" }, reset, output)),
+      "div.setting",
+      h("div.line", h("label", { for: name }, label), h("span.row", reset, output)),
       range,
-      h("p", { class: "muted" }, note),
+      muted(note),
     );
   }
 
@@ -313,7 +296,7 @@ export default function bench(root, values, app) {
     const busy = job?.state === "running";
     fill(
       settings,
-      h("h2", {}, "Refit"),
+      h("h2", "Refit"),
       h(
         "div",
         { class: "stack", style: { gap: ".7rem" } },
@@ -321,24 +304,17 @@ export default function bench(root, values, app) {
         length,
         weights,
         h(
-          "div",
-          { class: "row" },
+          "div.row",
           busy
-            ? h("button", { type: "button", class: "danger", onclick: cancel }, "Stop")
+            ? h("button", { class: "danger", onclick: cancel }, "Stop")
             : h(
                 "button",
-                {
-                  type: "button",
-                  class: "primary",
-                  id: "refit",
-                  onclick: () => refit("full", { kind: "full", ...app.wishes }),
-                },
+                { class: "primary", id: "refit", onclick: () => refit("full", { kind: "full", ...app.wishes }) },
                 "Refit",
               ),
           h(
             "button",
             {
-              type: "button",
               id: "refit-head",
               disabled: busy,
               title: "The concepts stay where they are; weights that were set stay",
@@ -347,9 +323,7 @@ export default function bench(root, values, app) {
             "Weights only",
           ),
         ),
-        h(
-          "p",
-          { class: "muted" },
+        muted(
           `Trained on ${many(app.state.training, "photo")}. Refit fits concepts and weights anew; weights alone take less.`,
         ),
         progress,
@@ -414,7 +388,7 @@ export default function bench(root, values, app) {
       h(
         "p",
         { class: "strong small", role: "status" },
-        job.state === "running" ? h("span", { class: "spinner inline" }) : null,
+        job.state === "running" ? h("span.spinner.inline") : null,
         ` ${state}`,
       ),
       job.kind === "full" && job.curve.length ? curve(job) : null,
@@ -472,7 +446,7 @@ export default function bench(root, values, app) {
       h(
         "div",
         { class: `ba ${all ? "all" : ""}` },
-        h("span", {}, h("bdi", {}, name), all ? null : h("span", { class: "muted" }, ` ${n}`)),
+        h("span", all ? name : [classLink(name), h("span.muted", ` ${n}`)]),
         h(
           "span",
           {
@@ -498,18 +472,16 @@ export default function bench(root, values, app) {
       h(
         "div",
         { class: "row", style: { "margin-bottom": ".5rem" } },
-        h("h2", { class: "grow" }, one.scope === "test" ? "On the test photos" : "Before and after"),
+        h("h2.grow", one.scope === "test" ? "On the test photos" : "Before and after"),
         choose,
       ),
       one.n
         ? [
             h(
               "p",
-              {},
-              h("span", { class: "big-number" }, percent(one.after, 1)),
+              h("span.big-number", percent(one.after, 1)),
               h(
-                "span",
-                { class: "muted" },
+                "span.muted",
                 ` of ${many(one.n, `${one.scope} photo`)}; 95 % interval ${percent(one.after_interval[0])} to ${percent(one.after_interval[1])}. Before: ${percent(one.before, 1)}; ${many(one.changed, "prediction")} changed.`,
               ),
             ),
@@ -522,8 +494,7 @@ export default function bench(root, values, app) {
               "● before   ■ after, with 95 % intervals, from 0 to 100 %",
             ),
             h(
-              "div",
-              { class: "before-after" },
+              "div.before-after",
               line("all classes", one.n, one.before, one.after, one.before_interval, one.after_interval, true),
               lines(changed),
             ),
@@ -531,20 +502,20 @@ export default function bench(root, values, app) {
               ? h(
                   "details",
                   { style: { "margin-top": ".6rem" }, open: !changed.length && same.length <= 6 },
-                  h("summary", { class: "small" }, `${many(same.length, "class", "classes")} as before`),
+                  h("summary.small", `${many(same.length, "class", "classes")} as before`),
                   h("div", { class: "before-after", style: { "margin-top": ".5rem" } }, lines(same)),
                 )
               : null,
           ]
-        : h("p", { class: "muted" }, "There are no labelled photos to measure on."),
+        : muted("There are no labelled photos to measure on."),
       app.state.test && !locked
         ? h(
             "div",
             { class: "row", style: { "margin-top": ".8rem" } },
             one.scope === "test"
-              ? h("button", { type: "button", onclick: () => measure() }, "Back to validation")
-              : h("button", { type: "button", onclick: () => measure("test") }, "Measure on test photos"),
-            h("span", { class: "muted" }, one.looks ? `looked at ${many(one.looks, "time")}` : "not looked at yet"),
+              ? h("button", { onclick: () => measure() }, "Back to validation")
+              : h("button", { onclick: () => measure("test") }, "Measure on test photos"),
+            h("span.muted", one.looks ? `looked at ${many(one.looks, "time")}` : "not looked at yet"),
           )
         : null,
     );
@@ -559,7 +530,7 @@ export default function bench(root, values, app) {
     const act = (name, label, enabled, path, done) =>
       h(
         "button",
-        { type: "button", disabled: !enabled, onclick: () => app.change(path, { version: app.state.version }, done) },
+        { disabled: !enabled, onclick: () => app.change(path, { version: app.state.version }, done) },
         icon(name),
         label,
       );
@@ -568,7 +539,7 @@ export default function bench(root, values, app) {
       h(
         "div",
         { class: "row", style: { "margin-bottom": ".5rem" } },
-        h("h2", { class: "grow" }, "Steps"),
+        h("h2.grow", "Steps"),
         locked
           ? null
           : [
@@ -577,8 +548,7 @@ export default function bench(root, values, app) {
             ],
       ),
       h(
-        "ol",
-        { class: "steps" },
+        "ol.steps",
         state.steps.map((step, at) =>
           h(
             "li",
@@ -600,9 +570,8 @@ export default function bench(root, values, app) {
     const download = (path, label, name) =>
       h("a", { class: "button", href: file(path), download: name }, icon("download"), label);
     return h(
-      "div",
-      { class: "row" },
-      locked ? null : h("button", { type: "button", class: "primary", id: "save", onclick: save }, "Save as a model"),
+      "div.row",
+      locked ? null : h("button", { class: "primary", id: "save", onclick: app.save }, "Save as a model"),
       download("exports/report.html", "Report", "report.html"),
       download("exports/concepts.txt", "Concept list", "concepts.txt"),
       download("exports/edits.json", "Edit log", "edits.json"),
@@ -610,22 +579,6 @@ export default function bench(root, values, app) {
       download("exports/corrections.csv", "Corrections", "corrections.csv"),
     );
   }
-  async function save() {
-    const name = await ask({
-      title: "Save as a new model",
-      text: "With its edit log, beside the model that was opened, which stays as it is.",
-      label: "Name",
-      value: `${app.state.title}-step-${app.state.position}`.replace(/[^\w .-]/g, "-"),
-      confirm: "Save",
-    });
-    if (!name) return;
-    try {
-      toast(`Saved in ${(await post("save", { name })).path}`, { seconds: 10 });
-    } catch (error) {
-      app.fail(error);
-    }
-  }
-
   drawSettings();
   drawSteps();
   drawRemoval();

@@ -1,10 +1,10 @@
 // Two models on the same photos: where they differ comes first.
 
-import { first, write } from "./address.js";
-import { get, latest } from "./api.js";
-import { sum } from "./bars.js";
-import { empty, fill, h, many, percent, segments, spinner } from "./dom.js";
-import { keepSet, picture, tile } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest } from "../api.js";
+import { sum } from "../bars.js";
+import { bdi, classLink, empty, fill, h, many, muted, percent, segments, spinner } from "../dom.js";
+import { keepSet, picture, tile } from "../tiles.js";
 
 export default function compare(root, values, app) {
   let other = first(values, "other"),
@@ -14,12 +14,12 @@ export default function compare(root, values, app) {
     models = [],
     found = null,
     list = [];
-  const head = h("div", { class: "head" }),
-    left = h("div", { class: "stack" }),
-    right = h("div", { class: "stack" });
+  const head = h("div.head"),
+    left = h("div.stack"),
+    right = h("div.stack");
   const asking = latest(),
     one = latest();
-  root.append(head, h("div", { class: "versus" }, left, right));
+  root.append(head, h("div.versus", left, right));
   const go = (changes) =>
     app.go("compare", {
       other,
@@ -51,7 +51,7 @@ export default function compare(root, values, app) {
         [
           ["differ", "differ", groups.differ],
           ["first", "now right", groups.first],
-          ["second", "no longer right", groups.second],
+          ["second", "now wrong", groups.second],
           ["neither", "both wrong", groups.neither],
           ["both", "both right", groups.both],
         ],
@@ -63,11 +63,16 @@ export default function compare(root, values, app) {
     await beside();
   }
 
-  // The step before the current one; what was undone is no choice of ours.
+  // The step before the current one; what was undone is no choice of ours. In place of one that may have been trained on
+  // these photos stands, where the model now was not, the same fitted again on the training photos alone.
   function before(current) {
-    const { steps, position } = app.state;
+    const { steps, position } = app.state,
+      last = steps[position - 1]?.id,
+      honest = models.find((item) => item.id === "honest")?.id;
+    const flattered = models.find((item) => item.id === last)?.flattered;
     return (
-      steps[position - 1]?.id ??
+      (flattered && !app.state.flattered ? honest : null) ??
+      last ??
       models.find((item) => item.id !== current && !steps.some((step) => step.id === item.id))?.id ??
       current
     );
@@ -81,8 +86,8 @@ export default function compare(root, values, app) {
           ? "You compare the model with itself: edit or refit it first, or choose another."
           : "",
       );
-    const box = h("div", { class: "pair-list" }),
-      button = h("button", { type: "button" }, "More");
+    const box = h("div.pair-list"),
+      button = h("button", "More");
     const draw = () => {
       fill(box, list.map(pair));
       button.classList.toggle("hidden", list.length >= found.total);
@@ -124,21 +129,18 @@ export default function compare(root, values, app) {
     fill(
       head,
       h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, "Two models"),
-        h(
-          "p",
-          { class: "muted" },
+        "div.grow",
+        h("h1", "Two models"),
+        muted(
           found.n
-            ? `Right now: ${share(0)}. The other: ${share(1)}. Of ${many(found.n, "photo")}, with 95 % intervals.`
+            ? `The model now is right on ${share(0)}, the other on ${share(1)} of ${many(found.n, "photo")}, with 95 % intervals.`
             : "No labelled photos here.",
         ),
+        doubt(),
       ),
       h(
-        "label",
-        { class: "row" },
-        h("span", { class: "muted" }, "Other"),
+        "label.row",
+        h("span.muted", "Other"),
         h(
           "select",
           {
@@ -167,6 +169,19 @@ export default function compare(root, values, app) {
     );
   }
 
+  function doubt() {
+    const flattered = models.find((item) => item.id === other)?.flattered;
+    if (flattered !== app.state.flattered)
+      return h(
+        "p",
+        { class: "note", id: "doubt" },
+        `${flattered ? "The other model" : "The model now"} may have been trained on the validation photos, which flatters it; ${flattered ? "the model now" : "the other"} was not. The difference says little.`,
+      );
+    return scope === "shown"
+      ? h("p", { class: "muted", id: "doubt" }, "Most of these photos were trained on: on others, both are worse.")
+      : null;
+  }
+
   async function beside() {
     const chosen = row ?? list[0]?.row;
     if (chosen === undefined) {
@@ -178,15 +193,10 @@ export default function compare(root, values, app) {
       const truth = both.photo.truth,
         verdict = (side) =>
           h(
-            "p",
-            { class: "verdict" },
-            h("bdi", {}, side.prediction),
+            "p.verdict",
+            classLink(side.prediction),
             `, ${percent(side.probability)} `,
-            truth === null
-              ? null
-              : side.prediction === truth
-                ? h("small", { class: "right" }, "right")
-                : h("small", { class: "wrong" }, "wrong"),
+            truth === null ? null : side.prediction === truth ? h("small.right", "right") : h("small.wrong", "wrong"),
           );
       const reach = (side) => {
         const values = [0, side.bias, ...side.contributions.map((term) => term.contribution)];
@@ -196,8 +206,7 @@ export default function compare(root, values, app) {
       fill(
         right,
         h(
-          "section",
-          { class: "card" },
+          "section.card",
           h(
             "div",
             { class: "row", style: { "margin-bottom": ".8rem", "align-items": "flex-start" } },
@@ -216,22 +225,18 @@ export default function compare(root, values, app) {
               picture(chosen, 320),
             ),
             h(
-              "div",
-              { class: "grow" },
-              h("h2", {}, h("bdi", {}, both.photo.name)),
-              h(
-                "p",
-                { class: "muted" },
-                truth === null ? "no label" : ["it is ", h("bdi", {}, truth)],
+              "div.grow",
+              h("h2", bdi(both.photo.name)),
+              muted(
+                truth === null ? "no label" : ["it is ", classLink(truth)],
                 both.overlap === null ? "" : `; ${percent(both.overlap)} of the active concepts are shared`,
               ),
             ),
           ),
           h(
-            "div",
-            { class: "sums" },
-            h("div", {}, h("h3", {}, "The model now"), verdict(both.first), sum(both.first, shared)),
-            h("div", {}, h("h3", {}, "The other"), verdict(both.second), sum(both.second, shared)),
+            "div.sums",
+            h("div", h("h3", "The model now"), verdict(both.first), sum(both.first, shared)),
+            h("div", h("h3", "The other"), verdict(both.second), sum(both.second, shared)),
           ),
         ),
       );

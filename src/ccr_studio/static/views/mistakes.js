@@ -1,10 +1,10 @@
 // Mistakes: the confusion matrix; a cell gives its photos and what spoke for and against.
 
-import { first, write } from "./address.js";
-import { get, latest } from "./api.js";
-import { bars } from "./bars.js";
-import { empty, fill, fixed, h, kept, many, percent, segments, spinner } from "./dom.js";
-import { strip } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest } from "../api.js";
+import { bars } from "../bars.js";
+import { bdi, card, classLink, empty, fill, fixed, h, kept, many, muted, percent, segments, spinner } from "../dom.js";
+import { strip } from "../tiles.js";
 
 const SCOPES = [
   ["held", "out of fold"],
@@ -21,12 +21,12 @@ export default function mistakes(root, values, app) {
     truth = first(values, "truth"),
     predicted = first(values, "predicted"),
     shown = null;
-  const head = h("div", { class: "head" }),
-    left = h("div", { class: "stack" }),
-    right = h("div", { class: "stack" });
+  const head = h("div.head"),
+    left = h("div.stack"),
+    right = h("div.stack");
   const asking = latest(),
     cells = latest();
-  root.append(head, h("div", { class: "split" }, left, right));
+  root.append(head, h("div.split", left, right));
 
   const go = (changes) => app.go("mistakes", { scope: scope === usual() ? null : scope, truth, predicted, ...changes });
 
@@ -45,12 +45,7 @@ export default function mistakes(root, values, app) {
 
   const table = () =>
     shown.n
-      ? [
-          matrix(),
-          shown.left_out
-            ? h("p", { class: "muted" }, `${shown.left_out} classes with fewer errors are not shown.`)
-            : null,
-        ]
+      ? [matrix(), shown.left_out ? muted(`${shown.left_out} classes with fewer errors are not shown.`) : null]
       : empty("No labelled photos here.");
 
   function drawHead() {
@@ -62,14 +57,11 @@ export default function mistakes(root, values, app) {
       fill(
         head,
         h(
-          "div",
-          { class: "grow" },
-          h("h1", {}, shown.n ? `${many(shown.n - shown.right, "mistake")} in ${many(shown.n, "photo")}` : "Mistakes"),
+          "div.grow",
+          h("h1", shown.n ? `${many(shown.n - shown.right, "mistake")} in ${many(shown.n, "photo")}` : "Mistakes"),
           shown.accuracy === null
             ? null
-            : h(
-                "p",
-                { class: "muted" },
+            : muted(
                 `${percent(shown.accuracy, 1)} right; 95 % interval ${percent(shown.interval[0], 1)} to ${percent(shown.interval[1], 1)}`,
               ),
           ready
@@ -86,11 +78,10 @@ export default function mistakes(root, values, app) {
                 "Five refits that leave photos out are being made; until then, these are the model's own predictions.",
               )
             : null,
-          scope !== "held" && app.state.flattered && scope !== "test"
+          ["train", "shown"].includes(scope) || (scope === "validation" && app.state.flattered)
             ? h(
-                "p",
-                { class: "note" },
-                "The model may have been trained on these photos: expect more mistakes on others.",
+                "p.note",
+                `The model ${app.state.flattered ? "may have been" : "was"} trained on ${scope === "shown" && !app.state.flattered ? "most of " : ""}these photos: expect more mistakes on others.`,
               )
             : null,
         ),
@@ -111,23 +102,16 @@ export default function mistakes(root, values, app) {
     const body = shown.counts.map((row, t) =>
       h(
         "tr",
-        {},
-        h(
-          "th",
-          { scope: "row", title: shown.classes[t] },
-          h("a", { href: write("class", { name: shown.classes[t] }) }, h("bdi", {}, shown.classes[t])),
-        ),
+        h("th", { scope: "row", title: shown.classes[t] }, classLink(shown.classes[t])),
         row.map((count, p) => {
           const share = count / most[t],
             heat = count ? (t === p ? 14 + 56 * share : 32 + 50 * Math.min(1, share * 2)) : 0;
           const here = shown.classes[t] === truth && shown.classes[p] === predicted;
           return h(
             "td",
-            {},
             h(
               "button",
               {
-                type: "button",
                 class: `cell ${t === p ? "diagonal" : count ? "error" : ""} ${count ? "" : "zero"}`,
                 style: { "--heat": heat },
                 "aria-pressed": String(here),
@@ -147,19 +131,16 @@ export default function mistakes(root, values, app) {
       { class: "matrix", tabindex: "0", role: "region", "aria-label": "Confusion matrix" },
       h(
         "table",
-        {},
-        h("caption", { class: "sr" }, "True classes in rows, predicted classes in columns"),
+        h("caption.sr", "True classes in rows, predicted classes in columns"),
         h(
           "thead",
-          {},
           h(
             "tr",
-            {},
-            h("th", { class: "text corner" }, h("small", { class: "muted" }, "true ↓ predicted →")),
-            shown.classes.map((one) => h("th", { scope: "col", title: one }, h("span", {}, one))),
+            h("th.text.corner", h("small.muted", "true ↓ predicted →")),
+            shown.classes.map((one) => h("th", { scope: "col", title: one }, h("span", one))),
           ),
         ),
-        h("tbody", {}, body),
+        h("tbody", body),
       ),
     );
   }
@@ -172,41 +153,27 @@ export default function mistakes(root, values, app) {
           ? "Look at all photos, or refit on the bench: a model that was trained on these photos flatters itself."
           : "",
       );
-    return h(
-      "section",
-      { class: "card" },
-      h("h2", {}, "Most confused"),
+    return card(
+      "Most confused",
       h(
         "table",
-        {},
-        h("caption", { class: "sr" }, "Pairs of classes with most mistakes"),
-        h(
-          "thead",
-          {},
-          h("tr", {}, h("th", {}, "true"), h("th", { class: "text" }, "taken for"), h("th", {}, "photos")),
-        ),
+        h("caption.sr", "Pairs of classes with most mistakes"),
+        h("thead", h("tr", h("th", "true"), h("th.text", "taken for"), h("th", "photos"))),
         h(
           "tbody",
-          {},
           shown.confused.map((pair) =>
             h(
               "tr",
-              {},
               h(
                 "td",
-                {},
                 h(
                   "button",
-                  {
-                    type: "button",
-                    class: "link",
-                    onclick: () => go({ truth: pair.truth, predicted: pair.predicted }),
-                  },
-                  h("bdi", {}, pair.truth),
+                  { class: "link", onclick: () => go({ truth: pair.truth, predicted: pair.predicted }) },
+                  bdi(pair.truth),
                 ),
               ),
-              h("td", { class: "text" }, h("bdi", {}, pair.predicted)),
-              h("td", {}, `${pair.errors} of ${pair.of}`),
+              h("td.text", classLink(pair.predicted)),
+              h("td", `${pair.errors} of ${pair.of}`),
             ),
           ),
         ),
@@ -242,32 +209,26 @@ export default function mistakes(root, values, app) {
       const same = truth === predicted;
       fill(
         right,
-        h(
-          "section",
-          { class: "card" },
-          h(
-            "h2",
-            {},
+        card(
+          [
             many(one.n, "photo"),
             " of ",
-            h("bdi", {}, truth),
-            same ? ", and predicted so" : [" taken for ", h("bdi", {}, predicted)],
-          ),
-          h(
-            "p",
-            { class: "muted" },
+            classLink(truth),
+            same ? ", and predicted so" : [" taken for ", classLink(predicted)],
+          ],
+          muted(
             same
               ? "What spoke for and against it, on average."
               : "On average, of the difference between the two classes:",
           ),
-          h("h3", {}, "spoke for ", h("bdi", {}, predicted)),
-          one.spoke_for.length ? terms(one.spoke_for) : h("p", { class: "muted" }, "nothing but the bias"),
+          h("h3", "spoke for ", classLink(predicted)),
+          one.spoke_for.length ? terms(one.spoke_for) : muted("nothing but the bias"),
           one.spoke_against.length
             ? [
                 h(
                   "h3",
                   { style: { "margin-top": ".7rem" } },
-                  same ? "spoke against" : ["spoke for ", h("bdi", {}, truth)],
+                  same ? "spoke against" : ["spoke for ", classLink(truth)],
                 ),
                 terms(one.spoke_against),
               ]
@@ -275,19 +236,17 @@ export default function mistakes(root, values, app) {
           one.difference === null
             ? null
             : h(
-                "div",
-                { class: "total muted" },
-                h("span", {}, `with a bias (head start) of ${fixed(one.bias)}, ${same ? "in all" : "ahead by"}`),
-                h("b", { class: "number" }, fixed(one.difference)),
+                "div.total.muted",
+                h("span", `with a bias (head start) of ${fixed(one.bias)}, ${same ? "in all" : "ahead by"}`),
+                h("b.number", fixed(one.difference)),
               ),
         ),
         h(
-          "section",
-          { class: "card" },
+          "section.card",
           h(
             "div",
             { class: "row", style: { "margin-bottom": ".6rem" } },
-            h("h2", { class: "grow" }, "The photos"),
+            h("h2.grow", "The photos"),
             h(
               "a",
               {

@@ -1,4 +1,4 @@
-"""Session: the steps of one person's work on a model, on disk after every one of them."""
+"""StudioSession: the steps of one person's work on a model, on disk after every one of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REMEDY = "move the folder away to begin a new session"
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class StudioState:
     """Result of a step: the model, the full concept list that a refit starts from, and decisions about concepts.
 
     `texts` holds the list's text embeddings, also of concepts that the model left out; `pinned` and `removed`
@@ -46,7 +46,7 @@ class State:
     claims: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
-    def of(cls, model: ConceptModel) -> State:
+    def of(cls, model: ConceptModel) -> StudioState:
         """The state of a model that nobody worked on yet."""
         texts = whole_list(model.provenance)
         if texts is None:
@@ -66,7 +66,7 @@ class Step:
 
 
 @dataclass
-class Session:
+class StudioSession:
     """Steps in the order they were taken; `position` is the current one. The first is the model as it was opened."""
 
     folder: Path
@@ -75,12 +75,12 @@ class Session:
     next: int
     looks: int = 0
     looked: list[str] = field(default_factory=list)
-    held: State | None = None  # of a session that is only shown, and not on disk
+    held: StudioState | None = None  # of a session that is only shown, and not on disk
 
     @classmethod
     def open(
         cls, folder: Path, base: ConceptModel | None, *, fitted_here: bool = False, read_only: bool = False
-    ) -> tuple[Session, State]:
+    ) -> tuple[StudioSession, StudioState]:
         """The session in a folder, where it was left; a new one on `base` where there is none.
 
         `fitted_here`: on the photos that the studio trains on, so that it does not know the validation photos.
@@ -95,7 +95,7 @@ class Session:
             return session, session.state()
         if base is None:
             raise CCRError(f"{folder} holds no session yet: give a model to begin with")
-        state, edit = State.of(base), {"action": "open", "fitted_here": fitted_here}
+        state, edit = StudioState.of(base), {"action": "open", "fitted_here": fitted_here}
         if read_only:
             return cls(folder, [Step(0, edit, _now())], 0, 1, held=state), state
         session = cls(folder, [], -1, 0)
@@ -125,7 +125,7 @@ class Session:
         taken = self.steps[: (self.position if version is None else ids.index(version)) + 1]
         return not any(step.edit.get("fitted_here") or step.edit["action"] == "fit" for step in taken)
 
-    def add(self, state: State, edit: Mapping[str, Any]) -> Step:
+    def add(self, state: StudioState, edit: Mapping[str, Any]) -> Step:
         """Keep a new state after the current one; what was undone is gone."""
         step = Step(self.next, dict(edit), _now())
         self._write_state(step, state)
@@ -149,7 +149,7 @@ class Session:
         self._keep(replace(self, position=self.position + by))
         return self.current
 
-    def state(self, step: Step | None = None) -> State:
+    def state(self, step: Step | None = None) -> StudioState:
         """Load the state that a step left, by default the current step."""
         if self.held is not None:
             return self.held
@@ -162,7 +162,7 @@ class Session:
             texts = stored_concepts([str(name) for name in notes["names"]], rows)
             claims = tuple((str(a), str(b), str(c)) for a, b, c in notes.get("claims", ()))
             pinned, removed = (tuple(map(str, notes[name])) for name in ("pinned", "removed"))
-            return State(model, texts, pinned, removed, claims)
+            return StudioState(model, texts, pinned, removed, claims)
 
     def find(self, version: str) -> Step:
         """The step that answers name by this version."""
@@ -177,7 +177,7 @@ class Session:
             self._keep(replace(self, looked=[*self.looked, what], looks=self.looks + 1))
         return self.looks
 
-    def _write_state(self, step: Step, state: State) -> None:
+    def _write_state(self, step: Step, state: StudioState) -> None:
         place = self.place(step)
         state.model.save(place / "model")
         write_bytes(place / "list.npy", npy(np.asarray(state.texts.embeddings, np.float32)))
@@ -188,7 +188,7 @@ class Session:
         """The folder of a step's state."""
         return self.folder / "steps" / f"{step.id:05d}"
 
-    def _keep(self, changed: Session) -> None:
+    def _keep(self, changed: StudioSession) -> None:
         """Become what is written: if that fails, the session is still what stands on disk."""
         try:
             write_json(self.folder / SESSION, changed._content())
@@ -211,7 +211,7 @@ class Session:
         return {**content, "next": self.next, "looks": self.looks, "looked": self.looked}
 
     @classmethod
-    def _read(cls, folder: Path) -> Session:
+    def _read(cls, folder: Path) -> StudioSession:
         path = folder / SESSION
         content = read_object(path, "be the JSON of a session", REMEDY)
         if content.get("format") != FORMAT or content.get("format_version") != FORMAT_VERSION:

@@ -1,11 +1,11 @@
 // Photos: a wall with filters that combine; the whole state is in the address.
 
-import { all, first, write } from "./address.js";
-import { file, get, latest, post } from "./api.js";
-import { combobox } from "./combobox.js";
-import { empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
-import { chips, rail } from "./filters.js";
-import { wall } from "./wall.js";
+import { all, first } from "../address.js";
+import { file, get, latest, post } from "../api.js";
+import { combobox } from "../combobox.js";
+import { conceptLink, empty, fill, h, icon, kept, many, muted, percent, spinner } from "../dom.js";
+import { chips, rail } from "../filters.js";
+import { wall } from "../wall.js";
 
 const number = (text) => (text === "" || text === undefined ? null : Number(text));
 
@@ -67,12 +67,12 @@ export default function photos(root, values, app) {
   const picked = new Set(),
     asking = latest(),
     apart = latest();
-  const head = h("div", { class: "head" }),
+  const head = h("div.head"),
     side = h("aside", { class: "rail", "aria-label": "Filters" }),
-    active = h("div", { class: "chips" }),
+    active = h("div.chips"),
     selected = h("div");
   const grid = wall({ picked, pick, values: () => ({ from: location.hash.slice(1) }), fail: app.fail });
-  root.append(head, selected, active, h("div", { class: "with-rail" }, side, h("div", {}, grid.root)));
+  root.append(head, selected, active, h("div.with-rail", side, h("div", grid.root)));
   active.style.marginBottom = ".8rem";
   grid.root.addEventListener("stale", () => app.changed());
 
@@ -113,22 +113,17 @@ export default function photos(root, values, app) {
       selected,
       picked.size
         ? h(
-            "div",
-            { class: "selection" },
-            h("b", {}, `${many(picked.size, "photo")} picked`),
-            h("button", { type: "button", class: "primary", onclick: keep }, "Show as a selection"),
+            "div.selection",
+            h("b", `${many(picked.size, "photo")} picked`),
+            h("button", { class: "primary", onclick: keep }, "Show as a selection"),
             h(
               "button",
-              {
-                type: "button",
-                onclick: () => app.go("concept", { name: "", teach: "new", shows: [...picked].join(",") }),
-              },
+              { onclick: () => app.go("concept", { name: "", teach: "new", shows: [...picked].join(",") }) },
               "Teach a concept by them",
             ),
             h(
               "button",
               {
-                type: "button",
                 class: "ghost",
                 onclick: () => {
                   picked.clear();
@@ -147,7 +142,7 @@ export default function photos(root, values, app) {
   async function drawApart() {
     if (!wish.selection) return;
     try {
-      const one = await get(`selections/${encodeURIComponent(wish.selection)}`, {}, apart.signal());
+      const one = await get(`selections/${encodeURIComponent(wish.selection)}`, { held: wish.held }, apart.signal());
       fill(
         selected,
         h(
@@ -156,10 +151,9 @@ export default function photos(root, values, app) {
           h(
             "div",
             { class: "row", style: { "margin-bottom": ".6rem" } },
-            h("h2", {}, `A selection of ${many(one.n, "photo")}`),
+            h("h2", `A selection of ${many(one.n, "photo")}`),
             h(
-              "span",
-              { class: "muted" },
+              "span.muted",
               one.labelled ? `${percent(one.right / one.labelled)} right; ` : "",
               one.classes
                 .slice(0, 4)
@@ -167,27 +161,21 @@ export default function photos(root, values, app) {
                 .join(", "),
             ),
           ),
-          h("h3", {}, "Concepts that set it apart"),
+          h("h3", "Concepts that set it apart"),
+          muted("Share of its photos that show the concept (blue, above) and of all others (grey, below)."),
           h(
-            "p",
-            { class: "muted" },
-            "Share of its photos that show the concept (blue, above) and of all others (grey, below).",
-          ),
-          h(
-            "div",
-            { class: "apart" },
+            "div.apart",
             one.concepts.map((line) =>
               h(
-                "div",
-                { class: "apart-line" },
-                h("a", { href: write("concept", { name: line.concept }) }, h("bdi", {}, line.concept)),
+                "div.apart-line",
+                conceptLink(line.concept),
                 h(
                   "span",
                   { class: "pair", "aria-hidden": "true" },
                   h("i", { class: "in", style: { width: `${100 * line.inside}%` } }),
                   h("i", { class: "out", style: { width: `${100 * line.outside}%` } }),
                 ),
-                h("span", { class: "number nowrap small" }, `${percent(line.inside)} / ${percent(line.outside)}`),
+                h("span.number.nowrap.small", `${percent(line.inside)} / ${percent(line.outside)}`),
               ),
             ),
           ),
@@ -203,23 +191,22 @@ export default function photos(root, values, app) {
     fill(
       head,
       h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, many(total, "photo")),
-        h(
-          "p",
-          { class: "muted" },
+        "div.grow",
+        h("h1", many(total, "photo")),
+        muted(
           wish.split.includes("test")
             ? "Test photos among them: this look is counted."
             : app.state.test
               ? `${many(app.state.test, "test photo")} set aside; ask for them under Split.`
               : `of ${many(app.state.photos, "photo")}`,
+          wish.held && ["possible", "computing"].includes(app.state.folds)
+            ? " The model's own predictions, until five refits that leave photos out are made."
+            : "",
         ),
       ),
       h(
         "button",
         {
-          type: "button",
           class: "rail-open",
           onclick: () => {
             side.classList.add("open");
@@ -230,9 +217,8 @@ export default function photos(root, values, app) {
         "Filters",
       ),
       h(
-        "label",
-        { class: "row sort" },
-        h("span", { class: "muted" }, "Sort by"),
+        "label.row.sort",
+        h("span.muted", "Sort by"),
         h(
           "select",
           { "aria-label": "Sort by", style: { width: "auto" }, onchange: (event) => sort(event.target.value) },
@@ -248,7 +234,7 @@ export default function photos(root, values, app) {
               title:
                 "Out of fold: each photo is predicted by refits that have not seen it; … while they are being made",
             },
-            h("span", { class: "muted" }, "Predicted by"),
+            h("span.muted", "Predicted by"),
             h(
               "select",
               {
@@ -266,8 +252,7 @@ export default function photos(root, values, app) {
           ),
       wish.sort === "concept"
         ? h(
-            "div",
-            { class: "row" },
+            "div.row",
             h(
               "div",
               { style: { width: "13rem" } },
@@ -282,7 +267,7 @@ export default function photos(root, values, app) {
             ),
             h(
               "button",
-              { type: "button", onclick: () => change({ descending: !wish.descending }) },
+              { onclick: () => change({ descending: !wish.descending }) },
               wish.descending ? "most first" : "least first",
             ),
           )
@@ -297,7 +282,7 @@ export default function photos(root, values, app) {
           title: "CSV of these photos",
         },
         icon("download"),
-        h("span", { class: "label" }, "CSV"),
+        h("span.label", "CSV"),
       ),
     );
   }
@@ -324,12 +309,11 @@ export default function photos(root, values, app) {
         fill(
           side,
           h(
-            "div",
-            { class: "row rail-close" },
-            h("h2", { class: "grow" }, "Filters"),
+            "div.row.rail-close",
+            h("h2.grow", "Filters"),
             h(
               "button",
-              { type: "button", class: "primary", onclick: () => side.classList.remove("open") },
+              { class: "primary", onclick: () => side.classList.remove("open") },
               `Show ${many(answer.total, "photo")}`,
             ),
           ),
@@ -344,9 +328,7 @@ export default function photos(root, values, app) {
       fill(
         active,
         found,
-        found.length > 1
-          ? h("button", { type: "button", class: "link small", onclick: () => app.go("photos") }, "clear all")
-          : null,
+        found.length > 1 ? h("button", { class: "link small", onclick: () => app.go("photos") }, "clear all") : null,
       );
       grid.set(wanted(wish), answer);
       if (wish.selection) drawApart();
@@ -356,7 +338,7 @@ export default function photos(root, values, app) {
         fill(side);
         fill(active);
         grid.clear();
-        fill(head, h("h1", {}, "Photos"));
+        fill(head, h("h1", "Photos"));
         fill(selected, empty(error.message, h("a", { href: "#photos" }, "Show all photos")));
       }
     }

@@ -1,9 +1,9 @@
 // A class: its reasons, its photos, how often it is right, what it is confused with.
 
-import { first, write } from "./address.js";
-import { get, latest } from "./api.js";
-import { empty, fill, fixed, h, icon, many, spinner } from "./dom.js";
-import { strip } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest } from "../api.js";
+import { bdi, card, classLink, conceptLink, empty, fill, fixed, h, icon, many, muted, spinner } from "../dom.js";
+import { strip } from "../tiles.js";
 
 const MARKS = { confirmed: "✓", rejected: "×", unclear: "?", disputed: "!", open: "○" };
 
@@ -11,56 +11,47 @@ export default function classPage(root, values, app) {
   let name = first(values, "name", "");
   const asking = latest();
   async function load() {
-    fill(root, h("h1", {}, h("bdi", {}, name)), spinner());
+    fill(root, h("h1", bdi(name)), spinner());
     let one, claims;
     try {
       const signal = asking.signal();
       [one, claims] = await Promise.all([get("class", { name, held: true }, signal), get("claims", {}, signal)]);
     } catch (error) {
       if (error.name !== "AbortError")
-        fill(root, h("h1", {}, h("bdi", {}, name)), empty(error.message, h("a", { href: "#review" }, "All classes")));
+        fill(root, h("h1", bdi(name)), empty(error.message, h("a", { href: "#review" }, "All classes")));
       return;
     }
     const own = claims.classes.find((item) => item.name === name)?.claims ?? [];
     const others = (title, list, link) =>
-      h(
-        "section",
-        { class: "card" },
-        h("h2", {}, title),
+      card(
+        title,
         list.length
           ? h(
               "table",
-              {},
               h(
                 "tbody",
-                {},
                 list.map((item) =>
                   h(
                     "tr",
-                    {},
-                    h("td", {}, h("a", { href: write("class", { name: item.name }) }, h("bdi", {}, item.name))),
-                    h("td", {}, h("a", { href: link(item.name) }, many(item.count, "photo"))),
+                    h("td", classLink(item.name)),
+                    h("td", h("a", { href: link(item.name) }, many(item.count, "photo"))),
                   ),
                 ),
               ),
             )
-          : h("p", { class: "muted" }, "none"),
+          : muted("none"),
       );
     fill(
       root,
       h(
-        "div",
-        { class: "head" },
+        "div.head",
         h("a", { class: "button ghost", href: "#mistakes" }, icon("left"), "Mistakes"),
         h(
-          "div",
-          { class: "grow" },
-          h("h1", {}, h("bdi", {}, name)),
-          h(
-            "p",
-            { class: "muted" },
+          "div.grow",
+          h("h1", bdi(name)),
+          muted(
             `${many(one.photos, "photo")} that are not of test; ${one.validation ? `${app.state.folds === "ready" ? `of all ${one.right} are right by refits that had not seen them` : `of ${one.validation} validation photos ${one.validation_right} are right${app.state.flattered ? " (the model may have been trained on them)" : ""}`}` : `none for validation${app.state.folds === "ready" ? `; ${one.right} are right by refits that had not seen them` : ""}`}. With no concept at all the model says `,
-            h("a", { href: write("class", { name: one.without }) }, h("bdi", {}, one.without)),
+            classLink(one.without),
             `; this class's head start is ${fixed(one.bias)}.`,
           ),
         ),
@@ -68,56 +59,35 @@ export default function classPage(root, values, app) {
         h("a", { class: "button", href: write("photos", { classes: name }) }, "Its photos"),
       ),
       h(
-        "div",
-        { class: "split" },
+        "div.split",
         h(
-          "div",
-          { class: "stack" },
-          h(
-            "section",
-            { class: "card" },
-            h("h2", {}, "What the model may say of it"),
+          "div.stack",
+          card(
+            "What the model may say of it",
             own.length
               ? h(
                   "table",
-                  {},
-                  h("caption", { class: "sr" }, "Claims"),
-                  h(
-                    "thead",
-                    {},
-                    h("tr", {}, h("th", {}, "shows"), h("th", {}, "weight"), h("th", { class: "text" }, "review")),
-                  ),
+                  h("caption.sr", "Claims"),
+                  h("thead", h("tr", h("th", "shows"), h("th", "weight"), h("th.text", "review"))),
                   h(
                     "tbody",
-                    {},
                     own.map((claim) =>
                       h(
                         "tr",
-                        {},
-                        h(
-                          "td",
-                          {},
-                          h("a", { href: write("concept", { name: claim.concept }) }, h("bdi", {}, claim.concept)),
-                        ),
-                        h("td", {}, fixed(claim.weight)),
-                        h("td", { class: "text" }, `${MARKS[claim.state]} ${claim.state}`),
+                        h("td", conceptLink(claim.concept)),
+                        h("td", fixed(claim.weight)),
+                        h("td.text.nowrap", `${MARKS[claim.state]} ${claim.state}`),
                       ),
                     ),
                   ),
                 )
-              : h("p", {}, "Nothing: it has no reason."),
-            one.against.length ? h("p", { class: "muted" }, `Speaks against it: ${one.against.join(", ")}`) : null,
+              : h("p", "Nothing: it has no reason."),
+            one.against.length ? muted(`Speaks against it: ${one.against.join(", ")}`) : null,
           ),
-          h(
-            "section",
-            { class: "card" },
-            h("h2", {}, "Photos that it is surest of"),
-            strip(one.portraits, { values: { from: location.hash.slice(1) } }),
-          ),
+          card("Photos that it is surest of", strip(one.portraits, { values: { from: location.hash.slice(1) } })),
         ),
         h(
-          "div",
-          { class: "stack" },
+          "div.stack",
           others("Taken for", one.taken_for, (other) => write("photos", { classes: name, predicted: other })),
           others("Taken for it", one.taken_from, (other) => write("photos", { classes: other, predicted: name })),
         ),

@@ -1,11 +1,12 @@
 // A concept: its photos, its fidelity, its weights; renamed, suppressed, scaled, pinned, or taught by yes and no.
 
-import { first, write } from "./address.js";
-import { get, latest, post } from "./api.js";
-import { bars } from "./bars.js";
-import { ask } from "./dialogs.js";
-import { empty, fill, h, icon, kept, many, percent, spinner } from "./dom.js";
-import { strip } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest, post } from "../api.js";
+import { bars } from "../bars.js";
+import { ask } from "../dialogs.js";
+import { bdi, card, classLink, empty, fill, h, icon, kept, many, muted, percent, spinner } from "../dom.js";
+import { recalled, remember } from "../kept.js";
+import { strip } from "../tiles.js";
 
 const FLAGS = {
   fidelity: "Its scores have drifted from what its words see.",
@@ -24,24 +25,16 @@ export default function concept(root, values, app) {
 
   // Marks that are not taught yet are kept by the browser: looking at a photo, or a reload, loses none.
   const place = () => `ccr-marks-${app.state.pictures}-${name}`;
-  function keepMarks() {
-    try {
-      if (shows.size + lacks.size) localStorage.setItem(place(), JSON.stringify([[...shows], [...lacks]]));
-      else localStorage.removeItem(place());
-    } catch {
-      /* for this page only, then */
-    }
-  }
+  const keepMarks = () => {
+    const known = recalled(place(), { forGood: true });
+    if (known || shows.size + lacks.size) remember(place(), [[...shows], [...lacks]], { forGood: true });
+  };
   function findMarks() {
-    try {
-      const [yes, no] = JSON.parse(localStorage.getItem(place())) ?? [[], []];
-      yes.forEach((row) => shows.add(row));
-      no.forEach((row) => {
-        if (!shows.has(row)) lacks.add(row);
-      });
-    } catch {
-      /* none */
-    }
+    const [yes, no] = recalled(place(), { forGood: true }) ?? [[], []];
+    yes.forEach((row) => shows.add(row));
+    no.forEach((row) => {
+      if (!shows.has(row)) lacks.add(row);
+    });
   }
   findMarks();
 
@@ -55,11 +48,7 @@ export default function concept(root, values, app) {
       shown = await get("concept", { name }, asking.signal());
     } catch (error) {
       if (error.name !== "AbortError")
-        fill(
-          root,
-          h("h1", {}, h("bdi", {}, name)),
-          empty(error.message, h("a", { href: "#concepts" }, "All concepts")),
-        );
+        fill(root, h("h1", bdi(name)), empty(error.message, h("a", { href: "#concepts" }, "All concepts")));
       return;
     }
     draw();
@@ -71,7 +60,6 @@ export default function concept(root, values, app) {
       h(
         "button",
         {
-          type: "button",
           class: kind,
           "aria-label": `${photo.name} ${label}`,
           "aria-pressed": String(set.has(photo.row)),
@@ -103,9 +91,9 @@ export default function concept(root, values, app) {
     h(
       "section",
       { class: "card", id },
-      h("h2", {}, title),
-      note ? h("p", { class: "muted" }, note) : null,
-      list.length ? photos(list) : h("p", { class: "muted" }, "none"),
+      h("h2", title),
+      note ? muted(note) : null,
+      list.length ? photos(list) : muted("none"),
     );
 
   const bar = h("div");
@@ -115,29 +103,21 @@ export default function concept(root, values, app) {
       bar,
       shows.size + lacks.size
         ? h(
-            "div",
-            { class: "lesson" },
+            "div.lesson",
             h(
               "b",
-              {},
               `${many(shows.size, "photo")} show${shows.size === 1 ? "s" : ""} it, ${lacks.size} do${lacks.size === 1 ? "es" : ""} not`,
             ),
             h(
-              "span",
-              { class: "muted grow" },
+              "span.muted.grow",
               shows.size < 2 || lacks.size < 2
                 ? "At least two of each, please."
                 : "What the photos show, and the words, make the concept.",
             ),
-            h(
-              "button",
-              { type: "button", class: "primary", disabled: shows.size < 2 || lacks.size < 2, onclick: teach },
-              "Teach it",
-            ),
+            h("button", { class: "primary", disabled: shows.size < 2 || lacks.size < 2, onclick: teach }, "Teach it"),
             h(
               "button",
               {
-                type: "button",
                 class: "ghost",
                 onclick: () => {
                   shows.clear();
@@ -197,18 +177,13 @@ export default function concept(root, values, app) {
     const one = h(
       "section",
       { class: "card", id: "answers" },
-      h("h2", {}, `On photos: ${many(yes.length, "time")} “it is here”, ${many(no.length, "time")} “not here”`),
-      h(
-        "p",
-        { class: "muted" },
-        "The next refit learns from these answers. As marks, they also teach the concept at once.",
-      ),
+      h("h2", `On photos: ${many(yes.length, "time")} “it is here”, ${many(no.length, "time")} “not here”`),
+      muted("The next refit learns from these answers. As marks, they also teach the concept at once."),
       app.state.read_only
         ? null
         : h(
             "button",
             {
-              type: "button",
               onclick: () => {
                 for (const row of yes) if (!lacks.has(row)) shows.add(row);
                 for (const row of no) if (!shows.has(row)) lacks.add(row);
@@ -231,7 +206,7 @@ export default function concept(root, values, app) {
         one.append(
           strip(answer.photos, {
             values: { from: location.hash.slice(1) },
-            extra: (photo) => [h("p", { class: "muted" }, words[yes.includes(photo.row) ? 0 : 1]), votes(photo)],
+            extra: (photo) => [muted(words[yes.includes(photo.row) ? 0 : 1]), votes(photo)],
           }),
         ),
       )
@@ -246,7 +221,6 @@ export default function concept(root, values, app) {
       { class: "card", id: "lesson" },
       h(
         "h2",
-        {},
         `Taught by ${many(yes.length, "photo")} that show${yes.length === 1 ? "s" : ""} it and ${no.length} that do${no.length === 1 ? "es" : ""} not`,
       ),
       h(
@@ -265,14 +239,12 @@ export default function concept(root, values, app) {
     fill(
       root,
       h(
-        "div",
-        { class: "head" },
+        "div.head",
         h("a", { class: "button ghost", href: "#concepts" }, icon("left"), "Concepts"),
-        h("h1", { class: "grow" }, "A concept by example"),
+        h("h1.grow", "A concept by example"),
       ),
       h(
         "p",
-        {},
         "Mark photos that show it with yes, and photos that look alike but do not with no. Search by words for more.",
       ),
       box,
@@ -334,12 +306,10 @@ export default function concept(root, values, app) {
     const actions = app.state.read_only
       ? null
       : h(
-          "div",
-          { class: "row" },
+          "div.row",
           h(
             "button",
             {
-              type: "button",
               onclick: async () => {
                 const to = await ask({
                   title: "Rename the concept",
@@ -362,7 +332,6 @@ export default function concept(root, values, app) {
           h(
             "button",
             {
-              type: "button",
               onclick: async () => {
                 const factor = await ask({
                   title: "Scale the concept",
@@ -382,7 +351,6 @@ export default function concept(root, values, app) {
           h(
             "button",
             {
-              type: "button",
               disabled: shown.pinned,
               title: "Back to where its words put it, and kept there by refits",
               onclick: () => edit("pin", {}, `${name} is pinned to its words.`),
@@ -393,7 +361,6 @@ export default function concept(root, values, app) {
           h(
             "button",
             {
-              type: "button",
               class: "danger",
               onclick: async () => {
                 if (
@@ -414,13 +381,11 @@ export default function concept(root, values, app) {
             "Suppress",
           ),
         );
-    const drift = h("div", { class: "stack" }, spinner("Comparing with its words"));
+    const drift = h("div.stack", spinner("Comparing with its words"));
     const facts = h(
-      "section",
-      { class: "card" },
+      "section.card",
       h(
-        "div",
-        { class: "facts" },
+        "div.facts",
         fact(shown.photos.toLocaleString("en"), `photos show it, ${percent(shown.share)}`),
         fact("…", "fidelity to its words", "fidelity"),
         fact(
@@ -433,18 +398,15 @@ export default function concept(root, values, app) {
     fill(
       root,
       h(
-        "div",
-        { class: "head" },
+        "div.head",
         h("a", { class: "button ghost", href: "#concepts" }, icon("left"), "Concepts"),
-        h("h1", { class: "grow" }, h("bdi", {}, shown.name)),
+        h("h1.grow", bdi(shown.name)),
         actions,
       ),
       h(
-        "div",
-        { class: "concept" },
+        "div.concept",
         h(
-          "div",
-          { class: "stack" },
+          "div.stack",
           section("Most", "Photos that show it most; the number says how strongly.", shown.most, "most"),
           section(
             "Borderline",
@@ -457,11 +419,10 @@ export default function concept(root, values, app) {
           drift,
         ),
         h(
-          "div",
-          { class: "stack" },
+          "div.stack",
           facts,
           weights(),
-          h("section", { class: "card", id: "neighbours" }, h("h2", {}, "Neighbours")),
+          h("section", { class: "card", id: "neighbours" }, h("h2", "Neighbours")),
           h(
             "a",
             { class: "button", href: write("photos", { sort: "concept", by: shown.name, descending: "true" }) },
@@ -477,7 +438,7 @@ export default function concept(root, values, app) {
 
   const edit2 = (before, to) =>
     app.change("edits", { action: "rename", concept: before, to }, `${before} is called ${to} now.`);
-  const fact = (value, words, id) => h("div", { class: "fact" }, h("b", { id }, value), h("span", {}, words));
+  const fact = (value, words, id) => h("div.fact", h("b", { id }, value), h("span", words));
 
   function weights() {
     const set = (line) => async (event) => {
@@ -502,26 +463,23 @@ export default function concept(root, values, app) {
     };
     const rows = shown.weights.map((line) => ({
       name: line.class,
+      class: line.class,
       value: line.carries,
       hint: `${percent(line.share)} of the class's photos show it`,
     }));
-    return h(
-      "section",
-      { class: "card" },
-      h("h2", {}, "The classes it carries"),
+    return card(
+      "The classes it carries",
       rows.length
         ? [
-            h("p", { class: "muted" }, "What it adds to each class's score, on average over the class's photos."),
-            bars(rows, { link: false }),
+            muted("What it adds to each class's score, on average over the class's photos."),
+            bars(rows),
             h("h3", { style: { margin: ".9rem 0 .4rem" } }, "Its weight in each"),
             h(
-              "div",
-              { class: "weights" },
+              "div.weights",
               shown.weights.map((line) =>
                 h(
-                  "label",
-                  { class: "weight" },
-                  h("bdi", {}, line.class),
+                  "div.weight",
+                  classLink(line.class),
                   h("input", {
                     type: "number",
                     step: 0.1,
@@ -530,12 +488,12 @@ export default function concept(root, values, app) {
                     "aria-label": `Weight for ${line.class}`,
                     onchange: set(line),
                   }),
-                  h("span", { class: "muted small" }, percent(line.share)),
+                  h("span.muted.small", percent(line.share)),
                 ),
               ),
             ),
           ]
-        : h("p", {}, "None yet: refit on the bench, and classes may take it up."),
+        : h("p", "None yet: refit on the bench, and classes may take it up."),
       rows.length || app.state.read_only ? null : h("a", { class: "button", href: "#bench" }, "To the bench"),
     );
   }
@@ -568,8 +526,8 @@ export default function concept(root, values, app) {
       );
       fill(
         root.querySelector("#neighbours"),
-        h("h2", {}, "Neighbours"),
-        h("p", { class: "muted" }, "Concepts whose words lie nearest; 1.00 would be the same."),
+        h("h2", "Neighbours"),
+        muted("Concepts whose words lie nearest; 1.00 would be the same."),
         bars(
           one.neighbours.map((near) => ({
             name: near.concept,
@@ -581,7 +539,7 @@ export default function concept(root, values, app) {
         ),
       );
     } catch (error) {
-      if (error.name !== "AbortError") fill(box, h("p", { class: "muted" }, error.message));
+      if (error.name !== "AbortError") fill(box, muted(error.message));
     }
   }
 

@@ -1,10 +1,28 @@
 // Review: every positive weight is a claim about a class. People answer it with the photos before their eyes.
 
-import { first, write } from "./address.js";
-import { get, latest, post } from "./api.js";
-import { toast } from "./dialogs.js";
-import { debounce, empty, fill, h, icon, kept, keyed, many, percent, segments, signed, spinner } from "./dom.js";
-import { strip } from "./tiles.js";
+import { first, write } from "../address.js";
+import { get, latest, post } from "../api.js";
+import { toast } from "../dialogs.js";
+import {
+  bdi,
+  card,
+  classLink,
+  conceptLink,
+  debounce,
+  empty,
+  fill,
+  h,
+  icon,
+  kept,
+  keyed,
+  many,
+  muted,
+  percent,
+  segments,
+  signed,
+  spinner,
+} from "../dom.js";
+import { strip } from "../tiles.js";
 
 const STATES = {
   confirmed: ["✓", "confirmed"],
@@ -46,25 +64,29 @@ export default function review(root, values, app) {
     focus = first(values, "concept"),
     evidence = null,
     aside = null,
+    round = null,
+    fresh = false,
     timer = null,
     alive = true;
   const asking = latest(),
     looking = latest(),
     lining = latest();
-  const head = h("div", { class: "head" }),
+  const head = h("div.head"),
     rail = h("nav", { class: "claim-rail", "aria-label": "Classes" }),
     body = h("div", { class: "stack", "data-content": "", tabindex: "-1" }),
-    claims = h("div", { class: "stack" }),
-    bar = h("div", { class: "review-bar" });
-  root.append(head, h("div", { class: "review" }, rail, body), bar);
+    claims = h("div.stack"),
+    bar = h("div.review-bar");
+  root.append(head, h("div.review", rail, body), bar);
   const reviewer = app.reviewer;
   const may = () => app.state.decides;
 
   // With `quiet` the question that is drawn already stays.
   async function load(quiet = false) {
-    if (!shown) fill(body, h("h1", {}, "Review"), spinner());
+    if (!shown) fill(body, h("h1", "Review"), spinner());
     try {
-      shown = await get("claims", { by: reviewer() }, asking.signal());
+      const signal = asking.signal();
+      shown = await get("claims", { by: reviewer() }, signal);
+      if (round?.version !== shown.version) round = await get("review/round", {}, signal);
     } catch (error) {
       if (error.name !== "AbortError") fill(body, empty(error.message));
       return;
@@ -106,14 +128,9 @@ export default function review(root, values, app) {
     fill(
       head,
       h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, "Review: what the model may say"),
-        h(
-          "p",
-          { class: "muted" },
-          "Every weight is a claim about a class. Confirm what one can see; what you reject is never used again.",
-        ),
+        "div.grow",
+        h("h1", "Review: what the model may say"),
+        muted("Every weight is a claim about a class. Confirm what one can see; what you reject is never used again."),
       ),
       segments(
         "Claims to show",
@@ -142,7 +159,7 @@ export default function review(root, values, app) {
             "aria-current": here ? "true" : null,
             "aria-label": `${name}: ${found.map((one) => STATES[one.state][1]).join(", ")}`,
           },
-          h("bdi", {}, name),
+          bdi(name),
           h(
             "span",
             { class: "dots", "aria-hidden": "true" },
@@ -159,7 +176,7 @@ export default function review(root, values, app) {
     const here = listed()[0]?.concept,
       { counts, agreements } = shown;
     keyed(rail, [
-      ["\nheading", by, () => h("h2", {}, by === "concept" ? "Concepts" : "Classes")],
+      ["\nheading", by, () => h("h2", by === "concept" ? "Concepts" : "Classes")],
       ...(by === "concept"
         ? [...groups]
             .sort((a, b) => b[1].length - a[1].length)
@@ -173,21 +190,16 @@ export default function review(root, values, app) {
         () =>
           h(
             "div",
-            {},
-            h(
-              "p",
-              { class: "muted" },
+            muted(
               `✓ confirmed ${counts.confirmed} · × rejected ${counts.rejected} · ? unclear ${counts.unclear} · open ${counts.open}${counts.disputed ? ` · ! disputed ${counts.disputed}` : ""}`,
             ),
             agreements
               .filter((one) => one.questions)
               .map((one) =>
-                h(
-                  "p",
-                  { class: "muted" },
-                  h("bdi", {}, one.first),
+                muted(
+                  bdi(one.first),
                   " and ",
-                  h("bdi", {}, one.second),
+                  bdi(one.second),
                   ` agree on ${percent(one.share)} of ${one.questions}${one.kappa === null ? "" : `, kappa ${one.kappa.toFixed(2)}`}`,
                 ),
               ),
@@ -202,16 +214,16 @@ export default function review(root, values, app) {
     if (!quiet) drawings += 1;
     const thin = shown.thin.filter((one) => by !== "class" || one.class === chosen),
       parts = [];
+    if (round?.number) parts.push(["round", `${round.version} ${fresh}`, lastRound]);
     if (by === "class")
       parts.push([
         "class",
         `${chosen}\n${shown.without}`,
         () =>
           h(
-            "div",
-            { class: "row" },
-            h("h2", { class: "class-name" }, h("a", { href: write("class", { name: chosen }) }, h("bdi", {}, chosen))),
-            h("span", { class: "muted" }, "With no concept at all the model says ", h("bdi", {}, shown.without), "."),
+            "div.row",
+            h("h2.class-name", classLink(chosen)),
+            h("span.muted", "With no concept at all the model says ", classLink(shown.without), "."),
           ),
       ]);
     for (const one of thin)
@@ -220,9 +232,8 @@ export default function review(root, values, app) {
         one.reasons,
         () =>
           h(
-            "p",
-            { class: "note" },
-            h("bdi", {}, one.class),
+            "p.note",
+            classLink(one.class),
             ` has ${one.reasons === 1 ? "one reason" : "no reason"} left: confirm one that is next in line, or `,
             h("a", { href: "#bench" }, "add a concept on the bench"),
             ".",
@@ -259,20 +270,58 @@ export default function review(root, values, app) {
     if (aside !== before[1]) line();
     if (evidence !== before[0]) look();
   }
+  // What the last refit changed; unfolded until the first answer after it.
+  const lastRound = () => {
+    const pairs = (title, list) =>
+      h(
+        "div",
+        h("h4", title),
+        list.length
+          ? h(
+              "ul.pairs",
+              list.map((one) => h("li", sentence(one))),
+            )
+          : muted("none"),
+      );
+    return h(
+      "details",
+      { class: "card", id: "round", open: fresh },
+      h(
+        "summary",
+        h("b", `Round ${round.number}`),
+        `: ${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new`,
+        round.n
+          ? `; right on ${percent(round.before, 1)} → ${percent(round.after, 1)} of ${many(round.n, "validation photo")}${round.honest ? " (before: the opened model, refitted on the training photos alone)" : ""}`
+          : "",
+      ),
+      h("div.two-strips", pairs("Went", round.gone), pairs("New to judge", round.new)),
+      shown.thin.length
+        ? h(
+            "p.note",
+            "Fewer than two reasons: ",
+            shown.thin.map((one, at) => [
+              at ? ", " : "",
+              h("a", { href: write("review", { class: one.class }) }, bdi(one.class)),
+            ]),
+            ".",
+          )
+        : null,
+    );
+  };
   const nextInLine = () => {
-    aside = h(
-      "section",
-      { class: "card" },
-      h("h2", {}, "Next in line"),
-      h("p", { class: "muted" }, "Concepts that would move up where a reason is rejected: tick or strike them ahead."),
+    aside = card(
+      "Next in line",
+      muted("Concepts that would move up where a reason is rejected: tick or strike them ahead."),
       spinner(),
     );
     return aside;
   };
 
-  const sentence = (one) => [h("bdi", {}, one.class), " shows ", h("b", {}, h("bdi", {}, one.concept))];
+  const sentence = (one) => [bdi(one.class), " shows ", h("b", bdi(one.concept))];
   function verdict(one) {
-    const reason = one.votes.find((vote) => vote.reason)?.reason;
+    const reason = one.votes.find((vote) => vote.reason)?.reason,
+      votes = one.votes.length > 1 ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
+      why = [reason, votes].filter(Boolean).join("; ");
     return h(
       "span",
       {
@@ -284,17 +333,13 @@ export default function review(root, values, app) {
               : "muted",
       },
       `${STATES[one.state][0]} ${STATES[one.state][1]}`,
-      reason ? h("span", { class: "muted" }, ` ${reason}`) : null,
-      one.votes.length > 1
-        ? h("span", { class: "muted" }, ` ${one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ")}`)
-        : null,
+      why ? h("span.muted", ` ${why}`) : null,
     );
   }
   const closed = (one) =>
     h(
       "button",
       {
-        type: "button",
         class: "claim",
         onclick: () => {
           current = one;
@@ -302,7 +347,7 @@ export default function review(root, values, app) {
           body.querySelector(".claim.now")?.scrollIntoView({ block: "nearest" });
         },
       },
-      h("span", { class: "grow" }, sentence(one)),
+      h("span.grow", sentence(one)),
       verdict(one),
     );
 
@@ -311,35 +356,26 @@ export default function review(root, values, app) {
       h(
         "button",
         {
-          type: "button",
           "aria-pressed": String(one.votes.some((vote) => vote.by === reviewer() && vote.answer === answer)),
           disabled: !may(),
           onclick: () => decide(one, answer),
         },
         label,
-        h("kbd", {}, key),
+        h("kbd", key),
       );
     const never = h(
       "button",
-      { type: "button", class: "chip", disabled: !may(), onclick: () => strike(one) },
+      { class: "chip", disabled: !may(), onclick: () => strike(one) },
       "never a reason for any class ",
-      h("kbd", {}, "X"),
+      h("kbd", "X"),
     );
-    evidence = h("div", { class: "stack" }, spinner("Looking for photos"));
+    evidence = h("div.stack", spinner("Looking for photos"));
     return h(
       "section",
       { class: "claim now", "aria-label": `${one.class} shows ${one.concept}?` },
       h(
-        "div",
-        { class: "row" },
-        h(
-          "h3",
-          { class: "grow" },
-          h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)),
-          " shows ",
-          h("a", { href: write("concept", { name: one.concept }) }, h("bdi", {}, one.concept)),
-          "?",
-        ),
+        "div.row",
+        h("h3.grow", classLink(one.class), " shows ", conceptLink(one.concept), "?"),
         h(
           "div",
           { class: "segments", role: "group", "aria-label": "Your answer" },
@@ -350,20 +386,33 @@ export default function review(root, values, app) {
       ),
       evidence,
       h(
-        "div",
-        { class: "row" },
-        h("span", { class: "muted" }, "No, because"),
+        "div.row",
+        h("span.muted", "No, because"),
         REASONS.map(([value, label], at) =>
           h(
             "button",
-            { type: "button", class: "chip", disabled: !may(), onclick: () => decide(one, "no", value) },
+            { class: "chip", disabled: !may(), onclick: () => decide(one, "no", value) },
             label,
             " ",
-            h("kbd", {}, String(at + 1)),
+            h("kbd", String(at + 1)),
           ),
         ),
         never,
-        h("span", { class: "grow" }),
+        h("span.grow"),
+        app.state.where
+          ? h(
+              "button",
+              {
+                class: "chip",
+                id: "where",
+                "aria-pressed": "false",
+                title: "Light up what adds to it in the pictures",
+                onclick: () => (lit.length ? dark() : where()),
+              },
+              "where in the pictures ",
+              h("kbd", "W"),
+            )
+          : null,
         verdict(one),
       ),
     );
@@ -373,18 +422,21 @@ export default function review(root, values, app) {
   async function look() {
     const one = current,
       place = evidence;
+    dark();
     if (!one || !place?.isConnected) {
       looking.stop();
       return;
     }
     try {
       const found = await get("claim", { class: one.class, concept: one.concept }, looking.signal());
-      const others = (list, title, id) =>
+      const photos = (list, title, id) =>
         h(
           "div",
           { id },
-          h("h4", {}, title),
-          list.length ? strip(list, { values: { from: location.hash.slice(1) } }) : h("p", { class: "muted" }, "none"),
+          h("h4", title),
+          list.length
+            ? strip(list, { values: { from: location.hash.slice(1) }, words: id === "mine" ? "" : (one) => one.truth })
+            : muted("none"),
         );
       const facts = [
         found.adds === null ? "" : `Adds ${signed(found.adds)} on average`,
@@ -393,26 +445,20 @@ export default function review(root, values, app) {
       ];
       fill(
         place,
-        h(
-          "p",
-          { class: "muted" },
+        muted(
           `${facts.filter(Boolean).join("; ")}.`,
           found.accuracy_without === null
             ? ""
-            : ` Without it ${percent(found.accuracy, 1)} of the ${many(found.photos, "photo")} that are not of test become ${percent(found.accuracy_without, 1)}${app.state.flattered ? " (the model may have been trained on them)" : ""}.`,
+            : ` Without it, ${percent(found.accuracy, 1)} right becomes ${percent(found.accuracy_without, 1)} on ${many(found.photos, "photo")}, ${app.state.flattered ? "which it may have been trained on" : "most of which it was trained on"}.`,
         ),
         h(
-          "div",
-          { class: "two-strips" },
-          others(found.mine, [h("bdi", {}, one.class), " that show it most"], "mine"),
-          others(found.others, "Others that show it", "others"),
+          "div.two-strips",
+          photos(found.mine, [bdi(one.class), " that show it most"], "mine"),
+          photos(found.others, "Others that show it", "others"),
         ),
       );
-      place.querySelectorAll("#others .tile").forEach((card, at) => {
-        card.querySelector(".sub").textContent = `it is ${found.others[at].truth}`;
-      });
     } catch (error) {
-      if (error.name !== "AbortError") fill(place, h("p", { class: "muted" }, error.message));
+      if (error.name !== "AbortError") fill(place, muted(error.message));
     }
   }
 
@@ -427,41 +473,31 @@ export default function review(root, values, app) {
       };
       fill(
         place,
-        h("h2", {}, "Next in line"),
-        h(
-          "p",
-          { class: "muted" },
-          "Concepts that would move up where a reason is rejected: tick or strike them ahead.",
-        ),
+        h("h2", "Next in line"),
+        muted("Concepts that would move up where a reason is rejected: tick or strike them ahead."),
         concepts.length
           ? concepts.map((concept) =>
               h(
-                "div",
-                { class: "next-line row" },
-                h("span", { class: "grow" }, sentence({ class: label, concept })),
+                "div.next-line.row",
+                h("span.grow", sentence({ class: label, concept })),
                 h(
                   "button",
-                  {
-                    type: "button",
-                    disabled: !may(),
-                    "aria-label": `Yes, ${concept}`,
-                    onclick: answer(concept, "yes"),
-                  },
+                  { disabled: !may(), "aria-label": `Yes, ${concept}`, onclick: answer(concept, "yes") },
                   icon("check"),
                   "Yes",
                 ),
                 h(
                   "button",
-                  { type: "button", disabled: !may(), "aria-label": `No, ${concept}`, onclick: answer(concept, "no") },
+                  { disabled: !may(), "aria-label": `No, ${concept}`, onclick: answer(concept, "no") },
                   icon("cross"),
                   "No",
                 ),
               ),
             )
-          : h("p", { class: "muted" }, "None is left."),
+          : muted("None is left."),
       );
     } catch (error) {
-      if (error.name !== "AbortError" && place) fill(place, h("p", { class: "muted" }, error.message));
+      if (error.name !== "AbortError" && place) fill(place, muted(error.message));
     }
   }
 
@@ -484,19 +520,18 @@ export default function review(root, values, app) {
         share("unclear"),
         share("disputed"),
       ),
-      h("b", { class: "nowrap" }, `${counts.confirmed} of ${total} confirmed`),
-      h("span", { class: "muted keys" }, "Y N U decide · J K claim · [ ] class"),
-      h("button", { type: "button", class: "ghost", onclick: help }, "Keys ", h("kbd", {}, "?")),
+      h("b.nowrap", `${counts.confirmed} of ${total} confirmed`),
+      h("span.muted.keys", "Y N U decide · J K claim · [ ] class"),
+      h("button", { class: "ghost", onclick: help }, "Keys ", h("kbd", "?")),
       h(
         "button",
         {
-          type: "button",
           class: "ghost",
           onclick: async () => {
             if (await app.whoAmI(true)) load();
           },
         },
-        reviewer() ? ["reviewer: ", h("bdi", {}, reviewer())] : "Who are you?",
+        reviewer() ? ["reviewer: ", bdi(reviewer())] : "Who are you?",
       ),
       app.state.read_only
         ? null
@@ -504,7 +539,6 @@ export default function review(root, values, app) {
             h(
               "button",
               {
-                type: "button",
                 disabled: busy || shown.blocking > 0,
                 title: shown.blocking ? `${many(shown.blocking, "claim is", "claims are")} not confirmed` : "",
                 onclick: sign,
@@ -514,7 +548,6 @@ export default function review(root, values, app) {
             h(
               "button",
               {
-                type: "button",
                 disabled: busy,
                 class: "rare",
                 onclick: () => refit("confirmed"),
@@ -524,10 +557,10 @@ export default function review(root, values, app) {
             ),
             h(
               "button",
-              { type: "button", class: "primary", id: "review-refit", disabled: busy, onclick: () => refit("open") },
+              { class: "primary", id: "review-refit", disabled: busy, onclick: () => refit("open") },
               busy
-                ? [h("span", { class: "spinner inline" }), " Refitting …"]
-                : [shown.rejected ? `Refit without ${many(shown.rejected, "claim")}` : "Refit ", h("kbd", {}, "R")],
+                ? [h("span.spinner.inline"), " Refitting …"]
+                : [shown.rejected ? `Refit without ${many(shown.rejected, "claim")}` : "Refit ", h("kbd", "R")],
             ),
           ],
     );
@@ -557,6 +590,7 @@ export default function review(root, values, app) {
     const list = listed(),
       after = list[list.findIndex((other) => same(other, one)) + 1];
     const done = send({ class: one.class, concept: one.concept, answer, reason });
+    fresh = false;
     if (after) {
       current = after;
       focus = after.concept;
@@ -612,8 +646,6 @@ export default function review(root, values, app) {
 
   async function refit(claims) {
     if (app.state.read_only) return;
-    const before = new Map(all().map((one) => [`${one.class}\n${one.concept}`, one])),
-      doubt = app.state.flattered;
     try {
       await sent;
       app.state.job = await post(`review/refit?claims=${claims}`);
@@ -642,15 +674,10 @@ export default function review(root, values, app) {
         return;
       }
       current = null;
+      fresh = true;
       await load();
-      const now = new Set(all().map((one) => `${one.class}\n${one.concept}`)),
-        gone = [...before.keys()].filter((key) => !now.has(key)).length,
-        fresh = [...now].filter((key) => !before.has(key)).length;
-      const effect = await get("effect", { against: doubt ? "base" : "previous" });
-      toast(
-        `${many(gone, "claim")} went, ${fresh} are new to judge${shown.thin.length ? `, ${many(shown.thin.length, "class has", "classes have")} fewer than two reasons` : ""}; validation ${percent(effect.before, 1)} → ${percent(effect.after, 1)}.`,
-        { seconds: 20 },
-      );
+      toast(`${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new to judge.`);
+      scrollTo(0, 0);
     };
     follow();
   }
@@ -670,17 +697,15 @@ export default function review(root, values, app) {
       h(
         "form",
         { method: "dialog" },
-        h("h2", {}, "Keys"),
+        h("h2", "Keys"),
         h(
           "table",
-          {},
           h(
             "tbody",
-            {},
-            HELP.map(([key, words]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", { class: "text" }, words))),
+            HELP.map(([key, words]) => h("tr", h("td", h("kbd", key)), h("td.text", words))),
           ),
         ),
-        h("div", { class: "actions" }, h("button", { class: "primary" }, "Close")),
+        h("div.actions", h("button.primary", { type: "submit" }, "Close")),
       ),
     );
     box.addEventListener("close", () => box.remove());
@@ -693,7 +718,9 @@ export default function review(root, values, app) {
   async function where() {
     if (lit.length || !current || !app.state.where) return;
     lit = [null];
-    const { overlayOn } = await import("./where.js");
+    body.querySelector("#where")?.setAttribute("aria-pressed", "true");
+    const { overlayOn } = await import("../where.js");
+    if (!lit.length) return; // let go meanwhile
     lit = [...body.querySelectorAll("#mine .tile, #others .tile")].map((card) =>
       overlayOn(card.querySelector(".pic"), card.dataset.row, current.concept),
     );
@@ -701,6 +728,7 @@ export default function review(root, values, app) {
   const dark = () => {
     lit.forEach((one) => one?.remove());
     lit = [];
+    body.querySelector("#where")?.setAttribute("aria-pressed", "false");
   };
 
   function keys(event) {

@@ -24,18 +24,18 @@ from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.review import Decisions, sign
 from ccr.review.decisions import Policy
-from ccr_studio import edits
 from ccr_studio.cache import Recent
-from ccr_studio.corrections import LOG as CORRECTIONS
-from ccr_studio.corrections import Corrections, Kind
 from ccr_studio.encoder import Places, Uploads, Words
 from ccr_studio.filters import Selections
-from ccr_studio.folds import Folds
 from ccr_studio.layout import Layout
 from ccr_studio.photos import Photos, Thumbnails
-from ccr_studio.refits import Job, RefitKind, Refits
-from ccr_studio.seen import PlacedPhotos, Seen
-from ccr_studio.session import HONEST, SESSION, Session, State, Step, with_entry
+from ccr_studio.seen import PlacedPhotos, SeenModel
+from ccr_studio.work import edits
+from ccr_studio.work.corrections import LOG as CORRECTIONS
+from ccr_studio.work.corrections import Corrections, Kind
+from ccr_studio.work.folds import Folds
+from ccr_studio.work.refits import Job, RefitKind, Refits
+from ccr_studio.work.session import HONEST, SESSION, Step, StudioSession, StudioState, with_entry
 
 #: Models whose columns are kept: the current one, those around it, and what it is compared with.
 KEPT_SEEN = 4
@@ -95,17 +95,17 @@ class Workbench:
         self.decides, self.policy = decides or not read_only, policy
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
-        self.session, self.state = Session.open(folder, base, fitted_here=fitted_here, read_only=read_only)
+        self.session, self.state = StudioSession.open(folder, base, fitted_here=fitted_here, read_only=read_only)
         self.corrections = Corrections(folder / CORRECTIONS)
         self._uncorrected, self.revision = self.photos, 0
         self.photos = self.photos.corrected(self.corrections.labels, self.corrections.left_out)
         self._placed = PlacedPhotos(self.photos)
-        self._seen: Recent[str, Seen] = Recent(KEPT_SEEN)
+        self._seen: Recent[str, SeenModel] = Recent(KEPT_SEEN)
         self._written: dict[str, int] = {}  # when saved models that were seen were written
         self._followed = _written_at(folder / SESSION)
         self._changing, self._looking = threading.RLock(), threading.Lock()
         self.state.model.images(store)  # photos of another encoder are refused here
-        self._now: Seen | None = None  # until the first change
+        self._now: SeenModel | None = None  # until the first change
         self._opening = ThreadPoolExecutor(1).submit(self._see, self.state.model, self._version())
         self.words = Words(load_encoder)
         self.uploads = Uploads(self.words)
@@ -115,7 +115,7 @@ class Workbench:
         self.selections = Selections(self.photos, None if read_only else folder / "selections")
         self.refits = Refits(self.photos, folder / "refit")
         self.folds = Folds(folder / "folds", compute=not read_only)
-        self._held: tuple[Seen, Seen] | None = None
+        self._held: tuple[SeenModel, SeenModel] | None = None
         self.lock: IO[bytes] | None = None  # held while this studio may write the session
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class Workbench:
         if self.lock is not None:
             self.lock.close()
 
-    def now(self) -> Seen:
+    def now(self) -> SeenModel:
         """The model as it is now, on all photos. The first one is made in the background, while the pages are."""
         self._follow()
         if self.corrections.refresh():
@@ -140,7 +140,7 @@ class Workbench:
         current = self._now
         return self._opening.result() if current is None else current
 
-    def shown(self, *, held: bool, begin: bool = True) -> Seen:
+    def shown(self, *, held: bool, begin: bool = True) -> SeenModel:
         """The model as it is now; `held`: with the predictions, where they are there, of refits that have not seen the
         photo instead of its own, for photos that refits train or are measured on. Asking begins them."""
         seen = self.now()
@@ -152,7 +152,7 @@ class Workbench:
             known = self._held = (seen, seen.predicting(found.rows, found.predicted, found.confidence))
         return known[1]
 
-    def correct(self, row: int, kind: Kind, answer: str, *, concept: str = "", by: str = "") -> Seen:
+    def correct(self, row: int, kind: Kind, answer: str, *, concept: str = "", by: str = "") -> SeenModel:
         """Note what somebody says of a photo; labels and photos left out count at once, answers from a refit on."""
         self.check_may_decide()
         if kind != "concept":
@@ -182,7 +182,7 @@ class Workbench:
             self._seen.clear()
             self._now = self._see(now.model, now.version, like=now)
 
-    def snapshot(self) -> tuple[Seen, State, Session]:
+    def snapshot(self) -> tuple[SeenModel, StudioState, StudioSession]:
         """Consistent snapshot of the model as seen, its state and its session, taken under the lock."""
         with self._changing:
             return self.now(), self.state, self.session
@@ -191,21 +191,18 @@ class Workbench:
         """Take up the steps of another studio, which writes the session that this one only shows."""
         if not self.read_only:
             return
-        try:
-            written = (self.folder / SESSION).stat().st_mtime_ns
-        except OSError:
-            return
+        written = _written_at(self.folder / SESSION)
         with self._changing:
-            if written == self._followed:
+            if written in (0, self._followed):
                 return
             try:
-                session, state = Session.open(self.folder, None, read_only=True)
+                session, state = StudioSession.open(self.folder, None, read_only=True)
                 seen = self._see(state.model, str(session.current.id))
             except (CCRError, OSError):
                 return  # a step is being taken just now: the next question finds it
             self.session, self.state, self._now, self._followed = session, state, seen, written
 
-    def at(self, version: str) -> Seen:
+    def at(self, version: str) -> SeenModel:
         """An earlier step's model, or a saved one (`saved:NAME`), on all photos."""
         if version.startswith("saved:"):
             return self._saved(version)
@@ -216,11 +213,10 @@ class Workbench:
             return known
         return self._see(self.session.state(self.session.find(version)).model, version)
 
-    def _saved(self, version: str) -> Seen:
+    def _saved(self, version: str) -> SeenModel:
         """A saved model on all photos, seen anew if another one was put in its place."""
         path = self.saved_path(version[6:])
-        model = path / "config.json"
-        written = model.stat().st_mtime_ns if model.is_file() else 0
+        written = _written_at(path / "config.json")
         if self._written.get(version) != written:
             with self._looking:
                 self._seen.forget(version)
@@ -228,11 +224,11 @@ class Workbench:
         known = self._seen.get(version)
         return known if known is not None else self._see(ConceptModel.load(path), version)
 
-    def base(self) -> Seen:
+    def base(self) -> SeenModel:
         """The model as it was opened."""
         return self.at(str(self.session.steps[0].id))
 
-    def honest(self) -> Seen | None:
+    def honest(self) -> SeenModel | None:
         """The opened model fitted again on the training photos alone, if it is from outside and that was done."""
         opened = str(self.session.steps[0].id)
         return self.at(HONEST) if self.session.flattered(opened) and self._honest.is_dir() else None
@@ -241,11 +237,11 @@ class Workbench:
     def _honest(self) -> Path:
         return self.folder / HONEST
 
-    def edit(self, action: str, arguments: Mapping[str, Any]) -> Seen:
+    def edit(self, action: str, arguments: Mapping[str, Any]) -> SeenModel:
         """Do one edit; it is on disk when this returns."""
         return self._change(lambda state: edits.simple_edit(state, action, arguments))
 
-    def add(self, name: str, text: str | None = None) -> Seen:
+    def add(self, name: str, text: str | None = None) -> SeenModel:
         """Add a concept by its words."""
         self.check_writable()
         name, text = name.strip(), text or None
@@ -253,13 +249,13 @@ class Workbench:
             self.words.embed(text or name)  # before others have to wait for this change
         return self._change(lambda state: edits.add_words(state, name, text, self.words.embed))
 
-    def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> Seen:
+    def teach(self, name: str, shows: list[int], lacks: list[int], *, by_name: bool) -> SeenModel:
         """Teach a concept by photos; `by_name` draws it toward its name."""
         self._check_free()  # before words are embedded, and kept on disk
         text = self.words.embed(name) if by_name else None
         return self._change(lambda state: edits.teach(state, name, shows, lacks, self.photos, text))
 
-    def undo(self, by: int = -1, *, expected: str | None = None) -> Seen:
+    def undo(self, by: int = -1, *, expected: str | None = None) -> SeenModel:
         """One step back, or forth; `expected` is the version that must be the current one."""
         with self._changing:
             self._check_free()
@@ -337,10 +333,10 @@ class Workbench:
         if not self.decides:
             raise ReadOnly("this studio was started with --read-only: start it with --review to answer claims")
 
-    def sign(self, decisions: Decisions, *, by: str, policy: Policy) -> Seen:
+    def sign(self, decisions: Decisions, *, by: str, policy: Policy) -> SeenModel:
         """Sign the model as it is now; an error where a claim is not confirmed."""
 
-        def signed(state: State) -> edits.Edited:
+        def signed(state: StudioState) -> edits.Edited:
             model = sign(state.model, decisions, by=by, policy=policy)
             return edits.Edited(replace(state, model=model), {"action": "sign", "name": by})
 
@@ -351,13 +347,13 @@ class Workbench:
         if self.refits.running:
             raise CCRError("a refit is running: wait for it, or stop it first")
 
-    def _change(self, change: Callable[[State], edits.Edited]) -> Seen:
+    def _change(self, change: Callable[[StudioState], edits.Edited]) -> SeenModel:
         with self._changing:
             self._check_free()
             state, entry = change(self.state)
             return self._take(state, entry)
 
-    def _take(self, state: State, entry: Mapping[str, Any]) -> Seen:
+    def _take(self, state: StudioState, entry: Mapping[str, Any]) -> SeenModel:
         """Make a state the current one: seen first, so that one that cannot be used is no step; then on disk."""
         version = str(self.session.next)
         seen = self._see(state.model, version, like=self.now())
@@ -385,7 +381,7 @@ class Workbench:
                 entry = dict(model.provenance.edits[-1])
             return self._take(replace(self.state, model=model), entry).version
 
-    def _whole_list(self, state: State) -> State:
+    def _whole_list(self, state: StudioState) -> StudioState:
         """With the concepts that a model of an older version left out, if the encoder can embed them again."""
         left = [name for name in state.model.provenance.left_out if name not in {*state.texts.names, *state.removed}]
         if not left or not self.words.available:
@@ -394,18 +390,22 @@ class Workbench:
         texts = type(state.texts)([*state.texts.names, *left], np.concatenate([state.texts.embeddings, rows]))
         return replace(state, texts=texts)
 
-    def _see(self, model: ConceptModel, version: str, *, like: Seen | None = None) -> Seen:
+    def _see(self, model: ConceptModel, version: str, *, like: SeenModel | None = None) -> SeenModel:
         known = self._seen.get(version)
         if known is not None:
             return known
-        return self._seen.put(version, Seen(model, version, self._placed, like=like))
+        return self._seen.put(version, SeenModel(model, version, self._placed, like=like))
 
     def _version(self) -> str:
         return str(self.session.current.id)
 
 
 def _written_at(path: Path) -> int:
-    return path.stat().st_mtime_ns if path.is_file() else 0
+    """When a file was written, in nanoseconds; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _check_free_name(path: Path) -> None:

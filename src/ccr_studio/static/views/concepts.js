@@ -1,8 +1,21 @@
 // All concepts in a table: how true to their words, how often shown, what they speak for.
 
-import { first, write } from "./address.js";
-import { file, get, latest } from "./api.js";
-import { debounce, empty, fill, h, icon, many, percent, signed, spinner } from "./dom.js";
+import { first, write } from "../address.js";
+import { file, get, latest } from "../api.js";
+import {
+  classLink,
+  conceptLink,
+  debounce,
+  empty,
+  fill,
+  h,
+  icon,
+  many,
+  muted,
+  percent,
+  signed,
+  spinner,
+} from "../dom.js";
 
 const COLUMNS = [
   ["name", "concept", "text"],
@@ -21,7 +34,7 @@ export default function concepts(root, values, app) {
     words = first(values, "words", ""),
     alive = true;
   const asking = latest();
-  const head = h("div", { class: "head" }),
+  const head = h("div.head"),
     body = h("div");
   root.append(head, body);
   const go = (changes) =>
@@ -59,10 +72,9 @@ export default function concepts(root, values, app) {
     fill(
       head,
       h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, many(lines.length, "concept")),
-        h("p", { class: "muted" }, `A photo shows ${app.state.length.toFixed(1)} of them on average.`),
+        "div.grow",
+        h("h1", many(lines.length, "concept")),
+        muted(`A photo shows ${app.state.length.toFixed(1)} of them on average.`),
       ),
       h("div", { style: { width: "14rem" } }, input),
       h(
@@ -90,7 +102,6 @@ export default function concepts(root, values, app) {
         h(
           "button",
           {
-            type: "button",
             onclick: () => {
               descending = sort === name ? !descending : name !== "name" && name !== "class";
               sort = name;
@@ -105,16 +116,9 @@ export default function concepts(root, values, app) {
     const rows = shown.map((one) =>
       h(
         "tr",
-        {},
+        h("td", conceptLink(one.name), one.pinned ? h("span.muted", " pinned") : null),
         h(
-          "td",
-          {},
-          h("a", { href: write("concept", { name: one.name }) }, h("bdi", {}, one.name)),
-          one.pinned ? h("span", { class: "muted" }, " pinned") : null,
-        ),
-        h(
-          "td",
-          { class: "nowrap" },
+          "td.nowrap",
           one.fidelity === null
             ? h("span", { class: "muted", title: "Measured on the concept's page" }, "–")
             : [
@@ -126,28 +130,22 @@ export default function concepts(root, values, app) {
                 one.fidelity.toFixed(2),
               ],
         ),
-        h("td", { class: "nowrap" }, `${one.photos.toLocaleString("en")} · ${percent(one.share)}`),
-        h(
-          "td",
-          { class: "text wider" },
-          one.weight ? h("a", { href: write("class", { name: one.class }) }, h("bdi", {}, one.class)) : "–",
-        ),
-        h("td", { class: "wider" }, one.weight ? signed(one.weight, 1) : "–"),
-        h("td", { class: "wider" }, one.classes),
+        h("td.nowrap", `${one.photos.toLocaleString("en")} · ${percent(one.share)}`),
+        h("td.text.wider", one.weight ? classLink(one.class) : "–"),
+        h("td.wider", one.weight ? signed(one.weight, 1) : "–"),
+        h("td.wider", one.classes),
       ),
     );
     fill(
       body,
       shown.length
         ? h(
-            "div",
-            { class: "wide" },
+            "div.wide",
             h(
-              "table",
-              { class: "concept-table" },
-              h("caption", { class: "sr" }, "The model's concepts"),
-              h("thead", {}, h("tr", {}, heads)),
-              h("tbody", {}, rows),
+              "table.concept-table",
+              h("caption.sr", "The model's concepts"),
+              h("thead", h("tr", heads)),
+              h("tbody", rows),
             ),
           )
         : empty(
@@ -158,12 +156,8 @@ export default function concepts(root, values, app) {
         ? h(
             "details",
             { style: { "margin-top": "1.2rem" } },
-            h(
-              "summary",
-              { class: "muted" },
-              `${many(left.length, "concept")} of the list that the model gave no weight`,
-            ),
-            h("p", { class: "small" }, left.join(", ")),
+            h("summary.muted", `${many(left.length, "concept")} of the list that the model gave no weight`),
+            h("p.small", left.join(", ")),
           )
         : null,
     );

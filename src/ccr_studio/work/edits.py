@@ -15,7 +15,7 @@ from ccr.explain.terms import plain
 from ccr.knowledge.grounding import learn_direction
 from ccr.model import ConceptModel
 from ccr_studio.photos import Photos
-from ccr_studio.session import State, with_entry
+from ccr_studio.work.session import StudioState, with_entry
 
 Embed = Callable[[str], np.ndarray]
 
@@ -23,11 +23,11 @@ Embed = Callable[[str], np.ndarray]
 class Edited(NamedTuple):
     """The state after an edit, and its entry in the log."""
 
-    state: State
+    state: StudioState
     entry: dict[str, Any]
 
 
-def simple_edit(state: State, action: str, arguments: Mapping[str, Any]) -> Edited:
+def simple_edit(state: StudioState, action: str, arguments: Mapping[str, Any]) -> Edited:
     """An edit that `EditSession` knows: suppress, scale, rename, pin, set_weight, zero_weight, merge."""
     session = EditSession(state.model)
     getattr(session, action)(**arguments)
@@ -35,12 +35,12 @@ def simple_edit(state: State, action: str, arguments: Mapping[str, Any]) -> Edit
     return Edited(_followed(replace(state, model=session.model()), entry), entry)
 
 
-def comes_back(state: State, name: str, text: str | None) -> bool:
+def comes_back(state: StudioState, name: str, text: str | None) -> bool:
     """Is this a concept of the list that the model left out, by its own words?"""
     return text in (None, name) and name in state.texts.names and name not in state.model.names
 
 
-def add_words(state: State, name: str, text: str | None, embed: Embed) -> Edited:
+def add_words(state: StudioState, name: str, text: str | None, embed: Embed) -> Edited:
     """One more concept, by words (None: its name); it says nothing until the model is refitted."""
     name, texts = name.strip(), state.texts
     if comes_back(state, name, text):
@@ -78,7 +78,7 @@ def lesson_of(model: ConceptModel, name: str) -> Lesson:
 
 
 def teach(
-    state: State, name: str, shows: Sequence[int], lacks: Sequence[int], photos: Photos, text: np.ndarray | None
+    state: StudioState, name: str, shows: Sequence[int], lacks: Sequence[int], photos: Photos, text: np.ndarray | None
 ) -> Edited:
     """A concept out of photos that show it and photos that do not; one of that name is learned anew, its weights stay.
 
@@ -108,7 +108,7 @@ def teach(
     return Edited(replace(state, model=model, texts=texts, removed=_other(state.removed, name)), entry)
 
 
-def _replaced(state: State, name: str, row: np.ndarray) -> Any:
+def _replaced(state: StudioState, name: str, row: np.ndarray) -> Any:
     """The model with a concept of this name where its photos put it."""
     session, weights = EditSession(state.model), {}
     if name in state.model.names:
@@ -121,7 +121,7 @@ def _replaced(state: State, name: str, row: np.ndarray) -> Any:
     return session.model()
 
 
-def _followed(state: State, entry: Mapping[str, Any]) -> State:
+def _followed(state: StudioState, entry: Mapping[str, Any]) -> StudioState:
     """The whole list and the decisions after an edit of the model."""
     action, texts = entry["action"], state.texts
     if action == "rename" and entry["concept"] in texts.names:
@@ -150,7 +150,7 @@ def _followed(state: State, entry: Mapping[str, Any]) -> State:
     return state
 
 
-def _decided(state: State, entry: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+def _decided(state: StudioState, entry: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
     """The claims after a weight was set by hand: zero forbids it in every refit, another value permits it again."""
     pair = (str(entry["concept"]), str(entry["class"]))
     others = tuple(claim for claim in state.claims if claim[:2] != pair)

@@ -1,11 +1,11 @@
 // The map: photos in two dimensions. Drag to lasso; wheel, buttons or keys to look closer.
 
-import { first } from "./address.js";
-import { bytes, get, latest, post, thumbnail } from "./api.js";
-import { hue, ramp } from "./colours.js";
-import { combobox } from "./combobox.js";
-import { toast } from "./dialogs.js";
-import { debounce, empty, fill, fixed, h, icon, kept, spinner } from "./dom.js";
+import { first } from "../address.js";
+import { bytes, get, latest, post, thumbnail } from "../api.js";
+import { hue, ramp } from "../colours.js";
+import { combobox } from "../combobox.js";
+import { toast } from "../dialogs.js";
+import { bdi, debounce, empty, fill, fixed, h, icon, kept, muted, spinner } from "../dom.js";
 
 const BY = [
   ["class", "true class"],
@@ -28,15 +28,15 @@ export default function map(root, values, app) {
     frame = 0,
     alive = true;
   const colouring = latest();
-  const head = h("div", { class: "head" }),
-    legend = h("div", { class: "legend" }),
+  const head = h("div.head"),
+    legend = h("div.legend"),
     canvas = h("canvas", {
       tabindex: "0",
       role: "img",
       "aria-label": "Map of the photos. Arrow keys move, plus and minus zoom, S selects what is in view.",
     });
-  const box = h("div", { class: "map" }),
-    tip = h("div", { class: "map-tip hidden" });
+  const box = h("div.map"),
+    tip = h("div.map-tip.hidden");
   root.append(head, box, h("div", { style: { "margin-top": ".7rem" } }, legend));
 
   const go = (changes) => app.go("map", { by: by === "class" ? null : by, concept, ...changes });
@@ -60,7 +60,7 @@ export default function map(root, values, app) {
   async function load() {
     drawHead();
     if (!places) {
-      fill(box, spinner("Computing the map"), h("p", { class: "empty" }, "Computing the map, once …"));
+      fill(box, spinner("Computing the map"), h("p.empty", "Computing the map, once …"));
       try {
         let state = await get("map");
         while (state.state !== "ready" && alive) {
@@ -94,12 +94,9 @@ export default function map(root, values, app) {
       fill(
         head,
         h(
-          "div",
-          { class: "grow" },
-          h("h1", {}, "Map"),
-          h(
-            "p",
-            { class: "muted" },
+          "div.grow",
+          h("h1", "Map"),
+          muted(
             { pca: "By principal components; with umap-learn installed, by UMAP. ", umap: "By UMAP. " }[
               root.dataset.method
             ] ?? "",
@@ -107,9 +104,8 @@ export default function map(root, values, app) {
           ),
         ),
         h(
-          "label",
-          { class: "row" },
-          h("span", { class: "muted" }, "Colour by"),
+          "label.row",
+          h("span.muted", "Colour by"),
           h(
             "select",
             {
@@ -159,17 +155,7 @@ export default function map(root, values, app) {
         pen.fillRect(x, 0, 1, 10);
       }
       const [low, high] = range();
-      fill(
-        legend,
-        h(
-          "span",
-          { class: "row small" },
-          h("span", {}, fixed(low)),
-          bar,
-          h("span", {}, fixed(high)),
-          h("bdi", { class: "strong" }, concept),
-        ),
-      );
+      fill(legend, h("span.row.small", h("span", fixed(low)), bar, h("span", fixed(high)), h("bdi.strong", concept)));
       return;
     }
     fill(
@@ -178,7 +164,6 @@ export default function map(root, values, app) {
         h(
           "button",
           {
-            type: "button",
             "aria-pressed": String(only === at),
             title: "Show these alone",
             onclick: () => {
@@ -188,7 +173,7 @@ export default function map(root, values, app) {
             },
           },
           swatch(at),
-          h("bdi", {}, one),
+          bdi(one),
         ),
       ),
     );
@@ -199,7 +184,10 @@ export default function map(root, values, app) {
     return mark;
   }
   const dark = () => getComputedStyle(document.documentElement).colorScheme.includes("dark");
-  const css = (variable) => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
+  const css = (variable) => {
+    canvas.style.color = `var(${variable})`; // of the theme that is shown
+    return getComputedStyle(canvas).color;
+  };
   const colour = (at) => (by === "right" ? css(at === 1 ? "--for" : "--against") : hue(at, names().length, dark()));
 
   function range() {
@@ -301,7 +289,6 @@ export default function map(root, values, app) {
       h(
         "button",
         {
-          type: "button",
           class: "icon",
           title: label,
           "aria-label": label,
@@ -310,7 +297,7 @@ export default function map(root, values, app) {
         },
         icon(name),
       );
-    const place = h("div", { class: "map-tools" });
+    const place = h("div.map-tools");
     const rebuild = () =>
       fill(
         place,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -21,13 +20,13 @@ from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
 from ccr.review import out_of_fold
 from ccr.review.rounds import FEWEST_IMAGES
-from ccr.utils.processes import isolated_python
+from ccr.utils.processes import end_with_parent, isolated_python
 from ccr_studio.cache import npy
-from ccr_studio.seen import Seen
+from ccr_studio.seen import SeenModel
 
 #: Five refits of more photos than this take too long to be made unasked.
 MOST_PHOTOS = 20_000
-PROGRAM = "from ccr_studio.folds import main; main()"
+PROGRAM = "from ccr_studio.work.folds import main; main()"
 #: none: there are none, and none can be computed; possible: they are computed once somebody asks.
 FoldState = Literal["none", "possible", "computing", "ready"]
 
@@ -54,7 +53,7 @@ class Folds:
         self._process: subprocess.Popen[str] | None = None
         self._computing, self._failed = "", ""
 
-    def state(self, seen: Seen) -> FoldState:
+    def state(self, seen: SeenModel) -> FoldState:
         """Whether they are there, or on their way."""
         if self.of(seen, begin=False) is not None:
             return "ready"
@@ -62,7 +61,7 @@ class Folds:
             return "computing"
         return "possible" if self._compute and _fits(seen) and self._failed != seen.fit_digest else "none"
 
-    def of(self, seen: Seen, *, begin: bool = True) -> Held | None:
+    def of(self, seen: SeenModel, *, begin: bool = True) -> Held | None:
         """The predictions by refits with the model's settings; None while they are being computed, or cannot be.
         Asking begins them."""
         if not _fits(seen):
@@ -90,7 +89,7 @@ class Folds:
             process.kill()
             process.wait()
 
-    def _begin(self, key: str, seen: Seen, rows: np.ndarray) -> None:
+    def _begin(self, key: str, seen: SeenModel, rows: np.ndarray) -> None:
         self._stop()
         place = self._folder / f"job-{key}"
         seen.model.save(place / "model")
@@ -134,7 +133,7 @@ class Folds:
         return Held(rows, found[0].astype(np.int32), found[1].astype(np.float32))
 
 
-def _fits(seen: Seen) -> bool:
+def _fits(seen: SeenModel) -> bool:
     """Whether refits can be made, and do not take too long."""
     return FEWEST_IMAGES <= len(seen.rows("shown")) <= MOST_PHOTOS and whole_list(seen.model.provenance) is not None
 
@@ -142,7 +141,7 @@ def _fits(seen: Seen) -> bool:
 def main() -> None:
     """Read one order, and write the predictions (2, m) that it asks for: class numbers, and their probability."""
     order: dict[str, Any] = json.loads(sys.stdin.readline())
-    threading.Thread(target=_leave_with_the_studio, daemon=True).start()
+    end_with_parent()
     folder = Path(order["folder"])
     model = ConceptModel.load(folder / "model")
     rows, labels = (
@@ -152,8 +151,3 @@ def main() -> None:
     numbers = found.probabilities.argmax(axis=1)
     sure = np.take_along_axis(found.probabilities, numbers[:, None], axis=1)[:, 0]
     write_bytes(Path(order["file"]), npy(np.stack([numbers.astype(np.float64), sure])))
-
-
-def _leave_with_the_studio() -> None:
-    sys.stdin.read()
-    os._exit(0)

@@ -37,13 +37,13 @@ from ccr.model import ConceptModel
 from ccr.refine import Epoch
 from ccr.utils.processes import isolated_python
 from ccr_studio.cache import npy
-from ccr_studio.corrections import Corrections
 from ccr_studio.photos import Photos
-from ccr_studio.session import State
+from ccr_studio.work.corrections import Corrections
+from ccr_studio.work.session import StudioState
 
 RefitKind = Literal["full", "head"]
 JobState = Literal["running", "done", "failed", "cancelled"]
-PROGRAM = "from ccr_studio.refits import main; main()"
+PROGRAM = "from ccr_studio.work.refits import main; main()"
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Refits:
     def submit(
         self,
         kind: RefitKind,
-        state: State,
+        state: StudioState,
         model: Path,
         settings: dict[str, Any],
         done: Callable[[Job, ConceptModel], str],
@@ -221,7 +221,7 @@ class Refits:
         if job.state == "running":
             job.end("done", note)
 
-    def _write_inputs(self, state: State, knowledge: Knowledge | None, said: Corrections | None) -> None:
+    def _write_inputs(self, state: StudioState, knowledge: Knowledge | None, said: Corrections | None) -> None:
         for left in ("model", "honest"):
             shutil.rmtree(self.folder / left, ignore_errors=True)
         for left in ("knowledge.csv", "photos.csv"):

@@ -1,0 +1,1 @@
+"""One person's work on a model: workbench, steps on disk, edits, refits, out-of-fold predictions, corrections."""
