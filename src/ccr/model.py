@@ -182,11 +182,16 @@ class LinearModel(ABC):
         concepts."""
         return None
 
+    @property
+    def confirmed(self) -> np.ndarray | None:
+        """As `answers`, but unknown where only WordNet or a language model says yes: what explanations mark."""
+        return None
+
     def _explained(self, code: Any) -> Explanation:
         """The explanation of one code (1, n)."""
         classes = self.classes.tolist()
         shown = of_photos(getattr(self, "shown", None))
-        return explain(code, self.head, concepts=self.names, classes=classes, answers=self.answers, shown=shown)
+        return explain(code, self.head, concepts=self.names, classes=classes, answers=self.confirmed, shown=shown)
 
     def _placed(self, X: Any) -> Embeddings:
         return self.space.images(X)
@@ -361,10 +366,18 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
             return np.zeros(self.head.coef.shape, np.int8)
         return known.aligned(self.classes.tolist(), self.names)
 
+    @cached_property
+    def confirmed(self) -> np.ndarray:
+        """As `answers`, but unknown where only WordNet or a language model says yes: what explanations mark."""
+        known = self.provenance.knowledge
+        if known is None:
+            return self.answers
+        return known.aligned(self.classes.tolist(), self.names, by_people=True)
+
     @property
     def claim_counts(self) -> dict[str, int]:
         """Numbers of claims, positive weights, by status: confirmed, unknown, contradicted."""
-        said = self.answers[self.head.coef > 0]
+        said = self.confirmed[self.head.coef > 0]
         counts = {"confirmed": said > 0, "unknown": said == 0, "contradicted": said < 0}
         return {name: int(found.sum()) for name, found in counts.items()}
 

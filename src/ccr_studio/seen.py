@@ -131,7 +131,7 @@ class SeenModel:
             model.head,
             concepts=model.names,
             classes=classes,
-            answers=model.answers,
+            answers=model.confirmed,
             shown=of_photos(model.shown),
         )
 

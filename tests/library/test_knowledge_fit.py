@@ -421,3 +421,26 @@ def test_folders_whose_knowledge_is_damaged_are_refused(
     save_folder(tmp_path / "bad", ModelFolder(whole, changed), lambda folder: {})
     with pytest.raises(FormatError):
         ConceptModel.load(tmp_path / "bad")
+
+
+def test_what_only_a_machine_says_confirms_no_claim() -> None:
+    rng = np.random.default_rng(0)
+    classes, concepts = ["a", "b"], ["red", "round"]
+    X = np.concatenate([rng.normal([2, 0, 0, 0], 0.3, (30, 4)), rng.normal([0, 2, 0, 0], 0.3, (30, 4))])
+    y = np.repeat(classes, 30)
+    for source, status, mark in (("file", "confirmed", "✓"), ("llm", "unknown", None), ("wordnet", "unknown", None)):
+        table = Knowledge(classes, concepts, [["yes", "no"], ["no", "yes"]], source=source)
+        model = ConceptClassifier(Concepts(concepts, np.eye(4)[:2]), knowledge=table, random_state=0).fit(X, y).model_
+        assert {(one.answer, one.status) for one in model.claims()} == {("yes", status)}
+        assert model.claim_counts[status] == len(model.claims())
+        assert {term.claim for term in model.explain(X[0]).contributions if term.contribution > 0} == {status}
+        assert ("✓" in str(model.explain(X[0]))) is (mark is not None)
+        assert model.answers.tolist() == table.aligned(classes, concepts).tolist()  # truth and fits know it all the same
+
+
+def test_a_person_after_a_machine_confirms_and_the_rest_stays_unknown() -> None:
+    machine = Knowledge(["a", "b"], ["red", "round"], [["yes", "yes"], ["no", "yes"]], source="llm")
+    person = Knowledge(["a"], ["red"], [["yes"]], source="person")
+    both = Knowledge.of([*machine, *person])
+    assert both.aligned(["b", "a"], ["red", "round"], by_people=True).tolist() == [[-1, 0], [1, 0]]
+    assert both.aligned(["b", "a"], ["red", "round"]).tolist() == [[-1, 1], [1, 1]]

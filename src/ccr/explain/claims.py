@@ -11,7 +11,7 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.explain.terms import Status, plain_fields, status
 from ccr.heads import LinearHead
-from ccr.knowledge import NO, UNKNOWN, YES, Knowledge
+from ccr.knowledge import MACHINES, NO, UNKNOWN, YES, Knowledge
 from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Claim:
 
     @property
     def status(self) -> Status:
-        """confirmed, contradicted or unknown."""
-        return status(_VALUES[self.answer])
+        """confirmed, contradicted or unknown; a yes of WordNet or a language model alone confirms nothing."""
+        return "unknown" if self.answer == "yes" and self.source in MACHINES else status(_VALUES[self.answer])
 
     @property
     def sentence(self) -> str:

@@ -2,6 +2,7 @@
 
 from ccr.knowledge.table import (
     COLUMNS,
+    MACHINES,
     NO,
     SOURCES,
     UNKNOWN,
@@ -15,6 +16,7 @@ from ccr.knowledge.table import (
 
 __all__ = [
     "COLUMNS",
+    "MACHINES",
     "NO",
     "SOURCES",
     "UNKNOWN",

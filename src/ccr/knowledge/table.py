@@ -31,6 +31,8 @@ _WORDS: dict[int, Verdict] = {YES: "yes", NO: "no", UNKNOWN: "unknown"}
 _VALUES = {"yes": YES, "y": YES, "true": YES, "no": NO, "n": NO, "false": NO, "unknown": UNKNOWN, "unclear": UNKNOWN}
 #: Sources of answers, the least trusted first; any other name counts as a file.
 SOURCES = ("wordnet", "llm", "file", "person")
+#: Sources without a person: a yes of theirs forbids nothing and starts concepts, but confirms no claim.
+MACHINES = SOURCES[:2]
 COLUMNS = ("class", "concept", "answer", "source", "by", "at", "photo")
 _REMEDY = "see docs/knowledge.md for the columns"
 
@@ -349,14 +351,24 @@ class Knowledge:
         row = int(np.searchsorted(self._keys, key))
         return self._answer(self._columns, row) if row < len(self) and self._keys[row] == key else None
 
-    def aligned(self, classes: Iterable[Any], concepts: Sequence[str]) -> np.ndarray:
-        """Answers (classes, concepts) int8 for these classes and concepts, 0 where there is none."""
+    def aligned(self, classes: Iterable[Any], concepts: Sequence[str], *, by_people: bool = False) -> np.ndarray:
+        """Answers (classes, concepts) int8 for these classes and concepts, 0 where there is none; `by_people`: also where
+        only WordNet or a language model says yes."""
         rows = np.array([self._subjects.get((False, str(name)), -1) for name in classes], np.int64)
         columns = np.array([self._places.get(name, -1) for name in concepts], np.int64)
         found = np.zeros((len(rows), len(columns)), np.int8)
         there = np.ix_(rows >= 0, columns >= 0)
-        found[there] = self.table[np.ix_(rows[rows >= 0], columns[columns >= 0])]
+        table = self._table_of_people if by_people else self.table
+        found[there] = table[np.ix_(rows[rows >= 0], columns[columns >= 0])]
         return found
+
+    @property
+    def _table_of_people(self) -> np.ndarray:
+        own, table = self._columns, self.table.copy()
+        machine = np.array([text in MACHINES for text in self._texts] or [False])[own.source]
+        machine &= (own.value == YES) & (own.subject < len(self.classes))
+        table[own.subject[machine], own.concept[machine]] = UNKNOWN
+        return table
 
     def aligned_photos(self, concepts: Sequence[str]) -> sparse.csr_matrix:
         """Answers (photos, concepts) int8, CSR, in the order of `photos`; 0 where there is none."""

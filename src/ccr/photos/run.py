@@ -208,7 +208,7 @@ def _sum(model: Any, codes: Any, row: int, winner: int, explain: int) -> dict[st
     part = slice(codes.indptr[row], codes.indptr[row + 1])
     columns, values = codes.indices[part], codes.data[part].astype(np.float64)
     weights = model.head.coef[winner, columns].astype(np.float64)
-    known = None if model.answers is None else model.answers[winner, columns]
+    known = None if model.confirmed is None else model.confirmed[winner, columns]
     terms = contributions([model.names[column] for column in columns], values, weights, known)
     bias, others = float(model.head.intercept[winner]), sum(term.contribution for term in terms[explain:])
     total = bias + sum(term.contribution for term in terms)
