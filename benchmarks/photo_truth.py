@@ -216,7 +216,8 @@ def _row(world: World, fitted: Any) -> Row:
     true = world.measured_shows[row, listed[columns]]
     likely = np.full(len(true), np.nan)
     if model.shown is not None:
-        likely = model.shown.probabilities(codes.data[shown], columns)
+        predicted = model.logits(world.measured_X).argmax(axis=1)
+        likely = model.shown.probabilities(codes.data[shown], columns, predicted[row])
     stated = likely >= STATED
     return Row(
         float(true.mean()) if len(true) else float("nan"),

@@ -48,22 +48,26 @@ class FitData(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Answers about images: the row of the image, the number of the concept, and whether the image shows it (k,)."""
+    """Answers about images: the row of the image, the number of the concept, whether the image shows it, and the number
+    of its class, -1 where that is not known (k,)."""
 
     images: Embeddings
     rows: np.ndarray
     concepts: np.ndarray
     shows: np.ndarray
+    classes: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class PhotoAnswers:
     """Answers from which a map is fitted: `pairs` of photos and concepts, and of all concepts the `texts` (n, d) and
-    how common they are (n,). With the `source` "classes" the table of classes stands in for answers about photos."""
+    how common they are (n,); there are `class_count` classes. With the `source` "classes" the table of classes stands
+    in for answers about photos."""
 
     pairs: tuple[Pairs, ...]
     texts: np.ndarray
     commonness: np.ndarray
+    class_count: int
     source: Source = "photos"
 
     @classmethod
@@ -74,23 +78,27 @@ class PhotoAnswers:
         refinement without them."""
         names, images = known.bound.initial.names, data.train.X
         table = knowledge.aligned(data.classes, names)
-        facts = texts.embeddings[known.rows], commonness(table)
-        asked = [answered_pairs(knowledge, data.X, images, names, data.left_out)]
+        facts = texts.embeddings[known.rows], commonness(table), len(data.classes)
+        inside = [one for one in (data.train, data.held_out) if one is not None and one.X is images]
+        asked = [answered_pairs(knowledge, data.X, images, names, left_out=data.left_out, labelled=inside)]
         if data.validation is not None and data.held_out is not None:
             validation, held_out = validation_pair(data.validation)[0], data.held_out
             paths = store_part(validation, "paths")
             # With `coverage` a part of them is kept for calibration and must stay unseen.
             if paths is not None and len(paths) == len(held_out.rows) == len(held_out.X):
-                asked.append(answered_pairs(knowledge, validation, held_out.X, names))
+                asked.append(answered_pairs(knowledge, validation, held_out.X, names, labelled=[held_out]))
         found = tuple(pairs for pairs in asked if len(pairs.rows))
         return cls(found, *facts) if found else cls(table_pairs(first, table, data.train), *facts, "classes")
 
     def map(self, dictionary: np.ndarray) -> Shown:
         """The map of this dictionary's scores (n, d) fitted to the answers."""
         scores = np.concatenate([_scores(pairs, dictionary) for pairs in self.pairs])
-        concepts, shows = (np.concatenate(parts) for parts in zip(*(pairs[2:] for pairs in self.pairs), strict=True))
-        found = fit_shown(scores, concepts, shows, self.texts, commonness=self.commonness, source=self.source)
-        return found if self.source == "photos" else replace(found, answers=np.zeros(len(self.texts), np.int64))
+        concepts, shows, classes = map(np.concatenate, zip(*(pairs[2:] for pairs in self.pairs), strict=True))
+        if self.source == "classes":
+            found = fit_shown(scores, concepts, shows, self.texts, commonness=self.commonness, source=self.source)
+            return replace(found, answers=np.zeros(len(self.texts), np.int64))
+        told = {"classes": classes, "class_count": self.class_count}
+        return fit_shown(scores, concepts, shows, self.texts, commonness=self.commonness, **told)
 
 
 def check_probability(knowledge: Knowledge | None, coder: Any, value: Any) -> None:
@@ -126,23 +134,33 @@ def takes_thresholds(coder: Any) -> bool:
 
 
 def answered_pairs(
-    knowledge: Knowledge, X: Any, images: Embeddings, names: Sequence[str], left_out: Any = None
+    knowledge: Knowledge,
+    X: Any,
+    images: Embeddings,
+    names: Sequence[str],
+    *,
+    left_out: Any = None,
+    labelled: Sequence[Labelled] = (),
 ) -> Pairs:
     """The answers, yes or no, about images of X and concepts of these names; photos are known by the store's paths, or
-    by row number without one. Rows `left_out` stay unseen."""
+    by row number without one. Rows `left_out` stay unseen; `labelled` are rows of which the class is known."""
     paths = store_part(X, "paths")
     known = map(str, range(len(images)) if paths is None else paths)
     hidden = set() if left_out is None else set(np.asarray(left_out).tolist())
     row_of = {name: row for row, name in enumerate(known) if row not in hidden}
     found = [(row_of[name], number) for number, name in enumerate(knowledge.photos) if name in row_of]
     if not found:
-        return Pairs(images, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
+        none = np.zeros(0, np.int64)
+        return Pairs(images, none, none, none.astype(bool), none)
     rows, numbers = (np.array(column, np.int64) for column in zip(*found, strict=True))
     answers = sparse.coo_matrix(knowledge.aligned_photos(names)[numbers])
     said = (answers.data == YES) | (answers.data == NO)
     order = np.lexsort((answers.col[said], answers.row[said]))
-    concepts = answers.col[said][order].astype(np.int64)
-    return Pairs(images, rows[answers.row[said][order]], concepts, answers.data[said][order] == YES)
+    concepts, asked = answers.col[said][order].astype(np.int64), rows[answers.row[said][order]]
+    classes = np.full(len(images), -1)
+    for one in labelled:
+        classes[one.rows] = one.y
+    return Pairs(images, asked, concepts, answers.data[said][order] == YES, classes[asked])
 
 
 def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tuple[Pairs, ...]:
@@ -154,7 +172,9 @@ def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tup
     concepts = result.kept[codes.col]
     said = answers[y[codes.row], concepts]
     told = (said != 0) & (codes.data > 0)
-    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES),) if told.any() else ()
+    if not told.any():
+        return ()
+    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES, y[codes.row[told]]),)
 
 
 def commonness(table: np.ndarray) -> np.ndarray:
@@ -178,7 +198,7 @@ def class_probabilities(shown: Shown, dictionary: np.ndarray, train: Labelled, c
     rows = dictionary.astype(np.float32).T
     for start in range(0, len(train.y), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        found = shown.probabilities(train.X.take(train.rows[part]).numpy() @ rows)
+        found = shown.probabilities(train.X.take(train.rows[part]).numpy() @ rows, classes=train.y[part])
         member = sparse.csr_matrix((np.ones(len(found)), (train.y[part], np.arange(len(found)))), (classes, len(found)))
         sums += (member @ found).T
     return np.asarray(sums / np.maximum(counts, 1))
@@ -258,7 +278,7 @@ def stating(result: Refinement, shown: Shown, train: Labelled, truth: float) -> 
     weights, bias = result.weights, result.bias
     predicted = (codes.tocsr() @ weights + bias).argmax(axis=1)
     claimed = (codes.data > 0) & (weights[codes.col, predicted[codes.row]] > 0)
-    found = shown.probabilities(codes.data[claimed], codes.col[claimed])
+    found = shown.probabilities(codes.data[claimed], codes.col[claimed], predicted[codes.row[claimed]])
     return replace(shown, stated=stated_from(found, truth))
 
 
