@@ -76,6 +76,16 @@ class Evidence(NamedTuple):
     lacking_weight: np.ndarray
     lacking_answers: np.ndarray
 
+    def of(self, concepts: np.ndarray | slice) -> Evidence:
+        """The evidence of these concepts alone."""
+        return Evidence(*(column[concepts] for column in self))
+
+    def without(self, images: np.ndarray, shows: np.ndarray) -> Evidence:
+        """The evidence without an answer to each concept about one image (n, d), whether it `shows` it (n,)."""
+        yes, no = np.asarray(shows, np.float64), 1.0 - np.asarray(shows, np.float64)
+        less = (yes[:, None] * images, yes, yes, no[:, None] * images, no, no)
+        return Evidence(*(column - part for column, part in zip(self, less, strict=True)))
+
     def plus(self, other: Evidence | None) -> Evidence:
         """Both together."""
         return self if other is None else Evidence(*(one + two for one, two in zip(self, other, strict=True)))
@@ -146,7 +156,7 @@ def transfer(
     for start in range(0, len(texts), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         own = texts[part]
-        more = None if photos is None else Evidence(*(column[part] for column in photos))
+        more = None if photos is None else photos.of(part)
         for unseen in left_out:
             seen, rows = np.setdiff1d(there, unseen), own
             if grounded:

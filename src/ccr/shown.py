@@ -24,7 +24,7 @@ SLOPE, SLOPE_SPREAD = 1.0, 2.0
 #: Standard deviation of the mean intercept, and those of single intercepts among which cross-validation chooses.
 COMMON_SPREAD, SPREADS = 2.0, (0.4, 0.8, 1.6)
 #: Standard deviations of the random effects of concept and class, among which cross-validation chooses, too.
-CLASS_SPREADS = (0.0, 1.0, 2.0)
+CLASS_SPREADS = (0.0, 0.5, 1.0, 2.0)
 #: Standard deviation of the intercepts' slope on how common a concept is, in units of that one's spread.
 COMMONNESS_SPREAD = 0.5
 #: Share of an intercept's variance that concepts with like texts have in common, and the difference of cosines at which

@@ -13,6 +13,7 @@ from scipy import sparse
 from ccr.coding import Coder, HardThreshold, ThresholdRule, apply_rule
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
@@ -48,26 +49,28 @@ class FitData(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Answers about images: the row of the image, the number of the concept, whether the image shows it, and the number
-    of its class, -1 where that is not known (k,)."""
+    """Answers about images: the row of the image, the number of the concept, whether the image shows it, the number of
+    its class, -1 where that is not known, and whether the answer grounded the concept (k,)."""
 
     images: Embeddings
     rows: np.ndarray
     concepts: np.ndarray
     shows: np.ndarray
     classes: np.ndarray
+    grounds: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class PhotoAnswers:
     """Answers from which a map is fitted: `pairs` of photos and concepts, and of all concepts the `texts` (n, d) and
-    how common they are (n,); there are `class_count` classes. With the `source` "classes" the table of classes stands
-    in for answers about photos."""
+    how common they are (n,); there are `class_count` classes, and `known` grounded the concepts. With the `source`
+    "classes" the table of classes stands in for answers about photos."""
 
     pairs: tuple[Pairs, ...]
     texts: np.ndarray
     commonness: np.ndarray
     class_count: int
+    known: Informed
     source: Source = "photos"
 
     @classmethod
@@ -78,9 +81,13 @@ class PhotoAnswers:
         refinement without them."""
         names, images = known.bound.initial.names, data.train.X
         table = knowledge.aligned(data.classes, names)
-        facts = texts.embeddings[known.rows], commonness(table), len(data.classes)
+        facts = texts.embeddings[known.rows], commonness(table), len(data.classes), known
         inside = [one for one in (data.train, data.held_out) if one is not None and one.X is images]
-        asked = [answered_pairs(knowledge, data.X, images, names, left_out=data.left_out, labelled=inside)]
+        asked = [
+            answered_pairs(
+                knowledge, data.X, images, names, left_out=data.left_out, labelled=inside, grounding=data.train.rows
+            )
+        ]
         if data.validation is not None and data.held_out is not None:
             validation, held_out = validation_pair(data.validation)[0], data.held_out
             paths = store_part(validation, "paths")
@@ -92,13 +99,20 @@ class PhotoAnswers:
 
     def map(self, dictionary: np.ndarray) -> Shown:
         """The map of this dictionary's scores (n, d) fitted to the answers."""
-        scores = np.concatenate([_scores(pairs, dictionary) for pairs in self.pairs])
-        concepts, shows, classes = map(np.concatenate, zip(*(pairs[2:] for pairs in self.pairs), strict=True))
-        if self.source == "classes":
-            found = fit_shown(scores, concepts, shows, self.texts, commonness=self.commonness, source=self.source)
-            return replace(found, answers=np.zeros(len(self.texts), np.int64))
-        told = {"classes": classes, "class_count": self.class_count}
-        return fit_shown(scores, concepts, shows, self.texts, commonness=self.commonness, **told)
+        scores = np.concatenate([_scores(pairs, dictionary, self.known) for pairs in self.pairs])
+        concepts, shows, classes = map(np.concatenate, zip(*(pairs[2:5] for pairs in self.pairs), strict=True))
+        photos = self.source == "photos"
+        found = fit_shown(
+            scores,
+            concepts,
+            shows,
+            self.texts,
+            commonness=self.commonness,
+            classes=classes if photos else None,
+            class_count=self.class_count,
+            source=self.source,
+        )
+        return found if photos else replace(found, answers=np.zeros(len(self.texts), np.int64))
 
 
 def check_probability(knowledge: Knowledge | None, coder: Any, value: Any) -> None:
@@ -141,9 +155,11 @@ def answered_pairs(
     *,
     left_out: Any = None,
     labelled: Sequence[Labelled] = (),
+    grounding: Any = (),
 ) -> Pairs:
     """The answers, yes or no, about images of X and concepts of these names; photos are known by the store's paths, or
-    by row number without one. Rows `left_out` stay unseen; `labelled` are rows of which the class is known."""
+    by row number without one. Rows `left_out` stay unseen; `labelled` are rows of which the class is known,
+    `grounding` those by which concepts were grounded."""
     paths = store_part(X, "paths")
     known = map(str, range(len(images)) if paths is None else paths)
     hidden = set() if left_out is None else set(np.asarray(left_out).tolist())
@@ -151,7 +167,7 @@ def answered_pairs(
     found = [(row_of[name], number) for number, name in enumerate(knowledge.photos) if name in row_of]
     if not found:
         none = np.zeros(0, np.int64)
-        return Pairs(images, none, none, none.astype(bool), none)
+        return Pairs(images, none, none, none.astype(bool), none, none.astype(bool))
     rows, numbers = (np.array(column, np.int64) for column in zip(*found, strict=True))
     answers = sparse.coo_matrix(knowledge.aligned_photos(names)[numbers])
     said = (answers.data == YES) | (answers.data == NO)
@@ -160,7 +176,8 @@ def answered_pairs(
     classes = np.full(len(images), -1)
     for one in labelled:
         classes[one.rows] = one.y
-    return Pairs(images, asked, concepts, answers.data[said][order] == YES, classes[asked])
+    shows = answers.data[said][order] == YES
+    return Pairs(images, asked, concepts, shows, classes[asked], np.isin(asked, grounding))
 
 
 def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tuple[Pairs, ...]:
@@ -174,7 +191,8 @@ def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tup
     told = (said != 0) & (codes.data > 0)
     if not told.any():
         return ()
-    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES, y[codes.row[told]]),)
+    by_photo = np.zeros(int(told.sum()), bool)
+    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES, y[codes.row[told]], by_photo),)
 
 
 def commonness(table: np.ndarray) -> np.ndarray:
@@ -182,14 +200,20 @@ def commonness(table: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(((table == YES).sum(axis=0) + 0.5) / ((table == NO).sum(axis=0) + 0.5)))
 
 
-def _scores(pairs: Pairs, dictionary: np.ndarray) -> np.ndarray:
-    """The scores (k,) of the pairs of images and concepts."""
+def _scores(pairs: Pairs, dictionary: np.ndarray, known: Informed) -> np.ndarray:
+    """The scores (k,) of the pairs of images and concepts. An answer that grounded its concept drew it toward its image
+    or away from it: there, it is the score that the image would have without the answer, as a new image has."""
     used, place = np.unique(pairs.rows, return_inverse=True)
     rows = pairs.images.take(used).numpy().astype(np.float64)
     parts = [slice(at, at + AT_ONCE) for at in range(0, len(place), AT_ONCE)]
-    return np.concatenate(
-        [np.einsum("kd,kd->k", rows[place[part]], dictionary[pairs.concepts[part]]) for part in parts]
-    )
+    scores = []
+    for part in parts:
+        own, concepts, moved = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
+        found = dictionary[concepts].astype(np.float64)
+        shifts = known.shifts(concepts[moved], own[moved], pairs.shows[part][moved])
+        found[moved] = unit_rows(found[moved] + shifts)
+        scores.append(np.einsum("kd,kd->k", own, found))
+    return np.concatenate(scores)
 
 
 def class_probabilities(shown: Shown, dictionary: np.ndarray, train: Labelled, classes: int) -> np.ndarray:
@@ -229,7 +253,7 @@ def refine_likely(
     )
     after = answers.map(whole_dictionary(second, start)).of(second.kept)
     tried = PROBABILITIES if data.held_out is not None else PROBABILITIES[-1:]
-    wanted = validate(first, data.held_out).accuracy - MOST_LOST
+    wanted = max(validate(one, data.held_out).accuracy for one in (first, second)) - MOST_LOST
     for one in tried if probability is None else (probability,):
         found = _with_bounds(second, _bounds(after, first, one), data)
         if probability is None and found.history[second.best_epoch - 1].validation_accuracy >= wanted:

@@ -132,14 +132,17 @@ Claims = Literal["open", "confirmed"]
 @dataclass(frozen=True, eq=False)
 class Informed:
     """A bound whose concepts are grounded, the weights that are permitted, and the `rows` of the list that may have one
-    for some class: `bound` and `permitted` are of these alone. `transfer` is that of the whole list; `groups` are the
-    means of the classes' training images, with which concepts are grounded later."""
+    for some class: `bound`, `permitted`, and the `texts` and `evidence` by which concepts were grounded are of these
+    alone. `transfer` is that of the whole list; `groups` are the means of the classes' training images, with which
+    concepts are grounded later."""
 
     bound: Bound
     permitted: Permitted
     rows: np.ndarray
     transfer: np.ndarray
     groups: Groups
+    texts: np.ndarray
+    evidence: Evidence
 
     @classmethod
     def fit(
@@ -171,8 +174,15 @@ class Informed:
                 'for some, or use claims="open"'
             )
         _warn_of_silent_classes(permitted.allowed, classes, claims)
-        grounded = bound.at(ground(texts, found.plus(photos)), rows)
-        return cls(grounded, permitted.of(rows), rows, moved, groups)
+        found = found.plus(photos)
+        grounded = bound.at(ground(texts, found), rows)
+        return cls(grounded, permitted.of(rows), rows, moved, groups, texts[rows], found.of(rows))
+
+    def shifts(self, concepts: np.ndarray, images: np.ndarray, shows: np.ndarray) -> np.ndarray:
+        """How far (k, d) each of these concepts (k,) would be from where it was grounded without an answer about one
+        image (k, d), whether it `shows` it (k,)."""
+        own, texts = self.evidence.of(concepts), self.texts[concepts]
+        return ground(texts, own.without(images, shows)) - ground(texts, own)
 
 
 def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None) -> dict[str, float]:
