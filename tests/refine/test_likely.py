@@ -15,9 +15,12 @@ import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
 from ccr.errors import CCRError
 from ccr.explain.terms import NO_REASON, Contribution, sum_rows
+from ccr.grounding import ground
 from ccr.inputs import Embeddings
 from ccr.knowledge import Answer
-from ccr.refine.likely import answered_pairs, class_probabilities
+from ccr.refine.data import Labelled, split
+from ccr.refine.likely import PhotoAnswers, answered_pairs, class_probabilities
+from ccr.refine.region import Bound, Informed
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +142,6 @@ def test_answers_are_found_by_path_or_row_and_only_yes_and_no_count() -> None:
 
 
 def test_class_probabilities_are_means_over_the_class(world: World, fitted: Any) -> None:
-    from ccr.refine.data import split
-
     model = fitted.model_
     images = model.images(world.X)
     train = split(images, world.y, None, None)[0]
@@ -196,6 +197,52 @@ def test_concepts_may_be_given_without_answers_about_most(world: World, table: K
     assert model.shown.source == "photos"
     assert np.isfinite(model.shown.intercepts).all()
     assert isinstance(model.concepts, Concepts)
+
+
+def informed(world: World, knowledge: Knowledge) -> tuple[Informed, Labelled]:
+    options = {"radius": None, "fidelity": 0.9, "center": "data", "dispersion": None, "shrinkage": 0.5}
+    bound = Bound.fit(world.concepts, world.X, **options)
+    train = split(bound.space.images(world.X), world.y, None, None)[0]
+    classes = list(range(len(world.table)))
+    return Informed.fit(knowledge, bound, train, world.X, classes, claims="open", min_transfer=None), train
+
+
+def test_a_score_without_an_answer_is_that_of_grounding_without_it(world: World, table: Knowledge) -> None:
+    rng = np.random.default_rng(0)
+    told = [
+        Answer("", world.concepts.names[concept], str(rng.choice(["yes", "no"])), photo=str(row))
+        for concept in range(5)
+        for row in rng.choice(len(world.X), 4, replace=False)
+    ]
+    whole, train = informed(world, table.merge(Knowledge.of(told)))
+    for at in range(0, len(told), 3):
+        fewer, _ = informed(world, table.merge(Knowledge.of(told[:at] + told[at + 1 :])))
+        concept = np.flatnonzero(whole.rows == world.concepts.index(told[at].concept))
+        image = train.X.take(np.array([int(told[at].photo)])).numpy().astype(np.float64)
+        found = whole.shifts(concept, image, np.array([told[at].answer == "yes"]))
+        after, before = (ground(one.texts[concept], one.evidence.of(concept)) for one in (fewer, whole))
+        np.testing.assert_allclose(found, after - before, atol=1e-7)  # images are float32
+
+
+def test_answers_at_random_make_no_claim_sure(world: World) -> None:
+    """Each answer draws its concept toward its photo or away from it, which is no reason to believe the scores."""
+    rng = np.random.default_rng(0)
+    told = [
+        Answer("", name, ["yes", "no"][at % 2], photo=str(row))
+        for name in world.concepts.names
+        for at, row in enumerate(rng.choice(len(world.X), 8, replace=False))
+    ]
+    empty = Knowledge(range(len(world.table)), world.concepts.names, np.zeros_like(world.table, np.int8))
+    knowledge = empty.merge(Knowledge.of(told))
+    known, train = informed(world, knowledge)
+    names, texts, start = world.concepts.names, world.concepts.embeddings, known.bound.initial.embeddings
+    pairs = answered_pairs(knowledge, world.X, train.X, names, labelled=[train], grounding=train.rows)
+    new = known.bound.space.images(world.measured_X).take(np.arange(len(world.measured_X))).numpy() @ start.T
+    off = {}
+    for grounds in (pairs.grounds, np.zeros_like(pairs.grounds)):  # with their own answers, or as if these were new
+        answers = PhotoAnswers((pairs._replace(grounds=grounds),), texts, np.zeros(len(texts)), 6, known)
+        off[bool(grounds.any())] = float(np.abs(answers.map(start).probabilities(new) - 0.5).mean())
+    assert off[True] < 0.1 < off[False]
 
 
 def test_a_wanted_truth_moves_what_is_stated_in_every_form(world: World, known: Knowledge, tmp_path: Path) -> None:
