@@ -80,11 +80,11 @@ class Evidence(NamedTuple):
         """The evidence of these concepts alone."""
         return Evidence(*(column[concepts] for column in self))
 
-    def without(self, images: np.ndarray, shows: np.ndarray) -> Evidence:
-        """The evidence without an answer to each concept about one image (n, d), whether it `shows` it (n,)."""
-        yes, no = np.asarray(shows, np.float64), 1.0 - np.asarray(shows, np.float64)
-        less = (yes[:, None] * images, yes, yes, no[:, None] * images, no, no)
-        return Evidence(*(column - part for column, part in zip(self, less, strict=True)))
+    def replaced(self, change: np.ndarray, shows: np.ndarray) -> Evidence:
+        """The evidence where one answer about each concept, whether an image `shows` it (n,), were about another image:
+        one that is different by the `change` (n, d)."""
+        yes = np.asarray(shows, np.float64)[:, None]
+        return self._replace(shown=self.shown + yes * change, lacking=self.lacking + (1.0 - yes) * change)
 
     def plus(self, other: Evidence | None) -> Evidence:
         """Both together."""

@@ -27,8 +27,9 @@ from ccr.shown import Shown, Source, fit_shown, stated_from
 from ccr.utils.parameters import is_number
 
 #: Least probabilities of what is added among which held-out images choose, the largest that costs them no more than so
-#: much accuracy. A fixed one is no default: where members of a class differ, 0.3 costs a quarter of all predictions.
-PROBABILITIES, MOST_LOST = (0.3, 0.2, 0.1, 0.05, 0.0), 0.0
+#: much accuracy and no more than this share of their loss: accuracy alone is coarse where there are few of them. A
+#: fixed one is no default: where members of a class differ, 0.3 costs a quarter of all predictions.
+PROBABILITIES, MOST_LOST, MOST_WORSE = (0.3, 0.2, 0.1, 0.05, 0.0), 0.0, 0.1
 #: Strength of a class's preference for claims that its photos confirm: the power of their mean probability.
 PREFERENCE = 6
 #: Images on which a map is fitted by the table of classes, and images that are worked on at once.
@@ -202,7 +203,8 @@ def commonness(table: np.ndarray) -> np.ndarray:
 
 def _scores(pairs: Pairs, dictionary: np.ndarray, known: Informed) -> np.ndarray:
     """The scores (k,) of the pairs of images and concepts. An answer that grounded its concept drew it toward its image
-    or away from it: there, it is the score that the image would have without the answer, as a new image has."""
+    or away from it: there, it is the score that the image would have if the answer were about the mean of its class,
+    which is near to new images, too."""
     used, place = np.unique(pairs.rows, return_inverse=True)
     rows = pairs.images.take(used).numpy().astype(np.float64)
     parts = [slice(at, at + AT_ONCE) for at in range(0, len(place), AT_ONCE)]
@@ -210,7 +212,7 @@ def _scores(pairs: Pairs, dictionary: np.ndarray, known: Informed) -> np.ndarray
     for part in parts:
         own, concepts, moved = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
         found = dictionary[concepts].astype(np.float64)
-        shifts = known.shifts(concepts[moved], own[moved], pairs.shows[part][moved])
+        shifts = known.shifts(concepts[moved], own[moved], pairs.shows[part][moved], pairs.classes[part][moved])
         found[moved] = unit_rows(found[moved] + shifts)
         scores.append(np.einsum("kd,kd->k", own, found))
     return np.concatenate(scores)
@@ -243,7 +245,7 @@ def refine_likely(
 
     `first` is the refinement without; `start` (n, d) has the rows of concepts that it left out. Without a probability
     the second refinement has no thresholds of its own, and the last step has the largest of `PROBABILITIES` that costs
-    held-out images at most `MOST_LOST` of their accuracy.
+    held-out images at most `MOST_LOST` of their accuracy and `MOST_WORSE` of their loss.
     """
     shown = answers.map(whole_dictionary(first, start))
     borne_out = class_probabilities(shown, whole_dictionary(first, start), data.train, len(data.classes)) ** PREFERENCE
@@ -253,10 +255,13 @@ def refine_likely(
     )
     after = answers.map(whole_dictionary(second, start)).of(second.kept)
     tried = PROBABILITIES if data.held_out is not None else PROBABILITIES[-1:]
-    wanted = max(validate(one, data.held_out).accuracy for one in (first, second)) - MOST_LOST
+    before = [validate(one, data.held_out) for one in (first, second)]
+    accuracy = max(one.accuracy for one in before) - MOST_LOST
+    loss = (1.0 + MOST_WORSE) * min(one.loss for one in before)
     for one in tried if probability is None else (probability,):
         found = _with_bounds(second, _bounds(after, first, one), data)
-        if probability is None and found.history[second.best_epoch - 1].validation_accuracy >= wanted:
+        now = found.history[second.best_epoch - 1]
+        if probability is None and now.validation_accuracy >= accuracy and now.validation_loss <= loss:
             break
     return found, after
 

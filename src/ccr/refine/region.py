@@ -178,11 +178,13 @@ class Informed:
         grounded = bound.at(ground(texts, found), rows)
         return cls(grounded, permitted.of(rows), rows, moved, groups, texts[rows], found.of(rows))
 
-    def shifts(self, concepts: np.ndarray, images: np.ndarray, shows: np.ndarray) -> np.ndarray:
-        """How far (k, d) each of these concepts (k,) would be from where it was grounded without an answer about one
-        image (k, d), whether it `shows` it (k,)."""
-        own, texts = self.evidence.of(concepts), self.texts[concepts]
-        return ground(texts, own.without(images, shows)) - ground(texts, own)
+    def shifts(self, concepts: np.ndarray, images: np.ndarray, shows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        """How far (k, d) each of these concepts (k,) would be from where it was grounded if one answer, whether an
+        image (k, d) of a class (k,) `shows` it (k,), were about the mean of the other images of its class."""
+        own, texts, counts = self.evidence.of(concepts), self.texts[concepts], self.groups.counts[classes][:, None]
+        others = (counts * self.groups.means[classes] - images) / np.maximum(counts - 1, 1)
+        change = np.where(counts > 1, others - images, 0.0)  # no other images, no mean of theirs
+        return ground(texts, own.replaced(change, shows)) - ground(texts, own)
 
 
 def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None) -> dict[str, float]:
