@@ -28,7 +28,6 @@ from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 from torch.utils.data import DataLoader, TensorDataset
 
-from ccr_lab.rivals import curvature
 from ccr_lab.rivals.elastic_net import elastic_net_path
 
 #: Images, concepts, classes, active concepts.
@@ -44,7 +43,6 @@ def main() -> None:
     sys.path.insert(0, str(given.glm_saga.resolve()))
     rival = importlib.import_module("glm_saga.elasticnet")
     torch.set_num_threads(1)
-    curvature.warm_up()
     print("| images, concepts, classes | ours, s | GLM-SAGA, s | ratio | ours worse by | GLM-SAGA worse by |")
     print("|---|--:|--:|--:|--:|--:|")
     with threadpool_limits(1):

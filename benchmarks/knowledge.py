@@ -32,7 +32,7 @@ from benchmarks.private_data import add_shared_option, require
 from ccr import ConceptClassifier, Concepts, HardThreshold, Knowledge
 from ccr.encoders import load_encoder
 from ccr.errors import CCRWarning
-from ccr.grounding import UNKNOWN_SHARE, Groups, evidence, ground, transfer
+from ccr.knowledge.grounding import UNKNOWN_SHARE, Groups, evidence, ground, transfer
 from ccr.metrics import largest_shown
 from ccr.refine import region as informed
 from ccr.space import Space

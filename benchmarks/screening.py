@@ -63,12 +63,12 @@ def _cases(shared: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
 
 def _measure(X: np.ndarray, dictionary: np.ndarray, length: int) -> str:
     rule = HardThreshold(length=length, sign="both").rule(Embeddings.ready(torch.from_numpy(X)), dictionary)
-    selection = rule.selection()
-    bytes_first = Panels(dictionary, selection, looked=0.0)
-    floats = Panels(dictionary, selection, looked=float(len(dictionary)))
-    found, looked = bytes_first.examined(X, selection)
+    criterion = rule.criterion()
+    bytes_first = Panels(dictionary, rule, looked=0.0)
+    floats = Panels(dictionary, rule, looked=float(len(dictionary)))
+    found, looked = bytes_first.examined(X, criterion)
     seconds = take_turns(
-        {"bytes": lambda: bytes_first.entries(X, selection), "floats": lambda: floats.entries(X, selection)},
+        {"bytes": lambda: bytes_first.entries(X, criterion), "floats": lambda: floats.entries(X, criterion)},
         rounds=ROUNDS,
     )
     one, two = (1e6 * value / len(X) for value in seconds.values())

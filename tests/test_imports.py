@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 #: folder, or a module of a folder that is named here for itself.
 ROOMS = {
     "ccr": "errors utils io.remote io.files kernels geometry inputs coding heads space labels metrics calibration "
-    "shown knowledge grounding concepts explain refine io left_out encoders export linear_model data photos model edit "
-    "estimator classifier scale vocab review controls judgement refits show cli runtime start",
+    "shown knowledge concepts explain refine io encoders export data photos model edit classifier scale vocab review "
+    "controls show cli runtime start",
     "ccr_studio": "service studio commands",
     "ccr_lab": "published theory rivals experiments plots commands",
 }

@@ -1,4 +1,4 @@
-"""The README's first screen: a sentence, a picture, pip before make, six lines of commands, six of Python.
+"""The README: first a sentence, a picture, pip before make and four commands, then a table; six lines of Python below.
 
 Its blocks are run by tests/docs/test_blocks.py.
 """
@@ -21,7 +21,7 @@ def first_screen() -> str:
 
 
 def test_the_first_screen_has_a_sentence_and_a_picture() -> None:
-    sentences = re.findall(r"\*\*(.+?)\*\*", first_screen())
+    sentences = re.findall(r"^\*\*(.+?)\*\*$", first_screen(), re.MULTILINE)
     assert len(sentences) == 1
     (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", first_screen())
     with Image.open(ROOT / picture) as drawn:
@@ -33,12 +33,17 @@ def test_pip_comes_before_make() -> None:
     assert first_screen().index("pip install") < first_screen().index("make", first_screen().index("pip install"))
 
 
-def test_six_lines_of_commands_and_six_of_python() -> None:
+def test_four_commands_come_first_and_then_what_they_are_worth() -> None:
     shown = [block for block in blocks(README) if block.code in first_screen()]
     (commands,) = (block for block in shown if block.language == "sh" and block.runs)
-    assert len(command_lines(commands.code)) <= 6
-    assert [line.split()[1] for line in command_lines(commands.code)][:1] == ["embed"]
-    assert command_lines(commands.code)[-1].split()[1] == "report"
-    (python,) = (block for block in shown if block.language == "python")
+    lines = command_lines(commands.code)
+    assert len(lines) <= 4
+    assert [lines[0].split()[1], lines[-1].split()[1]] == ["embed", "report"]
+    assert first_screen().index("|---|") > first_screen().index(commands.code)
+    assert len(first_screen().splitlines()) < 60
+
+
+def test_six_lines_of_python() -> None:
+    (python,) = (block for block in blocks(README) if block.language == "python")
     assert len([line for line in python.code.splitlines() if line.strip()]) <= 6
     assert "ccr-demo" in python.code

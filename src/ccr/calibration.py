@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ccr.coding import apply_rule
 from ccr.errors import CCRError
 from ccr.heads import LinearHead
-from ccr.labels import Labels, validation_rows
+from ccr.inputs import Embeddings
+from ccr.labels import MOST_VALIDATION, Labels, validation_rows
 from ccr.metrics import Interval, finite, wilson_interval
 from ccr.utils.arrays import LazyModule, softmax
 from ccr.utils.parameters import is_number
@@ -18,6 +20,8 @@ from ccr.utils.parameters import is_number
 if TYPE_CHECKING:
     import scipy
     from scipy import sparse, special
+
+    from ccr.model import ConceptModel
 else:
     scipy = LazyModule("scipy")
     sparse = LazyModule("scipy.sparse")
@@ -254,3 +258,73 @@ def typical_codes(codes: sparse.csr_matrix) -> np.ndarray:
     columns, values = codes.indices[shown], codes.data[shown].astype(np.float64)
     counts = np.bincount(columns, minlength=codes.shape[1])
     return np.asarray(np.bincount(columns, values, minlength=codes.shape[1]) / np.maximum(counts, 1))
+
+
+# Images of a fit for its calibration: those that choose the epoch also give the temperature, others the sets.
+class Placed(NamedTuple):
+    """Images in the model's space, with class numbers."""
+
+    images: Embeddings
+    y: np.ndarray
+
+    @classmethod
+    def of(cls, images: Embeddings, y: np.ndarray, rows: np.ndarray) -> Placed:
+        """These rows, in memory."""
+        return cls(Embeddings.ready(images.take(rows)), y[rows])
+
+    def coded(self, model: ConceptModel) -> CodedLabels:
+        """Codes of the images by a model."""
+        return CodedLabels(apply_rule(model.rule, self.images, model.concepts.embeddings), self.y)
+
+
+class CalibrationParts(NamedTuple):
+    """Split of a fit's images for calibration: `watched` chooses the epoch (as `refine` takes it), `left_out` rows are
+    not trained on, `warm` gives the temperature (None: half of `held` does), and `held` gives the prediction sets.
+    A fit without them has the first alone."""
+
+    watched: Any
+    left_out: np.ndarray | None = None
+    warm: Placed | None = None
+    held: Placed | None = None
+    coverage: float = 0.0
+    seed: int = 0
+
+    @classmethod
+    def of(cls, images: Embeddings, labels: Labels, watched: Any, *, coverage: float, seed: int) -> CalibrationParts:
+        """The parts of a fit: `watched` are rows of the `images`, or (other images, class numbers) to share."""
+        coverage = check_coverage(coverage)
+        if isinstance(watched, tuple):
+            other, y = watched
+            first, second = half_rows(y, labels.classes, seed)
+            _check_enough(len(second) if len(first) else 0, coverage)
+            warm, held = (Placed.of(other, y, rows) for rows in (first, second))
+            return cls(tuple(warm), None, warm, held, coverage, seed)
+        rest = np.setdiff1d(np.arange(len(labels.y)), watched)
+        chosen = validation_rows(Labels(labels.classes, labels.y[rest]), SHARE, seed=seed, most=MOST_VALIDATION)
+        left_out = rest[chosen]
+        _check_enough(len(left_out), coverage)
+        held = Placed.of(images, labels.y, left_out)
+        if len(watched):
+            return cls(watched, left_out, Placed.of(images, labels.y, watched), held, coverage, seed)
+        first, second = half_rows(held.y, labels.classes, seed)
+        _check_enough(len(second) if len(first) else 0, coverage)
+        return cls(watched, left_out, None, held, coverage, seed)
+
+    def calibrated(self, model: ConceptModel) -> ConceptModel:
+        """The fitted model with its certainty."""
+        assert self.held is not None
+        held = self.held.coded(model)
+        if self.warm is None:
+            return model.with_certainty(*halves(held, model.classes, self.seed), self.coverage)
+        return model.with_certainty(self.warm.coded(model), held, self.coverage)
+
+
+def _check_enough(images: int, coverage: float) -> None:
+    """Sets of this coverage need so many images, beside those that give the temperature."""
+    fewest = fewest_images(coverage)
+    if images < fewest:
+        raise CCRError(
+            f"a coverage of {coverage:g} needs at least {fewest} images to calibrate on, beside those that choose "
+            f"epoch and temperature, and only {images} can be held out: ask for less, give more images, or a larger "
+            "validation=(X, y), which is the split val of a store"
+        )

@@ -5,37 +5,39 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils._set_output import _get_output_config  # the one place that knows what set_output was told
 
-from ccr.calibration import SHARE, CodedLabels, check_coverage, fewest_images, half_rows, halves
-from ccr.coding import Coder, HardThreshold, ThresholdRule, TopRule, apply_rule
+from ccr.calibration import CalibrationParts
+from ccr.coding import Coder, HardThreshold, ThresholdRule, TopRule
 from ccr.coding.coders import usual_length
 from ccr.concepts import Concepts, stored_concepts
 from ccr.edit import EditSession
-from ccr.errors import CCRError
-from ccr.estimator import FromModel, ModelEstimator, answered_by
+from ccr.errors import CCRError, FormatError
+from ccr.explain import Explanation
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.io.hub import OnHub
-from ccr.io.provenance import Provenance, encoder_of, kept_concepts, left_out_facts, training_facts
+from ccr.io.provenance import Provenance, encoder_of, kept_concepts, left_out_facts, training_facts, whole_list
 from ccr.knowledge import Knowledge
 from ccr.labels import (
-    MOST_VALIDATION,
     ClassWeight,
-    Labels,
     fit_parts,
     held_out,
+    labels_like,
     labels_of,
     number_labels,
+    sample_weights,
     seed_of,
     training_weights,
-    validation_rows,
 )
 from ccr.metrics import fidelity
-from ccr.model import ConceptModel
+from ccr.model import ConceptModel, LinearModel
 from ccr.refine import Callback, Refinement, Training, refine
 from ccr.refine.data import Permitted, split
 from ccr.refine.engines import EngineName
@@ -55,6 +57,198 @@ from ccr.refine.options import Optimizer, Schedule
 from ccr.refine.region import Bound, Claims, Informed, check_claims, informed_facts
 from ccr.shown import Shown
 from ccr.space import Angular, Center, Dispersion
+from ccr.utils.arrays import coded_frame
+
+
+class NotFittedError(CCRError, SklearnNotFittedError):
+    """A model was asked for something that only `fit` can give."""
+
+
+#: Example values of hyperparameters that have settings of their own.
+_EXAMPLES = {"coder": "HardThreshold(length=12)", "dispersion": "Symmetric(strength=0.9)"}
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+Model = TypeVar("Model")
+
+
+class FromModel:
+    """A read-only part of the fitted model: `coef_ = FromModel("head.coef")`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, estimator: ModelEstimator | None, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self
+        part: Any = estimator.fitted()
+        for name in self.path.split("."):
+            part = part[name] if isinstance(part, dict) else getattr(part, name)
+        return part
+
+    def __set__(self, estimator: ModelEstimator, value: Any) -> None:
+        raise CCRError(
+            f"{self.name} is read-only, because a fitted model is one whole: use edit(), whose model() is a changed "
+            "copy, or fit again"
+        )
+
+
+def answered_by(
+    method: Callable[Concatenate[Model, Arguments], Answer],
+) -> Callable[Concatenate[Any, Arguments], Answer]:
+    """A method of an estimator that asks the same of its fitted model; data frames must have the columns of `fit`."""
+
+    @wraps(method)
+    def ask(estimator: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        for given in (*args, *kwargs.values()):
+            estimator.check_columns(given)
+        return method(estimator.fitted(), *args, **kwargs)
+
+    return ask
+
+
+def _column_names(X: Any) -> np.ndarray | None:
+    """The names of a data frame's columns, if all are texts."""
+    columns = getattr(X, "columns", None)
+    if columns is None or not all(isinstance(name, str) for name in columns):
+        return None
+    return np.array(list(columns), dtype=object)
+
+
+class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
+    """Base class of all estimators: scikit-learn's methods, answered by `model_`, a frozen `LinearModel`."""
+
+    model_: Any
+    #: The class of `model_`, and the hyperparameter that holds concepts; None where there is none.
+    model_kind: type[LinearModel]
+    texts_parameter: str | None = "concepts"
+
+    classes_ = FromModel("classes")
+    head_ = FromModel("head")
+    coef_ = FromModel("head.coef")
+    intercept_ = FromModel("head.intercept")
+    n_features_in_ = FromModel("dimension")
+    encoder_ = FromModel("provenance.encoder")
+    encoder_fingerprint_ = FromModel("provenance.encoder_fingerprint")
+    metrics_ = FromModel("provenance.metrics")
+
+    predict = answered_by(LinearModel.predict)
+    predict_proba = answered_by(LinearModel.predict_proba)
+
+    def note_columns(self, X: Any) -> None:
+        """Keep the names of a data frame's columns, which later ones must have in the same order."""
+        self.__dict__.pop("feature_names_in_", None)
+        names = _column_names(X)
+        if names is not None:
+            self.feature_names_in_ = names
+
+    def check_columns(self, X: Any) -> None:
+        """An error where X is a data frame whose columns are not those of `fit`, in their order."""
+        known, names = self.__dict__.get("feature_names_in_"), _column_names(X)
+        if known is None or names is None or len(known) != len(names):  # another width is refused later, with its rule
+            return
+        wrong = np.flatnonzero(known != names)
+        if len(wrong):
+            raise CCRError(
+                f"the columns must be those of fit, in the same order; column {wrong[0]} was {known[wrong[0]]!r} and "
+                f"is {names[wrong[0]]!r}: use X[list(model.feature_names_in_)]"
+            )
+
+    def fitted(self) -> Any:
+        """The fitted model; an error where there is none yet."""
+        model = self.__dict__.get("model_")
+        if model is None:
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} is not fitted yet: call fit(X, y), or load a saved one")
+        return model
+
+    def set_params(self, **params: Any) -> Any:
+        """Set hyperparameters; those of a part by its name and two underscores, such as `coder__length`."""
+        known = self.get_params(deep=False)
+        for name in params:
+            part, nested, _ = name.partition("__")
+            whole = params.get(part, known.get(part))
+            if nested and part in known and not hasattr(whole, "set_params"):
+                example = _EXAMPLES.get(part)
+                raise CCRError(
+                    f"{name} is a setting of {part}, which is {whole!r} and has none: give {part} itself first"
+                    + (f", such as {part}={example}" if example else "")
+                )
+        return super().set_params(**params)
+
+    def transform(self, X: Any) -> Any:
+        """Codes (m, n) of the embeddings X (m, d): CSR, or the data frame that `set_output` asks for, with a column
+        for each concept; one of pandas is sparse."""
+        self.check_columns(X)
+        codes = self.fitted().encode(X)
+        wanted = _get_output_config("transform", self)["dense"]
+        return codes if wanted == "default" else coded_frame(codes, self.get_feature_names_out(), wanted, X)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits (m, classes): intercept plus the sum of contributions. Of two classes, as scikit-learn wants it, how
+        far the second's logit is above the first's (m,)."""
+        self.check_columns(X)
+        logits = self.fitted().logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any | None = None) -> float:
+        """Share of the rows of X (m, d) whose prediction is their label y (m,); a store brings its own labels."""
+        predicted = self.predict(X)
+        right = predicted == labels_like(self.classes_, labels_of(X, y), len(predicted))
+        weights = None if sample_weight is None else sample_weights(sample_weight, len(right))
+        return float(np.average(right, weights=weights))
+
+    explain_many = answered_by(LinearModel.explain_many)
+
+    def explain(self, x: Any) -> Explanation:
+        """Why the embedding x (d,) is predicted as it is."""
+        return self.fitted().explain(x)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns of `transform`."""
+        return np.array(self.fitted().names, dtype=object)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model as a folder of JSON and safetensors; an older model there is replaced whole."""
+        self.fitted().save(path)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]  # embeddings are read, and codes made, in float32
+        return tags
+
+    def settings(self) -> dict[str, Any]:
+        """The hyperparameters without concepts and knowledge; copies, so that changing them later does not change a
+        model."""
+        given = self.get_params(deep=False)
+        apart = (self.texts_parameter, "knowledge")  # the model keeps both beside its settings
+        return {name: clone(value, safe=False) for name, value in given.items() if name not in apart}
+
+    @classmethod
+    def of(cls, model: LinearModel) -> Any:
+        """The estimator of a fitted model, with the hyperparameters and the concepts that the model was made with,
+        those that a sparse head left out (`model_.provenance.left_out`) among them: fitted again on the same images,
+        it ends with the same model. Models of older versions know only the concepts that they kept."""
+        settings = {name: clone(value, safe=False) for name, value in model.provenance.settings.items()}
+        if cls.texts_parameter is not None:
+            settings[cls.texts_parameter] = whole_list(model.provenance)
+        if model.provenance.knowledge is not None:
+            settings["knowledge"] = model.provenance.knowledge
+        unknown = set(settings) - set(cls._get_param_names())
+        if unknown:
+            raise FormatError(f"the model has settings that {cls.__name__} does not know: {', '.join(sorted(unknown))}")
+        estimator = cls(**settings)
+        estimator.model_ = model
+        return estimator
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Any:
+        """Read a model written by `save`."""
+        return cls.of(cls.model_kind.load(path))
+
 
 # The paper's released settings (Algorithm 2, docs/method.md).
 #: Lambda of each data set.
@@ -86,75 +280,6 @@ def paper_settings(dataset: str) -> dict[str, Any]:
         "schedule": "constant",
         "n_iter_no_change": 20,
     }
-
-
-# Calibration: images that choose the epoch also give the temperature, others give the prediction sets.
-class Placed(NamedTuple):
-    """Images in the model's space, with class numbers."""
-
-    images: Embeddings
-    y: np.ndarray
-
-    def coded(self, model: ConceptModel) -> CodedLabels:
-        """Codes of the images by a model."""
-        return CodedLabels(apply_rule(model.rule, self.images, model.concepts.embeddings), self.y)
-
-
-class CalibrationParts(NamedTuple):
-    """Split of a fit's images for calibration: `watched` chooses the epoch (as `refine` takes it), `left_out` rows are
-    not trained on, `warm` gives the temperature (None: half of `held` does), and `held` gives the prediction sets."""
-
-    watched: Any
-    left_out: np.ndarray | None
-    warm: Placed | None
-    held: Placed
-    coverage: float
-    seed: int
-
-    def calibrated(self, model: ConceptModel) -> ConceptModel:
-        """The fitted model with its certainty."""
-        held = self.held.coded(model)
-        if self.warm is None:
-            return model.with_certainty(*halves(held, model.classes, self.seed), self.coverage)
-        return model.with_certainty(self.warm.coded(model), held, self.coverage)
-
-
-def hold_out(images: Embeddings, labels: Labels, watched: Any, *, coverage: float, seed: int) -> CalibrationParts:
-    """The parts of a fit: `watched` are rows of the `images`, or (other images, class numbers), which are shared."""
-    coverage = check_coverage(coverage)
-    if isinstance(watched, tuple):
-        other, y = watched
-        first = validation_rows(Labels(labels.classes, y), 0.5, seed=seed, most=len(y))
-        second = np.setdiff1d(np.arange(len(y)), first)
-        _check_enough(len(second) if len(first) else 0, coverage)
-        warm, held = (_placed(other, y, rows) for rows in (first, second))
-        parts = CalibrationParts(tuple(warm), None, warm, held, coverage, seed)
-    else:
-        rest = np.setdiff1d(np.arange(len(labels.y)), watched)
-        chosen = validation_rows(Labels(labels.classes, labels.y[rest]), SHARE, seed=seed, most=MOST_VALIDATION)
-        left_out = rest[chosen]
-        _check_enough(len(left_out), coverage)
-        chose = _placed(images, labels.y, watched) if len(watched) else None
-        parts = CalibrationParts(watched, left_out, chose, _placed(images, labels.y, left_out), coverage, seed)
-        if parts.warm is None:
-            first, second = half_rows(parts.held.y, labels.classes, seed)
-            _check_enough(len(second) if len(first) else 0, coverage)
-    return parts
-
-
-def _check_enough(images: int, coverage: float) -> None:
-    """Sets of this coverage need so many images, beside those that give the temperature."""
-    fewest = fewest_images(coverage)
-    if images < fewest:
-        raise CCRError(
-            f"a coverage of {coverage:g} needs at least {fewest} images to calibrate on, beside those that choose "
-            f"epoch and temperature, and only {images} can be held out: ask for less, give more images, or a larger "
-            "validation=(X, y), which is the split val of a store"
-        )
-
-
-def _placed(images: Embeddings, y: np.ndarray, rows: np.ndarray) -> Placed:
-    return Placed(Embeddings.ready(images.take(rows)), y[rows])
 
 
 #: Fidelity on the training images is measured on at most this many: to about half a percent.
@@ -342,80 +467,71 @@ class ConceptClassifier(ModelEstimator, OnHub):
         """
         X, validation = fit_parts(X, y, sample_weight, validation, self.validation_fraction)
         texts = self._checked_concepts()
-        check_claims(self.knowledge, self.claims, self.min_transfer)
-        check_probability(self.knowledge, self.coder, self.min_probability)
-        check_stated_truth(self.knowledge, self.stated_truth)
         Embeddings(X).check_dimension(texts.dimension)
         labels = number_labels(labels_of(X, y), len(Embeddings(X)))
-        if isinstance(checkpoint, (str, os.PathLike)):
-            checkpoint = CheckpointFolder(checkpoint)
-        seed = seed_of(self.random_state)
-        if isinstance(checkpoint, CheckpointFolder) and not isinstance(self.random_state, numbers.Integral):
-            seed = checkpoint.seed(seed)
+        seed, checkpoint = self._started(checkpoint)
+
+        # Where concepts start and how far they may move; which images train, choose the epoch, and calibrate.
         bound = Bound.fit(texts, X, **self._given(BOUND))
-        space = bound.space
-        images = space.images(X).make_resident()
+        images = bound.space.images(X).make_resident()
         watched = held_out(
-            validation, labels, space=space, dimension=texts.dimension, fraction=self.validation_fraction, seed=seed
+            validation,
+            labels,
+            space=bound.space,
+            dimension=texts.dimension,
+            fraction=self.validation_fraction,
+            seed=seed,
         )
-        parts = None if self.coverage is None else hold_out(images, labels, watched, coverage=self.coverage, seed=seed)
-        watched = watched if parts is None else parts.watched
+        parts = CalibrationParts(watched)
+        if self.coverage is not None:
+            parts = CalibrationParts.of(images, labels, watched, coverage=self.coverage, seed=seed)
         weights = training_weights(labels, class_weight=self.class_weight, sample_weight=sample_weight)
-        left_out = None if parts is None else parts.left_out
-        known, classes = None, labels.classes.tolist()
-        train, other = split(images, labels.y, weights, watched, left_out)
-        if self.knowledge is not None:
-            known = Informed.fit(
-                self.knowledge,
-                bound,
-                train,
-                X,
-                classes,
-                claims=self.claims,
-                min_transfer=self.min_transfer,
-            )
-            bound = known.bound
-        initial = bound.initial
+        classes = labels.classes.tolist()
+        train, other = split(images, labels.y, weights, parts.watched, parts.left_out)
+        known = Informed.fit(
+            self.knowledge, bound, train, X, classes, claims=self.claims, min_transfer=self.min_transfer
+        )
+
+        # Algorithm 2, and once more where answers say what photos show.
+        initial, training = known.bound.initial, self._training(seed, known.bound)
         run = partial(
             refine,
             initial,
             images,
             labels.y,
-            coder=self._coder(None if known is None else known.rows, len(initial)),
-            radius=bound.radius,
-            start=bound.start,
-            classes=len(labels.classes),
+            coder=self._coder(known, len(initial)),
+            radius=known.bound.radius,
+            start=known.bound.start,
+            classes=len(classes),
             sample_weight=weights,
-            validation=watched,
-            left_out=left_out,
-            permitted=None if known is None else known.permitted,
+            validation=parts.watched,
+            left_out=parts.left_out,
+            permitted=known.permitted,
             engine=self.engine,
         )
-        training = self._training(seed, bound)
-        fewest = partial(refine_with, weights=self.weights_per_class, held_out=watched, training=training)
-        result = fewest(run, callback=callback, checkpoint=checkpoint)
-        shown = None
-        if known is not None:
+        fewest = partial(
+            refine_with, weights=self.weights_per_class, held_out=parts.watched, training=training, callback=callback
+        )
+        result, shown = fewest(run, checkpoint=checkpoint), None
+        if known.permitted is not None:
             # A part of the checkpoint, so that a fit that is killed in its second refinement goes on there.
             below = None if checkpoint is None else checkpoint.part("with-answers")
 
             def again(coder: Coder, permitted: Permitted) -> Refinement:
-                return fewest(partial(run, coder=coder, permitted=permitted), callback=callback, checkpoint=below)
+                return fewest(partial(run, coder=coder, permitted=permitted), checkpoint=below)
 
-            data = FitData(X, validation, classes, train, other, left_out, training)
+            data = FitData(X, validation, classes, train, other, parts.left_out, training)
             result, shown = self._likely(result, known, data, again)
-            if shown is not None and shown.source == "photos" and self.stated_truth is not None:
-                shown = stating(result, shown, data.train, self.stated_truth)
-        facts = {} if known is None else informed_facts(self.knowledge, known, texts.names)
-        kept = result.kept if known is None else known.rows[result.kept]
-        facts |= left_out_facts(texts, kept)
-        texts, initial = kept_concepts(texts, kept), kept_concepts(initial, result.kept)
-        own = initial.embeddings if known else space.own_texts(texts.embeddings)
-        facts |= training_facts(
-            result, initial, fidelity=fidelity(images.sample(FIDELITY_ROWS), result.dictionary, own)
-        )
+
+        # The frozen model, of the concepts that are left.
+        kept, initial = known.rows[result.kept], kept_concepts(initial, result.kept)
+        facts = informed_facts(self.knowledge, known, texts.names) | left_out_facts(texts, kept)
+        texts = kept_concepts(texts, kept)
+        own = bound.space.own_texts(texts.embeddings) if self.knowledge is None else initial.embeddings
+        measured = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, own)
+        facts |= training_facts(result, initial, fidelity=measured)
         model = ConceptModel(
-            space=space,
+            space=bound.space,
             concepts=stored_concepts(initial.names, result.dictionary),
             initial=initial,
             rule=result.rule,
@@ -425,7 +541,7 @@ class ConceptClassifier(ModelEstimator, OnHub):
             shown=shown,
         )
         model = model.with_claims_seen(images, labels.y)
-        self.model_ = model if parts is None else parts.calibrated(model)
+        self.model_ = model if self.coverage is None else parts.calibrated(model)
         self.note_columns(X)
         return self
 
@@ -434,25 +550,30 @@ class ConceptClassifier(ModelEstimator, OnHub):
     ) -> tuple[Refinement, Shown | None]:
         """The refinement with what answers about photos make of it, and the map from scores to probabilities."""
         assert self.knowledge is not None
+        assert known.permitted is not None
         if not isinstance(result.rule, (ThresholdRule, TopRule)):
             return result, None  # codes are no scores
         answers = PhotoAnswers.of(self.knowledge, known, data, result, self._checked_concepts())
         if not answers.pairs:
             return result, None
-        probability, start = self.min_probability, known.bound.initial
+        probability, start = self.min_probability, known.bound.initial.embeddings
         if answers.source == "classes":
             probability = probability or 0.0
         if probability == 0 or not takes_thresholds(self.coder):
-            return result, answers.map(whole_dictionary(result, start.embeddings)).of(result.kept)
-        return refine_likely(
-            result,
-            answers,
-            again,
-            start=start.embeddings,
-            data=data,
-            permitted=known.permitted,
-            probability=None if probability is None else float(probability),
-        )
+            shown = answers.map(whole_dictionary(result, start)).of(result.kept)
+        else:
+            result, shown = refine_likely(
+                result,
+                answers,
+                again,
+                start=start,
+                data=data,
+                permitted=known.permitted,
+                probability=None if probability is None else float(probability),
+            )
+        if shown.source == "photos" and self.stated_truth is not None:
+            shown = stating(result, shown, data.train, self.stated_truth)
+        return result, shown
 
     def shared_model(self) -> ConceptModel:
         """The fitted model, which the model card describes."""
@@ -469,13 +590,27 @@ class ConceptClassifier(ModelEstimator, OnHub):
                 f"the coder's length is {length}, and of this model's concepts {len(self.concepts)} were kept: fit "
                 f"with the whole list (the {len(left_out)} others are in model_.provenance.left_out), or ask for less"
             )
+        check_claims(self.knowledge, self.claims, self.min_transfer)
+        check_probability(self.knowledge, self.coder, self.min_probability)
+        check_stated_truth(self.knowledge, self.stated_truth)
         return self.concepts
 
-    def _coder(self, rows: np.ndarray | None, n: int) -> Coder:
-        """The coder for these rows of the list, None: all, which are n."""
+    def _started(self, checkpoint: Any) -> tuple[int, PartedCheckpoint | None]:
+        """The seed, which a checkpoint keeps if the user gave none, and the checkpoint, None: none."""
+        seed = seed_of(self.random_state)
+        if isinstance(checkpoint, (str, os.PathLike)):
+            checkpoint = CheckpointFolder(checkpoint)
+        if isinstance(checkpoint, CheckpointFolder) and not isinstance(self.random_state, numbers.Integral):
+            seed = checkpoint.seed(seed)
+        return seed, checkpoint
+
+    def _coder(self, known: Informed, n: int) -> Coder:
+        """The coder for the n concepts that may have a weight."""
         if self.coder is None:
             return HardThreshold(length=usual_length(n))
-        return self.coder.of(rows) if isinstance(self.coder, HardThreshold) and rows is not None else self.coder
+        if isinstance(self.coder, HardThreshold) and self.knowledge is not None:
+            return self.coder.of(known.rows)
+        return self.coder
 
     def _given(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Hyperparameters as a saved model has them: NumPy's own numbers of few digits would stay so all the way."""

@@ -49,7 +49,7 @@ class Concepts:
         mean, covariance : (d,) and (d, d), of many images. None: the same spread in all directions.
         among : the list that it will join: it is placed so that it has the learned direction from that list's mean.
         """
-        from ccr.grounding import learn_direction  # brings SciPy
+        from ccr.knowledge.grounding import learn_direction  # brings SciPy
 
         if among is not None and text is not None and np.shape(text) == (among.dimension,):
             text = unit_rows(np.asarray(text, np.float64)[None])[0] - among.embeddings.mean(axis=0)

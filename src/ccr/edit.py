@@ -15,10 +15,10 @@ from ccr.concepts import Concepts, stored_concepts
 from ccr.errors import CCRError, CCRWarning
 from ccr.explain.terms import PlainResult, plain, position
 from ccr.geometry import unit_rows
-from ccr.grounding import UNKNOWN_SHARE, evidence, ground
 from ccr.heads import LinearHead
 from ccr.io.provenance import left_out_text, without
 from ccr.knowledge import Answer, Knowledge, Verdict
+from ccr.knowledge.grounding import UNKNOWN_SHARE, evidence, ground
 from ccr.labels import Labels, known_labels, labels_of, training_weights
 from ccr.metrics import Interval, wilson_interval
 from ccr.model import ConceptModel

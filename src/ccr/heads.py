@@ -69,15 +69,22 @@ class LinearHead:
 
 
 def lbfgs(
-    objective: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, *, tol: float, max_iter: int
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    *,
+    tol: float,
+    max_iter: int,
+    least: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The minimum of a smooth function, given as value and gradient, from `start` on.
+    """The minimum of a smooth function, given as value and gradient, from `start` on, of entries that are at least
+    `least`, if that is given.
 
     Ends when no entry of the gradient exceeds `tol`, or after `max_iter` iterations.
     """
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": tol, "ftol": 0.0, "maxcor": 20}
-    minimum: np.ndarray = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
-    return minimum
+    bounds = None if least is None else scipy.optimize.Bounds(least)
+    found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.asarray(found.x)
 
 
 def softmax_objective(

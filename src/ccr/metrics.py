@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -121,6 +122,18 @@ def accuracy(truth: Any, predicted: Any) -> float:
     """Share of predictions that equal the truth."""
     truth, predicted = _pair(truth, predicted)
     return float(np.mean(truth == predicted))
+
+
+def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
+    """Agreement of two judges beyond chance: 1 if all verdicts are equal, 0 if as many as by chance.
+
+    None where chance alone makes all verdicts equal (both gave one and the same verdict throughout), or without any.
+    """
+    n = len(pairs)
+    first, second = Counter(pair[0] for pair in pairs), Counter(pair[1] for pair in pairs)
+    # In whole numbers, so that "by chance all equal" is decided exactly.
+    equal, chance = n * sum(one == other for one, other in pairs), sum(first[key] * second[key] for key in first)
+    return None if chance == n * n else (equal - chance) / (n * n - chance)
 
 
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:

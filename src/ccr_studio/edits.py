@@ -12,7 +12,7 @@ from ccr.concepts import Concepts
 from ccr.edit import EditSession, texts_of
 from ccr.errors import CCRError
 from ccr.explain.terms import plain
-from ccr.grounding import learn_direction
+from ccr.knowledge.grounding import learn_direction
 from ccr.model import ConceptModel
 from ccr_studio.photos import Photos
 from ccr_studio.session import State, with_entry

@@ -5,11 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
-import pty
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from ccr import ConceptModel, EmbeddingStore, Knowledge
-from ccr.cli import app
 from ccr.cli.common_photo import MOST_LINES, draw_photo
 from ccr.cli.knowledge_photos import _ask_model
 from ccr.cli.knowledge_terminal import MOST_FAILURES, Session
@@ -29,12 +22,12 @@ from ccr.errors import CCRError
 from ccr.knowledge import Answer
 from ccr.review.questions import EACH, FIRST
 from ccr.vocab import llm
-from tests.cli.test_commands import as_json, model, run, workspace  # noqa: F401 (fixtures)
-from tests.vocab.test_llm import Server, completion, server  # noqa: F401 (fixture)
+from tests.cli.conftest import Terminal, run
+from tests.vocab.test_llm import Server, completion
 
 
 @pytest.fixture
-def given(model: Path, workspace: Path, tmp_path: Path) -> list[object]:  # noqa: F811 (fixture)
+def given(model: Path, workspace: Path, tmp_path: Path) -> list[object]:
     """The command with its arguments, its table not written yet."""
     return ["knowledge", "ask-photos", model, workspace / "store", "--knowledge", tmp_path / "known.csv"]
 
@@ -48,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def said(given: list[object], lines: str, *options: object) -> Any:
     """What the command does with these lines as its input."""
-    return CliRunner().invoke(app, [str(one) for one in [*given, *options]], input=lines, catch_exceptions=False)
+    return run(*given, *options, lines=lines)
 
 
 def table(given: list[object]) -> Knowledge:
@@ -152,8 +145,7 @@ def test_answers_against_the_order_name_the_concept(given: list[object]) -> None
     order = np.argsort(-ladder.scores)
     rows = {int(order[0]): "no", int(order[1]): "no", int(order[-1]): "yes", int(order[-2]): "yes"}
     Knowledge.of(
-        Answer("", ladder.concept, word, "person", photo=session.paths[row])  # type: ignore[arg-type]
-        for row, word in rows.items()
+        Answer("", ladder.concept, word, "person", photo=session.paths[row]) for row, word in rows.items()
     ).write(session.file)
     assert json.loads(said(given, "q\n", "--json").stdout)["contradicted"] == [ladder.concept]
     words = " ".join(said(given, "q\n").stdout.split())
@@ -161,55 +153,27 @@ def test_answers_against_the_order_name_the_concept(given: list[object]) -> None
 
 
 def test_keys_of_a_terminal_need_no_enter_and_the_photo_is_drawn(given: list[object]) -> None:
-    ask = [str(one) for one in [*given, "--by", "Ada"]]
     # An arrow means nothing, although its last letter would; keys may be typed ahead.
-    seen = in_terminal(ask, ["y", "\x1b[Bnu", "q"], b"s skip this concept")
+    seen = typed([*given, "--by", "Ada"], ["y", "\x1b[Bnu", "q"])
     assert "38;2;" in seen  # 24-bit colour
     assert "▀" in seen
     assert sorted(one.answer for one in table(given)) == ["no", "unknown", "yes"]
 
 
 def test_control_c_leaves_the_answers_and_says_so(given: list[object]) -> None:
-    seen = in_terminal([str(one) for one in given], ["y", "\x03"], b"s skip this concept")
+    seen = typed(given, ["y", "\x03"])
     assert "answers so far are in" in " ".join(seen.split())
     assert len(table(given)) == 1
 
 
-def in_terminal(arguments: list[str], keys: list[str], ready: bytes) -> str:
-    """What a real terminal shows; each key is typed when the command is `ready` for it."""
-    own = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"  # so that Ctrl-C is a signal
-    start = f"{own}; import sys; sys.argv[1:] = {arguments!r}; from ccr.start import main; main()"
-    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONIOENCODING": "utf-8"}
-    environment.pop("NO_COLOR", None)
-    ours, theirs = pty.openpty()
-    command = subprocess.Popen(
-        [sys.executable, "-c", start],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    seen, typed, until = b"", 0, time.monotonic() + 60
-    try:
-        while time.monotonic() < until:
-            if not select.select([ours], [], [], 1.0)[0]:
-                continue
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # the other end is closed
-                break
-            seen += part
-            if typed < len(keys) and seen.count(ready) > typed:
-                os.write(ours, keys[typed].encode())
-                typed += 1
-        assert typed == len(keys), seen[-2000:].decode(errors="replace")
-        command.wait(10)
-    finally:
-        command.kill()
-        os.close(ours)
-    return seen.decode()
+def typed(given: list[object], keys: list[str]) -> str:
+    """What a terminal shows of the command; keys are typed when it asks."""
+    with Terminal(*given) as screen:
+        seen = ""
+        for some in keys:
+            seen += screen.until("s skip this concept")
+            screen.type(some)
+        return seen + screen.until()
 
 
 @pytest.mark.parametrize("size", [(40, 40), (300, 20), (1, 500), (1, 1)])
@@ -217,6 +181,12 @@ def test_a_drawn_photo_keeps_its_colours_and_is_never_endless(size: tuple[int, i
     lines = draw_photo(Image.new("RGB", size, (200, 30, 10)), 30).splitlines()
     assert 1 <= len(lines) <= MOST_LINES
     assert set(lines) == {"\x1b[38;2;200;30;10m\x1b[48;2;200;30;10m▀" * 30 + "\x1b[0m"}
+
+
+def test_the_upper_pixel_is_drawn_before_the_lower() -> None:
+    image = Image.new("RGB", (4, 2), (10, 20, 30))
+    image.paste((200, 100, 50), (0, 1, 4, 2))
+    assert draw_photo(image, 4) == "\x1b[38;2;10;20;30m\x1b[48;2;200;100;50m▀" * 4 + "\x1b[0m"
 
 
 @pytest.mark.parametrize(
@@ -293,7 +263,7 @@ def test_answers_about_something_else_are_not_read(given: list[object], tmp_path
 
 
 @pytest.fixture
-def moved(given: list[object], workspace: Path) -> Iterator[Callable[[int], list[str]]]:  # noqa: F811 (fixture)
+def moved(given: list[object], workspace: Path) -> Iterator[Callable[[int], list[str]]]:
     """Takes away the photos that would be asked about first."""
     gone: list[tuple[Path, Path]] = []
 
@@ -334,7 +304,7 @@ def test_photos_that_are_all_gone_are_an_error(given: list[object], moved: Any) 
 
 
 def concepts_of(body: dict[str, Any]) -> list[str]:
-    return json.loads(body["messages"][0]["content"][0]["text"].split("\n")[1])  # type: ignore[no-any-return]
+    return json.loads(body["messages"][0]["content"][0]["text"].split("\n")[1])
 
 
 def sees_red(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
@@ -346,10 +316,7 @@ def sees_red(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
 
 
 def test_a_model_is_shown_one_photo_and_answers_for_all_its_concepts(
-    given: list[object],
-    workspace: Path,  # noqa: F811 (fixture)
-    server: Server,  # noqa: F811 (fixture)
-    cache: None,
+    given: list[object], workspace: Path, server: Server, cache: None
 ) -> None:
     server.answers = [sees_red]
     vlm = ["--vlm-url", server.url, "--vlm-model", "tiny"]
@@ -374,11 +341,7 @@ def test_a_model_is_shown_one_photo_and_answers_for_all_its_concepts(
 
 
 def test_a_model_that_misbehaves_is_asked_again_and_never_believed(
-    given: list[object],
-    server: Server,  # noqa: F811 (fixture)
-    tmp_path: Path,
-    cache: None,
-    monkeypatch: pytest.MonkeyPatch,
+    given: list[object], server: Server, tmp_path: Path, cache: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def few(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         return completion(json.dumps(dict.fromkeys(concepts_of(body)[1:], "yes")))
@@ -405,9 +368,7 @@ def test_a_model_that_misbehaves_is_asked_again_and_never_believed(
 
 
 def test_a_concept_that_the_model_failed_for_is_asked_about_in_the_next_run(
-    given: list[object],
-    server: Server,  # noqa: F811 (fixture)
-    cache: None,
+    given: list[object], server: Server, cache: None
 ) -> None:
     server.answers = [sees_red, completion("no"), sees_red]
     session = session_of(given)
@@ -421,10 +382,7 @@ def test_a_concept_that_the_model_failed_for_is_asked_about_in_the_next_run(
 
 
 def test_a_model_that_is_down_is_given_up_soon_and_answers_stay(
-    given: list[object],
-    server: Server,  # noqa: F811 (fixture)
-    cache: None,
-    monkeypatch: pytest.MonkeyPatch,
+    given: list[object], server: Server, cache: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.answers = [sees_red, sees_red, (503, {}, b"")]
     monkeypatch.setattr(llm.time, "sleep", lambda seconds: None)  # the pauses between attempts
@@ -436,11 +394,7 @@ def test_a_model_that_is_down_is_given_up_soon_and_answers_stay(
     assert "left to ask" in " ".join(done.stdout.split())
 
 
-def test_a_model_that_needs_a_key_says_so_and_answers_stay(
-    given: list[object],
-    server: Server,  # noqa: F811 (fixture)
-    cache: None,
-) -> None:
+def test_a_model_that_needs_a_key_says_so_and_answers_stay(given: list[object], server: Server, cache: None) -> None:
     server.answers = [sees_red, (401, {}, b"")]
     with pytest.raises(CCRError, match="CCR_LLM_KEY"):
         said(given, "", "--vlm-url", server.url, "--vlm-model", "tiny")
@@ -453,7 +407,7 @@ def test_photos_that_no_table_can_name_are_left_out(given: list[object], monkeyp
     count = len(EmbeddingStore.open(str(given[3])))
 
     def paths(store: EmbeddingStore) -> np.ndarray:
-        found = real(store).copy()  # type: ignore[misc]
+        found = real(store).copy()
         if len(found) == count:
             for row, name in strange.items():
                 found[np.flatnonzero(store.splits != "test")[row]] = name

@@ -1,6 +1,5 @@
 """`ccr claims`, and what knowledge adds to other commands, as a user types them."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import csv
@@ -17,7 +16,7 @@ from ccr.knowledge import Knowledge
 from ccr.metrics import SHOWN
 from ccr.model import ConceptModel
 from ccr.show.pages import claims_in_words
-from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
+from tests.cli.conftest import HOSTILE, as_json, exit_code, run
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +41,18 @@ def informed(model: Path, workspace: Path, tmp_path_factory: pytest.TempPathFact
 def test_every_positive_weight_is_a_claim(informed: Path, workspace: Path) -> None:
     found = as_json("claims", informed, workspace / "store")
     loaded = ConceptModel.load(informed)
-    assert len(found["claims"]) == int((loaded.head.coef > 0).sum())  # type: ignore[arg-type]
+    assert len(found["claims"]) == int((loaded.head.coef > 0).sum())
     assert found["counts"] == loaded.claim_counts
-    assert found["counts"]["confirmed"] == len(loaded.classes)  # type: ignore[index]
-    assert found["knowledge"] == loaded.provenance.knowledge.digest  # type: ignore[union-attr]
-    assert "images of store, split" in found["measured"]  # type: ignore[operator]
-    confirmed = [claim for claim in found["claims"] if claim["status"] == "confirmed"]  # type: ignore[union-attr]
+    assert found["counts"]["confirmed"] == len(loaded.classes)
+    assert found["knowledge"] == loaded.provenance.knowledge.digest
+    assert "images of store, split" in found["measured"]
+    confirmed = [claim for claim in found["claims"] if claim["status"] == "confirmed"]
     assert all(claim["source"] == "person" and claim["by"] == "=1+1" for claim in confirmed)
 
 
 def test_without_a_store_it_says_where_numbers_come_from(informed: Path) -> None:
     shown = run("claims", informed, "--all")
-    assert "training images" in shown.stdout  # type: ignore[attr-defined]
+    assert "training images" in shown.stdout
 
 
 def test_a_table_is_safe_in_a_spreadsheet_and_whole(informed: Path, tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_one_class_alone_and_bad_input(
 ) -> None:
     name = str(ConceptModel.load(informed).classes[0])
     found = as_json("claims", informed, "--class", name)
-    assert {claim["class"] for claim in found["claims"]} == {name}  # type: ignore[union-attr]
+    assert {claim["class"] for claim in found["claims"]} == {name}
     for code, said, options in (
         (1, "no class is called", ["--class", "no such class"]),
         (1, "must end in .csv or .html", ["--out", tmp_path / "claims.txt"]),
@@ -92,18 +91,18 @@ def test_one_class_alone_and_bad_input(
         assert said in " ".join(capsys.readouterr().err.split())
     for _ in range(2):  # a file of an earlier run is replaced
         done = run("claims", informed, "--out", tmp_path / "claims.csv")
-        assert done.exit_code == 0  # type: ignore[attr-defined]
+        assert done.exit_code == 0
 
 
 def test_a_model_without_knowledge_has_unknown_claims_alone(model: Path, workspace: Path) -> None:
     found = as_json("claims", model)
     assert found["knowledge"] is None
-    assert {claim["status"] for claim in found["claims"]} == {"unknown"}  # type: ignore[union-attr]
+    assert {claim["status"] for claim in found["claims"]} == {"unknown"}
     measured = as_json("evaluate", model, workspace / "store")
     for name in ("truth", "transfer", "text_fidelity", "claims"):
         assert measured[name] is None
-    assert "claims" not in run("evaluate", model, workspace / "store").stdout  # type: ignore[attr-defined]
-    assert "transfer:" not in run("audit", model).stdout  # type: ignore[attr-defined]
+    assert "claims" not in run("evaluate", model, workspace / "store").stdout
+    assert "transfer:" not in run("audit", model).stdout
 
 
 def test_evaluate_measures_truth_transfer_and_claims(informed: Path, workspace: Path) -> None:
@@ -120,11 +119,11 @@ def test_evaluate_measures_truth_transfer_and_claims(informed: Path, workspace: 
             right, answered = right + int(said == 1), answered + int(said != 0)
     assert answered > 0
     assert found["truth"] == pytest.approx(right / answered)
-    usual = [value for value in loaded.transfer.values() if np.isfinite(value)]  # type: ignore[union-attr]
+    usual = [value for value in loaded.transfer.values() if np.isfinite(value)]
     assert found["transfer"] == pytest.approx(np.mean(usual))
     assert found["claims"] == loaded.claim_counts
-    assert found["text_fidelity"]["min"] <= found["text_fidelity"]["mean"]  # type: ignore[index]
-    shown = run("evaluate", informed, workspace / "store").stdout  # type: ignore[attr-defined]
+    assert found["text_fidelity"]["min"] <= found["text_fidelity"]["mean"]
+    shown = run("evaluate", informed, workspace / "store").stdout
     assert "contradicted" in shown
     assert "transfer" in shown
 
@@ -133,7 +132,7 @@ def test_audit_names_concepts_that_do_not_transfer(informed: Path) -> None:
     weak = ConceptModel.load(informed).names[0]
     found = as_json("audit", informed)
     assert found["not_transferring"] == [weak]
-    shown = " ".join(run("audit", informed).stdout.split())  # type: ignore[attr-defined]
+    shown = " ".join(run("audit", informed).stdout.split())
     assert "Fidelity is not truth" in shown
     assert "fidelity is to where a concept was grounded" in shown
     assert "transfer below 0.6 (1)" in shown
@@ -150,7 +149,7 @@ def test_the_report_and_the_card_say_what_is_known(informed: Path, model: Path, 
     assert "Transfer below 0.6" in text
     assert "Claims: " in text
     assert "Fidelity is not truth" in text
-    digest = loaded.provenance.knowledge.digest  # type: ignore[union-attr]
+    digest = loaded.provenance.knowledge.digest
     assert digest in model_card(loaded, name="me/model")
     assert "## Claims" not in model_card(ConceptModel.load(model), name="me/model")
 
@@ -161,7 +160,7 @@ def test_onnx_says_its_claims(informed: Path, tmp_path: Path) -> None:
 
     loaded = ConceptModel.load(informed)
     found = write_onnx(loaded, tmp_path / "model.onnx")
-    assert found["knowledge"] == loaded.provenance.knowledge.digest  # type: ignore[union-attr]
+    assert found["knowledge"] == loaded.provenance.knowledge.digest
     assert [claim["status"] for claim in json.loads(found["claims"])] == [claim.status for claim in loaded.claims()]
 
 
@@ -205,12 +204,12 @@ def test_check_measures_transfer_with_knowledge(workspace: Path, tmp_path: Path)
     Knowledge(labels, names, table).write(tmp_path / "known.csv")
     check = ("concepts", "check", tmp_path / "list.txt", "--store", workspace / "store", "--no-worth")
     found = as_json(*check, "--knowledge", tmp_path / "known.csv")
-    by_name = {item["concept"]: item["transfer"] for item in found["concepts"]}  # type: ignore[union-attr]
+    by_name = {item["concept"]: item["transfer"] for item in found["concepts"]}
     assert by_name["round"] is None, "without answers it is unverified"
     assert all(value is None or 0 <= value <= 1 for value in by_name.values())
-    assert all("transfer" not in item for item in as_json(*check)["concepts"])  # type: ignore[union-attr]
+    assert all("transfer" not in item for item in as_json(*check)["concepts"])
     Knowledge(["elsewhere"], ["other"], [[1]]).write(tmp_path / "foreign.csv")
     with pytest.raises(CCRError, match="spell names alike"):
         run(*check, "--knowledge", tmp_path / "foreign.csv")
     alone = run("concepts", "check", tmp_path / "list.txt", "--knowledge", tmp_path / "known.csv")
-    assert alone.exit_code == 2  # type: ignore[attr-defined]
+    assert alone.exit_code == 2

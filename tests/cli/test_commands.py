@@ -6,75 +6,12 @@ import json
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from ccr.cli import app, main
 from ccr_lab.experiments import frontier
+from tests.cli.conftest import COLOURS, HOSTILE, as_json, exit_code, run
 from tests.encoders.test_hf import save
-
-HOSTILE = [
-    '<script>alert("x")</script>',
-    'a $5 note\'s "price"',
-    "\u05d0\u05d1 right to left",
-    "emoji 🍎",
-    "x" * 200,
-    "[red]markup[/red]",
-]
-COLOURS = {"red fruit": (200, 30, 30), "green fruit": (40, 170, 50), "blue <b>fruit": (40, 50, 190)}
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photos (colour and noise) of three classes, a tiny CLIP, a list of concepts, and the store made of them."""
-    folder = tmp_path_factory.mktemp("cli")
-    rng = np.random.default_rng(0)
-    for label, colour in COLOURS.items():
-        (folder / "photos" / label).mkdir(parents=True)
-        for number in range(14):
-            pixels = np.clip(np.array(colour) + rng.normal(0, 25, (40, 40, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / "photos" / label / f"{number}.png")
-    (folder / "photos" / "red fruit" / "broken.jpg").write_bytes(b"not an image")
-    save(folder / "clip", "clip")
-    words = ["round", "square", "shiny", "dull", "warm colour", "cold colour", "leaf", "noise", *HOSTILE]
-    (folder / "concepts.txt").write_text("# what one sees\n" + "\n".join(words) + "\n", encoding="utf-8")
-    done = run(
-        "embed", folder / "photos", "--out", folder / "store", "--encoder", f"hf:{folder / 'clip'}", "--workers", "0"
-    )
-    assert done.exit_code == 0, done.output
-    assert "broken.jpg" in done.output
-    return folder
-
-
-def run(*arguments: object) -> object:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-
-
-def as_json(*arguments: object) -> dict[str, object]:
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
-    return json.loads(done.stdout)  # type: ignore[attr-defined]
-
-
-@pytest.fixture(scope="module")
-def model(workspace: Path) -> Path:
-    found = as_json(
-        "fit",
-        workspace / "store",
-        "--concepts",
-        workspace / "concepts.txt",
-        "--out",
-        workspace / "model",
-        "--length",
-        4,
-        "--weights",
-        "all",
-    )
-    assert found["split"] == "test"
-    assert set(found["results"]) == {"baseline (fidelity 1)", "CCR (fidelity 0.875)"}  # type: ignore[arg-type]
-    return workspace / "model"
 
 
 def test_embed_again_finds_everything_done(workspace: Path) -> None:
@@ -83,23 +20,15 @@ def test_embed_again_finds_everything_done(workspace: Path) -> None:
     )
     assert found["rows"] == 42
     assert found["resumed"] == 43
-    assert len(found["skipped"]) == 1  # type: ignore[arg-type]
+    assert len(found["skipped"]) == 1
 
 
 def test_fit_prints_the_model_beside_its_baseline(workspace: Path) -> None:
-    done = run(
-        "fit",
-        workspace / "store",
-        "--concepts",
-        workspace / "concepts.txt",
-        "--out",
-        workspace / "again",
-        "--epochs",
-        2,
-    )
-    assert done.exit_code == 0  # type: ignore[attr-defined]
-    assert "baseline (fidelity 1)" in done.stdout  # type: ignore[attr-defined]
-    assert "CCR (fidelity 0.875)" in done.stdout  # type: ignore[attr-defined]
+    given = ["--concepts", workspace / "concepts.txt", "--out", workspace / "again", "--epochs", 2]
+    done = run("fit", workspace / "store", *given)
+    assert done.exit_code == 0
+    assert "baseline (fidelity 1)" in done.stdout
+    assert "CCR (fidelity 0.875)" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -115,31 +44,22 @@ def test_fit_prints_the_model_beside_its_baseline(workspace: Path) -> None:
     ],
 )
 def test_fit_takes_the_designs_options(workspace: Path, tmp_path: Path, options: list[object]) -> None:
-    found = as_json(
-        "fit",
-        workspace / "store",
-        "--concepts",
-        workspace / "concepts.txt",
-        "--out",
-        tmp_path / "m",
-        "--epochs",
-        2,
-        *options,
-    )
+    given = ["--concepts", workspace / "concepts.txt", "--out", tmp_path / "m", "--epochs", 2]
+    found = as_json("fit", workspace / "store", *given, *options)
     assert found["epochs"] == 2
 
 
 def test_evaluate(model: Path, workspace: Path) -> None:
     found = as_json("evaluate", model, workspace / "store", "--split", "test")
-    assert 0.0 <= found["accuracy"] <= 1.0  # type: ignore[operator]
-    assert set(found["per_class"]) == set(COLOURS)  # type: ignore[arg-type]
+    assert 0.0 <= found["accuracy"] <= 1.0
+    assert set(found["per_class"]) == set(COLOURS)
     done = run("evaluate", model, workspace / "store")
-    assert "Hardest first" in done.stdout  # type: ignore[attr-defined]
+    assert "Hardest first" in done.stdout
 
 
 def test_explain_sums_and_writes_by_ending(model: Path, workspace: Path, tmp_path: Path) -> None:
     image = workspace / "photos" / "red fruit" / "3.png"
-    found = as_json("explain", model, image, "--against", "green fruit")["explanations"][0]  # type: ignore[index]
+    found = as_json("explain", model, image, "--against", "green fruit")["explanations"][0]
     total = found["bias"] + sum(term["contribution"] for term in found["contributions"])
     assert total == pytest.approx(found["logit"], rel=1e-9)
     against = found["against"]
@@ -148,7 +68,7 @@ def test_explain_sums_and_writes_by_ending(model: Path, workspace: Path, tmp_pat
     )
     for ending in (".html", ".png", ".json"):
         done = run("explain", model, image, "--top", 3, "--out", tmp_path / f"why{ending}")
-        assert done.exit_code == 0  # type: ignore[attr-defined]
+        assert done.exit_code == 0
     html = (tmp_path / "why.html").read_text(encoding="utf-8")
     assert "<script>" not in html
     assert "://" not in html
@@ -163,7 +83,7 @@ def test_figures(workspace: Path, tmp_path: Path) -> None:
     )
     drawn = {"dispersion.png", "training.png", "ablations.png", "thresholds.png", "radii.png", "figures.json"}
     assert {path.name for path in tmp_path.iterdir()} == drawn
-    assert len(found["radii"]) == 6  # type: ignore[arg-type]
+    assert len(found["radii"]) == 6
 
 
 def test_figures_of_the_frontiers(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,36 +104,16 @@ def test_figures_of_the_frontiers(workspace: Path, tmp_path: Path, monkeypatch: 
 
 def test_hostile_names_are_only_text(workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("\n".join(HOSTILE), encoding="utf-8")
-    as_json(
-        "fit",
-        workspace / "store",
-        "--concepts",
-        tmp_path / "c.txt",
-        "--out",
-        tmp_path / "m",
-        "--length",
-        6,
-        "--sign",
-        "both",
-        "--weights",
-        "all",
-        "--no-baseline",
-    )
+    given = ["--concepts", tmp_path / "c.txt", "--length", 6, "--sign", "both", "--weights", "all", "--no-baseline"]
+    as_json("fit", workspace / "store", *given, "--out", tmp_path / "m")
     image = workspace / "photos" / "blue <b>fruit" / "0.png"
     done = run("explain", tmp_path / "m", image, "--out", tmp_path / "why.html")
-    assert done.exit_code == 0  # type: ignore[attr-defined]
-    assert "[red]markup[/red]" in done.stdout  # type: ignore[attr-defined]
+    assert done.exit_code == 0
+    assert "[red]markup[/red]" in done.stdout
     html = (tmp_path / "why.html").read_text(encoding="utf-8")
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
-    assert run("explain", tmp_path / "m", image, "--out", tmp_path / "why.png").exit_code == 0  # type: ignore[attr-defined]
-
-
-def exit_code(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("sys.argv", ["ccr", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    return int(stopped.value.code or 0)
+    assert run("explain", tmp_path / "m", image, "--out", tmp_path / "why.png").exit_code == 0
 
 
 def test_refused_input_exits_one_and_misuse_two(

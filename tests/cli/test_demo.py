@@ -68,7 +68,7 @@ def test_the_embeddings_of_the_package_are_those_that_its_encoder_makes_here(tmp
     dataset, encoder = open_demo(), BundledEncoder()
     checked = check_shipped(dataset, encoder)
     assert (checked.photos, checked.agrees) == (LIVE, True)
-    assert not check_shipped(dataset, Turned(encoder)).agrees  # type: ignore[arg-type]
+    assert not check_shipped(dataset, Turned(encoder)).agrees
     other = replace(dataset, samples=[*dataset.samples[1:], dataset.samples[0]])
     assert not check_shipped(other, encoder).agrees
     store, origin = module._store(tmp_path / "store", encoder, embed=False, silent=True)

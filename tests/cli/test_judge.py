@@ -1,32 +1,20 @@
 """`ccr judge` as a user types it: with lines, with keys on a terminal, killed and resumed, and on a page."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
-from typer.testing import CliRunner
 
-from ccr.cli import app
-from ccr.cli.common_photo import draw_photo
 from ccr.data.store import EmbeddingStore
-from ccr.judgement import RANDOM, Sheet, score
+from ccr.errors import CCRError
 from ccr.model import ConceptModel
-from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
+from ccr.review.judgement import RANDOM, Sheet, score
+from tests.cli.conftest import HOSTILE, Terminal, as_json, exit_code, run
 
 
 @pytest.fixture
@@ -38,8 +26,7 @@ def drawn(model: Path, workspace: Path, tmp_path: Path) -> Path:
 
 
 def judge(sheet: Path, *options: object, lines: list[str]) -> Any:
-    given = [str(one) for one in ("judge", "--out", sheet, *options)]
-    return CliRunner().invoke(app, given, input="".join(f"{line}\n" for line in lines), catch_exceptions=False)
+    return run("judge", "--out", sheet, *options, lines="".join(f"{line}\n" for line in lines))
 
 
 def verdicts_in_order(sheet: Path, judge: str = "") -> list[str]:
@@ -100,15 +87,15 @@ def test_a_finished_sheet_is_scored_with_the_agreement_of_its_judges(drawn: Path
     found = as_json("judge", "--score", drawn)
     expected = score(Sheet.read(drawn))
     assert found == json.loads(json.dumps(expected.to_dict()))
-    assert found["agreements"][0]["equal"] == pytest.approx((size - 1) / size)  # type: ignore[index]
+    assert found["agreements"][0]["equal"] == pytest.approx((size - 1) / size)
     alone = as_json("judge", "--score", drawn, "--judge", "anna")
-    assert [one["name"] for one in alone["judges"]] == ["anna"]  # type: ignore[union-attr]
+    assert [one["name"] for one in alone["judges"]] == ["anna"]
 
 
 def test_an_unfinished_sheet_says_how_much_is_left(drawn: Path) -> None:
     size = Sheet.read(drawn).size
     judge(drawn, lines=["t", "t", "f"])
-    shown = run("judge", "--score", drawn).stdout  # type: ignore[attr-defined]
+    shown = run("judge", "--score", drawn).stdout
     assert f"3 of {size} claims about 4 photos are judged, {size - 3} are left" in shown
 
 
@@ -149,8 +136,6 @@ def test_bad_input_is_refused_with_rule_value_and_remedy(
 
 
 def test_a_line_that_is_no_verdict_names_photo_and_claim_and_keeps_those_before(drawn: Path) -> None:
-    from ccr.errors import CCRError
-
     photo = Sheet.read(drawn).photos[0]
     with pytest.raises(CCRError) as refused:
         judge(drawn, lines=["t", "yes", "f"])
@@ -161,8 +146,6 @@ def test_a_line_that_is_no_verdict_names_photo_and_claim_and_keeps_those_before(
 
 
 def test_a_store_that_was_made_anew_is_not_judged(drawn: Path) -> None:
-    from ccr.errors import CCRError
-
     plain = json.loads(drawn.read_text(encoding="utf-8"))
     plain["photos"][0]["path"] = "elsewhere/9.png"
     drawn.write_text(json.dumps(plain), encoding="utf-8")
@@ -181,78 +164,28 @@ def test_a_sheet_of_earlier_versions_needs_its_store_named(drawn: Path, workspac
     assert verdicts_in_order(drawn)[0] == "true"
 
 
-def test_a_photo_is_drawn_as_half_blocks_in_its_colours() -> None:
-    image = Image.new("RGB", (4, 4), (10, 20, 30))
-    image.paste((200, 100, 50), (0, 1, 4, 2))
-    lines = draw_photo(image, 4).split("\n")
-    assert len(lines) == 2
-    assert lines[0] == "\x1b[38;2;10;20;30m\x1b[48;2;200;100;50m▀" * 4 + "\x1b[0m"
-    assert lines[1] == "\x1b[38;2;10;20;30m\x1b[48;2;10;20;30m▀" * 4 + "\x1b[0m"
-    assert all(line.endswith("\x1b[0m") for line in draw_photo(Image.new("RGB", (300, 20)), 30).split("\n"))
-    assert len(draw_photo(Image.new("L", (900, 1)), 8).split("\n")) == 1
-
-
-@contextmanager
-def terminal(sheet: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """`ccr judge` in a terminal of its own."""
-    ours, theirs = pty.openpty()
-    program = "from ccr.start import main; main()"
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "judge", "--out", str(sheet), *options],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**environment, "TERM": "xterm-256color", "COLUMNS": "60", "LINES": "30"},
-        start_new_session=True,
-    )
-    os.close(theirs)
-    try:
-        yield process, ours
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
-
-
-def until(handle: int, text: str) -> str:
-    """What the terminal shows until `text` is on it; an error if it ends before."""
-    seen = ""
-    while text not in seen:
-        assert select.select([handle], [], [], 120)[0], f"{text!r} never came, only {seen[-500:]!r}"
-        try:
-            piece = os.read(handle, 65536)
-        except OSError:  # Linux, when the other side is closed
-            piece = b""
-        assert piece, f"the terminal ended before {text!r}: {seen[-500:]!r}"
-        seen += piece.decode("utf-8", "replace")
-    return seen
-
-
 def test_one_key_is_enough_on_a_terminal_and_a_killed_run_goes_on(drawn: Path) -> None:
     size = Sheet.read(drawn).size
-    with terminal(drawn) as (process, keys):
-        first = until(keys, "stop: ")
+    with Terminal("judge", "--out", drawn) as screen:
+        first = screen.until("stop: ")
         assert "▀" in first
         assert "\x1b[38;2;" in first
-        os.write(keys, b"x\x1b[B\x1b[1;5F\x1bOFt")  # no verdict, then keys that send letters after an escape
-        until(keys, f"2/{size}")
-        os.write(keys, b"F")
-        until(keys, f"3/{size}")
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        screen.type("x\x1b[B\x1b[1;5F\x1bOFt")  # no verdict, then keys that send letters after an escape
+        screen.until(f"2/{size}")
+        screen.type("F")
+        screen.until(f"3/{size}")
     assert verdicts_in_order(drawn)[:3] == ["true", "false", ""]
-    with terminal(drawn) as (process, keys):
-        assert f"3/{size}" in until(keys, "stop: ")
-        os.write(keys, b"\x04")  # Ctrl-D
-        until(keys, "goes on")
-        assert process.wait(120) == 0
+    with Terminal("judge", "--out", drawn) as screen:
+        assert f"3/{size}" in screen.until("stop: ")
+        screen.type("\x04")  # Ctrl-D
+        screen.until("goes on")
+        assert screen.process.wait(120) == 0
     assert verdicts_in_order(drawn)[:3] == ["true", "false", ""]
 
 
 def test_the_page_holds_claims_and_photos_and_no_origin(drawn: Path, tmp_path: Path) -> None:
     done = run("judge", "--out", drawn, "--page", tmp_path / "p.html", "--judge", 'A "quoted" <b>')
-    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.output
     text, sheet = (tmp_path / "p.html").read_text(encoding="utf-8"), Sheet.read(drawn)
     assert text.count("data:image/jpeg;base64,") == 4
     assert text.count("<li>") == sheet.size
@@ -298,5 +231,5 @@ def test_the_page_is_judged_in_a_browser_and_read_back(drawn: Path, tmp_path: Pa
         browser.close()
     assert not problems, problems[:3]
     done = run("judge", "--out", drawn, "--read", tmp_path / "verdicts.json")
-    assert f"{size} verdicts of cleo" in done.stdout  # type: ignore[attr-defined]
+    assert f"{size} verdicts of cleo" in done.stdout
     assert verdicts_in_order(drawn, "cleo") == ["true", "false", "half", *["true"] * (size - 3)]

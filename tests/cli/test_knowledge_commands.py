@@ -15,8 +15,8 @@ from PIL import Image
 from ccr import ConceptModel, EmbeddingStore, Knowledge
 from ccr.errors import CCRError
 from ccr.vocab import read_concepts
-from tests.cli.test_commands import as_json, run, workspace  # noqa: F401 (fixture)
-from tests.vocab.test_llm import Server, server  # noqa: F401 (fixture)
+from tests.cli.conftest import as_json, run
+from tests.vocab.test_llm import Server
 
 
 def table(path: Path, rows: list[tuple[str, ...]], heading: str = "class,concept,answer,by") -> Path:
@@ -28,7 +28,7 @@ def table(path: Path, rows: list[tuple[str, ...]], heading: str = "class,concept
 
 
 @pytest.fixture
-def made(workspace: Path, tmp_path: Path) -> tuple[Path, Path, Path]:  # noqa: F811 (fixture)
+def made(workspace: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
     """A store, its list and a table: of each class every second concept is true."""
     store, concepts = workspace / "store", workspace / "concepts.txt"
     classes, names = EmbeddingStore.open(store).classes, read_concepts(concepts)
@@ -50,7 +50,7 @@ def test_fit_with_a_table_makes_no_other_claims(made: tuple[Path, Path, Path], t
     assert model.provenance.knowledge == Knowledge.read(known)
     assert {claim.status for claim in model.claims()} == {"confirmed"}
     said = run("fit", store, "--concepts", concepts, "--knowledge", known, "--out", tmp_path / "model", "--epochs", 3)
-    assert said.exit_code == 0  # type: ignore[attr-defined]
+    assert said.exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_fit_with_a_table_makes_no_other_claims(made: tuple[Path, Path, Path], t
 def test_options_without_a_table_are_misuse(made: tuple[Path, Path, Path], tmp_path: Path, options: list[str]) -> None:
     store, concepts, _ = made
     done = run("fit", store, "--concepts", concepts, "--out", tmp_path / "model", *options)
-    assert done.exit_code == 2  # type: ignore[attr-defined]
+    assert done.exit_code == 2
     assert not (tmp_path / "model").exists()
 
 
@@ -75,7 +75,7 @@ def test_show_lists_what_a_class_has(tmp_path: Path) -> None:
     assert [(one["class"], one["concept"], one["answer"]) for one in found["answers"]] == [("pear", "green", "yes")]
     with pytest.raises(CCRError, match="did you mean 'pear'"):
         run("knowledge", "show", known, "--class", "paer")
-    assert "pear" in run("knowledge", "show", known).stdout  # type: ignore[attr-defined]
+    assert "pear" in run("knowledge", "show", known).stdout
 
 
 def test_merge_keeps_the_persons_answer_and_reports_the_conflict(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_merge_keeps_the_persons_answer_and_reports_the_conflict(tmp_path: Path)
     two = table(tmp_path / "two.csv", [("pear", "green", "yes", "wordnet")], "class,concept,answer,source")
     found = as_json("knowledge", "merge", one, two, "--out", tmp_path / "all.parquet")
     assert [pair[0]["by"] for pair in found["conflicts"]] == ["Ada"]
-    assert Knowledge.read(tmp_path / "all.parquet").find("pear", "green").answer == "no"  # type: ignore[union-attr]
+    assert Knowledge.read(tmp_path / "all.parquet").find("pear", "green").answer == "no"
 
 
 def test_check_finds_what_is_wrong(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
@@ -100,10 +100,7 @@ def test_check_finds_what_is_wrong(made: tuple[Path, Path, Path], tmp_path: Path
 
 
 def test_a_language_model_is_asked_strictly_and_only_what_is_open(
-    made: tuple[Path, Path, Path],
-    tmp_path: Path,
-    server: Server,  # noqa: F811 (fixture)
-    monkeypatch: pytest.MonkeyPatch,
+    made: tuple[Path, Path, Path], tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, concepts, _ = made
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -129,15 +126,15 @@ def test_a_language_model_is_asked_strictly_and_only_what_is_open(
     assert found["failed"] == {}
     assert len(asked) == cost["requests"] + 1
     known = Knowledge.read(out)
-    assert known.find(label, names[0]).by == "Ada"  # type: ignore[union-attr]
-    assert known.find(label, names[1]).source == "llm"  # type: ignore[union-attr]
+    assert known.find(label, names[0]).by == "Ada"
+    assert known.find(label, names[1]).source == "llm"
     assert names[0] not in asked[1]
     before = len(asked)
     assert as_json(*given)["new"] == 0
     assert len(asked) == before
 
 
-def test_asking_again_leaves_corrected_cells_alone(tmp_path: Path, workspace: Path) -> None:  # noqa: F811 (fixture)
+def test_asking_again_leaves_corrected_cells_alone(tmp_path: Path, workspace: Path) -> None:
     concepts, out = tmp_path / "list.txt", tmp_path / "known.csv"
     label = str(EmbeddingStore.open(workspace / "store").classes[0])
     colour = label.split()[0]
@@ -148,7 +145,7 @@ def test_asking_again_leaves_corrected_cells_alone(tmp_path: Path, workspace: Pa
     except CCRError as error:
         pytest.skip(str(error))
     asked = Knowledge.read(out)
-    assert asked.find(label, colour).answer == "yes"  # type: ignore[union-attr]
+    assert asked.find(label, colour).answer == "yes"
     out.write_text(out.read_text(encoding="utf-8").replace(",yes,", ",no,"), encoding="utf-8")  # the answer alone
     corrected = Knowledge.read(out)
     assert as_json(*given)["new"] == 0
@@ -161,15 +158,12 @@ def test_options_for_a_language_model_need_one(
 ) -> None:
     store, concepts, _ = made
     done = run("knowledge", "ask", store, "--concepts", concepts, "--out", tmp_path / "new.csv", *options)
-    assert done.exit_code == 2  # type: ignore[attr-defined]
+    assert done.exit_code == 2
     assert not (tmp_path / "new.csv").exists()
 
 
 def test_photos_that_a_model_is_shown_are_small(
-    made: tuple[Path, Path, Path],
-    tmp_path: Path,
-    server: Server,  # noqa: F811 (fixture)
-    monkeypatch: pytest.MonkeyPatch,
+    made: tuple[Path, Path, Path], tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, concepts, _ = made
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -205,7 +199,7 @@ def test_check_names_concepts_that_are_true_of_every_class_or_of_none(
 
 def test_show_counts_and_file_names_are_no_markup(tmp_path: Path) -> None:
     known = table(tmp_path / "[bold]k.csv", [("pear", "green", "yes", "A"), ("pear", "blue", "no", "A")])
-    said = " ".join(run("knowledge", "show", known).stdout.split())  # type: ignore[attr-defined]
+    said = " ".join(run("knowledge", "show", known).stdout.split())
     assert "[bold]k.csv" in said.replace(" ", "")
     assert "1 yes, 1 no, 0 unknown" in said
     assert "1: green" in said
@@ -216,5 +210,5 @@ def test_a_sweep_over_the_papers_radius_takes_a_table(made: tuple[Path, Path, Pa
     given = ["sweep", store, "--concepts", concepts, "--over", "radius=0,0.1", "--epochs", 1, "--over", "length=2"]
     found = as_json(*given, "--knowledge", known, "--candidates", 2, "--out", tmp_path / "sweep")
     assert found["fixed_lambda"] is not None
-    assert "--candidates 2.0" in found["recommended"]["command"]  # type: ignore[index,call-overload]
-    assert f"--knowledge {known}" in found["recommended"]["command"]  # type: ignore[index,call-overload]
+    assert "--candidates 2.0" in found["recommended"]["command"]
+    assert f"--knowledge {known}" in found["recommended"]["command"]

@@ -1,6 +1,5 @@
 """What people type: numbers that are none and names that are nearly right get a sentence; many classes stay short."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import re
@@ -20,8 +19,8 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.metrics import Interval
 from ccr_lab.experiments.methods import methods_named
-from ccr_lab.experiments.settings import parse_axis
-from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
+from ccr_lab.experiments.sweep import parse_axis
+from tests.cli.conftest import as_json, exit_code, run
 from tests.conftest import Data
 from tests.data.helpers import write_image, write_store
 
@@ -112,20 +111,20 @@ def test_eighty_classes_fit_a_screen(tmp_path: Path) -> None:
     store = EmbeddingStore.open(tmp_path / "store")
     ConceptClassifier(concepts, max_iter=5, random_state=0).fit(store).save(tmp_path / "model")
     arguments = ["evaluate", tmp_path / "model", tmp_path / "store"]
-    printed = [run(*arguments, *more).stdout for more in ([], ["--all"])]  # type: ignore[attr-defined]
+    printed = [run(*arguments, *more).stdout for more in ([], ["--all"])]
     few, every = (text.split("Mistaken most often")[0] for text in printed)
     assert len(re.findall(r"class \d\d", few)) == 10
     assert len(re.findall(r"class \d\d", every)) == 80
-    worst = sorted(as_json(*arguments)["per_class"].values())[9]  # type: ignore[attr-defined]
+    worst = sorted(as_json(*arguments)["per_class"].values())[9]
     assert all(float(share) <= 100 * worst + 0.1 for share in re.findall(r"class \d\d.*?([\d.]+)%", few))
     arguments = ["edit", tmp_path / "model", "--out", tmp_path / "edited", "--suppress", "concept 1"]
-    few, every = (run(*arguments, "--store", tmp_path / "store", *more).stdout for more in ([], ["--all"]))  # type: ignore[attr-defined]
+    few, every = (run(*arguments, "--store", tmp_path / "store", *more).stdout for more in ([], ["--all"]))
     assert len(re.findall(r"class \d\d", few)) <= 10
     assert len(re.findall(r"class \d\d", every)) == 80
 
 
 def test_the_version_is_said() -> None:
-    assert run("--version").stdout.strip() == f"ccr {ccr.__version__}"  # type: ignore[attr-defined]
+    assert run("--version").stdout.strip() == f"ccr {ccr.__version__}"
 
 
 def test_what_is_read_is_not_written_over(

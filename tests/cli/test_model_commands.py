@@ -1,6 +1,5 @@
 """`ccr audit`, `ccr edit`, `ccr report` and what `ccr explain` says beyond the sum, as a user types them."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import json
@@ -18,27 +17,27 @@ from ccr.cli.edit import read_number, read_pair, read_weight
 from ccr.cli.explain import _embedded
 from ccr.encoders import load_encoder
 from ccr.errors import CCRError
-from tests.cli.test_commands import COLOURS, HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
+from tests.cli.conftest import COLOURS, HOSTILE, as_json, exit_code, run
 from tests.library.test_left_out import as_older_versions_wrote_it
 
 
 def test_audit_with_and_without_images(model: Path, workspace: Path) -> None:
     alone = as_json("audit", model, "--top", 3)
-    assert len(alone["concepts"]) == 3  # type: ignore[arg-type]
+    assert len(alone["concepts"]) == 3
     assert alone["images"] == 0
     seen = as_json("audit", model, workspace / "store")
-    assert seen["images"] > 0  # type: ignore[operator]
-    assert alone["fidelity"]["min"] <= alone["fidelity"]["mean"] <= 1  # type: ignore[index]
+    assert seen["images"] > 0
+    assert alone["fidelity"]["min"] <= alone["fidelity"]["mean"] <= 1
     assert seen["fidelity"] == as_json("evaluate", model, workspace / "store")["fidelity"]
-    flags = [bool(item["flags"]) for item in seen["concepts"]]  # type: ignore[index, union-attr]
+    flags = [bool(item["flags"]) for item in seen["concepts"]]
     assert flags == sorted(flags, reverse=True), "flagged first"
     for arguments in ([], [workspace / "store", "--split", "train"]):
         done = run("audit", model, *arguments, "--top", 50)
-        assert done.exit_code == 0  # type: ignore[attr-defined]
-        assert "concepts flagged for drift; mean fidelity" in done.stdout  # type: ignore[attr-defined]
+        assert done.exit_code == 0
+        assert "concepts flagged for drift; mean fidelity" in done.stdout
         # Nothing was known of the classes, so no concept is verified, whatever its fidelity.
-        assert " unverified" in done.stdout  # type: ignore[attr-defined]
-        assert ("gained" in done.stdout) == bool(arguments)  # type: ignore[attr-defined]
+        assert " unverified" in done.stdout
+        assert ("gained" in done.stdout) == bool(arguments)
 
 
 def test_edits_make_a_new_model_with_a_log(model: Path, workspace: Path, tmp_path: Path) -> None:
@@ -46,14 +45,14 @@ def test_edits_make_a_new_model_with_a_log(model: Path, workspace: Path, tmp_pat
     edits = ["--suppress", "leaf", "--rename", "round=ball=round", "--scale", "noise=0.5", "--pin", "dull"]
     edits += ["--weight", "red fruit:shiny=2.5", "--merge", "warm colour+cold colour", "--suppress", HOSTILE[0]]
     found = as_json("edit", model, "--out", tmp_path / "new", *edits, "--store", workspace / "store")
-    actions = [entry["action"] for entry in found["edits"]]  # type: ignore[index, union-attr]
+    actions = [entry["action"] for entry in found["edits"]]
     assert actions == ["pin", "scale", "set_weight", "merge", "suppress", "suppress", "rename"]
     after = ConceptClassifier.load(tmp_path / "new")
     assert len(after.concepts_) == len(before.concepts_) - 3
     assert "ball=round" in after.concepts_.names
     red = after.classes_.tolist().index("red fruit")
     assert after.coef_[red, after.concepts_.index("shiny")] == pytest.approx(2.5)
-    assert {item["name"] for item in found["effect"]["classes"]} == set(COLOURS)  # type: ignore[index]
+    assert {item["name"] for item in found["effect"]["classes"]} == set(COLOURS)
     assert np.array_equal(ConceptClassifier.load(model).coef_, before.coef_), "the model itself stays"
     again = as_json("edit", tmp_path / "new", "--log")
     assert again["edits"] == found["edits"]
@@ -70,22 +69,22 @@ def test_a_log_alone_makes_no_model_and_claims_none(
 def test_texts_that_the_encoder_gives_otherwise_now_are_said(model: Path, workspace: Path, tmp_path: Path) -> None:
     add = ["--add", "a new thing"]
     same = run("edit", model, "--out", tmp_path / "a", *add)
-    assert "not those" not in same.stdout + same.stderr  # type: ignore[attr-defined]
+    assert "not those" not in same.stdout + same.stderr
     concepts = ["--concepts", workspace / "concepts.txt", "--epochs", 1, "--weights", "all"]
     run("fit", workspace / "store", *concepts, "--template", "far away from {}", "--out", tmp_path / "other")
     done = run("edit", tmp_path / "other", "--out", tmp_path / "b", *add)
-    assert "not those that the model was fitted with" in " ".join((done.stdout + done.stderr).split())  # type: ignore[attr-defined]
+    assert "not those that the model was fitted with" in " ".join((done.stdout + done.stderr).split())
 
 
 def test_a_concept_is_added_by_text_and_the_head_refitted(model: Path, workspace: Path, tmp_path: Path) -> None:
     done = run("edit", model, "--out", tmp_path / "new", "--add", "a=new:thing+", "--store", workspace / "store")
-    assert done.exit_code == 0  # type: ignore[attr-defined]
-    assert "says nothing until it has weights" in done.output  # type: ignore[attr-defined]
+    assert done.exit_code == 0
+    assert "says nothing until it has weights" in done.output
     added = ["--add", "a=new:thing+", "--weight", "red fruit:a=new:thing+=1", "--refit", workspace / "store"]
     done = run("edit", model, "--out", tmp_path / "new", *added, "--log", "--store", workspace / "store")
-    assert done.exit_code == 0  # type: ignore[attr-defined]
-    assert "refit" in done.stdout  # type: ignore[attr-defined]
-    assert "predictions changed" in done.stdout  # type: ignore[attr-defined]
+    assert done.exit_code == 0
+    assert "refit" in done.stdout
+    assert "predictions changed" in done.stdout
     new = ConceptClassifier.load(tmp_path / "new")
     red = new.classes_.tolist().index("red fruit")
     assert new.coef_[red, new.concepts_.index("a=new:thing+")] == pytest.approx(1.0), "a weight set by hand stays"
@@ -149,14 +148,14 @@ def test_explain_says_what_would_change_it_and_what_the_baseline_says(
     image = workspace / "photos" / "red fruit" / "3.png"
     options = ["--concepts", workspace / "concepts.txt", "--length", 4, "--radius", 0, "--epochs", 3]
     as_json("fit", workspace / "store", *options, "--out", tmp_path / "base")
-    found = as_json("explain", model, image, "--baseline", tmp_path / "base")["explanations"][0]  # type: ignore[index]
+    found = as_json("explain", model, image, "--baseline", tmp_path / "base")["explanations"][0]
     assert found["baseline"]["prediction"] in COLOURS
     assert 0 <= found["baseline"]["comparison"]["overlap"] <= 1
     changed = found["counterfactual"]
     assert changed is None or changed["becomes"] != found["prediction"]
     done = run("explain", model, image, "--baseline", tmp_path / "base", "--out", tmp_path / "why.html")
-    assert "baseline:" in done.stdout  # type: ignore[attr-defined]
-    said = " ".join(done.stdout.split())  # type: ignore[attr-defined]
+    assert "baseline:" in done.stdout
+    said = " ".join(done.stdout.split())
     assert "it would be" in said or "No removal" in said
     html = (tmp_path / "why.html").read_text(encoding="utf-8")
     assert "Baseline: " in html
@@ -170,18 +169,18 @@ def test_every_command_copes_with_concepts_that_were_left_out(workspace: Path, t
     left_out = ConceptClassifier.load(model).model_.provenance.left_out
     assert left_out
     image = workspace / "photos" / "red fruit" / "3.png"
-    found = as_json("explain", model, image)["explanations"][0]  # type: ignore[index]
+    found = as_json("explain", model, image)["explanations"][0]
     assert len(found["contributions"]) <= 1
-    assert as_json("evaluate", model, store)["weights_per_class"] <= 1  # type: ignore[operator]
+    assert as_json("evaluate", model, store)["weights_per_class"] <= 1
     audited = as_json("audit", model, store)
-    assert not {concept["concept"] for concept in audited["concepts"]} & set(left_out)  # type: ignore[union-attr,index]
+    assert not {concept["concept"] for concept in audited["concepts"]} & set(left_out)
     as_json("report", model, store, "--out", tmp_path / "report.html", "--images", 3)
     assert "that it left out" not in (tmp_path / "report.html").read_text(encoding="utf-8")
     older = as_older_versions_wrote_it(model, tmp_path / "older")
     as_json("report", older, store, "--out", tmp_path / "older.html", "--images", 3)
     assert f"without the {len(left_out)} that it left out" in (tmp_path / "older.html").read_text(encoding="utf-8")
     done = run("edit", model, "--out", tmp_path / "new", "--add", left_out[0], "--refit", store, "--encoder", "none")
-    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.output
     again = ConceptClassifier.load(tmp_path / "new")
     assert again.concepts_.names[-1] == left_out[0]
     assert (np.count_nonzero(again.coef_, axis=1) <= 1).all()
@@ -204,8 +203,8 @@ def test_report_with_fitted_and_given_baseline(model: Path, workspace: Path, tmp
     assert given["baseline"] == given["accuracy"]
     assert given["linear_probe"] is None
     done = run("report", model, workspace / "store", "--out", out, "--no-baseline", "--images", 0)
-    assert done.exit_code == 0  # type: ignore[attr-defined]
-    assert "MB in" in done.stdout  # type: ignore[attr-defined]
+    assert done.exit_code == 0
+    assert "MB in" in done.stdout
     assert "baseline (" not in out.read_text(encoding="utf-8")
 
 

@@ -1,6 +1,5 @@
 """The first minutes with one's own photos: what is said of folders, groups, near-duplicates, and progress in a log."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import os
@@ -17,7 +16,7 @@ from ccr.cli import common
 from ccr.data.datasets import open_dataset
 from ccr.data.store import EmbeddingStore, near_copies
 from ccr.data.store.workers import look_of
-from tests.cli.test_commands import as_json, exit_code, workspace  # noqa: F401
+from tests.cli.conftest import as_json, exit_code
 from tests.data.helpers import write_image
 
 
@@ -139,10 +138,10 @@ def test_copies_saved_again_are_found_between_splits(workspace: Path, tmp_path: 
     found = as_json(*embed(tmp_path / "d", workspace, tmp_path / "store"))
     assert found["crossing"] == 0  # not the same file
     near = found["near_copies"]
-    assert (near["compared"], near["found"]) == (5, 1)  # type: ignore[index]
-    (example,) = near["examples"]  # type: ignore[index]
+    assert (near["compared"], near["found"]) == (5, 1)
+    (example,) = near["examples"]
     assert (example["image"], example["training_image"]) == ("test/pear/again.jpg", "train/pear/3.png")
-    assert example["bits"] <= near["most_bits"]  # type: ignore[index]
+    assert example["bits"] <= near["most_bits"]
 
 
 def test_a_look_survives_what_leaves_a_picture_the_same() -> None:

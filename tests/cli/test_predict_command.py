@@ -1,6 +1,5 @@
 """`ccr predict` and `ccr export`, as a user types them; a run killed at any moment and resumed gives the same file."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import csv
@@ -22,24 +21,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 from ccr.classifier import ConceptClassifier
-from ccr.cli import app
 from ccr.data.datasets import open_photos
 from ccr.data.store import EmbeddingStore
 from ccr.encoders import load_encoder
 from ccr.errors import CCRError
 from ccr.photos.run import Prediction, predict_photos, predict_samples, progress_folder, write_table
-from tests.cli.test_commands import COLOURS, as_json, exit_code, model, run, workspace  # noqa: F401
+from tests.cli.conftest import COLOURS, as_json, exit_code, named, run
 from tests.hostile.dying import dies_at
 
 CCR = [sys.executable, "-c", "from ccr.cli import main; main()"]
-
-
-def named(workspace: Path) -> list[str]:
-    """The encoder by name: other test runs on the machine may change the list of those that were named."""
-    return ["--encoder", f"hf:{workspace / 'clip'}"]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -52,10 +44,8 @@ def test_predictions_are_those_of_the_model(model: Path, workspace: Path, tmp_pa
         "predict", model, workspace / "photos", "--out", out, "--explain", 3, "--workers", 0, *named(workspace)
     )
     assert (found["photos"], found["predicted"]) == (43, 42)
-    assert [item["path"] for item in found["unreadable"]] == [  # type: ignore[union-attr,index]
-        str(workspace / "photos" / "red fruit" / "broken.jpg")
-    ]
-    assert sum(found["classes"].values()) == 42  # type: ignore[union-attr]
+    assert [item["path"] for item in found["unreadable"]] == [str(workspace / "photos" / "red fruit" / "broken.jpg")]
+    assert sum(found["classes"].values()) == 42
     loaded, encoder = ConceptClassifier.load(model), load_encoder(f"hf:{workspace / 'clip'}")
     for row in [row for row in rows_of(out) if not row["error"]][::7]:
         x = encoder.embed_images([Image.open(row["path"])])[0]
@@ -83,12 +73,8 @@ def test_all_forms_of_photos_and_files_agree(model: Path, workspace: Path, tmp_p
     }
     texts = {}
     for name, given in forms.items():
-        typed = [
-            str(part)
-            for part in ("predict", model, *given, "--out", tmp_path / f"{name}.csv", "--workers", 0, *named(workspace))
-        ]
-        lines = "\n".join(map(str, photos)) if name == "stream" else None
-        done = CliRunner().invoke(app, typed, input=lines, catch_exceptions=False)
+        typed = ["predict", model, *given, "--out", tmp_path / f"{name}.csv", "--workers", 0, *named(workspace)]
+        done = run(*typed, lines="\n".join(map(str, photos)) if name == "stream" else None)
         assert done.exit_code == 0, done.output
         texts[name] = (tmp_path / f"{name}.csv").read_bytes()
     manifest.unlink()
@@ -129,7 +115,7 @@ def test_what_cannot_be_done_is_refused(
     assert exit_code(["predict", model, photo, *out, "--split", "test"], monkeypatch) == 2
     assert list(tmp_path.iterdir()) == []
     missing = as_json("predict", model, photo, tmp_path / "gone.png", *out, "--workers", 0, *named(workspace))
-    assert missing["unreadable"][0]["reason"] == "there is no such file"  # type: ignore[index]
+    assert missing["unreadable"][0]["reason"] == "there is no such file"
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(model: Path, workspace: Path, tmp_path: Path) -> None:
@@ -181,7 +167,7 @@ def test_dying_at_any_write_leaves_a_run_that_goes_on(model: Path, workspace: Pa
     work(tmp_path / "clean.jsonl")
     for call in range(4, 60, 9):
         out = tmp_path / f"{call}.jsonl"
-        died = dies_at(call, lambda out=out: work(out))  # type: ignore[misc]
+        died = dies_at(call, lambda out=out: work(out))
         assert not died or not out.exists() or out.read_bytes() == (tmp_path / "clean.jsonl").read_bytes()
         work(out)
         assert out.read_bytes() == (tmp_path / "clean.jsonl").read_bytes()
@@ -201,7 +187,7 @@ def test_another_run_in_the_same_place_is_refused(model: Path, workspace: Path, 
         predict_photos(loaded, samples, encoder, out, workers=0, batch_size=1, tell=stop)
     for changed in ({"explain": 2}, {"batch_size": 2}):
         with pytest.raises(CCRError, match=r"another (number of concepts|batch size).*delete the folder"):
-            predict_photos(loaded, samples, encoder, out, **{"workers": 0, "batch_size": 1, **changed})  # type: ignore[arg-type]
+            predict_photos(loaded, samples, encoder, out, **{"workers": 0, "batch_size": 1, **changed})
     with pytest.raises(CCRError, match="another list of photos"):
         predict_photos(loaded, samples[::-1], encoder, out, workers=0, batch_size=1)
     (progress_folder(out) / "chunk_0.json").write_bytes(b"damaged")
@@ -214,7 +200,7 @@ def _decoded(samples: object) -> object:
     from ccr.data.store.workers import Decoders, Limits
 
     with Decoders(0, crop=None, limits=Limits(10**8, 10**8)) as decoders:
-        yield from decoders.decode(samples)  # type: ignore[arg-type]
+        yield from decoders.decode(samples)
 
 
 def test_photos_in_python(model: Path, workspace: Path, tmp_path: Path) -> None:
@@ -232,7 +218,7 @@ def test_photos_in_python(model: Path, workspace: Path, tmp_path: Path) -> None:
     good = next(path for path in photos if path.suffix == ".png")
     why = loaded.explain_image(good, encoder=named(workspace)[1])
     assert why.prediction in COLOURS
-    assert why.thumbnail.startswith("data:image/jpeg;base64,")  # type: ignore[union-attr]
+    assert why.thumbnail.startswith("data:image/jpeg;base64,")
     assert why.to_dict() == loaded.explain_image(Image.open(good), encoder=named(workspace)[1]).to_dict()
     assert len(loaded.explain_images([good, good], encoder=named(workspace)[1])) == 2
     with pytest.raises(CCRError, match="cannot be read as an image"):
@@ -272,10 +258,10 @@ def test_photos_in_memory_are_read_as_files_are(model: Path, workspace: Path, tm
 def test_the_number_of_concepts_is_checked(explain: object, model: Path, workspace: Path, tmp_path: Path) -> None:
     loaded, photo = ConceptClassifier.load(model).model_, workspace / "photos" / "red fruit" / "3.png"
     with pytest.raises(CCRError, match="explain must be a whole number from 0"):
-        loaded.predict_images(photo, explain=explain, encoder=named(workspace)[1])  # type: ignore[arg-type]
+        loaded.predict_images(photo, explain=explain, encoder=named(workspace)[1])
     encoder = load_encoder(f"hf:{workspace / 'clip'}")
     with pytest.raises(CCRError, match="explain must be a whole number from 0"):
-        predict_photos(loaded, open_photos([str(photo)]), encoder, tmp_path / "p.csv", explain=explain)  # type: ignore[arg-type]
+        predict_photos(loaded, open_photos([str(photo)]), encoder, tmp_path / "p.csv", explain=explain)
 
 
 def test_a_table_has_no_more_columns_than_concepts(model: Path, workspace: Path, tmp_path: Path) -> None:
@@ -295,7 +281,7 @@ def test_export_writes_a_file_that_runs(model: Path, workspace: Path, tmp_path: 
     X = np.asarray(store[:], np.float32)
     labels = onnxruntime.InferenceSession(str(out)).run(["label"], {"embeddings": X})[0]
     assert labels.tolist() == ConceptClassifier.load(model).predict(X).tolist()
-    assert "MB: embeddings of" in " ".join(run("export", model, "--out", out).stdout.split())  # type: ignore[attr-defined]
+    assert "MB: embeddings of" in " ".join(run("export", model, "--out", out).stdout.split())
 
 
 def test_export_refuses(

@@ -1,6 +1,5 @@
 """`ccr evaluate`: what is mistaken for what, cross-validation that keeps groups together, and stability over refits."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,32 +8,32 @@ import numpy as np
 import pytest
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.controls import cross_validate, stability
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.refits import cross_validate, stability
-from tests.cli.test_commands import as_json, model, run, workspace  # noqa: F401
+from tests.cli.conftest import as_json, run
 from tests.conftest import Data
 
 
 def test_confusions_precision_and_recall_agree_with_the_predictions(workspace: Path, model: Path) -> None:
     found = as_json("evaluate", model, workspace / "store", "--split", "train")
-    wrong = sum(pair["images"] for pair in found["confusions"])  # type: ignore[attr-defined]
-    assert wrong == round((1 - found["accuracy"]) * found["n"])  # type: ignore[operator]
-    assert [pair["images"] for pair in found["confusions"]] == sorted(  # type: ignore[attr-defined]
+    wrong = sum(pair["images"] for pair in found["confusions"])
+    assert wrong == round((1 - found["accuracy"]) * found["n"])
+    assert [pair["images"] for pair in found["confusions"]] == sorted(
         (pair["images"] for pair in found["confusions"]),
-        reverse=True,  # type: ignore[attr-defined]
+        reverse=True,
     )
     assert found["recall"] == pytest.approx(found["per_class"])
-    for name, precision in found["precision"].items():  # type: ignore[attr-defined]
-        right = found["per_class"][name] * found["class_images"][name]  # type: ignore[index]
-        stray = sum(pair["images"] for pair in found["confusions"] if pair["predicted"] == name)  # type: ignore[attr-defined]
+    for name, precision in found["precision"].items():
+        right = found["per_class"][name] * found["class_images"][name]
+        stray = sum(pair["images"] for pair in found["confusions"] if pair["predicted"] == name)
         assert precision == (None if right + stray == 0 else pytest.approx(right / (right + stray)))
 
 
 def test_evaluate_prints_classes_pairs_folds_and_stability(workspace: Path, model: Path) -> None:
     done = run("evaluate", model, workspace / "store", "--folds", 2, "--stability")
-    text = " ".join(done.stdout.split())  # type: ignore[attr-defined]
-    assert done.exit_code == 0  # type: ignore[attr-defined]
+    text = " ".join(done.stdout.split())
+    assert done.exit_code == 0
     for said in ("recall", "precision", "Cross-validation:", "of the 42 images", "Stability over 5 refits"):
         assert said in text
     assert "top-5" not in text
@@ -43,10 +42,10 @@ def test_evaluate_prints_classes_pairs_folds_and_stability(workspace: Path, mode
 def test_folds_and_stability_are_in_the_json(workspace: Path, model: Path) -> None:
     found = as_json("evaluate", model, workspace / "store", "--folds", 3, "--stability")
     crossed, steady = found["cross_validation"], found["stability"]
-    assert len(crossed["by_fold"]) == crossed["folds"] == 3  # type: ignore[index, arg-type]
-    low, high = crossed["interval"]  # type: ignore[index]
-    assert 0 <= low <= crossed["accuracy"] <= high <= 1  # type: ignore[index]
-    assert all(0 <= steady[name] <= 1 for name in ("overlap", "same_class", "lasting_claims"))  # type: ignore[index]
+    assert len(crossed["by_fold"]) == crossed["folds"] == 3
+    low, high = crossed["interval"]
+    assert 0 <= low <= crossed["accuracy"] <= high <= 1
+    assert all(0 <= steady[name] <= 1 for name in ("overlap", "same_class", "lasting_claims"))
 
 
 def small(data: Data) -> ConceptClassifier:

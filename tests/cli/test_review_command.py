@@ -1,14 +1,9 @@
 """`ccr review`, as a user types it: by a table, by lines, by keys of a terminal; check, sign, export."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import csv
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,7 @@ from ccr import ConceptModel, Knowledge
 from ccr.cli import app
 from ccr.errors import CCRError
 from ccr.review import Decisions
-from tests.cli.test_commands import HOSTILE, as_json, workspace  # noqa: F401
+from tests.cli.conftest import HOSTILE, Terminal, as_json, run
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +32,7 @@ def given(small: Path, workspace: Path, tmp_path: Path) -> list[object]:
 
 
 def said(given: list[object], lines: str, *options: object) -> Any:
-    return CliRunner().invoke(app, [str(one) for one in [*given, *options]], input=lines, catch_exceptions=False)
+    return run(*given, *options, lines=lines)
 
 
 def exit_code(*arguments: object) -> int:
@@ -178,29 +173,12 @@ def test_misuse_is_refused(given: list[object], small: Path, workspace: Path, tm
 
 
 def test_keys_in_a_terminal_with_photos_drawn(given: list[object], tmp_path: Path) -> None:
-    master, terminal = pty.openpty()
-    program = "from ccr.start import main; main()"
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"}
-    environment.pop("NO_COLOR", None)
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *(str(one) for one in [*given, "--by", "Ada"])],
-        stdin=terminal, stdout=terminal, stderr=terminal, env=environment, close_fds=True,
-    )  # fmt: skip
-    os.close(terminal)
-    os.write(master, b"\x1b[Byn1q")  # an arrow is no answer
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        shown += part
-    assert process.wait() == 0, shown.decode(errors="replace")
-    os.close(master)
+    with Terminal(*given, "--by", "Ada") as screen:
+        screen.type("\x1b[Byn1q")  # an arrow is no answer
+        shown = screen.until()
+        assert screen.process.wait(120) == 0, shown
     assert [one.answer for one in Decisions(tmp_path / "log.jsonl")] == ["yes", "no", "no"]
-    assert "▀" in shown.decode(errors="replace")
+    assert "▀" in shown
 
 
 def test_the_end_says_how_to_go_on(given: list[object], small: Path, workspace: Path, tmp_path: Path) -> None:

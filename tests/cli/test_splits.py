@@ -1,6 +1,5 @@
 """Which images commands train on and which they measure on, where a store's splits are not just train, val and test."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import pytest
 from ccr import ConceptClassifier
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
-from tests.cli.test_commands import COLOURS, as_json, run, workspace  # noqa: F401
+from tests.cli.conftest import COLOURS, as_json, run
 
 #: Photos of each class of the workspace.
 EACH = 14
@@ -29,7 +28,8 @@ def store_of(workspace: Path, tmp_path: Path) -> Callable[[Callable[[int], str],
         table = workspace / "photos" / f"{tmp_path.name}.csv"
         table.write_text("\n".join(lines), encoding="utf-8")
         done = run("embed", table, "--out", tmp_path / "s", "--encoder", f"hf:{workspace / 'clip'}", "--workers", 0)
-        assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+        table.unlink()
+        assert done.exit_code == 0, done.output
         return tmp_path / "s"
 
     return made
@@ -41,7 +41,7 @@ def fit(store: Path, workspace: Path, out: Path) -> dict[str, object]:
 
 
 def images_of(found: dict[str, object]) -> int:
-    (measured,) = found["results"].values()  # type: ignore[attr-defined]
+    (measured,) = found["results"].values()
     return int(measured["n"])
 
 

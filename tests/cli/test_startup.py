@@ -1,8 +1,6 @@
 """Help is quick: neither `ccr --help` nor any command's own help loads what only the work itself needs. And what only
 reads a model does without what fits or draws."""
 
-# ruff: noqa: F811 - fixtures are imported
-
 from __future__ import annotations
 
 import json
@@ -11,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.cli.test_commands import model, workspace  # noqa: F401
 
 HEAVY = ("torch", "numba", "llvmlite", "sklearn", "scipy", "numpy", "matplotlib", "pyarrow", "PIL", "safetensors")
 SCRIPT = """

@@ -1,6 +1,5 @@
 """What is printed on streams that are not in UTF-8, as on Windows; and photos that no encoder could take."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import io
@@ -16,8 +15,7 @@ from PIL import Image
 from ccr.cli.common import print_json, replace_unprintable, warnings_as_notes
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRWarning
-from tests.cli.test_commands import HOSTILE, as_json, exit_code, model, run, workspace  # noqa: F401
-from tests.cli.test_predict_command import named
+from tests.cli.conftest import HOSTILE, as_json, exit_code, named, run
 
 
 def test_a_stream_of_few_letters_gets_question_marks(
@@ -55,7 +53,7 @@ def test_a_thread_of_pixels_is_refused_in_words(
 def test_embed_says_what_the_folders_were_taken_for(workspace: Path) -> None:
     encoder = ["--encoder", f"hf:{workspace / 'clip'}"]
     done = run("embed", workspace / "photos", "--out", workspace / "store", *encoder)
-    text = " ".join(done.stdout.replace("│", " ").split())  # type: ignore[attr-defined]
+    text = " ".join(done.stdout.replace("│", " ").split())
     assert "classes 3: blue <b>fruit, green fruit, red fruit" in text
     splits = Counter(EmbeddingStore.open(workspace / "store").splits)
     assert f"train / val / test {splits['train']} / {splits['val']} / {splits['test']}" in text

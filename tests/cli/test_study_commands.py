@@ -1,6 +1,5 @@
 """`ccr compare` and `ccr reproduce` as a user types them."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import csv
@@ -16,7 +15,7 @@ from PIL import Image
 from ccr_lab.experiments import frontier
 from ccr_lab.experiments.methods import METHODS
 from ccr_lab.published.cifar import CIFAR10_CLASSES
-from tests.cli.test_commands import as_json, exit_code, run, workspace  # noqa: F401
+from tests.cli.conftest import as_json, exit_code, run
 from tests.lab.published_files import BATCHES, write_cifar10, write_lines, write_records
 
 

@@ -18,9 +18,8 @@ from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError
 from ccr.vocab import read_concepts
 from ccr_lab.experiments.sweep import with_validation
-from tests.cli.test_commands import as_json, exit_code, run, workspace
+from tests.cli.conftest import as_json, exit_code, run
 
-__all__ = ["workspace"]
 GRID = ("--over", "length=3,5,999", "--over", "radius=0,0.1")
 
 
@@ -30,8 +29,8 @@ def arguments(workspace: Path, out: Path, *more: object) -> list[object]:
 
 def only_what_failed(self: ConceptClassifier, *_: object, **__: object) -> None:
     """Settings that fail are tried again; a finished one must not be fitted."""
-    assert self.coder.length == 999, "fitted again"  # type: ignore[union-attr]
-    check_length(999.0, len(self.concepts))  # type: ignore[arg-type]
+    assert self.coder.length == 999, "fitted again"
+    check_length(999.0, len(self.concepts))
 
 
 def test_a_sweep_from_grid_to_recommended_model(
@@ -49,8 +48,8 @@ def test_a_sweep_from_grid_to_recommended_model(
     facts = json.loads((out / "sweep.json").read_text(encoding="utf-8"))
     assert found == {"out": str(out), **facts}
     results, failed = found["results"], found["failed"]
-    assert [len(results), len(failed)] == [4, 2]  # type: ignore[arg-type]
-    shares = [result["validation_accuracy"]["mean"] for result in results]  # type: ignore[index, attr-defined]
+    assert [len(results), len(failed)] == [4, 2]
+    shares = [result["validation_accuracy"]["mean"] for result in results]
     assert shares == sorted(shares, reverse=True)
     with (out / "sweep.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -59,19 +58,19 @@ def test_a_sweep_from_grid_to_recommended_model(
 
     monkeypatch.setattr(ConceptClassifier, "fit", only_what_failed)
     assert as_json(*typed) == found
-    printed = run(*typed).stdout  # type: ignore[attr-defined]
+    printed = run(*typed).stdout
     monkeypatch.undo()
     recommended = found["recommended"]
-    command = recommended["command"]  # type: ignore[index]
+    command = recommended["command"]
     assert command in printed
     assert "…" not in printed  # in 80 columns
-    ends = [100 * recommended["validation_accuracy"][end] for end in ("min", "max")]  # type: ignore[index]
+    ends = [100 * recommended["validation_accuracy"][end] for end in ("min", "max")]
     assert f"{ends[0]:.1f}-{ends[1]:.1f}" in printed
     words = shlex.split(command)
     assert words[:2] == ["ccr", "fit"]
     fitted = as_json(*words[1:])["results"]
     # The store has a split val, so the command makes the very model that was measured.
-    assert list(fitted.values())[-1]["accuracy"] == recommended["runs"][0]["test_accuracy"]  # type: ignore
+    assert list(fitted.values())[-1]["accuracy"] == recommended["runs"][0]["test_accuracy"]
 
 
 def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path: Path) -> None:
@@ -79,8 +78,8 @@ def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path:
         workspace, tmp_path, *GRID, "--over", "dispersion=none,symmetric:0.9", "--epochs", 1, "--no-figures"
     )
     done = run(*typed, "--no-center", "--at-most", 4)
-    assert done.exit_code == 0  # type: ignore[attr-defined]
-    text = " ".join(done.output.split())  # type: ignore[attr-defined]
+    assert done.exit_code == 0
+    text = " ".join(done.output.split())
     assert "the best validation accuracy of the settings that are short enough" in text
     assert "4 failed (length 999, radius 0, dispersion none;" in text
     assert "--no-center" in text
@@ -88,16 +87,16 @@ def test_a_sweep_says_what_it_chose_and_by_which_rule(workspace: Path, tmp_path:
     recommended = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))["recommended"]
     assert recommended["validation_length"]["mean"] <= 4 * 1.02
     none = run(*typed, "--no-center", "--at-most", 1)
-    assert "No setting has at most 1 concepts" in none.output  # type: ignore[attr-defined]
+    assert "No setting has at most 1 concepts" in none.output
 
 
 def test_a_sweep_over_fidelity_and_weights_leads_to_its_own_model(workspace: Path, tmp_path: Path) -> None:
     grid = ("--over", "fidelity=0.8,1", "--over", "weights=2", "--over", "radius=0.1", "--over", "sign=positive")
     typed = arguments(workspace, tmp_path, *grid, "--epochs", 3)
     done = run(*typed)
-    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.output
     for heading in ("fidelity", "worst", "weights", "play"):
-        assert heading in done.stdout  # type: ignore[attr-defined]
+        assert heading in done.stdout
     found: Any = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
     assert not found["failed"]
     assert all(result["weights_per_class"]["mean"] <= 2 for result in found["results"])
@@ -113,8 +112,8 @@ def test_figures_over_the_radius_are_left_out_where_fidelity_is_bounded_by_defau
     workspace: Path, tmp_path: Path
 ) -> None:
     done = run(*arguments(workspace, tmp_path, "--over", "length=3,5", "--epochs", 1))
-    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
-    assert "bounds fidelity instead" in " ".join(done.output.split())  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.output
+    assert "bounds fidelity instead" in " ".join(done.output.split())
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "sweep.json", "sweep.csv", "pareto.png"}
 
 

@@ -1,6 +1,5 @@
 """`ccr explain --where`, `--box` and the report's maps, as a user types them, with a tiny real CLIP."""
 
-# ruff: noqa: F811 - fixtures are imported
 from __future__ import annotations
 
 import json
@@ -14,7 +13,7 @@ from ccr.explain import Frame
 from ccr.explain.terms import AGAINST, FOR
 from ccr.explain.where import PatchMap
 from ccr.show.pictures import common_scale, framed, overlay, rgb, scales_of
-from tests.cli.test_commands import as_json, exit_code, model, run, workspace  # noqa: F401
+from tests.cli.conftest import as_json, exit_code, run
 
 
 @pytest.fixture
@@ -23,8 +22,8 @@ def photo(workspace: Path) -> Path:
 
 
 def test_every_contribution_has_a_map_that_adds_up(model: Path, photo: Path) -> None:
-    (plain,) = as_json("explain", model, photo)["explanations"]  # type: ignore[misc]
-    (found,) = as_json("explain", model, photo, "--where", "--box", "0,0,0.5,1")["explanations"]  # type: ignore[misc]
+    (plain,) = as_json("explain", model, photo)["explanations"]
+    (found,) = as_json("explain", model, photo, "--where", "--box", "0,0,0.5,1")["explanations"]
     assert "where" not in plain
     for mine, theirs in zip(found["contributions"], plain["contributions"], strict=True):
         assert mine["concept"] == theirs["concept"]
@@ -43,7 +42,7 @@ def test_every_contribution_has_a_map_that_adds_up(model: Path, photo: Path) -> 
 def _with_something_inside(model: Path, workspace: Path) -> Path:
     """A photo whose patches speak for its class: in the explanations of a random encoder not all do."""
     for path in sorted((workspace / "photos").rglob("*.png")):
-        (found,) = as_json("explain", model, path, "--where", "--box", "0,0,1,1")["explanations"]  # type: ignore[misc]
+        (found,) = as_json("explain", model, path, "--where", "--box", "0,0,1,1")["explanations"]
         if found["where"]["box"]["concepts"]:
             return path
     raise AssertionError("no photo has a concept inside the box")
@@ -54,9 +53,9 @@ def test_it_is_drawn_and_written(model: Path, workspace: Path, tmp_path: Path, e
     out = tmp_path / f"why{ending}"
     photo = _with_something_inside(model, workspace)
     done = run("explain", model, photo, "--where", "--box", "0,0,1,1", "--top", 2, "--out", out)
-    assert done.exit_code == 0, done.output  # type: ignore[attr-defined]
-    assert "in the picture" in done.stdout  # type: ignore[attr-defined]
-    assert "in the box" in done.stdout  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.output
+    assert "in the picture" in done.stdout
+    assert "in the box" in done.stdout
     if ending == ".png":
         assert Image.open(out).width > 400
     elif ending == ".html":
@@ -86,7 +85,7 @@ def test_a_wrong_way_or_class_is_refused_before_any_photo_is_read(
 def test_the_reports_first_photos_show_where(model: Path, workspace: Path, tmp_path: Path, number: int) -> None:
     out = tmp_path / "report.html"
     options = ["--no-baseline", "--no-probe", "--images", 4, "--where", number]
-    assert run("report", model, workspace / "store", "--out", out, *options).exit_code == 0  # type: ignore[attr-defined]
+    assert run("report", model, workspace / "store", "--out", out, *options).exit_code == 0
     assert out.read_text(encoding="utf-8").count("<summary>Where in the picture</summary>") == number
 
 

@@ -40,7 +40,7 @@ def test_codes_are_scores_past_the_own_threshold_screened_or_not(
     thresholds = np.random.default_rng(seed).uniform(0.0, 0.5, n)
     thresholds[0] = 0.3
     rule = ThresholdRule.by_concept(thresholds, positive)
-    pointers, indices, data = Panels(dictionary, rule.selection(), looked).entries(x, rule.selection())
+    pointers, indices, data = Panels(dictionary, rule, looked).entries(x, rule.criterion())
     found = np.zeros((len(x), n))
     found[np.repeat(np.arange(len(x)), np.diff(pointers)), indices] = data
     expected = selected(x, dictionary, rule.bounds, positive)

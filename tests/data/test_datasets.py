@@ -12,7 +12,7 @@ from PIL import Image
 
 from ccr.data.datasets import BadImage, locate, open_dataset
 from ccr.errors import CCRError, FormatError
-from tests.data.helpers import encoded, picture, write_image
+from tests.data.helpers import picture, write_image
 
 HOSTILE = [
     "line\nbreak.png",
@@ -230,51 +230,10 @@ def test_bad_cifar_labels_are_explained(tmp_path):
         open_dataset(tmp_path)
 
 
-def write_saved_dataset(folder, seeds, *, stream=True):
-    """What `datasets.Dataset.save_to_disk` leaves: an arrow file, its info and its state."""
-    folder.mkdir(parents=True)
-    images = [{"bytes": encoded(picture(seed)), "path": None} for seed in seeds]
-    image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({"image": pa.array(images, image_type), "label": pa.array([seed % 2 for seed in seeds])})
-    name = "data-00000-of-00001.arrow"
-    new = pa.ipc.new_stream if stream else pa.ipc.new_file
-    with pa.OSFile(str(folder / name), "wb") as sink, new(sink, table.schema) as writer:
-        writer.write_table(table)
-    features = {"image": {"_type": "Image"}, "label": {"names": ["even", "odd"], "_type": "ClassLabel"}}
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}], "_split": None}))
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_saved_hugging_face_dataset(tmp_path, stream):
-    write_saved_dataset(tmp_path / "d/train", [1, 2, 3], stream=stream)
-    write_saved_dataset(tmp_path / "d/validation", [4], stream=stream)
-    (tmp_path / "d/dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation"]}))
-    dataset = open_dataset(tmp_path / "d")
-    assert dataset.splits == {"train": 3, "val": 1}
-    assert dataset.classes == ("even", "odd")
-    assert [sample.label for sample in dataset] == ["odd", "even", "odd", "even"]
-    assert np.array_equal(np.asarray(dataset.samples[1].image()), np.asarray(picture(2)))
-    check_all_found_again(dataset)
-
-
-def test_saved_dataset_without_splits_is_split(tmp_path):
-    write_saved_dataset(tmp_path / "d", range(40))
-    assert open_dataset(tmp_path / "d").splits == {"test": 8, "train": 28, "val": 4}
-
-
-def test_saved_dataset_that_points_elsewhere_is_refused(tmp_path):
-    write_saved_dataset(tmp_path / "d", [1])
-    (tmp_path / "d/state.json").write_text(json.dumps({"_data_files": [{"filename": "../x.arrow"}]}))
-    with pytest.raises(FormatError, match="outside"):
-        open_dataset(tmp_path / "d")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="file names are text elsewhere")
-def test_a_name_that_is_not_utf8_is_listed(tmp_path):
-    with open(os.path.join(os.fsencode(tmp_path), b"\xff.png"), "wb") as stream:
-        stream.write(encoded(picture(1)))
-    assert len(open_dataset(tmp_path)) == 1
+def test_a_dataset_as_save_to_disk_writes_it_is_refused_with_the_way_to_parquet(tmp_path):
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(FormatError, match="to_parquet"):
+        open_dataset(tmp_path)
 
 
 def test_demo_photos():

@@ -59,7 +59,7 @@ def test_objects(bucket):
     place.write_bytes(bytes(range(256)))
     assert place.is_file()
     assert place.parent.is_dir()
-    assert (place.size(), place.read_bytes(), place.read_range(3, 9)) == (256, bytes(range(256)), bytes(range(3, 9)))
+    assert (place.size(), place.read_bytes(), place.ranges().read(3, 9)) == (256, bytes(range(256)), bytes(range(3, 9)))
     with place.open() as stream:
         stream.seek(250)
         assert stream.read() == bytes(range(250, 256))

@@ -317,9 +317,9 @@ def split_of_each_group(dataset):
     return found
 
 
-@pytest.mark.parametrize("kind", ["pattern", "json", "parquet", "saved"])
+@pytest.mark.parametrize("kind", ["pattern", "json", "parquet"])
 def test_groups_of_shards_are_never_divided(tmp_path, kind):
-    """A column of Parquet files and saved data sets, an entry of a shard's .json, or what is in the members' names."""
+    """A column of Parquet files, an entry of a shard's .json, or what is in the members' names."""
     group = "tree"
     trees = [f"tree {row // 6}" for row in range(60)]
     if kind in ("pattern", "json"):
@@ -331,16 +331,10 @@ def test_groups_of_shards_are_never_divided(tmp_path, kind):
                 facts = {"label": f"class {row % 2}", **({"tree": trees[row]} if kind == "json" else {})}
                 members[f"{row // 6}_{row}.json"] = json.dumps(facts).encode()
             write_tar(tmp_path / "d" / f"{shard}.tar", members)
-    elif kind == "parquet":
+    else:
         (tmp_path / "d").mkdir()
         parquet(tmp_path / "d" / "0.parquet", range(30), label=["a", "b"] * 15, tree=trees[:30])
         parquet(tmp_path / "d" / "1.parquet", range(30, 60), label=["a", "b"] * 15, tree=trees[30:])
-    else:
-        (tmp_path / "d").mkdir()
-        table = pa.table({"image": [png(row) for row in range(60)], "label": ["a", "b"] * 30, "tree": trees})
-        with pa.OSFile(str(tmp_path / "d" / "x.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        (tmp_path / "d" / "state.json").write_text('{"_data_files": [{"filename": "x.arrow"}]}')
     dataset = open_dataset(tmp_path / "d", group=group, seed=1)
     found = split_of_each_group(dataset)
     assert len(found) == 10

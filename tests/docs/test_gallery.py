@@ -9,6 +9,9 @@ import numpy as np
 from PIL import Image
 from tools.gallery import choice
 from tools.gallery.__main__ import make_gallery
+from typer.testing import CliRunner
+
+from ccr.cli import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -29,7 +32,9 @@ def test_rules_choose_the_surest_of_different_classes() -> None:
 
 
 def test_the_script_makes_a_page_whose_pictures_are_there(workspace: Path) -> None:
-    said = make_gallery(Path("ccr-demo"), Path("made"), each=1)
+    options = ["--concepts", "ccr-demo/concepts.txt", "--length", "11", "--out", "untold"]
+    assert CliRunner().invoke(app, ["fit", "ccr-demo/store", *options]).exit_code == 0
+    said = make_gallery(Path("ccr-demo"), Path("untold"), Path("made"), each=1)
     page = Path("made/gallery.md").read_text(encoding="utf-8")
     pictures = re.findall(r"\]\((gallery/[\w-]+\.png)\)", page)
     assert said.startswith(f"{len(pictures)} pictures")

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from ccr.data.datasets import BadImage, decode, load_image, open_dataset
-from ccr.data.datasets.sources import ArrayImage, ArrowImage, to_rgb
+from ccr.data.datasets.sources import ArrayImage, CellImage, to_rgb
 from ccr.data.store import embed_dataset
 from ccr.errors import CCRError
 from tests.data.helpers import PixelEncoder, encoded, picture, write_image
@@ -54,14 +55,14 @@ def test_rows_of_arrays_and_tables_have_the_same_limit(tmp_path: Path) -> None:
     with pytest.raises(BadImage, match="75 bytes"):
         ArrayImage(tmp_path / "x.npy", 0).read(74)
     table = pa.table({"image": [{"bytes": b"abcd", "path": None}, {"bytes": None, "path": "x"}, None]})
-    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    assert ArrowImage(tmp_path / "t.arrow", "image", 0).read(4) == b"abcd"
+    pq.write_table(table, tmp_path / "t.parquet")
+    cells = [CellImage(tmp_path / "t.parquet", 0, row, "image") for row in range(3)]
+    assert cells[0].read(4) == b"abcd"
     with pytest.raises(BadImage, match="4 bytes"):
-        ArrowImage(tmp_path / "t.arrow", "image", 0).read(3)
-    for row in (1, 2):
+        cells[0].read(3)
+    for cell in cells[1:]:
         with pytest.raises(BadImage, match="no image bytes"):
-            ArrowImage(tmp_path / "t.arrow", "image", row).read()
+            cell.read()
 
 
 def test_the_limits_of_a_store_are_part_of_its_plan(tmp_path: Path) -> None:

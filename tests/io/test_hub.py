@@ -20,7 +20,7 @@ from PIL import Image
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold
 from ccr.errors import CCRError, FormatError
 from ccr.io.hub import FILES, check_repository, model_card
-from tests.cli.test_commands import as_json, exit_code
+from tests.cli.conftest import as_json, exit_code
 from tests.conftest import Data
 from tests.data.helpers import encoded
 from tests.io.hub_server import Hub, running_hub

@@ -35,8 +35,8 @@ def scores(seed: int, rows: int = 6, n: int = 131) -> np.ndarray:
 def selected(
     rule: ThresholdRule | TopRule, values: np.ndarray, first: int = 0, dropped: int = 0, salt: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    kind, bound, length, _, factors = rule.selection()
-    factors = np.ones(values.shape[1], np.float32) if factors is None else factors
+    kind, bound, length = rule.criterion()
+    factors = np.ones(values.shape[1], np.float32) if rule.concept_factors is None else rule.concept_factors
     pointers, indices = np.empty(len(values) + 1, np.int32), np.empty(values.size, np.int32)
     data = np.empty(values.size, np.float32)
     active = select_active(
@@ -72,9 +72,10 @@ def test_top_selection_takes_the_largest_and_of_equal_ones_the_first(seed: int, 
 @pytest.mark.parametrize("tier", TIERS)
 def test_memory_grows_when_more_is_active_than_expected(tier: str) -> None:
     same = np.full((300, 4), 0.5, np.float32)
-    selection = ThresholdRule(0.5, length=2.0).selection()
+    rule = ThresholdRule(0.5, length=2.0)
+    criterion = rule.criterion()
     with using(tier):
-        pointers, indices, data = Panels(same, selection).entries(same[:250].copy(), selection)
+        pointers, indices, data = Panels(same, rule).entries(same[:250].copy(), criterion)
     assert pointers[-1] == len(indices) == len(data) == 250 * 300
     assert np.array_equal(indices.reshape(250, 300), np.tile(np.arange(300), (250, 1)))
 

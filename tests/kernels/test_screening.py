@@ -50,8 +50,9 @@ def rows_of(kind: str, count: int, d: int, rng: np.random.Generator) -> np.ndarr
 
 def screened_entries(x: np.ndarray, dictionary: np.ndarray, threshold: float) -> tuple[int, int]:
     """How many entries of the rows are active, and how many scores were computed in floats to find them."""
-    selection = ThresholdRule(threshold).selection()
-    entries, looked = Panels(dictionary, selection, looked=0.0).examined(x, selection)
+    rule = ThresholdRule(threshold)
+    criterion = rule.criterion()
+    entries, looked = Panels(dictionary, rule, looked=0.0).examined(x, criterion)
     return len(entries.indices), looked
 
 
@@ -83,8 +84,8 @@ def sums_together(values: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 2), (16, 8), (33, 25), (40, 512), (7, 700)])
 def test_panels_hold_the_rows_as_columns(n: int, d: int) -> None:
     rows = unit_rows(np.random.default_rng(n).normal(size=(n, d))).astype(np.float32)
-    selection = ThresholdRule(0.1).selection()
-    screened, plain = Panels(rows, selection, looked=0.0), Panels(rows, selection, looked=float(n))
+    rule = ThresholdRule(0.1)
+    screened, plain = Panels(rows, rule, looked=0.0), Panels(rows, rule, looked=float(n))
     columns = plain.packed.panels.floats.transpose(0, 2, 1).reshape(-1, d)
     assert np.array_equal(columns[:n], rows)
     assert not columns[n:].any()
@@ -146,7 +147,7 @@ def test_errors_of_products_are_as_small_as_the_bound_says(left: str, right: str
         out = np.zeros(d // 4, np.int32)
         scales[place], _ = bytes_of(row, own, other, out)
         rounded[place] = out.view(np.uint8).astype(np.float64) - SHIFT - own
-    screen = Panels(dictionary, ThresholdRule(0.1).selection(), looked=0.0, seed=0).packed.panels.screen
+    screen = Panels(dictionary, ThresholdRule(0.1), looked=0.0, seed=0).packed.panels.screen
     bytes_ = screen.quads.transpose(0, 2, 1).copy().view(np.int8).reshape(-1, d)[: len(dictionary)]
     concept_scales = np.repeat(screen.scales, screen.offsets.shape[1])[: len(dictionary)]
     exact = (x.astype(np.float64) @ dictionary.T) * scales[:, None] * concept_scales
@@ -193,14 +194,14 @@ def test_screening_loses_nothing(
     x = (np.float64(size) * rows_of(left, b, d, rng)).astype(np.float32)
     x[0], x[-1] = 0.0, np.float32(size) * dictionary[-1] * rng.choice([-1, 1])
     rule = ThresholdRule(float(np.float32(bound * size)), positive)
-    selection = rule.selection()
+    criterion = rule.criterion()
     exact = x.astype(np.float64) @ dictionary.T.astype(np.float64)
     clear = np.abs(np.abs(exact) - rule.threshold) > 1e-5 * size
     for looked in (0.0, float(n)):
         with using(tier):
-            panels = Panels(dictionary, selection, looked)
+            panels = Panels(dictionary, rule, looked)
             assert panels.screened == (kernels.SCREENS and looked == 0.0)
-            pointers, indices, data = panels.entries(x, selection)
+            pointers, indices, data = panels.entries(x, criterion)
         found = np.zeros((b, n), bool)
         found[np.repeat(np.arange(b), np.diff(pointers)), indices] = True
         wanted = rule.mask(torch.from_numpy(exact)).numpy()
@@ -222,12 +223,13 @@ def test_few_scores_are_looked_at_twice() -> None:
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_dictionary_that_diverged_has_no_active_entries_in_its_rows(tier: str) -> None:
     rows = unit_rows(np.random.default_rng(0).normal(size=(20, 32))).astype(np.float32)
-    selection = ThresholdRule(0.0).selection()
+    rule = ThresholdRule(0.0)
+    criterion = rule.criterion()
     with using(tier):
-        panels = Panels(rows, selection, looked=0.0)
+        panels = Panels(rows, rule, looked=0.0)
         rows[3] = np.nan
         panels.pack()
-        _, indices, data = panels.entries(rows[:3].copy(), selection)
+        _, indices, data = panels.entries(rows[:3].copy(), criterion)
     assert 3 not in indices
     assert np.isfinite(data).all()
 
@@ -238,9 +240,9 @@ def test_rows_that_are_not_unit_are_not_screened(tier: str) -> None:
     rows, x = rng.normal(size=(20, 32)).astype(np.float32), rng.normal(size=(50, 32)).astype(np.float32)
     rule = ThresholdRule(9.0)
     with using(tier):
-        panels = Panels(rows, rule.selection(), looked=0.0)
+        panels = Panels(rows, rule, looked=0.0)
         assert not panels.screened
-        pointers, indices, data = panels.entries(x, rule.selection())
+        pointers, indices, data = panels.entries(x, rule.criterion())
     scores = x @ rows.T
     expected = sparse.csr_matrix(np.where(rule.mask(torch.from_numpy(scores)).numpy(), scores, 0.0))
     assert np.array_equal(pointers, expected.indptr)
@@ -253,8 +255,9 @@ def test_rows_that_are_not_unit_are_not_screened(tier: str) -> None:
 def test_codes_do_not_depend_on_the_noise_to_the_bit(d: int) -> None:
     rng = np.random.default_rng(d)
     dictionary, x = rows_of("normal", 500, d, rng), rows_of("normal", 300, d, rng)
-    selection = ThresholdRule(float(2.0 / np.sqrt(d))).selection()
-    coded = [Panels(dictionary, selection, looked=0.0, seed=seed).examined(x, selection) for seed in (1, 2, 3, None)]
+    rule = ThresholdRule(float(2.0 / np.sqrt(d)))
+    criterion = rule.criterion()
+    coded = [Panels(dictionary, rule, looked=0.0, seed=seed).examined(x, criterion) for seed in (1, 2, 3, None)]
     assert len({looked for _, looked in coded}) > 1  # the noise does change which scores are looked at
     for entries, _ in coded[1:]:
         assert all(np.array_equal(mine, first) for mine, first in zip(entries, coded[0][0], strict=True))
@@ -279,10 +282,11 @@ def test_a_score_does_not_depend_on_its_neighbours_to_the_bit(d: int) -> None:
 def test_a_row_alone_has_the_code_that_it_has_among_others_to_the_bit(d: int) -> None:
     rng = np.random.default_rng(d)
     dictionary, x = rows_of("normal", 500, d, rng), rows_of("normal", 20, d, rng)
-    selection = ThresholdRule(float(2.0 / np.sqrt(d))).selection()
-    panels = Panels(dictionary, selection, looked=0.0, seed=0)
-    (pointers, indices, data), looked = panels.examined(x, selection)
-    alone = [panels.examined(x[row : row + 1], selection) for row in range(len(x))]
+    rule = ThresholdRule(float(2.0 / np.sqrt(d)))
+    criterion = rule.criterion()
+    panels = Panels(dictionary, rule, looked=0.0, seed=0)
+    (pointers, indices, data), looked = panels.examined(x, criterion)
+    alone = [panels.examined(x[row : row + 1], criterion) for row in range(len(x))]
     assert sum(own for _, own in alone) == looked  # the same scores could be active
     assert np.array_equal(np.cumsum([len(codes.data) for codes, _ in alone]), pointers[1:])
     assert np.array_equal(np.concatenate([codes.indices for codes, _ in alone]), indices)
@@ -294,7 +298,8 @@ def test_a_large_dictionary_gives_the_scores_of_its_parts_to_the_bit() -> None:
     """Scores with more concepts than the cache holds are computed concept by concept, not row by row."""
     from ccr.kernels.x86.score import CACHED
 
-    rng, d, selection = np.random.default_rng(0), 300, ThresholdRule(0.15).selection()
+    rng, d, rule = np.random.default_rng(0), 300, ThresholdRule(0.15)
+    criterion = rule.criterion()
     n = CACHED // d + 40
     x, dictionary = rows_of("normal", 300, d, rng), rows_of("normal", n, d, rng)
     parts = [dictionary[: n // 2], dictionary[n // 2 :]]
@@ -302,7 +307,7 @@ def test_a_large_dictionary_gives_the_scores_of_its_parts_to_the_bit() -> None:
     whole, *halves = (
         sparse.csr_matrix((found.data, found.indices, found.pointers), shape=(len(x), len(rows)))
         for rows in (dictionary, *parts)
-        for found in [Panels(rows, selection, looked=0.0).entries(x, selection)]
+        for found in [Panels(rows, rule, looked=0.0).entries(x, criterion)]
     )
     assert whole.nnz > 1000
     np.testing.assert_array_equal(whole.toarray(), sparse.hstack(halves).toarray())
@@ -318,11 +323,12 @@ def test_rows_built_against_a_known_noise() -> None:
     moved[7] = np.sign(dictionary[0, 7]) * (ROW_MOST - 1.0)  # the largest number makes the scale 1
     x = unit_rows(moved[None]).astype(np.float32)
     score = float((x @ dictionary[0])[0])
-    selection = ThresholdRule(0.9 * score).selection()
+    rule = ThresholdRule(0.9 * score)
+    criterion = rule.criterion()
     assert score > 0.1
 
     def is_seen(seed: int | None) -> bool:
-        return 0 in Panels(dictionary, selection, looked=0.0, seed=seed).entries(x, selection).indices
+        return 0 in Panels(dictionary, rule, looked=0.0, seed=seed).entries(x, criterion).indices
 
     assert not is_seen(known)
     assert all(is_seen(seed) for seed in (6, 7, None, None))

@@ -14,7 +14,7 @@ from ccr.errors import CCRError
 from ccr.io.hub import model_card
 from ccr.vocab import random_words, read_concepts
 from ccr.vocab.lists import WORDS_FILE
-from tests.cli.test_commands import COLOURS, as_json, exit_code, run
+from tests.cli.conftest import COLOURS, as_json, exit_code, run
 from tests.data.helpers import write_store
 from tests.encoders.test_hf import save
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccr.errors import CCRError, FormatError
-from ccr.judgement import RANDOM, WORTH, JudgedPhoto, Sheet, cohens_kappa, read_answers, record, score
+from ccr.metrics import cohens_kappa
+from ccr.review.judgement import RANDOM, WORTH, JudgedPhoto, Sheet, read_answers, record, score
 
 ROOT = Path(__file__).parents[2]
 SHEETS = sorted((ROOT / "docs" / "results").glob("claims*.json"))

@@ -10,8 +10,8 @@ from scipy import sparse
 from sklearn.base import clone
 
 from ccr import Concepts
+from ccr.classifier import NotFittedError
 from ccr.errors import CCRError
-from ccr.estimator import NotFittedError
 from ccr.geometry import unit_rows
 from ccr_lab.rivals.elastic_net import optimality_violation
 from ccr_lab.rivals.labelfree import LabelFreeCBM, head_length

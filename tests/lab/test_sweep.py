@@ -20,8 +20,7 @@ from ccr.show import plots
 from ccr.space import parse_dispersion
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data
 from ccr_lab.experiments.curves import RADII, fixed_lambda
-from ccr_lab.experiments.settings import Axis, Setting, grid, parse_axis
-from ccr_lab.experiments.sweep import Outcome, SettingRun, Sweep, run_sweep
+from ccr_lab.experiments.sweep import Axis, Outcome, Setting, SettingRun, Sweep, grid, parse_axis, run_sweep
 from ccr_lab.plots import experiment_plots
 from tests.conftest import Data
 

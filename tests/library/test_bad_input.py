@@ -11,9 +11,9 @@ from scipy.special import softmax
 from sklearn.exceptions import NotFittedError as SklearnNotFitted
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.classifier import NotFittedError
 from ccr.data.store import EmbeddingStore
 from ccr.errors import CCRError, CCRWarning
-from ccr.estimator import NotFittedError
 from ccr.labels import store_parts
 from ccr_lab.rivals import LinearProbe
 from tests.conftest import Data

@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from ccr import ConceptClassifier, Concepts, HardThreshold
+from ccr.classifier import NotFittedError
 from ccr.controls import random_unit_concepts
 from ccr.errors import CCRError, FormatError
-from ccr.estimator import NotFittedError
 from ccr.geometry import centered, unit_rows
 from ccr.vocab import random_words, read_concepts
 from ccr.vocab.lists import WORDS_FILE

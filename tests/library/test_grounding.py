@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from ccr.grounding import FOLDS, TEXT_ANSWERS, UNKNOWN_SHARE, Groups, evidence, ground, partitions, transfer
+from ccr.knowledge.grounding import FOLDS, TEXT_ANSWERS, UNKNOWN_SHARE, Groups, evidence, ground, partitions, transfer
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

@@ -183,17 +183,6 @@ def test_bad_arguments_are_refused_with_the_remedy() -> None:
         Knowledge.of([Answer("a", "x", "yes", photo="p.jpg")]).write("never.csv", wide=True)
 
 
-def test_it_is_frozen_and_can_be_copied() -> None:
-    known = Knowledge(["a"], ["x"], [["yes"]])
-    with pytest.raises(AttributeError, match="frozen"):
-        known.classes = ()
-    with pytest.raises(ValueError, match="read-only"):
-        known.table[0, 0] = 0
-    for again in (copy.deepcopy(known), pickle.loads(pickle.dumps(known))):  # noqa: S301 (of our own making)
-        assert again == known
-        assert list(again) == list(known)
-
-
 @given(st.lists(ANSWERS, max_size=15))
 @settings(max_examples=30, deadline=None)
 def test_packed_knowledge_comes_back(answers) -> None:
@@ -229,13 +218,6 @@ def test_renaming_carries_answers_along_and_shuffling_keeps_their_number() -> No
     mixed = known.shuffled(0)
     np.testing.assert_array_equal(np.sort(mixed.table, axis=0), np.sort(known.table, axis=0))
     assert (mixed.table != known.table).any()
-
-
-def test_nothing_is_known_of_empty_knowledge() -> None:
-    empty = Knowledge.of([])
-    assert len(empty) == 0
-    assert empty.aligned(["a"], ["x"]).tolist() == [[0]]
-    assert Knowledge.merged() == empty
 
 
 #: Any text that a name may be, often one that a spreadsheet would compute or that CSV must quote.
@@ -363,6 +345,8 @@ def test_copies_are_as_frozen_as_the_original() -> None:
     with pytest.raises(AttributeError, match="frozen"):
         del known.classes
     for again in (copy.copy(known), copy.deepcopy(known), pickle.loads(pickle.dumps(known))):  # noqa: S301
+        assert again == known
+        assert list(again) == list(known)
         assert hash(again) == hash(known)
         assert not again.table.flags.writeable
         assert not any(array.flags.writeable for array in again.packed()[1].values() if array.base is not None)
@@ -403,4 +387,7 @@ def test_empty_knowledge_can_do_all_that_other_can(tmp_path: Path) -> None:
     assert empty.aligned_photos(["x"]).shape == (0, 1)
     assert empty.find("a", "x") is None
     assert empty.unmatched(["a"], ["x"]).missing_concepts == ("x",)
+    assert empty.aligned(["a"], ["x"]).tolist() == [[0]]
+    assert Knowledge.merged() == empty
+    assert len(empty) == 0
     assert "empty" in repr(empty)

@@ -15,9 +15,9 @@ import ccr.runtime
 from ccr import ConceptClassifier, ConceptModel, Concepts, HardThreshold, Knowledge, TopK
 from ccr.errors import CCRError
 from ccr.explain.terms import NO_REASON, Contribution, sum_rows
-from ccr.grounding import UNKNOWN_SHARE, Groups, evidence, ground
 from ccr.inputs import Embeddings
 from ccr.knowledge import Answer
+from ccr.knowledge.grounding import UNKNOWN_SHARE, Groups, evidence, ground
 from ccr.refine.data import Labelled, split
 from ccr.refine.likely import PhotoAnswers, answered_pairs, class_probabilities
 from ccr.refine.region import Bound, Informed

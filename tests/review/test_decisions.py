@@ -119,7 +119,7 @@ def test_a_struck_concept_is_no_for_every_class_until_somebody_says_otherwise() 
     log.decide("pear", "aisle", "yes", by="ann")
     log.strike("aisle", by="ann")
     known = log.knowledge(classes=["pear", "apple", "plum"])
-    assert [known.find(label, "aisle").answer for label in ("pear", "apple", "plum")] == ["no"] * 3  # type: ignore[union-attr]
+    assert [known.find(label, "aisle").answer for label in ("pear", "apple", "plum")] == ["no"] * 3
     log.decide("plum", "aisle", "yes", by="ann")
     known = log.knowledge(classes=["pear", "apple", "plum"])
     assert known.aligned(["pear", "apple", "plum"], ["aisle"])[:, 0].tolist() == [-1, -1, 1]
@@ -145,9 +145,9 @@ def test_policies(answers: dict[str, str], one: str, two: str, everybody: str) -
     for by, answer in answers.items():
         log.decide("pear", "bumpy", answer, by=by)
     votes = log.votes("pear", "bumpy")
-    assert [log.verdict(votes, policy) for policy in ("one", "two", "all")] == [one, two, everybody]  # type: ignore[arg-type]
+    assert [log.verdict(votes, policy) for policy in ("one", "two", "all")] == [one, two, everybody]
     for policy, verdict in (("one", one), ("two", two), ("all", everybody)):
-        found = log.knowledge(policy).find("pear", "bumpy")  # type: ignore[arg-type]
+        found = log.knowledge(policy).find("pear", "bumpy")
         assert (found.answer if found else None) == (verdict if verdict in ("yes", "no") else None)
 
 
@@ -249,9 +249,9 @@ def test_a_table_counts_as_a_vote_of_its_author_but_not_a_language_model() -> No
     assert log.votes("pear", "round", known=table) == ()
     log.decide("pear", "bumpy", "no", by="ann")
     assert log.knowledge(known=table).find("pear", "bumpy") is None  # disputed: nobody knows
-    assert log.knowledge(known=table).find("pear", "round").source == "llm"  # type: ignore[union-attr]
+    assert log.knowledge(known=table).find("pear", "round").source == "llm"
     log.decide("pear", "bumpy", "yes", by="ann")
-    assert log.knowledge("two", known=table).find("pear", "bumpy").by == "file and ann"  # type: ignore[union-attr]
+    assert log.knowledge("two", known=table).find("pear", "bumpy").by == "file and ann"
 
 
 def test_an_answer_that_a_model_has_from_the_log_is_not_a_second_vote() -> None:
@@ -300,7 +300,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
 
 def test_bad_policies_and_places(tmp_path: Path) -> None:
     with pytest.raises(CCRError, match="one, two, all"):
-        Decisions().knowledge("most")  # type: ignore[arg-type]
+        Decisions().knowledge("most")
     with pytest.raises(CCRError, match=r"folder|regular"):
         Decisions(tmp_path)
     (tmp_path / "file").write_text("")

@@ -15,7 +15,7 @@ from tests.review.conftest import Planted
 
 
 def accuracy(planted: Planted, model: object) -> float:
-    return float((model.predict(planted.X_test) == planted.y_test).mean())  # type: ignore[attr-defined]
+    return float((model.predict(planted.X_test) == planted.y_test).mean())
 
 
 def test_a_simulated_review_makes_every_claim_true(attributed: Planted) -> None:
@@ -164,7 +164,7 @@ def test_numbers_as_classes_and_photos_by_row(attributed: Planted) -> None:
     y = np.array([int(label.split()[1]) for label in attributed.y])
     known = Knowledge.of([Answer("", "concept 1", "yes", "person", photo="3"), Answer("0", "concept 1", "yes")])
     settings = {"coder": HardThreshold(length=6), "random_state": 0, "max_iter": 5}
-    model = ConceptClassifier(attributed.concepts, knowledge=known, **settings).fit(attributed.X, y).model_  # type: ignore[arg-type]
+    model = ConceptClassifier(attributed.concepts, knowledge=known, **settings).fit(attributed.X, y).model_
     found = out_of_fold(model, attributed.X, [str(label) for label in y], folds=2)
     assert found.predictions.dtype.kind == "i"
     Review(model, log := Decisions()).decide(0, "concept 1", "no", by="ann")

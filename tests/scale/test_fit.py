@@ -16,8 +16,7 @@ from ccr.io.remote import as_place
 from ccr.labels import Part
 from ccr.scale import RayPool, connected, embed, fit
 from ccr.scale.cluster import Board
-from ccr_lab.experiments.settings import Setting
-from ccr_lab.experiments.sweep import run_sweep
+from ccr_lab.experiments.sweep import Setting, run_sweep
 from tests.data.failing_proxy import sometimes, upload
 from tests.data.helpers import folder_files
 from tests.scale.conftest import kill_driver, kill_worker, wait_for, workers

@@ -9,7 +9,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from ccr import Concepts
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.grounding import SHRINKAGE, TEXT_ANSWERS, learn_direction
+from ccr.knowledge.grounding import SHRINKAGE, TEXT_ANSWERS, learn_direction
 
 
 def photos(seed, p=4, q=5, d=8, apart=1.0):

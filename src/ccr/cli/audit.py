@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ccr.cli.common import Json, ModelFolder, Split, console, print_json
 from ccr.cli.common_data import split_of
+from ccr.cli.common_photo import plain_table
+from ccr.utils.texts import listed
 
 if TYPE_CHECKING:
     from ccr.explain import Audit
@@ -63,21 +66,18 @@ def _table(drift: Audit, top: int) -> Table:
     unknown = known is None or math.isnan(known.mean)
     said = "fidelity unknown" if unknown else f"mean fidelity {known.mean:.2f}, lowest {known.min:.2f}"  # type: ignore[union-attr]
     flagged = f"{len(drift.flagged)} of {len(drift.concepts)} concepts flagged for drift"
-    table = Table(title=f"{flagged}; {said}; {drift.unverified} unverified", title_justify="left")
-    table.add_column("concept", overflow="fold")
-    table.add_column("flags")
     measured = ("images", "gained", "lost", "same") if drift.n else ()
-    for heading in ("fidelity", *(("transfer",) if informed else ()), *measured):
-        table.add_column(heading, justify="right")
+    headings = ("concept", "flags", "fidelity", *(("transfer",) if informed else ()), *measured)
+    rows = []
     for item in drift.concepts[:top]:
-        cells = [escape(item.concept), f"[dark_orange3]{', '.join(item.flags)}[/dark_orange3]" if item.flags else ""]
+        cells: list[str | Text] = [item.concept, Text(", ".join(item.flags), "dark_orange3")]
         cells.append("" if item.fidelity is None else f"{item.fidelity:.2f}")
         if informed:
             cells.append("unverified" if item.transfer is None else f"{item.transfer:.2f}")
         if item.overlap is not None:
             cells += [str(item.active_after), str(item.gained), str(item.lost), f"{item.overlap:.0%}"]
-        table.add_row(*cells)
-    return table
+        rows.append(cells)
+    return plain_table(f"{flagged}; {said}; {drift.unverified} unverified", headings, rows, texts=(0, 1))
 
 
 def _legend(drift: Audit, *, informed: bool) -> None:
@@ -98,7 +98,6 @@ def _legend(drift: Audit, *, informed: bool) -> None:
         )
     few = [item.concept for item in drift.not_transferring]
     if few:
-        more = f" and {len(few) - MOST_NAMED} more" if len(few) > MOST_NAMED else ""
-        lines.append(f"transfer below {TRANSFERS:g} ({len(few)}): {', '.join(few[:MOST_NAMED])}{more}")
+        lines.append(f"transfer below {TRANSFERS:g} ({len(few)}): {listed(few, MOST_NAMED, ' and {} more')}")
     for line in [*lines, drift.footnote, NOT_TRUTH]:
         console.print(escape(line), style="dim", highlight=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,8 +16,8 @@ from ccr.cli.common import All, Json, ModelFolder, Split, console, note, print_j
 from ccr.cli.common_data import split_of
 from ccr.cli.common_photo import MOST_CLASSES, claim_legend
 from ccr.errors import CCRError
-from ccr.io.files import write_bytes, write_text
-from ccr.utils.texts import share_text, to_cell
+from ccr.io.files import write_text
+from ccr.utils.texts import csv_text, share_text
 
 if TYPE_CHECKING:
     from ccr.explain.claims import Claim
@@ -120,12 +118,7 @@ def _write(
         known = model.provenance.knowledge
         write_text(out, claims_page(title, claims, measured=measured, knowledge=known, signed=signed))
         return
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    for claim in claims:
-        writer.writerow([to_cell(cell) for cell in _row(claim).values()])
-    write_bytes(out, text.getvalue().encode())
+    write_text(out, csv_text(COLUMNS, (_row(claim).values() for claim in claims)))
 
 
 _LEGEND = (

@@ -12,25 +12,21 @@ import typer
 from ccr.cli import (
     audit,
     claims,
+    concepts,
     concepts_check,
-    concepts_choose,
-    concepts_learn,
-    concepts_propose,
     demo,
     edit,
     embed,
     evaluate,
     explain,
-    export,
     fit,
-    hub,
     judge,
-    knowledge_ask,
-    knowledge_files,
+    knowledge,
     knowledge_photos,
     predict,
     report,
     review,
+    share,
 )
 from ccr.cli.common import (
     RayCommand,
@@ -82,8 +78,8 @@ def _added() -> list[Callable[..., None]]:
 
 # Modules, not functions, are imported here: a function called like its module would hide it.
 commands: tuple[Callable[..., None], ...] = (
-    *(demo.demo, embed.embed, fit.fit, evaluate.evaluate, explain.explain, predict.predict, export.export),
-    *(audit.audit, claims.claims, review.review, judge.judge, edit.edit, report.report, hub.push, hub.pull),
+    *(demo.demo, embed.embed, fit.fit, evaluate.evaluate, explain.explain, predict.predict, share.export),
+    *(audit.audit, claims.claims, review.review, judge.judge, edit.edit, report.report, share.push, share.pull),
     *_added(),
 )
 for command in commands:
@@ -92,14 +88,14 @@ for command in commands:
 GROUPS: dict[str, tuple[str, tuple[Callable[..., None], ...]]] = {
     "concepts": (
         "From class names to a good list of concepts: propose, check, choose, or learn them from photos.",
-        (concepts_propose.propose, concepts_check.check, concepts_choose.choose, concepts_learn.learn),
+        (concepts.propose, concepts_check.check, concepts.choose, concepts.learn),
     ),
     "knowledge": (
         "Which concept is true of which class or photo: make a first table, answer questions about photos, look at, "
         "merge and check tables.",
         (
-            *(knowledge_ask.ask, knowledge_photos.ask_photos),
-            *(knowledge_files.show, knowledge_files.merge, knowledge_files.check),
+            *(knowledge.ask, knowledge_photos.ask_photos),
+            *(knowledge.show, knowledge.merge, knowledge.check),
         ),
     ),
 }

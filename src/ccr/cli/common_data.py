@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,19 +13,19 @@ import typer
 from ccr.cli.common import bar, fitting, note, warnings_as_notes
 from ccr.errors import CCRError
 from ccr.io.remote import AnyPath, as_place
-from ccr.utils.texts import did_you_mean
+from ccr.utils.texts import did_you_mean, listed
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
     from ccr.coding import HardThreshold
     from ccr.concepts import Concepts
+    from ccr.controls import Stability
     from ccr.data.store import EmbeddingStore
     from ccr.encoders import Encoder
     from ccr.knowledge import Knowledge
     from ccr.model import ConceptModel
-    from ccr.refits import Stability
     from ccr.space import Dispersion
-    from ccr.utils.processes import Tell
+    from ccr.vocab.llm import Endpoint
     from ccr.vocab.proposals import Proposals
 
 # Options that several commands take, turned into what the library takes; a mistake in them is misuse.
@@ -55,6 +54,16 @@ MinProbability = Annotated[
         help="With answers about photos in --knowledge: neither show nor add a concept that a photo shows with a "
         "smaller probability; 0 does without. Default: 0.3 or less, as much as costs held-out images no accuracy.",
     ),
+]
+ConceptFile = Annotated[Path, typer.Option(help="Text file with one concept per line.")]
+SplitStore = Annotated[Path, typer.Argument(help="Store made by `ccr embed`, with splits train and test.")]
+Template = Annotated[str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')]
+Center = Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+LlmUrl = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, such as http://localhost:11434/v1.")]
+LlmModel = Annotated[str | None, typer.Option(help="The model's name there.")]
+LlmPrice = Annotated[
+    str | None, typer.Option(help="Prices per million tokens, in and out, such as 0.15,0.60, for --dry-run.")
 ]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Let a manifest name files outside its folder.")]
 
@@ -145,6 +154,30 @@ def chosen_store(store: Path | None, option: Path | None) -> Path | None:
     if store is not None and option is not None:
         raise typer.BadParameter(f"give a store once, got {store} and --store {option}: drop one")
     return option if store is None else store
+
+
+def chosen_sources(text: str, known: Sequence[str]) -> list[str]:
+    """--sources: some of those known."""
+    wanted = [part.strip() for part in text.split(",") if part.strip()]
+    if not wanted or any(part not in known for part in wanted):
+        raise typer.BadParameter(f"--sources are of {', '.join(known)}, joined by commas, got {text!r}")
+    return wanted
+
+
+def chosen_endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoint:
+    """The language model of --llm-url, --llm-model and --llm-rate."""
+    from ccr.vocab.llm import Endpoint
+
+    if url is None or model is None:
+        raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
+    return Endpoint(url, model, per_minute=rate)
+
+
+def kept_answers() -> Path:
+    """Where answers of language models are kept, so that nothing is paid twice."""
+    from ccr.encoders.assets import cache_folder
+
+    return cache_folder() / "llm"
 
 
 #: A proposed list is mostly generic if a source names a class for less than this share of it.
@@ -269,9 +302,9 @@ def propose_concepts(
 def note_unknown_classes(unknown: Sequence[str], total: int, *, silent: bool) -> None:
     """Say which class names WordNet does not know, what they get, and what does better."""
     if unknown:
-        shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
         note(
-            f"note: WordNet does not know {len(unknown)} of {total} classes in a sense that fits the others: {shown}. "
+            f"note: WordNet does not know {len(unknown)} of {total} classes in a sense that fits the others: "
+            f"{listed(unknown, 10)}. "
             "They get what their words and the other classes suggest; a list by a person who knows them, a language "
             "model (`ccr concepts propose --sources wordnet,generic,llm`) or a few example photos (`ccr concepts "
             "learn`) will do better",
@@ -298,23 +331,6 @@ def note_mostly_generic(proposed: Proposals, classes: AnyPath, out: Path, *, sil
     )
 
 
-def fit_on(
-    model: ConceptClassifier,
-    store: EmbeddingStore,
-    what: str,
-    tell: Tell,
-    elsewhere: Callable[..., ConceptClassifier] | None = None,
-) -> ConceptClassifier:
-    """Fit on the training images; those of `val` that have a label, if there are any, choose the epoch.
-    `elsewhere(model, X, ...)` fits in place of `model.fit(X, ...)`."""
-    train, val = training_rows(store), None
-    if "val" in set(store.splits) and model.validation_fraction > 0:
-        val = store.select("val").with_labels()
-    validation = None if val is None else (val, val.y)
-    fit = model.fit if elsewhere is None else partial(elsewhere, model)
-    return fit(train, validation=validation, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, what))
-
-
 def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequence[str], *, silent: bool) -> None:
     """Say how much of the table is about these classes and concepts, and which names are not shared."""
     answers = knowledge.aligned(classes, concepts)
@@ -330,11 +346,12 @@ def note_coverage(knowledge: Knowledge, classes: Sequence[str], concepts: Sequen
         ("concepts of the table that the list does not have", apart.extra_concepts),
     ):
         if names:
-            shown = ", ".join(_meant(name, apart.meant) for name in names[:5]) + (", ..." if len(names) > 5 else "")
+            shown = listed([in_doubt(name, apart.meant) for name in names], 5)
             note(f"{what}: {len(names)} ({shown})", silent=silent)
 
 
-def _meant(name: str, meant: Mapping[str, str]) -> str:
+def in_doubt(name: str, meant: Mapping[str, str]) -> str:
+    """A name of a table that is not known, with what was probably meant."""
     return f"{name} (did you mean {meant[name]}?)" if name in meant else name
 
 
@@ -362,12 +379,8 @@ def noted_controls(
 def measured_stability(path: Path, store: EmbeddingStore, rows: EmbeddingStore, *, silent: bool) -> Stability:
     """How much of what the model in a folder shows for these rows stays when it is fitted again on the store."""
     from ccr.classifier import ConceptClassifier
-    from ccr.refits import stability
+    from ccr.controls import stability
 
-    train, val = training_rows(store), None
-    if "val" in set(store.splits):
-        val = store.select("val").with_labels()
-    validation = None if val is None else (val, val.y)
-    model, jobs = ConceptClassifier.load(path), os.cpu_count() or 1
+    model, train, jobs = ConceptClassifier.load(path), training_rows(store), os.cpu_count() or 1
     with fitting(silent=silent) as tell:
-        return stability(model, train, train.y, rows, validation=validation, jobs=jobs, tell=tell)
+        return stability(model, train, train.y, rows, validation=train.validation, jobs=jobs, tell=tell)

@@ -16,6 +16,7 @@ from rich import box
 from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ccr.cli.common import console, note, print_json
 from ccr.errors import CCRError
@@ -39,32 +40,32 @@ FEW = 30
 def plain_table(
     title: str,
     headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[str | Text]],
     *,
     texts: Sequence[int] = (0,),
     caption: str = "",
+    whole: bool = False,
+    **style: Any,
 ) -> Table:
-    """A table of escaped cells: the columns `texts` are words, the others numbers."""
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    """A table whose columns `texts` are words and the others numbers, kept `whole` where it is narrow if that is asked
+    for. A cell is plain text, or a `Text` with a colour; `style` is as of Rich."""
+    table = Table(title=escape(title), title_justify="left", caption=caption, caption_justify="left", **style)
     for number, heading in enumerate(headings):
         if number in texts:
             table.add_column(heading, overflow="fold")
         else:
-            table.add_column(heading, justify="right")
+            table.add_column(heading, justify="right", no_wrap=whole)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
     return table
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
     """One row per model: accuracy with its interval, length, concepts in play, weights per class, fidelity."""
-    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("model", no_wrap=True)
-    for heading in ("accuracy", "95 %\ninterval", "length", "in\nplay", "weights", "fidelity", "lowest"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, evaluation in evaluations.items():
-        table.add_row(
-            escape(name),
+    headings = ("model", "accuracy", "95 %\ninterval", "length", "in\nplay", "weights", "fidelity", "lowest")
+    rows = [
+        (
+            name,
             f"{evaluation.accuracy:.1%}",
             f"{100 * evaluation.interval.low:.1f}-{100 * evaluation.interval.high:.1f}",
             f"{evaluation.length:.1f}",
@@ -72,14 +73,16 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], title: str) -> Table
             f"{evaluation.weights_per_class:.1f}",
             *map(fidelity_text, evaluation.fidelity),
         )
-    table.caption = (
+        for name, evaluation in evaluations.items()
+    ]
+    caption = (
         "length: concepts that an image shows, on average; in play: those of them with a "
         "weight for any class; weights: per class; fidelity, mean and lowest: correlation "
         "of a concept's scores with those of its own text"
     )
     if any(evaluation.claims is not None for evaluation in evaluations.values()):
-        table.caption += " or, with knowledge, of where it was grounded"
-    return table
+        caption += " or, with knowledge, of where it was grounded"
+    return plain_table(title, headings, rows, caption=caption, whole=True, box=box.SIMPLE_HEAD, padding=0)
 
 
 def note_few(images: int) -> None:

@@ -11,10 +11,12 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, fitting, note, print_json
+from ccr.cli.common import Json, StoreEncoder, bar, console, fitting, note, print_json
 from ccr.cli.common_data import chosen_store, split_of, store_encoder
+from ccr.cli.common_photo import plain_table
 from ccr.errors import CCRError
 from ccr.io.files import write_text
+from ccr.utils.texts import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +64,7 @@ def check(
         Path | None, typer.Option(help="Without a store: text file of class names that must not be given away.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="HTML page of all concepts with the photos that show them.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    encoder: StoreEncoder = None,
     knowledge: Annotated[
         Path | None,
         typer.Option(help="With a store: table of which class shows which concept (.csv); measure transfer with it."),
@@ -166,8 +168,8 @@ def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer
     import numpy as np
 
     from ccr.classifier import ConceptClassifier
-    from ccr.grounding import transfer
     from ccr.knowledge import Knowledge
+    from ccr.knowledge.grounding import transfer
     from ccr.refine.data import Labelled, class_groups
     from ccr.space import Space
 
@@ -223,8 +225,7 @@ def _facts(problems: list[list[Problem]], photos: _OnPhotos | None) -> list[tupl
         return facts
     uncovered = photos.seen.uncovered
     pairs = [f"{name} (nearest: {other})" for name, other in uncovered.items()]
-    shown = ", ".join(pairs[:10]) + (f" and {len(pairs) - 10} others" if len(pairs) > 10 else "")
-    facts.append(("classes that no concept distinguishes", shown or "none"))
+    facts.append(("classes that no concept distinguishes", listed(pairs, 10, " and {} others") or "none"))
     facts.append(
         ("how alike the concepts are (mean coherence: 0 unrelated, 1 the same)", f"{photos.seen.coherence:.2f}")
     )
@@ -257,29 +258,23 @@ def _transfer_facts(found: Transfer) -> list[tuple[str, str]]:
 
 
 def _transfer_table(found: Transfer) -> Table:
-    table = Table(
-        title="Transfer by concept, the least first; 0.5 is chance", title_justify="left", box=box.SIMPLE_HEAD
-    )
-    table.add_column("concept", overflow="fold")
-    for heading in ("transfer", "text alone"):
-        table.add_column(heading, justify="right")
-    known = [(value, name) for name, value in found.grounded.items() if math.isfinite(value)]
-    for value, name in sorted(known):
-        table.add_row(escape(name), f"{value:.2f}", f"{found.text[name]:.2f}")
-    return table
+    known = sorted((value, name) for name, value in found.grounded.items() if math.isfinite(value))
+    rows = [(name, f"{value:.2f}", f"{found.text[name]:.2f}") for value, name in known]
+    title = "Transfer by concept, the least first; 0.5 is chance"
+    return plain_table(title, ("concept", "transfer", "text alone"), rows, box=box.SIMPLE_HEAD)
 
 
 def _show(names: list[str], problems: list[list[Problem]], photos: _OnPhotos | None, out: Path | None) -> None:
     from ccr.vocab.check import verdict
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("concept", "verdict", "why", "remedy"):
-        table.add_column(heading)
-    for name, found in zip(names, problems, strict=True):
-        for problem in found:
-            table.add_row(escape(name[:40]), verdict([problem]), escape(problem.reason), problem.remedy)
-    if table.row_count:
-        console.print(table)
+    rows = [
+        (name[:40], verdict([problem]), problem.reason, problem.remedy)
+        for name, found in zip(names, problems, strict=True)
+        for problem in found
+    ]
+    if rows:
+        style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+        console.print(plain_table("", ("concept", "verdict", "why", "remedy"), rows, texts=(0, 1, 2, 3), **style))
     if photos is not None and photos.transfer is not None:
         console.print(_transfer_table(photos.transfer))
     for what, value in _facts(problems, photos):

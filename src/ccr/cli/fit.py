@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +13,12 @@ from rich.markup import escape
 from ccr.cli.common import Json, Ray, StoreEncoder, check_extra, console, fitting, note, print_json
 from ccr.cli.common_data import (
     Candidates,
+    Center,
     ClaimsOption,
+    Device,
     KnowledgeFile,
     MinProbability,
+    Template,
     check_list_target,
     chosen_bound,
     chosen_candidates,
@@ -25,7 +26,6 @@ from ccr.cli.common_data import (
     chosen_dispersion,
     chosen_knowledge,
     chosen_weights,
-    fit_on,
     load_concepts,
     note_coverage,
     noted_controls,
@@ -37,10 +37,12 @@ from ccr.cli.common_photo import evaluation_table, note_few, show_knowledge, sho
 from ccr.io.remote import as_place
 
 if TYPE_CHECKING:
+    from ccr.calibration import SetQuality
     from ccr.classifier import ConceptClassifier
-    from ccr.concepts import Concepts
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
+    from ccr.refine import Epoch
+    from ccr.utils.processes import Tell
 
 #: Candidates per weight where the knowledge was proposed and nobody asked for another number: WordNet is right too
 #: rarely for its answers to displace all other concepts (docs/concepts.md).
@@ -106,7 +108,7 @@ def fit(
         str | None,
         typer.Option(help="symmetric, symmetric:STRENGTH, angular, angular:FACTOR or none. Default: symmetric:0.9."),
     ] = None,
-    center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
+    center: Center = True,
     sign: Annotated[str, typer.Option(help="positive: what an image shows; both: what it lacks, too.")] = "positive",
     coverage: Annotated[
         float | None,
@@ -117,9 +119,7 @@ def fit(
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: by its size.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same model.")] = 0,
-    template: Annotated[
-        str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
-    ] = None,
+    template: Template = None,
     encoder: StoreEncoder = None,
     baseline: Annotated[bool, typer.Option(help="Also fit the baseline (no refinement) for comparison.")] = True,
     controls: Annotated[
@@ -130,7 +130,7 @@ def fit(
             "ahead (the meaning gap), and note it with the model; two more fits.",
         ),
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
     ray: Ray = None,
     cpus: Annotated[
         int | None,
@@ -155,6 +155,7 @@ def fit(
     On a node of a cluster, with the same result: `--ray HOST:6379 --cpus 16`; every epoch is kept in MODEL-ray, from
     where another node, or the same command, continues.
     """
+    from ccr.classifier import ConceptClassifier
     from ccr.coding.coders import usual_length
     from ccr.data.store import EmbeddingStore
     from ccr.io.format import check_target
@@ -207,9 +208,13 @@ def fit(
         options["coder"] = None if sign == "positive" else chosen_coder(usual_length(len(embedded)), None, sign)
 
     # The baseline and the model, measured on the same images; the model notes what was measured of it.
-    cluster = None if ray is None else partial(_on_cluster, ray, cpus, out)
     split, rows = split_of(opened, None)
-    model, evaluations = _fitted(embedded, _named(options, baseline=baseline), opened, rows, cluster, silent=as_json)
+    evaluations = {}
+    with fitting(silent=as_json) as tell:
+        for name, settings in _named(options, baseline=baseline).items():
+            model = ConceptClassifier(embedded, **settings)
+            model = _fitted(model, opened, name, tell, out=out, ray=ray, cpus=cpus)
+            evaluations[name] = model.evaluate(rows)
     sets = None if model.calibration_ is None else model.evaluate_sets(rows)
     found = list(evaluations.values())[-1].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
     counts = Counter("all" if part is None else str(part) for part in opened.splits)
@@ -224,15 +229,7 @@ def fit(
             more |= {"sets": sets.to_dict(), "temperature": model.calibration_.temperature}
         print_json({"model": str(out), "split": split, "epochs": len(model.history_), "results": results, **more})
         return
-    images = next(iter(evaluations.values())).n
-    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {escape(split)}"))
-    note_few(images)
-    show_knowledge(evaluations)
-    if split == "all":
-        note("the store has no labelled test images, so these are training images: accuracy is flattered")
-    console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
-    if sets is not None:
-        show_sets(sets, model.calibration_.temperature)
+    _show(model, evaluations, sets, split, out)
 
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
@@ -246,29 +243,36 @@ def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, An
 
 
 def _fitted(
-    concepts: Concepts,
-    named: dict[str, dict[str, Any]],
+    model: ConceptClassifier,
     store: EmbeddingStore,
-    rows: EmbeddingStore,
-    cluster: Callable[[str], Callable[..., ConceptClassifier]] | None,
+    name: str,
+    tell: Tell,
     *,
-    silent: bool,
-) -> tuple[ConceptClassifier, dict[str, Evaluation]]:
-    """Fit one after the other and measure each on the rows: the last model, and what was measured of all."""
-    from ccr.classifier import ConceptClassifier
+    out: Path,
+    ray: str | None,
+    cpus: int | None,
+) -> ConceptClassifier:
+    """The model fitted on the store, here or on a node of the cluster at `ray`."""
+    from ccr import scale
 
-    evaluations: dict[str, Evaluation] = {}
-    with fitting(silent=silent) as tell:
-        for name, settings in named.items():
-            elsewhere = None if cluster is None else cluster(name)
-            model = fit_on(ConceptClassifier(concepts, **settings), store, name, tell, elsewhere)
-            evaluations[name] = model.evaluate(rows)
-    return model, evaluations
+    def follow(epoch: Epoch, epochs: int) -> None:
+        tell(epoch.epoch, epochs, name)
+
+    if ray is None:
+        return model.fit(store, callback=follow)
+    kept = as_place(out).with_name(f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}")
+    return scale.fit(model, store, callback=follow, storage=kept, address=ray, cpus=cpus)
 
 
-def _on_cluster(address: str, cpus: int | None, out: Path, name: str) -> Callable[..., ConceptClassifier]:
-    """`ccr.scale.fit` with everything but the model and the data."""
-    from ccr.scale import fit as fit_there
-
-    storage = as_place(out).with_name(f"{out.name}-ray{'-baseline' if name.startswith('baseline') else ''}")
-    return partial(fit_there, address=address, cpus=cpus, storage=storage)
+def _show(
+    model: ConceptClassifier, evaluations: dict[str, Evaluation], sets: SetQuality | None, split: str, out: Path
+) -> None:
+    images = next(iter(evaluations.values())).n
+    console.print(evaluation_table(evaluations, f"Measured on {images} images, split {split}"))
+    note_few(images)
+    show_knowledge(evaluations)
+    if split == "all":
+        note("the store has no labelled test images, so these are training images: accuracy is flattered")
+    console.print(f"The model is in {escape(str(out))}; try: ccr explain {escape(shlex.quote(str(out)))} IMAGE")
+    if sets is not None:
+        show_sets(sets, model.calibration_.temperature)

@@ -20,8 +20,8 @@ from ccr.utils.texts import visible
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
-    from ccr.judgement import Agreement, OriginScore, Scores, Sheet
     from ccr.metrics import Interval
+    from ccr.review.judgement import Agreement, OriginScore, Scores, Sheet
 
 SHEET = Path("claims.json")
 KEYS = {"t": "true", "h": "half", "f": "false", "b": "back", STOP: "stop"}
@@ -78,7 +78,7 @@ def judge(
     Examples: `ccr judge with-model without-model photos-store --judge anna`, `ccr judge --page judge.html`,
     `ccr judge --read verdicts.json`, `ccr judge --score claims.json`
     """
-    from ccr.judgement import Sheet, score
+    from ccr.review.judgement import Sheet, score
 
     if scored is not None:
         if paths or page or read or out:
@@ -120,8 +120,8 @@ def _sheet(
 ) -> Sheet:
     """The sheet that is there, checked to be the one that was asked for, or else a new one, written."""
     from ccr.data.store import EmbeddingStore
-    from ccr.judgement import RANDOM, Sheet
     from ccr.model import ConceptModel
+    from ccr.review.judgement import RANDOM, Sheet
 
     names = _names(paths[:-1])
     if place.exists():
@@ -198,7 +198,7 @@ def _size(sheet: Sheet) -> str:
 
 def _ask(place: Path, sheet: Sheet, rows: EmbeddingStore, name: str) -> None:
     """Ask for the verdicts that this judge has not given; each is on disk before the next question."""
-    from ccr.judgement import record, score
+    from ccr.review.judgement import record, score
 
     every = [(at, claim) for at, photo in enumerate(sheet.photos) for claim in photo.claims]
     left = sheet.open_claims(name)
@@ -252,7 +252,7 @@ def _show(sheet: Sheet, rows: EmbeddingStore, at: int) -> None:
 
 def _read(saved: Path, place: Path, sheet: Sheet, name: str, *, as_json: bool) -> None:
     """Add the verdicts of a page to the sheet."""
-    from ccr.judgement import judge_name, read_answers, record
+    from ccr.review.judgement import judge_name, read_answers, record
 
     named, given = read_answers(saved, sheet)
     who = name or named
@@ -270,7 +270,7 @@ def _read(saved: Path, place: Path, sheet: Sheet, name: str, *, as_json: bool) -
 
 def _progress(sheet: Sheet, place: Path) -> dict[str, object]:
     """The scores of a sheet, or only its size where nothing is judged."""
-    from ccr.judgement import score
+    from ccr.review.judgement import score
 
     judged = any(any(verdicts) for verdicts in sheet.verdicts.values())
     found = score(sheet).to_dict() if judged else {"photos": len(sheet.photos), "claims": sheet.size, "judges": []}
@@ -278,7 +278,7 @@ def _progress(sheet: Sheet, place: Path) -> dict[str, object]:
 
 
 def _print_scores(scores: Scores, *, as_json: bool) -> None:
-    from ccr.judgement import judge_name
+    from ccr.review.judgement import judge_name
 
     if as_json:
         print_json(scores.to_dict())

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from ccr.cli.common import Json, Ray, Workers, bar, check_extra, console, print_json
+from ccr.cli.common import Json, ModelEncoder, ModelFolder, Ray, Workers, bar, check_extra, console, print_json
 from ccr.cli.common_data import BatchSize, Outside, model_encoder, split_of
+from ccr.cli.common_photo import MOST_CLASSES, plain_table
 from ccr.errors import CCRError
 from ccr.io.remote import Place, as_place
 
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 #: More photos than this that could not be read are only in the file and the JSON.
 MOST_LISTED = 20
-MOST_CLASSES = 10
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     photos: Annotated[
         list[str],
         typer.Argument(
@@ -41,7 +40,7 @@ def predict(
         int, typer.Option(min=0, help="How many concepts to name for each photo, with their contributions; 0: none.")
     ] = 5,
     split: Annotated[str | None, typer.Option(help="Of a store: only this split, such as test.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    encoder: ModelEncoder = None,
     workers: Workers = None,
     batch_size: BatchSize = 32,
     max_pixels: Annotated[int, typer.Option(min=1, help="Photos with more pixels count as unreadable.")] = 89_478_485,
@@ -130,18 +129,18 @@ def _is_store(given: str) -> bool:
 
 
 def _show(summary: PredictSummary) -> None:
-    table = Table(title=f"Predictions in {escape(summary.out)}", title_justify="left", show_header=False)
-    rows = [("photos", summary.photos), ("done by an earlier run", summary.resumed)]
-    rows += [("unreadable", len(summary.unreadable))]
-    for name, count in rows:
-        table.add_row(name, f"{count:,}")
-    table.add_row("photos per second", f"{summary.photos_per_second:.1f}")
+    rows = [
+        ("photos", f"{summary.photos:,}"),
+        ("done by an earlier run", f"{summary.resumed:,}"),
+        ("unreadable", f"{len(summary.unreadable):,}"),
+        ("photos per second", f"{summary.photos_per_second:.1f}"),
+    ]
     largest = sorted(summary.classes.items(), key=lambda item: (-item[1], item[0]))
-    for name, count in largest[:MOST_CLASSES]:
-        table.add_row(f"predicted {escape(name)}", f"{count:,}")
+    rows += [(f"predicted {name}", f"{count:,}") for name, count in largest[:MOST_CLASSES]]
     if len(largest) > MOST_CLASSES:
-        table.add_row(f"{len(largest) - MOST_CLASSES} other classes", f"{sum(c for _, c in largest[MOST_CLASSES:]):,}")
-    console.print(table)
+        rest = sum(count for _, count in largest[MOST_CLASSES:])
+        rows.append((f"{len(largest) - MOST_CLASSES} other classes", f"{rest:,}"))
+    console.print(plain_table(f"Predictions in {summary.out}", ("", ""), rows, texts=(0, 1), show_header=False))
     for item in summary.unreadable[:MOST_LISTED]:
         console.print(f"unreadable: {escape(repr(item.path))}: {escape(item.reason)}", highlight=False)
     if len(summary.unreadable) > MOST_LISTED:

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from ccr.cli.common import Json, ModelEncoder, ModelFolder, ModelStore, Split, console, fitting, note, print_json
-from ccr.cli.common_data import fit_on, measured_stability, split_of
+from ccr.cli.common_data import measured_stability, model_encoder, split_of
 from ccr.errors import CCRError
 from ccr.io.files import write_bytes
 from ccr.io.remote import is_url
@@ -71,8 +71,8 @@ def report(
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """
     from ccr.classifier import ConceptClassifier
+    from ccr.controls import in_words
     from ccr.data.store import EmbeddingStore
-    from ccr.refits import in_words
     from ccr.show.report import report_page
 
     if baseline is not None and no_baseline:
@@ -127,7 +127,6 @@ def report(
 
 def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tuple[Locate | None, list[str]]:
     """From a picture to its explanation with where, if the model's encoder is here and can; else a note."""
-    from ccr.cli.common_data import model_encoder
     from ccr.photos.on_photos import explain_image, why_not_exact
 
     if model.encoder_ is None and spec is None:
@@ -174,7 +173,10 @@ def _compared(
     if given is None and fit and chosen_radius(model.radius, model.fidelity) == 0:
         notes.append("The model's concepts stayed where they started: it is its own baseline.")
     elif given is None and fit:
-        baseline = fit_on(_unfitted_baseline(model), store, "fitting a baseline", tell).model_
+        fitted = _unfitted_baseline(model).fit(
+            store, callback=lambda epoch, epochs: tell(epoch.epoch, epochs, "fitting a baseline")
+        )
+        baseline = fitted.model_
         if _fewer_known(model):
             left_out = len(model.model_.provenance.left_out)
             notes.append(f"The baseline has the concepts that the model kept, without the {left_out} that it left out.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +18,9 @@ from ccr.cli.common_data import training_rows
 from ccr.cli.common_photo import columns_for, draw_photo, read_key
 from ccr.cli.knowledge_terminal import login_name
 from ccr.errors import CCRError
-from ccr.io.files import check_writable, write_bytes, write_text
+from ccr.io.files import check_writable, write_text
 from ccr.utils import processes as interrupt
-from ccr.utils.texts import counted, from_cell, share_text, to_cell, visible
+from ccr.utils.texts import counted, csv_text, from_cell, share_text, visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ccr.knowledge import Knowledge
     from ccr.model import ConceptModel
     from ccr.review import Decisions, Review, ReviewEvidence, ReviewQuestion, ReviewRound
+    from ccr.review.questions import ClaimPhotos
 
 # The questions of `ccr review`: asked in the terminal with photos drawn, or answered by a table.
 #: Keys that say no, each with its reason.
@@ -94,8 +94,6 @@ class Answers(NamedTuple):
 
 def answer_from(answers: Answers, review: Review, evidence: ReviewEvidence, by: str | None, *, ahead: int) -> Asked:
     """Answer what is open by a table; strikes first."""
-    from ccr.cli.knowledge_terminal import login_name
-
     name, given = by or login_name() or "table", 0
     names = set(review.concepts.names)
     struck = {one.concept for one in review.own if one.label is None}
@@ -192,19 +190,16 @@ def _show_photos(
     return sheet
 
 
-def _numbers(one: ReviewQuestion, found: object) -> str:
-    facts = {name: getattr(found, name) for name in ("adds", "share", "purity", "accuracy", "accuracy_without")}
-    parts = []
-    if one.weight is None:
-        parts.append("next in line, not a reason yet")
-    if facts["adds"] is not None:
-        parts.append(f"adds {facts['adds']:+.2f}")
-    if facts["share"] is not None:
-        parts.append(f"{share_text(facts['share'])} of the class show it")
-    if facts["purity"] is not None:
-        parts.append(f"{share_text(facts['purity'])} of those showing it are of the class")
-    if facts["accuracy_without"] is not None:
-        parts.append(f"accuracy on these photos {facts['accuracy']:.1%}, without it {facts['accuracy_without']:.1%}")
+def _numbers(one: ReviewQuestion, found: ClaimPhotos) -> str:
+    parts = ["next in line, not a reason yet"] if one.weight is None else []
+    if found.adds is not None:
+        parts.append(f"adds {found.adds:+.2f}")
+    if found.share is not None:
+        parts.append(f"{share_text(found.share)} of the class show it")
+    if found.purity is not None:
+        parts.append(f"{share_text(found.purity)} of those showing it are of the class")
+    if found.accuracy_without is not None:
+        parts.append(f"accuracy on these photos {found.accuracy:.1%}, without it {found.accuracy_without:.1%}")
     return "; ".join(parts)
 
 
@@ -297,6 +292,7 @@ def review(
 
     Without a terminal: `--answers answers.csv --rounds 5`, a table with the columns class, concept, answer and reason.
     """
+    from ccr.io.format import check_target, is_model_folder
     from ccr.knowledge import Knowledge
     from ccr.model import ConceptModel
     from ccr.review import Decisions, Review
@@ -308,7 +304,8 @@ def review(
     known = loaded.provenance.knowledge if knowledge is None else Knowledge.read(knowledge)
     decisions = Decisions(_log(model, knowledge, log, store))
     if store is not None and not check:
-        if _is_begun(target):
+        check_target(target)
+        if is_model_folder(target):
             note(f"goes on with {target}, the model of the last round", silent=as_json)
             loaded = ConceptModel.load(target)
         interrupt.keep(f"answers so far are in {visible(str(decisions.path))}; the same command goes on from there")
@@ -376,13 +373,6 @@ def _log(model: Path, knowledge: Path | None, log: Path | None, store: Path | No
     return beside.with_name(f"{beside.name}-decisions.jsonl")
 
 
-def _is_begun(target: Path) -> bool:
-    from ccr.io.format import check_target, is_model_folder
-
-    check_target(target)
-    return is_model_folder(target)
-
-
 def _reviewed(
     model: ConceptModel,
     path: Path,
@@ -447,20 +437,19 @@ def _photos(store: EmbeddingStore, model: ConceptModel) -> EmbeddingStore:
 def _refitted(review: Review, store: EmbeddingStore, done: list[ReviewRound], given: Options) -> ReviewRound:
     from ccr.review import review_round
 
-    model, knowledge = review.model, review.knowledge()
-    train, validation = training_rows(store).with_labels(), None
+    model, rows = review.model, training_rows(store)
+    train = rows.with_labels()
     if train is None:
         raise CCRError(f"a refit needs labels, and {store.path} has none: embed a data set with labels")
-    if "val" in set(store.splits) and model.provenance.settings.get("validation_fraction", 0.1) > 0:
-        validation = store.select("val").with_labels()
+    chosen_on_val = model.provenance.settings.get("validation_fraction", 0.1) > 0
     unseen = None if given.split is None else store.select(given.split).with_labels()
     with fitting(silent=given.as_json) as tell:
         return review_round(
             model,
             train,
-            knowledge=knowledge,
+            knowledge=review.knowledge(),
             claims=given.claims,
-            validation=validation,
+            validation=rows.validation if chosen_on_val else None,
             unseen=unseen,
             before=done[-1].accuracy_after if done else None,
             folds=given.folds,
@@ -487,11 +476,7 @@ def _export(review: Review, path: Path, name: str) -> None:
 
     rows, kind = review_rows(review), path.suffix.lower()
     if kind == ".csv":
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([to_cell(cell) for cell in row.values()] for row in rows)
-        write_bytes(path, text.getvalue().encode())
+        write_text(path, csv_text(COLUMNS, (row.values() for row in rows)))
         return
     signature = review.model.signature
     if kind == ".json":

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -37,20 +37,6 @@ NUDGE = 0.05
 NEAR, NEARER = 0.9, 0.97
 
 
-class Selection(NamedTuple):
-    """A score rule as the kernels take it; see `kernels.select_active`."""
-
-    kind: int
-    bound: float
-    length: int
-    expected: float  # active entries per row, to make room for
-    factors: np.ndarray | None = None  # (n,): the bound of each concept is `bound` times its factor; None: all are 1
-
-    def room(self, rows: int, n: int) -> int:
-        """Entries to make room for, of so many rows of n scores."""
-        return 64 + int(rows * min(self.expected * 1.25, n))
-
-
 # Masks of active scores in torch, for the rules and for modules that are compiled or exported.
 def threshold_mask(scores: torch.Tensor, threshold: torch.Tensor, positive: bool) -> torch.Tensor:
     """|s| >= threshold, or s > threshold when `positive`; zeros never (Algorithm 2, docs/method.md). The
@@ -70,6 +56,9 @@ def top_mask(scores: torch.Tensor, length: int) -> torch.Tensor:
     return (above | fits) & (scores != 0)
 
 
+#: From embeddings (b, d) to their codes.
+Encode = Callable[["torch.Tensor"], Entries]
+
 #: Screening scores in bytes pays while at most this part of them must then be computed in floats.
 FEW = 0.2
 #: Largest deviation of a row's norm from 1.
@@ -81,57 +70,54 @@ class Panels:
 
     `looked` is how many scores of a row could be active, if it is known. `pack` is called again when the rows moved.
     `seed` is that of the noise of a screening in bytes; None draws it afresh, so that rows cannot be built against it.
-    The factors of the selection are packed too: later selections may have another bound, but the same factors.
+    The factors of the rule are packed too: later criteria may have another bound, but the same factors.
     """
 
     def __init__(
-        self, dictionary: np.ndarray, selection: Selection, looked: float | None = None, *, seed: int | None = None
+        self, dictionary: np.ndarray, rule: ScoreRule, looked: float | None = None, *, seed: int | None = None
     ) -> None:
         self.dictionary = dictionary
-        self.wanted = screens(selection, len(dictionary), looked)
+        self.wanted = screens(rule, len(dictionary), looked)
+        self.expected = rule.expected_length
         self.screened = self.wanted and _is_unit(dictionary)
         # Numba would compile all kernels again for an array that cannot be written.
         writable = dictionary if dictionary.flags.writeable else dictionary.copy()
-        self.packed = kernels.PackedConcepts(writable, screened=self.screened, seed=seed, factors=selection.factors)
+        self.packed = kernels.PackedConcepts(writable, screened=self.screened, seed=seed, factors=rule.concept_factors)
 
     def pack(self) -> None:
         self.packed.pack()
 
-    def entries(self, x: np.ndarray, selection: Selection) -> Entries:
+    def entries(self, x: np.ndarray, criterion: kernels.Criterion) -> Entries:
         """The active entries of rows x (b, d)."""
-        return self.examined(x, selection)[0]
+        return self.examined(x, criterion)[0]
 
-    def encoder(self, selection: Selection) -> Callable[[torch.Tensor], Entries]:
-        """The function from embeddings (b, d) to their codes under the selection."""
-        return lambda x: self.entries(x.contiguous().numpy(), selection)
+    def encoder(self, criterion: kernels.Criterion) -> Encode:
+        """The function from embeddings (b, d) to their codes under the criterion."""
+        return lambda x: self.entries(x.contiguous().numpy(), criterion)
 
-    def examined(self, x: np.ndarray, selection: Selection) -> tuple[Entries, int]:
+    def examined(self, x: np.ndarray, criterion: kernels.Criterion) -> tuple[Entries, int]:
         """The active entries of rows x (b, d), and how many scores were computed in floats to find them."""
-        criterion = kernels.Criterion(selection.kind, np.float32(selection.bound), selection.length)
+        narrow = criterion._replace(bound=np.float32(criterion.bound))
         pointers = np.empty(len(x) + 1, np.int32)
-        capacity = selection.room(len(x), len(self.dictionary))
+        capacity = 64 + int(len(x) * min(self.expected * 1.25, len(self.dictionary)))
         while True:
             indices, data = np.empty(capacity, np.int32), np.empty(capacity, np.float32)
-            looked = kernels.code_rows(x, self.packed, criterion, Entries(pointers, indices, data))
+            looked = kernels.code_rows(x, self.packed, narrow, Entries(pointers, indices, data))
             if pointers[-1] <= capacity:
                 return Entries(pointers, indices[: pointers[-1]], data[: pointers[-1]]), looked
             capacity = int(pointers[-1])
 
 
-def screens(selection: Selection, n: int, looked: float | None = None) -> bool:
+def screens(rule: ScoreRule, n: int, looked: float | None = None) -> bool:
     """Whether to screen by a product in bytes first: `looked` of n scores, or as many as are expected to be active,
     must be computed in floats all the same."""
-    expected = selection.expected if looked is None else looked
-    return kernels.SCREENS and selection.kind != kernels.TOP and expected <= FEW * n
+    expected = rule.expected_length if looked is None else looked
+    return kernels.SCREENS and rule.criterion().kind != kernels.TOP and expected <= FEW * n
 
 
 def _is_unit(dictionary: np.ndarray) -> bool:
     """Whether all rows have norm 1, on which the bound of the screening rests."""
     return bool((np.abs(np.linalg.norm(dictionary, axis=1) - 1.0) <= UNIT_TOLERANCE).all())
-
-
-#: From embeddings (b, d) to their codes.
-Encode = Callable[["torch.Tensor"], Entries]
 
 
 class Rule(Protocol):
@@ -157,11 +143,24 @@ class Rule(Protocol):
 
 
 class ScoreRule(Rule, Protocol):
-    """A rule that keeps scores as they are or drops them: codes have the gradient of scores."""
+    """A rule that keeps scores as they are or drops them: codes have the gradient of scores.
+
+    The methods that have a body here are those of a rule without a threshold, which stays as it is.
+    """
 
     @property
     def target_length(self) -> float | None:
         """The mean length that the threshold is held to while the dictionary moves; None: it stays."""
+        return None
+
+    @property
+    def concept_factors(self) -> np.ndarray | None:
+        """Factors (n,) by which the criterion's bound is multiplied for each concept; None: all are 1."""
+        return None
+
+    @property
+    def expected_length(self) -> float:
+        """Active entries of a row, to make room for."""
         ...
 
     def select(self, scores: np.ndarray) -> np.ndarray:
@@ -172,49 +171,51 @@ class ScoreRule(Rule, Protocol):
         """The same in torch."""
         ...
 
-    def selection(self) -> Selection:
-        """The same for the kernels."""
+    def criterion(self) -> kernels.Criterion:
+        """The same for the kernels, with the `concept_factors`."""
         ...
 
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        return encode_selected(self, dictionary)
+
     def with_threshold(self, threshold: float) -> ScoreRule:
-        """The rule at another threshold; one without a threshold stays."""
-        ...
+        """The rule at another threshold."""
+        return self
 
     def of(self, rows: np.ndarray) -> ScoreRule:
         """The rule for these rows of the dictionary, at the same threshold."""
-        ...
+        return self
 
     def for_fewer(self, mean_length: float) -> ScoreRule | None:
         """The rule for some of the concepts, whose codes have this mean length; None if their codes depend on the
         others' scores."""
-        ...
+        return None
 
     def levels(self, codes: Entries) -> np.ndarray:
         """The sizes of these scores in the unit of the threshold: a score is active if its level passes it."""
-        ...
+        return np.abs(codes.data)
 
     def recalibrated_by(self, levels: np.ndarray, rows: int) -> tuple[ScoreRule, float] | None:
         """The rule fitted again to the `levels` of the scores of some rows, all that are active a little below its
         threshold (`nearby`), and the mean length that they have then; None if these do not decide it."""
-        ...
+        return None
 
-    def nearby(self) -> Selection:
-        """Selection of scores with a threshold that is a little lower."""
-        ...
+    def nearby(self) -> kernels.Criterion:
+        """The criterion with a threshold that is a little lower."""
+        return self.criterion()
 
     def with_feedback(self, mean_length: float) -> ScoreRule:
         """The rule after a batch of this mean length was seen, kept on its requested length."""
-        ...
+        return self
 
-    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ScoreRule: ...
+    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> ScoreRule:
+        return self
 
 
 def encode_selected(rule: ScoreRule, dictionary: np.ndarray) -> Encode:
     """The encoder of a score rule: scores are computed and selected by the kernels."""
     kernels.warm_up(log.info, group="coding")
-    selection = rule.selection()
-    panels = Panels(np.ascontiguousarray(dictionary, np.float32), selection)
-    return panels.encoder(selection)
+    return Panels(np.ascontiguousarray(dictionary, np.float32), rule).encoder(rule.criterion())
 
 
 @dataclass(frozen=True)
@@ -264,10 +265,16 @@ class ThresholdRule:
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
         return threshold_mask(scores, torch.tensor(self.bounds, device=scores.device), self.positive)
 
-    def selection(self) -> Selection:
-        kind = kernels.ONE_SIDED if self.positive else kernels.TWO_SIDED
-        factors = None if self.factors is None else np.array(self.factors, np.float32)
-        return Selection(kind, self.threshold, 0, 32.0 if self.length is None else self.length, factors)
+    def criterion(self) -> kernels.Criterion:
+        return kernels.Criterion(kernels.ONE_SIDED if self.positive else kernels.TWO_SIDED, self.threshold, 0)
+
+    @property
+    def concept_factors(self) -> np.ndarray | None:
+        return None if self.factors is None else np.array(self.factors, np.float32)
+
+    @property
+    def expected_length(self) -> float:
+        return 32.0 if self.length is None else self.length
 
     def encoder(self, dictionary: np.ndarray) -> Encode:
         return encode_selected(self, dictionary)
@@ -308,8 +315,8 @@ class ThresholdRule:
         bound = np.float32(rule.threshold)  # as the kernels compare
         return rule, float(np.count_nonzero(levels > bound if self.positive else levels >= bound)) / rows
 
-    def nearby(self) -> Selection:
-        return self.selection()._replace(bound=NEARER * self.threshold)
+    def nearby(self) -> kernels.Criterion:
+        return self.criterion()._replace(bound=NEARER * self.threshold)
 
     def with_feedback(self, mean_length: float) -> ThresholdRule:
         if self.length is None:
@@ -334,7 +341,7 @@ class ThresholdRule:
 
 
 @dataclass(frozen=True)
-class TopRule:
+class TopRule(ScoreRule):
     """Keep the `length` scores of largest absolute value in each row, of equals the first; zeros are never active."""
 
     length: int
@@ -348,8 +355,8 @@ class TopRule:
         return self.length
 
     @property
-    def target_length(self) -> None:
-        return None
+    def expected_length(self) -> float:
+        return self.length
 
     def select(self, scores: np.ndarray) -> np.ndarray:
         # Stable: of equals the first, as the kernels take them.
@@ -361,35 +368,8 @@ class TopRule:
     def mask(self, scores: torch.Tensor) -> torch.Tensor:
         return top_mask(scores, self.length)
 
-    def selection(self) -> Selection:
-        return Selection(kernels.TOP, 0.0, self.length, self.length)
-
-    def encoder(self, dictionary: np.ndarray) -> Encode:
-        return encode_selected(self, dictionary)
-
-    def with_threshold(self, threshold: float) -> TopRule:
-        return self
-
-    def of(self, rows: np.ndarray) -> TopRule:
-        return self
-
-    def for_fewer(self, mean_length: float) -> None:
-        return None
-
-    def levels(self, codes: Entries) -> np.ndarray:
-        return np.abs(codes.data)
-
-    def recalibrated_by(self, levels: np.ndarray, rows: int) -> None:
-        return None
-
-    def nearby(self) -> Selection:
-        return self.selection()
-
-    def with_feedback(self, mean_length: float) -> TopRule:
-        return self
-
-    def recalibrated(self, X: Embeddings, dictionary: np.ndarray) -> TopRule:
-        return self
+    def criterion(self) -> kernels.Criterion:
+        return kernels.Criterion(kernels.TOP, 0.0, self.length)
 
 
 def rule_at_length(rule: Rule, length: float, X: Embeddings, dictionary: np.ndarray) -> Rule:

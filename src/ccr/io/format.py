@@ -23,7 +23,6 @@ from ccr.errors import CCRError, FormatError
 from ccr.explain.claims import ClaimEvidence
 from ccr.explain.terms import plain
 from ccr.geometry import ConeWidening
-from ccr.grounding import Groups
 from ccr.heads import LinearHead
 from ccr.io.files import (
     MOST_TENSOR_BYTES,
@@ -39,6 +38,7 @@ from ccr.io.files import (
 from ccr.io.provenance import Provenance, Signature
 from ccr.io.remote import AnyPath, Place, as_place
 from ccr.knowledge import Knowledge
+from ccr.knowledge.grounding import Groups
 from ccr.refine.options import Epoch
 from ccr.shown import STATED, Shown
 from ccr.space import Angular, ImageMetric, Space, Symmetric
@@ -256,15 +256,6 @@ def check_rule(rule: Rule, concepts: int) -> None:
 
 def _is_size(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
-
-
-def unpack_knowledge(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Knowledge | None:
-    """The knowledge that the model was fitted with; None without any."""
-    prefix, names = "knowledge_", config.get("knowledge")
-    if names is None:
-        return None
-    arrays = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
-    return Knowledge.unpacked(names, arrays)
 
 
 def unpack_shown(
@@ -543,7 +534,9 @@ def _unpack_known(
         whole = counts.shape == (classes,) and counts.dtype == np.int64 and (counts >= 0).all()
         require(whole, "numbers of images by class are damaged", "save it again")
         groups = Groups(means.astype(np.float64), counts)
-    known = unpack_knowledge(config, tensors)
+    prefix, names = "knowledge_", config.get("knowledge")
+    arrays = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
+    known = None if names is None else Knowledge.unpacked(names, arrays)
     return {"knowledge": known, "transfer": transfer, "groups": groups, "seen": _unpack_seen(config, tensors, classes)}
 
 

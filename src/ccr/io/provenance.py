@@ -17,8 +17,8 @@ from ccr.errors import CCRError, CCRWarning, FormatError
 from ccr.explain.claims import ClaimEvidence
 from ccr.explain.terms import plain, plain_fields
 from ccr.geometry import ConeWidening
-from ccr.grounding import Groups
 from ccr.knowledge import Knowledge
+from ccr.knowledge.grounding import Groups
 from ccr.labels import store_part
 from ccr.metrics import Fidelity, retention
 from ccr.refine.options import Epoch

@@ -237,11 +237,7 @@ class Place:
 
     def read_bytes(self) -> bytes:
         """The whole object."""
-        return self.read_range(0, None)
-
-    def read_range(self, start: int, stop: int | None) -> bytes:
-        """The bytes from start to stop, None: the end."""
-        return self.ranges().read(start, stop)
+        return self.ranges().read(0, None)
 
     def ranges(self) -> Ranges:
         """The object open for reading, range by range."""

@@ -15,7 +15,6 @@ import numpy as np
 from ccr.kernels.choice import tier
 from ccr.kernels.compiling import CACHE
 from ccr.kernels.plain import pursuit, rows
-from ccr.kernels.plain import pursuit as lasso
 from ccr.kernels.plain.arguments import PADDING, TWO_SIDED, BatchPlan, Criterion, Entries, StepSettings, StepState
 from ccr.utils.processes import isolated_python
 from ccr.utils.threads import Workers
@@ -115,7 +114,7 @@ def _call_pursuit() -> None:
 
 
 def _call_lasso() -> None:
-    lasso.nonnegative_lasso(np.ones((1, 1)), np.ones((1, 1)), 0.5, 1e-6, 10)
+    pursuit.nonnegative_lasso(np.ones((1, 1)), np.ones((1, 1)), 0.5, 1e-6, 10)
 
 
 class Group(NamedTuple):
@@ -129,5 +128,5 @@ GROUPS = {
     "training": Group(_call_training, tier.LAST["training"]),
     "coding": Group(_call_coding, tier.LAST["coding"]),
     "pursuit": Group(_call_pursuit, pursuit.pursue),
-    "lasso": Group(_call_lasso, lasso.nonnegative_lasso),
+    "lasso": Group(_call_lasso, pursuit.nonnegative_lasso),
 }

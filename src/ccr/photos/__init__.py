@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ccr.utils.processes import Tell, no_progress
@@ -10,9 +9,7 @@ from ccr.utils.processes import Tell, no_progress
 if TYPE_CHECKING:
     from ccr.encoders.registry import Encoder
     from ccr.explain import Explanation, Explanations
-    from ccr.photos.run import Prediction, Predictions
-
-__all__ = ["OnPhotos", "Prediction", "Predictions"]
+    from ccr.photos.run import Predictions
 
 
 class OnPhotos:
@@ -63,10 +60,3 @@ class OnPhotos:
         from ccr.photos.on_photos import explain_several
 
         return explain_several(self, images, encoder)
-
-
-def __getattr__(name: str) -> Any:
-    # Imported when first used: reading a model needs neither Pillow nor PyArrow.
-    if name in ("Prediction", "Predictions"):
-        return getattr(import_module("ccr.photos.run"), name)
-    raise AttributeError(f"module 'ccr.photos' has no attribute {name!r}")

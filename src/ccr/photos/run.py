@@ -19,6 +19,8 @@ from typing import IO, Any, overload
 import numpy as np
 
 from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, Sample
+from ccr.data.datasets.base import printable
+from ccr.data.store import Skipped
 from ccr.data.store.workers import Decoded, Decoders, Limits
 from ccr.encoders.assets import Log
 from ccr.encoders.registry import Encoder, check_named, checked_batch_size, load_encoder
@@ -201,11 +203,6 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
     return made
 
 
-def printable(path: str) -> str:
-    """A path that any file can hold: bytes that are not UTF-8 become escapes."""
-    return path.encode("utf-8", "backslashreplace").decode()
-
-
 def _sum(model: Any, codes: Any, row: int, winner: int, explain: int) -> dict[str, Any]:
     """The sum behind the winner's logit: its bias, the largest contributions, the others together."""
     part = slice(codes.indptr[row], codes.indptr[row + 1])
@@ -300,21 +297,13 @@ Make = Callable[[Sequence[int]], Iterable[tuple[int, Sequence[Prediction]]]]
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """A photo without a prediction, and why."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class PredictSummary:
     """Summary of a prediction run; `resumed` photos were predicted by an earlier run."""
 
     out: str
     photos: int
     predicted: int
-    unreadable: tuple[Unreadable, ...]
+    unreadable: tuple[Skipped, ...]
     classes: Mapping[str, int]
     resumed: int
     seconds: float
@@ -350,7 +339,7 @@ class Run:
                 write_json(self._path(number), {"predictions": [item.to_dict() for item in items]})
                 done += self.length(number)
                 self.tell(done, self.photos, "predicting photos")
-            unreadable: list[Unreadable] = []
+            unreadable: list[Skipped] = []
             counts = dict.fromkeys(map(str, self.classes.tolist()), 0)
             items_counted = self._counted(unreadable, counts)
             write_stream(
@@ -420,7 +409,7 @@ class Run:
             return None
         return items if len(items) == self.length(number) else None
 
-    def _counted(self, unreadable: list[Unreadable], counts: dict[str, int]) -> Iterator[Prediction]:
+    def _counted(self, unreadable: list[Skipped], counts: dict[str, int]) -> Iterator[Prediction]:
         """All predictions in order; who is counted is noted on the way."""
         for number in range(self.count):
             items = self._load(number)
@@ -428,7 +417,7 @@ class Run:
                 raise FormatError(f"{self._path(number)} was damaged meanwhile: run the same command again")
             for item in items:
                 if item.error is not None:
-                    unreadable.append(Unreadable(item.path, item.error))
+                    unreadable.append(Skipped(item.path, item.error))
                 else:
                     counts[str(item.prediction)] += 1
                 yield item

@@ -12,8 +12,8 @@ import torch
 from scipy import sparse
 
 from ccr.errors import CCRError
-from ccr.grounding import Groups
 from ccr.inputs import Embeddings
+from ccr.knowledge.grounding import Groups
 from ccr.refine.options import Training
 from ccr.utils.threads import Workers
 

@@ -10,10 +10,20 @@ import numpy as np
 import torch
 
 from ccr import kernels
-from ccr.coding import NUDGE, Coder, HardThreshold, Panels, Rule, ScoreRule, Selection, TopK, screens
+from ccr.coding import NUDGE, Coder, HardThreshold, Panels, Rule, ScoreRule, TopK, screens
 from ccr.errors import CCRError
 from ccr.geometry import cap
-from ccr.kernels import FAR_BELOW, PADDING, SIZE_DECAY, SIZE_FLOOR, BatchPlan, StepSettings, StepState, line_zeros
+from ccr.kernels import (
+    FAR_BELOW,
+    PADDING,
+    SIZE_DECAY,
+    SIZE_FLOOR,
+    BatchPlan,
+    Criterion,
+    StepSettings,
+    StepState,
+    line_zeros,
+)
 from ccr.refine.data import Window
 from ccr.refine.options import Training
 from ccr.utils.threads import Workers, resolve_device
@@ -183,7 +193,7 @@ class DenseEngine:
         return self.state()
 
     def panels(self) -> Panels:
-        return Panels(self.state().dictionary, self.rule.selection())
+        return Panels(self.state().dictionary, self.rule)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         tensors = {name: tensor.cpu().numpy().copy() for name, tensor in self._tensors().items()}
@@ -302,16 +312,15 @@ class SparseEngine:
         self._kernels = kernels.StepKernels(self.parameters)
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
-        selection = self.rule.selection()
-        threshold = self.parameters.threshold
-        threshold[0] = selection.bound
+        criterion, threshold = self.rule.criterion(), self.parameters.threshold
+        threshold[0] = criterion.bound
         size = min(size, len(window.rows))
         plan = BatchPlan(
             window.x.contiguous().numpy(), window.rows.astype(np.int32), window.y, _shares(window.weight, size), size,
             rates,
         )  # fmt: skip
         losses, lengths, looked = self._kernels.take(
-            plan, self._settings_under(selection), self._packed(selection).packed, self._workers_for(plan),
+            plan, self._settings_under(criterion), self.panels().packed, self._workers_for(plan),
             lasting=window.lasting,
         ).T  # fmt: skip
         if self.settings.refine:
@@ -336,7 +345,11 @@ class SparseEngine:
         return State(now.dictionary, now.weights, now.bias, self.rule)
 
     def panels(self) -> Panels:
-        return self._packed(self.rule.selection())
+        looked = None if np.isnan(self._looked[0]) else float(self._looked[0])
+        dictionary = self.parameters.dictionary
+        if self._panels is None or self._panels.wanted != screens(self.rule, len(dictionary), looked):
+            self._panels = Panels(dictionary, self.rule, looked, seed=self.settings.seed)  # every step packs them again
+        return self._panels
 
     def state_dict(self) -> dict[str, np.ndarray]:
         arrays = {name: getattr(self.parameters, name).copy() for name in REMEMBERED}
@@ -349,10 +362,10 @@ class SparseEngine:
         self._panels = None
         self._kernels.restricted(self.classes)
 
-    def _settings_under(self, selection: Selection) -> StepSettings:
+    def _settings_under(self, criterion: Criterion) -> StepSettings:
         """The settings with what the coding rule says now."""
         return self.settings._replace(
-            kind=selection.kind, length=selection.length, target_length=float(self.rule.target_length or 0.0),
+            kind=criterion.kind, length=criterion.length, target_length=float(self.rule.target_length or 0.0),
             nudge=NUDGE, classes=self.classes,
         )  # fmt: skip
 
@@ -360,14 +373,6 @@ class SparseEngine:
         product = self.parameters.dictionary.size
         many = plan.size * product >= WORTH_A_BATCH and len(plan.rows) * product >= WORTH_A_WINDOW
         return self.workers if many else Workers(1)
-
-    def _packed(self, selection: Selection) -> Panels:
-        looked = None if np.isnan(self._looked[0]) else float(self._looked[0])
-        dictionary = self.parameters.dictionary
-        wanted = screens(selection, len(dictionary), looked)
-        if self._panels is None or self._panels.wanted != wanted:
-            self._panels = Panels(dictionary, selection, looked, seed=self.settings.seed)  # every step packs them again
-        return self._panels
 
 
 def _shares(weight: np.ndarray, size: int) -> np.ndarray:

@@ -308,7 +308,7 @@ class Trainer:
             length = length_of(engine.rule, panels, self.sample, self.workers)
         state = engine.view()
         moved = moved_by(state.dictionary, self.center, self.workers)
-        measured = validate(state, self.problem.held_out, self.workers, panels.encoder(engine.rule.selection()))
+        measured = validate(state, self.problem.held_out, self.workers, panels.encoder(engine.rule.criterion()))
         return Epoch(
             number, loss, measured.loss, measured.accuracy, length, moved.mean, moved.max, engine.rule.threshold
         )

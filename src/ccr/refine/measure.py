@@ -25,7 +25,6 @@ from ccr.coding import (
     Panels,
     Rule,
     ScoreRule,
-    Selection,
     as_it_falls,
     map_codes,
     root_mean_square,
@@ -37,6 +36,7 @@ from ccr.heads import entry_logits
 from ccr.inputs import Embeddings
 from ccr.io.files import ASIDE, MOST_TENSOR_BYTES, read_object, read_regular, understood, write_bytes
 from ccr.io.remote import Place, as_place
+from ccr.kernels import Criterion
 from ccr.metrics import Deviation, distances
 from ccr.refine.data import Candidates, Labelled, largest
 from ccr.refine.engines import Predictor, State
@@ -96,22 +96,22 @@ def recalibrate(
 
 def length_of(rule: ScoreRule, panels: Panels, sample: Embeddings, workers: Workers | None) -> float:
     """Mean number of active concepts, by a dictionary that is packed already."""
-    counts = _with_panels(panels, rule.selection(), sample, workers, lambda codes: len(codes.data))
+    counts = _with_panels(panels, rule.criterion(), sample, workers, lambda codes: len(codes.data))
     return sum(counts) / len(sample)
 
 
 def _with_panels(
     panels: Panels,
-    selection: Selection,
+    criterion: Criterion,
     sample: Embeddings,
     workers: Workers | None,
     use: Callable[[Entries], Result],
 ) -> list[Result]:
     if workers is None:
         with Workers() as threads:
-            return _with_panels(panels, selection, sample, threads, use)
+            return _with_panels(panels, criterion, sample, threads, use)
     spans = [slice(start, start + SPAN) for start in range(0, len(sample), SPAN)]
-    return workers.map(lambda part: use(panels.encoder(selection)(sample.span(part.start, part.stop))), spans)
+    return workers.map(lambda part: use(panels.encoder(criterion)(sample.span(part.start, part.stop))), spans)
 
 
 def moved_by(dictionary: np.ndarray, center: np.ndarray, workers: Workers | None) -> Deviation:

@@ -12,9 +12,9 @@ import numpy as np
 from ccr.concepts import Concepts
 from ccr.errors import CCRError, CCRWarning
 from ccr.geometry import check_radius, fidelity_radius
-from ccr.grounding import UNKNOWN_SHARE, Evidence, Groups, evidence, ground, transfer
 from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
+from ccr.knowledge.grounding import UNKNOWN_SHARE, Evidence, Groups, evidence, ground, transfer
 from ccr.labels import labels_of, number_labels, store_part
 from ccr.refine.data import Labelled, Permitted, class_groups, split
 from ccr.space import Center, Dispersion, Space, Symmetric, check_center, dispersed
@@ -134,20 +134,20 @@ class Informed:
     """A bound whose concepts are grounded, the weights that are permitted, and the `rows` of the list that may have one
     for some class: `bound`, `permitted`, and the `texts` and `evidence` by which concepts were grounded are of these
     alone. `transfer` is that of the whole list; `groups` are the means of the classes' training images, with which
-    concepts are grounded later."""
+    concepts are grounded later. Without knowledge all rows stay as they are, and the other parts are None."""
 
     bound: Bound
-    permitted: Permitted
     rows: np.ndarray
-    transfer: np.ndarray
-    groups: Groups
-    texts: np.ndarray
-    evidence: Evidence
+    permitted: Permitted | None = None
+    transfer: np.ndarray | None = None
+    groups: Groups | None = None
+    texts: np.ndarray | None = None
+    evidence: Evidence | None = None
 
     @classmethod
     def fit(
         cls,
-        knowledge: Knowledge,
+        knowledge: Knowledge | None,
         bound: Bound,
         train: Labelled,
         X: Any,
@@ -158,6 +158,8 @@ class Informed:
     ) -> Informed:
         """Ground concepts, forbid weights and measure transfer by this knowledge, on the training rows of X alone."""
         names, texts = bound.initial.names, bound.initial.embeddings
+        if knowledge is None:
+            return cls(bound, np.arange(len(names)))
         _check_names(knowledge, classes, names)
         answers = knowledge.aligned(classes, names)
         groups = class_groups(train, len(classes))
@@ -176,11 +178,14 @@ class Informed:
         _warn_of_silent_classes(permitted.allowed, classes, claims)
         found = found.plus(photos)
         grounded = bound.at(ground(texts, found), rows)
-        return cls(grounded, permitted.of(rows), rows, moved, groups, texts[rows], found.of(rows))
+        return cls(grounded, rows, permitted.of(rows), moved, groups, texts[rows], found.of(rows))
 
     def shifts(self, concepts: np.ndarray, images: np.ndarray, shows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         """How far (k, d) each of these concepts (k,) would be from where it was grounded if one answer, whether an
         image (k, d) of a class (k,) `shows` it (k,), were about the mean of the other images of its class."""
+        assert self.groups is not None
+        assert self.texts is not None
+        assert self.evidence is not None
         own, texts, counts = self.evidence.of(concepts), self.texts[concepts], self.groups.counts[classes][:, None]
         others = (counts * self.groups.means[classes] - images) / np.maximum(counts - 1, 1)
         change = np.where(counts > 1, others - images, 0.0)  # no other images, no mean of theirs
@@ -200,7 +205,9 @@ def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = 
 
 
 def informed_facts(knowledge: Knowledge | None, known: Informed, names: Sequence[str]) -> dict[str, Any]:
-    """Fields of a `Provenance` about the knowledge that the model was fitted with."""
+    """Fields of a `Provenance` about the knowledge that the model was fitted with; none without knowledge."""
+    if known.transfer is None:
+        return {}
     by_name = dict(zip(names, known.transfer.tolist(), strict=True))
     return {"knowledge": knowledge, "transfer": by_name, "groups": known.groups}
 

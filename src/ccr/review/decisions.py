@@ -26,6 +26,7 @@ from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
 from ccr.io.files import MOST_BYTES, lock, open_regular
 from ccr.knowledge import Answer, Knowledge, Verdict
+from ccr.metrics import cohens_kappa
 from ccr.utils.texts import check_name, visible
 
 Reply = Literal["yes", "no", "unclear"]
@@ -63,17 +64,7 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of a line."""
-        return {
-            "id": self.id,
-            "by": self.by,
-            "at": self.at,
-            "class": self.label,
-            "concept": self.concept,
-            "answer": self.answer,
-            "reason": self.reason,
-            "model": self.model,
-            "digest": self.digest,
-        }
+        return {"class" if name == "label" else name: value for name, value in vars(self).items()}
 
 
 class Vote(NamedTuple):
@@ -205,19 +196,8 @@ class Decisions:
         digest: str = "",
     ) -> Decision:
         """Log an answer about the class `label`, None: every class. It is on the disk when this returns."""
-        made = _checked(
-            {
-                "id": secrets.token_hex(8),
-                "by": by,
-                "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "class": None if label is None else str(label),
-                "concept": concept,
-                "answer": answer,
-                "reason": reason,
-                "model": model,
-                "digest": digest,
-            }
-        )
+        said = {"class": None if label is None else str(label), "concept": concept, "answer": answer, "reason": reason}
+        made = _checked({"id": secrets.token_hex(8), "by": by, "at": _now(), **said, "model": model, "digest": digest})
         self._append([made.to_dict()])
         return made
 
@@ -233,8 +213,7 @@ class Decisions:
         if found is None:
             what = "no decision is left" if id is None else f"no decision {visible(str(id))!r} of theirs is there"
             raise CCRError(f"only a reviewer's own decisions can be taken back, and for {visible(by)!r} {what}")
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._append([{"undo": found.id, "by": by, "at": at}])
+        self._append([{"undo": found.id, "by": by, "at": _now()}])
         return found
 
     def of(self, concepts: Concepts | None) -> Decisions:
@@ -322,16 +301,9 @@ class Decisions:
         said = [self._said(by) for by in (first, second)]
         asked = {question for one in said for question in one}
         pairs = [(_answer(said[0], *question), _answer(said[1], *question)) for question in sorted(asked, key=str)]
-        both = [pair for pair in pairs if None not in pair]
-        if not both:
-            return ReviewerAgreement(first, second, 0, None, None)
-        share = sum(one == two for one, two in both) / len(both)
-        chance = (
-            sum(sum(one == reply for one, _ in both) * sum(two == reply for _, two in both) for reply in REPLIES)
-            / len(both) ** 2
-        )
-        kappa = None if chance == 1.0 else (share - chance) / (1.0 - chance)
-        return ReviewerAgreement(first, second, len(both), share, kappa)
+        both = [(one, two) for one, two in pairs if one is not None and two is not None]
+        share = sum(one == two for one, two in both) / len(both) if both else None
+        return ReviewerAgreement(first, second, len(both), share, cohens_kappa(both))
 
     def disputes(self, *, known: Knowledge | None = None, classes: Iterable[Any] | None = None) -> tuple[Dispute, ...]:
         """The claims on which somebody says yes and somebody else no; `classes` as for `knowledge`."""
@@ -433,6 +405,10 @@ def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
         _write(handle, text)
 
 
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
 def check_policy(policy: Any) -> None:
     """Refuse a policy that is none."""
     if policy not in POLICIES:
@@ -465,17 +441,8 @@ def _checked(fields: Mapping[str, Any]) -> Decision:
         bytes.fromhex(texts["digest"])
     except ValueError:
         raise CCRError(f"a concept's digest is made of hexadecimal digits, got {texts['digest']!r}") from None
-    return Decision(
-        texts["id"],
-        texts["by"].strip(),
-        texts["at"],
-        None if label is None else label.strip(),
-        texts["concept"].strip(),
-        cast(Reply, answer),
-        cast(Reason, reason),
-        texts["model"],
-        texts["digest"],
-    )
+    bare = {"by": texts["by"].strip(), "concept": texts["concept"].strip()}
+    return Decision(label=None if label is None else label.strip(), **cast(Any, {**texts, **bare}))
 
 
 def _name_now(one: Decision, digests: Mapping[str, str]) -> str | None:

@@ -14,9 +14,9 @@ from ccr.concepts import Concepts
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
 from ccr.explain.terms import plain, plain_fields, position
-from ccr.grounding import UNKNOWN_SHARE, evidence, ground
 from ccr.io.provenance import whole_list
 from ccr.knowledge import Knowledge
+from ccr.knowledge.grounding import UNKNOWN_SHARE, evidence, ground
 from ccr.labels import as_labels, labels_of
 from ccr.model import ConceptModel
 from ccr.refine.data import class_groups, split

@@ -20,7 +20,7 @@ from ccr.refine.region import Claims
 from ccr.review.decisions import Decisions, Policy
 from ccr.review.questions import FEWEST_REASONS, Review, ReviewQuestion, class_numbers
 from ccr.utils.processes import Tell
-from ccr.utils.texts import check_name
+from ccr.utils.texts import check_name, listed
 
 # Signing: a model gets a signature once every claim is confirmed; the next change ends it.
 
@@ -103,10 +103,9 @@ def review_rows(review: Review) -> list[dict[str, Any]]:
 
 
 def _named(left: Any) -> str:
-    shown = ", ".join(f"{one.sentence} ({one.state})" for one in left[:NAMED])
-    more = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
+    shown = listed([f"{one.sentence} ({one.state})" for one in left], NAMED, " and {:,} more")
     verb = "claim is" if len(left) == 1 else "claims are"
-    return f"{len(left):,} {verb} not confirmed: {shown}{more}"
+    return f"{len(left):,} {verb} not confirmed: {shown}"
 
 
 def _statement(one: ReviewQuestion) -> Statement:

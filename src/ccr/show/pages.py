@@ -169,22 +169,29 @@ class ShownPhoto(NamedTuple):
     truth: Any
 
 
-def demo_page(
-    gain: Gain,
-    known: Gain,
-    shuffled: Gain,
-    *,
-    truth: Sequence[Sequence[float]],
-    probe: float,
-    right: ShownPhoto,
-    untold: ShownPhoto,
-    wrong: ShownPhoto,
-    gallery: Sequence[ShownPhoto],
-    facts: Sequence[tuple[str, str]],
-) -> str:
-    """The page as HTML: fits without (`gain`), with knowledge (`known`) and with it `shuffled`, the `truth` of what
-    each shows, one for each seed, the linear probe's accuracy, all in [0, 1]; `untold` is the photo of `right`,
-    explained without knowledge; `facts` are (name, value)."""
+class DemoMeasured(NamedTuple):
+    """Fits of the demo without and with knowledge and with knowledge shuffled, the truth of what each shows, one for
+    each seed, and the accuracy of a linear probe; all in [0, 1]."""
+
+    plain: Gain
+    known: Gain
+    shuffled: Gain
+    truth: Sequence[Sequence[float]]
+    probe: float
+
+
+class DemoPhotos(NamedTuple):
+    """Test photos to show: the surest right prediction, with and without knowledge, the surest wrong one, a gallery."""
+
+    right: ShownPhoto
+    untold: ShownPhoto
+    wrong: ShownPhoto
+    gallery: Sequence[ShownPhoto]
+
+
+def demo_page(measured: DemoMeasured, photos: DemoPhotos, facts: Sequence[tuple[str, str]]) -> str:
+    """The page of the demo as HTML; `facts` are (name, value)."""
+    gain, known, truth = measured.plain, measured.known, measured.truth
     rows = [
         ("baseline: concepts stay where they were", *_spread(gain.baseline), ""),
         ("baseline with its head refitted by L-BFGS", *_spread(gain.refitted), ""),
@@ -196,22 +203,22 @@ def demo_page(
         ),
         (
             "control: that knowledge shuffled, so that it is nonsense",
-            *_spread(shuffled.refined),
+            *_spread(measured.shuffled.refined),
             f"{np.mean(truth[2]):.0%}",
         ),
-        ("linear probe: no concepts, no explanation", f"{probe:.1%}", "", ""),
+        ("linear probe: no concepts, no explanation", f"{measured.probe:.1%}", "", ""),
     ]
-    cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in gallery]
+    cards = [page.explanation_card(item.explanation, item.image, truth=item.truth, top=6) for item in photos.gallery]
     body = [
         "<h1>Fruit by concepts</h1>",
         "<p>Every prediction on this page is an exact sum: a bias and one contribution for each active concept. "
         "Blue bars speak for the predicted class, orange ones against it. Hold the pointer over a bar to see code and "
         "weight.</p>",
         "<h2>A prediction that is right</h2>",
-        _featured(right),
+        _featured(photos.right),
         "<h2>The same photo, without knowledge</h2>",
         "<p>This model says whatever tells its classes apart, true or not; nobody was asked.</p>",
-        _featured(untold),
+        _featured(photos.untold),
         f"<h2>Test accuracy over {len(gain.seeds)} seeds</h2>",
         page.table(("model", "mean", "min to max", "true"), rows),
         '<p class="muted">true: share of the five concepts shown first that a table, written by hand, says are true '
@@ -221,7 +228,7 @@ def demo_page(
         "classes helps; it does not make explanations true.</p>",
         "<h2>A prediction that is wrong</h2>",
         "<p>The second sum says why the predicted class won over the true one.</p>",
-        _featured(wrong),
+        _featured(photos.wrong),
         "<h2>More test images, mistakes first</h2>",
         f'<div class="cards">{"".join(cards)}</div>',
         "<h2>How this was made</h2>",

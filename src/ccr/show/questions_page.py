@@ -10,8 +10,8 @@ from html import escape
 from typing import NamedTuple
 
 from ccr.data.store import EmbeddingStore
-from ccr.judgement import Sheet
 from ccr.knowledge import COLUMNS
+from ccr.review.judgement import Sheet
 from ccr.show.page import name, page, static
 from ccr.show.pictures import Pictures
 from ccr.utils.texts import counted, visible

@@ -42,7 +42,7 @@ from ccr.show.pages import claims_in_words, claims_table, count_claims
 from ccr.show.pictures import TINY, Pictures
 from ccr.space import Symmetric
 from ccr.utils.processes import Tell, no_progress
-from ccr.utils.texts import counted, percent, share_text, without_folders
+from ccr.utils.texts import counted, listed, percent, share_text, without_folders
 
 SECTIONS = {
     "numbers": "Numbers",
@@ -158,7 +158,7 @@ def check_baseline(baseline: Any, rows: Any) -> None:
     known = set(map(str, getattr(baseline, "model_", baseline).classes.tolist()))
     unknown = [label for label in np.unique(rows.y).tolist() if str(label) not in known]
     if unknown:
-        shown = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
+        shown = listed([repr(label) for label in unknown], 5)
         raise CCRError(
             f"the baseline must know every class of these images, but it does not know {shown}: give one "
             "that was fitted on the same classes"
@@ -229,9 +229,8 @@ def _knowledge(measured: Measured) -> list[str]:
     lines = [f"<p>{escape('; '.join(parts))}.</p>", f'<p class="muted">{escape(GROUNDED)}</p>']
     few = sorted((value, name) for name, value in (measured.model.transfer or {}).items() if value < TRANSFERS)
     if few:
-        named = ", ".join(f"{page.name(name)} ({value:.2f})" for value, name in few[:MOST_NAMED])
-        more = f" and {len(few) - MOST_NAMED:,} more" if len(few) > MOST_NAMED else ""
-        lines.append(f'<p class="muted">Transfer below {TRANSFERS:g}: {named}{more}.</p>')
+        named = listed([f"{page.name(name)} ({value:.2f})" for value, name in few], MOST_NAMED, " and {:,} more")
+        lines.append(f'<p class="muted">Transfer below {TRANSFERS:g}: {named}.</p>')
     return lines
 
 
@@ -320,9 +319,8 @@ def counterfactual(change: Counterfactual | None) -> str:
     """Counterfactual as a sentence: the concepts whose removal would change the prediction."""
     if change is None:
         return '<div class="muted">No removal of active concepts would change the prediction.</div>'
-    removed = ", ".join(f"“{page.name(signed_name(term))}”" for term in change.removed[:TOP])
-    rest = f" and {len(change.removed) - TOP} others" if len(change.removed) > TOP else ""
-    return f'<div class="muted">Without {removed}{rest} it would be {page.name(change.becomes)}.</div>'
+    removed = listed([f"“{page.name(signed_name(term))}”" for term in change.removed], TOP, " and {} others")
+    return f'<div class="muted">Without {removed} it would be {page.name(change.becomes)}.</div>'
 
 
 def _mistake(mistake: Mistake) -> str:
@@ -418,8 +416,7 @@ def _reasons(model: ConceptModel, row: int) -> str:
     """Every concept with a positive weight for a class, largest first; of many, how many more there are."""
     coef = model.head.coef[row]
     order = [column for column in np.argsort(-coef, kind="stable").tolist() if coef[column] > 0]
-    more = f" and {len(order) - MOST_REASONS} more" if len(order) > MOST_REASONS else ""
-    return ", ".join(page.name(model.names[column]) for column in order[:MOST_REASONS]) + more
+    return listed([page.name(model.names[column]) for column in order], MOST_REASONS, " and {} more")
 
 
 def _bars(title: str, items: Sequence[CarryingConcept], scale: float) -> str:
@@ -480,13 +477,12 @@ def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:
     used = [(use.concept, f"{use.share:.0%}", f"{use.code:+.3f}", f"{use.weight:.2f}") for use in view.use()[:12]]
     together = [(pair.first, pair.second, f"{pair.jaccard:.0%}", f"{pair.lift:.1f}") for pair in pairs[:12]]
     unused = view.unused()
-    names = ", ".join(page.name(name) for name in unused[:200]) or "none"
-    rest = f" and {len(unused) - 200:,} others" if len(unused) > 200 else ""
+    names = listed([page.name(name) for name in unused], 200, " and {:,} others") or "none"
     return [
         '<div class="columns"><div><h4>Most used</h4>'
         f"{page.table(('concept', 'images', 'mean code', 'largest weight'), used)}</div><div><h4>Most often together"
         f"</h4>{page.table(('concept', 'and', 'both / either', 'lift'), together, texts=(1,))}</div></div>",
-        f'<p class="muted">Concepts that no image shows, or that have no weight ({len(unused)}): {names}{rest}.</p>',
+        f'<p class="muted">Concepts that no image shows, or that have no weight ({len(unused)}): {names}.</p>',
     ]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Number
 
@@ -41,6 +43,20 @@ def to_cell(value: object) -> str:
 def from_cell(cell: str) -> str:
     """The text of a cell that `to_cell` wrote."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table as CSV whose cells are inert in a spreadsheet."""
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(map(to_cell, row) for row in rows)
+    return stream.getvalue()
+
+
+def listed(names: Sequence[str], most: int, rest: str = ", ...") -> str:
+    """The first `most` names; where there are more, then `rest`, such as " and {} more"."""
+    return ", ".join(names[:most]) + (rest.format(len(names) - most) if len(names) > most else "")
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:

@@ -16,9 +16,9 @@ from ccr.data.datasets.sources import FileImage
 from ccr.data.store import EmbeddingStore
 from ccr.encoders import Encoder
 from ccr.errors import CCRError, FormatError
-from ccr.grounding import learn_direction
 from ccr.inputs import Embeddings
 from ccr.io.files import read_regular, write_json
+from ccr.knowledge.grounding import learn_direction
 from ccr.utils.processes import Tell, no_progress
 from ccr.vocab.lists import random_words
 

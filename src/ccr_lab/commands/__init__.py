@@ -1,5 +1,5 @@
 """Commands of the laboratory, which `ccr` finds by the entry point `ccr.commands`."""
 
-from ccr_lab.commands import compare, figures, reproduce, sweep, theory
+from ccr_lab.commands import compare, paper, sweep, theory
 
-COMMANDS = (theory.theory, figures.figures, compare.compare, sweep.sweep, reproduce.reproduce)
+COMMANDS = (theory.theory, paper.figures, compare.compare, sweep.sweep, paper.reproduce)

@@ -11,12 +11,15 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ccr.cli.common import Json, Ray, bar, console, fitting, note, pool_at, print_json, write_files
+from ccr.cli.common import Json, Ray, StoreEncoder, bar, console, fitting, note, pool_at, print_json, write_files
 from ccr.cli.common_data import (
     Candidates,
+    Center,
     ClaimsOption,
+    ConceptFile,
     KnowledgeFile,
     MinProbability,
+    SplitStore,
     chosen_bound,
     chosen_candidates,
     chosen_knowledge,
@@ -41,8 +44,8 @@ NAMES = (
 
 
 def compare(
-    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`, with splits train and test.")],
-    concepts: Annotated[Path, typer.Option(help="Text file with one concept per line.")],
+    store: SplitStore,
+    concepts: ConceptFile,
     methods: Annotated[
         str | None, typer.Option(help=f"Some of these, separated by commas. Default: all of {', '.join(NAMES)}.")
     ] = None,
@@ -63,13 +66,13 @@ def compare(
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
     min_probability: MinProbability = None,
-    center: Annotated[bool, typer.Option(help="Measure images and concepts from their own means.")] = True,
+    center: Center = True,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes of CCR and baseline. Default: as many as help.")
     ] = None,
     curves: Annotated[bool, typer.Option(help="Also follow CCR and baseline by epoch, for the figure.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and finished runs.")] = Path("comparison"),
-    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    encoder: StoreEncoder = None,
     details: Annotated[bool, typer.Option("--details", help="Print every table, not only the first.")] = False,
     ray: Ray = None,
     as_json: Json = False,
@@ -106,7 +109,6 @@ def compare(
     opened = EmbeddingStore.open(store)
     asked = (sparse["weights_per_class"] or "all") if sparse else None
     told = chosen_knowledge(knowledge, claims, min_probability=min_probability)
-    told.pop("min_transfer", None)
     told["candidates"] = chosen_candidates(candidates, weights)
     options = {**told, "length": length, "weights": asked, "center": "data" if center else None, "max_iter": epochs}
     embedder = store_encoder(opened, encoder, silent=as_json)

@@ -15,6 +15,7 @@ from rich.table import Table
 from ccr.cli.common import (
     Json,
     Ray,
+    StoreEncoder,
     bar,
     check_folder,
     console,
@@ -28,8 +29,11 @@ from ccr.cli.common import (
 from ccr.cli.common_data import (
     Candidates,
     ClaimsOption,
+    Device,
     KnowledgeFile,
     MinProbability,
+    SplitStore,
+    Template,
     chosen_candidates,
     chosen_knowledge,
     load_concepts,
@@ -39,8 +43,7 @@ from ccr.errors import CCRError
 
 if TYPE_CHECKING:
     from ccr_lab.experiments.curves import FixedLambda
-    from ccr_lab.experiments.settings import Setting
-    from ccr_lab.experiments.sweep import Outcome, Sweep
+    from ccr_lab.experiments.sweep import Outcome, Setting, Sweep
 
 #: Passes over the data for the figures at fixed lambda, as in `ccr figures`.
 FIGURE_EPOCHS = 15
@@ -51,7 +54,7 @@ MEASURED = ("val\nacc.", "val\nlength", "in\nplay", "weights", "fidelity", "wors
 
 
 def sweep(
-    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`, with splits train and test.")],
+    store: SplitStore,
     concepts: Annotated[Path, typer.Option(help="Text file with one concept per line; # begins a comment.")],
     over: Annotated[
         list[str],
@@ -72,16 +75,14 @@ def sweep(
         bool | None,
         typer.Option("--center/--no-center", help="For every setting: measure from the data's means. Default: yes."),
     ] = None,
-    template: Annotated[
-        str | None, typer.Option(help='Text around a concept for the encoder, such as "a photo of {}".')
-    ] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    template: Template = None,
+    encoder: StoreEncoder = None,
     candidates: Candidates = None,
     knowledge: KnowledgeFile = None,
     claims: ClaimsOption = "open",
     min_probability: MinProbability = None,
     figures: Annotated[bool, typer.Option(help="Also draw accuracy over lambda and over radius: more fits.")] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
@@ -143,7 +144,7 @@ def sweep(
 def _grid(over: list[str], center: bool | None, concepts: int) -> list[Setting]:
     """The settings of the --over axes, with the length that `ccr fit` would take; a mistake in them is misuse."""
     from ccr.coding.coders import usual_length
-    from ccr_lab.experiments.settings import Setting, grid, parse_axis
+    from ccr_lab.experiments.sweep import Setting, grid, parse_axis
 
     try:
         axes = [parse_axis(text) for text in over]

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ccr.cli.common import Json, bar, check_folder, console, note, print_json, write_files
+from ccr.cli.common_photo import plain_table
 
 if TYPE_CHECKING:
     from ccr.utils.processes import Tell
@@ -152,19 +154,16 @@ def _show(
 
 def _claims_table(results: Sequence[ClaimResult], title: str) -> Table:
     broken = any(result.breaks for result in results)
-    table = Table(title=title, title_justify="left")
-    for heading in ("broken" if broken else "section", "claim", "measure"):
-        table.add_column(heading)
-    for heading in ("worst", "allowed", "beyond"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for result in results:
-        colour = "green" if result.ok else "bold red"
-        texts = (result.breaks or result.section, result.claim, result.measure, _number(result.worst))
-        count = f"{result.beyond}/{result.instances}"
-        verdict = f"[{colour}]{result.verdict}[/{colour}]"
-        table.add_row(*map(escape, texts), f"{result.allowed:g}", count, verdict)
-    return table
+    headings = ("broken" if broken else "section", "claim", "measure", "worst", "allowed", "beyond", "verdict")
+    rows = [
+        (
+            *(result.breaks or result.section, result.claim, result.measure, _number(result.worst)),
+            *(f"{result.allowed:g}", f"{result.beyond}/{result.instances}"),
+            Text(result.verdict, "green" if result.ok else "bold red", no_wrap=True),
+        )
+        for result in results
+    ]
+    return plain_table(title, headings, rows, texts=(0, 1, 2, 6), whole=True)
 
 
 def _number(value: float) -> str:
@@ -173,28 +172,26 @@ def _number(value: float) -> str:
 
 
 def _events_table(events: Sequence[EventFrequency]) -> Table:
-    table = Table(
-        title="How often the many-sample theorem's spectral event holds, by number of samples", title_justify="left"
-    )
-    for heading in ("n = d", "k", *map(str, events[0].samples)):
-        table.add_column(heading, justify="right")
-    for event in events:
-        table.add_row(str(event.n), str(event.k), *(f"{share:.0%}" for share in event.shares))
-    return table
+    title = "How often the many-sample theorem's spectral event holds, by number of samples"
+    rows = [(str(event.n), str(event.k), *(f"{share:.0%}" for share in event.shares)) for event in events]
+    return plain_table(title, ("n = d", "k", *map(str, events[0].samples)), rows, texts=())
 
 
 def _isotropy_table(spreads: Sequence[Isotropy]) -> Table:
     from ccr_lab.theory.metric import BOUND
 
     title = "Isotropy of held-out images: all dimensions and ratios of 1 are what the theorems assume"
-    table = Table(title=title, title_justify="left")
-    table.add_column("images")
-    headings = ("effective dimensions", "eigenvalues, high / low", "variance along random directions, high / low")
-    for heading in (*headings, f"plain correlation where the metric's is {BOUND:g}: 95 % above"):
-        table.add_column(heading, justify="right")
+    headings = (
+        *("images", "effective dimensions", "eigenvalues, high / low"),
+        *(
+            "variance along random directions, high / low",
+            f"plain correlation where the metric's is {BOUND:g}: 95 % above",
+        ),
+    )
+    rows = []
     for spread in spreads:
         name = "as embedded" if spread.shrinkage is None else f"whitened, shrinkage {spread.shrinkage:g}"
         fidelity = "" if spread.fidelity is None else f"{spread.fidelity:.3f}"
         ratios = (f"{spread.condition:,.0f}", f"{spread.along_random:.2f}")
-        table.add_row(name, f"{spread.dimensions:.0f} of {spread.of}", *ratios, fidelity)
-    return table
+        rows.append((name, f"{spread.dimensions:.0f} of {spread.of}", *ratios, fidelity))
+    return plain_table(title, headings, rows)

@@ -27,7 +27,7 @@ from ccr.utils.processes import Tell, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr_lab.experiments.compare import shared_key
 from ccr_lab.experiments.methods import UNBOUND
-from ccr_lab.experiments.settings import Setting
+from ccr_lab.experiments.sweep import Setting
 from ccr_lab.experiments.task import ComparisonTask
 
 #: Radii of the sweep over the radius, and lambdas of the other one in units of the fixed lambda.

@@ -20,7 +20,6 @@ from ccr_lab.experiments.methods import (
     Method,
 )
 from ccr_lab.experiments.task import ComparisonTask
-from ccr_lab.rivals import curvature
 
 #: Numbers of concepts kept, per image or per class, for the curves of accuracy.
 KEPT = tuple(range(1, 31))
@@ -161,7 +160,6 @@ class Usage:
 def resource_usage() -> Iterator[Usage]:
     """Measure what happens inside the block, never the compiling of kernels; the `Usage` is filled in when it ends."""
     kernels.warm_up_before_timing()
-    curvature.warm_up()
     usage = Usage()
     before = _reset_peak()
     start = time.perf_counter()

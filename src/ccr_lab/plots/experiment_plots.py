@@ -22,8 +22,7 @@ from ccr_lab.experiments.curves import Curve, SweepPoint
 from ccr_lab.experiments.frontier import NAMED, RIVALS, VECTORS, WORDS, Frontier, FrontierPoint
 from ccr_lab.experiments.protocol import Protocol
 from ccr_lab.experiments.runs import KEPT
-from ccr_lab.experiments.settings import EITHER
-from ccr_lab.experiments.sweep import Outcome, Sweep
+from ccr_lab.experiments.sweep import EITHER, Outcome, Sweep
 
 #: More rows than this are thinned evenly: a heat map cannot show them.
 MOST_ROWS = 256

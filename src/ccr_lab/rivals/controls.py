@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from ccr.classifier import FromModel
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.estimator import FromModel
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.labels import FOLDS, Labels, labels_of, number_labels, stratified_folds, validation_numbers, validation_pair

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ccr.classifier import FromModel
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
-from ccr.estimator import FromModel
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.knowledge import Knowledge

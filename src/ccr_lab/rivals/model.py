@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from ccr.classifier import FromModel, ModelEstimator
 from ccr.errors import CCRError, FormatError
-from ccr.estimator import FromModel, ModelEstimator
 from ccr.heads import LinearHead
 from ccr.io.format import (
     ModelFolder,
@@ -29,7 +29,7 @@ from ccr.io.format import (
 )
 from ccr.io.provenance import Provenance
 from ccr.knowledge import Knowledge
-from ccr.linear_model import LinearModel
+from ccr.model import LinearModel
 from ccr.refine.region import Claims, permitted_weights
 from ccr.space import Space
 

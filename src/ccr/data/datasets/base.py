@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, overload
 
@@ -52,31 +53,10 @@ class Sample:
         return decode(self.source.read(max_bytes), max_pixels=max_pixels)
 
 
-@dataclass(frozen=True, eq=False)
-class Coded:
-    """A column of few different texts: `codes` (m,) are numbers of `names`, which are sorted; -1 is None."""
-
-    names: Sequence[str]
-    codes: np.ndarray
-
-    @classmethod
-    def of(cls, values: Sequence[str | None]) -> Coded:
-        """The column of these texts."""
-        names = {name: code for code, name in enumerate(sorted({value for value in values if value is not None}))}
-        codes = np.fromiter((-1 if value is None else names[value] for value in values), np.int32, len(values))
-        return cls(tuple(names), codes)
-
-    def __getitem__(self, row: int) -> str | None:
-        code = int(self.codes[row])
-        return None if code < 0 else self.names[code]
-
-    def take(self, rows: np.ndarray) -> Coded:
-        return Coded(self.names, self.codes[rows])
-
-    def counts(self) -> dict[str, int]:
-        """How many rows have each name that any has."""
-        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
-        return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
+def shared(texts: Iterable[str | None]) -> np.ndarray:
+    """The texts (m,), equal ones as one object: a row of few different texts takes 8 bytes."""
+    known: dict[str | None, str | None] = {}
+    return np.array([known.setdefault(text, text) for text in texts], dtype=object)
 
 
 class Index(NamedTuple):
@@ -91,7 +71,7 @@ class Index(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SampleTable(Sequence[Sample]):
-    """Samples as columns, about sixty bytes for each: what tens of millions of them still fit into memory as.
+    """Samples as columns, some 80 bytes for each, so that tens of millions fit into memory.
 
     Attributes
     ----------
@@ -99,16 +79,16 @@ class SampleTable(Sequence[Sample]):
     make : the source of an image from its shard and two numbers.
     keys : arrow array of texts (m,).
     where : (m, 3) int64: the shard's number and the two numbers.
-    labels, splits, groups : coded columns, None where a sample has none.
+    labels, splits, groups : texts (m,), None where a sample has none.
     """
 
     files: Sequence[AnyPath]
     make: Callable[[AnyPath, int, int], Source]
     keys: pa.Array
     where: np.ndarray
-    labels: Coded
-    splits: Coded
-    groups: Coded
+    labels: np.ndarray
+    splits: np.ndarray
+    groups: np.ndarray
 
     @classmethod
     def of(
@@ -119,8 +99,7 @@ class SampleTable(Sequence[Sample]):
         where = np.concatenate([one.where.reshape(-1, 2) for one in found]).astype(np.int64)
         keys = pa.concat_arrays([pa.array(one.names, pa.large_string()) for one in found])
         columns = (
-            Coded.of([value for one in found for value in getattr(one, name)])
-            for name in ("labels", "splits", "groups")
+            shared(value for one in found for value in getattr(one, name)) for name in ("labels", "splits", "groups")
         )
         return cls(files, make, keys, np.column_stack([numbers, where]), *columns)
 
@@ -141,7 +120,7 @@ class SampleTable(Sequence[Sample]):
 
     def take(self, rows: np.ndarray) -> SampleTable:
         """These samples, in this order."""
-        columns = {name: getattr(self, name).take(rows) for name in ("labels", "splits", "groups")}
+        columns = {name: getattr(self, name)[rows] for name in ("labels", "splits", "groups")}
         return replace(self, keys=self.keys.take(pa.array(rows, pa.int64())), where=self.where[rows], **columns)
 
 
@@ -172,50 +151,44 @@ class Dataset:
     @property
     def splits(self) -> dict[str, int]:
         """How many samples each split has."""
-        return _column(self.samples, "split").counts()
+        return _counts(self.column("split"))
 
     @property
     def label_counts(self) -> dict[str | None, int]:
         """How many samples each class has; under None, how many have no class."""
-        labels = _column(self.samples, "label")
-        counts: dict[str | None, int] = {None: int((labels.codes < 0).sum())}
-        return counts | dict(labels.counts())
+        labels = self.column("label")
+        counts: dict[str | None, int] = {None: labels.count(None)}
+        return counts | dict(_counts(labels))
 
     def select(self, split: str) -> Dataset:
         """The samples of one split, in the same order."""
-        splits = _column(self.samples, "split")
-        if split not in splits.counts():
+        rows = [row for row, own in enumerate(self.column("split")) if own == split]
+        if not rows:
             raise FormatError(f"the data set has no split {split!r}; it has {', '.join(self.splits) or 'none'}")
-        rows, samples = np.flatnonzero(splits.codes == list(splits.names).index(split)), self.samples
-        if isinstance(samples, SampleTable):
-            return replace(self, samples=samples.take(rows))
-        return replace(self, samples=tuple(samples[row] for row in rows.tolist()))
+        if isinstance(self.samples, SampleTable):
+            return replace(self, samples=self.samples.take(np.array(rows)))
+        return replace(self, samples=tuple(self.samples[row] for row in rows))
+
+    def column(self, name: str) -> list[str | None]:
+        """The `label`, `split` or `group` of each sample."""
+        if isinstance(self.samples, SampleTable):
+            texts: list[str | None] = getattr(self.samples, f"{name}s").tolist()
+            return texts
+        return [getattr(sample, name) for sample in self.samples]
 
     def _with(self, name: str, values: Sequence[str | None]) -> Dataset:
         """The same samples with these splits or groups."""
-        changes: list[dict[str, Any]] = [{name: value} for value in values]
         if isinstance(self.samples, SampleTable):
-            column: dict[str, Any] = {f"{name}s": Coded.of(values)}
+            column: dict[str, Any] = {f"{name}s": shared(values)}
             return replace(self, samples=replace(self.samples, **column))
-        return replace(self, samples=tuple(map(_changed, self.samples, changes)))
+        changes: list[dict[str, Any]] = [{name: value} for value in values]
+        samples = (replace(sample, **change) for sample, change in zip(self.samples, changes, strict=True))
+        return replace(self, samples=tuple(samples))
 
 
-def _changed(sample: Sample, change: dict[str, Any]) -> Sample:
-    return replace(sample, **change)
-
-
-def _column(samples: Sequence[Sample], name: str) -> Coded:
-    """The labels, splits or groups of samples."""
-    if isinstance(samples, SampleTable):
-        column: Coded = getattr(samples, f"{name}s")
-        return column
-    return Coded.of([getattr(sample, name) for sample in samples])
-
-
-def groups_of(dataset: Dataset) -> list[str | None]:
-    """The group of each sample."""
-    groups = _column(dataset.samples, "group")
-    return [groups[row] for row in range(len(dataset))]
+def _counts(texts: Iterable[str | None]) -> dict[str, int]:
+    """How often each text occurs, in their order."""
+    return dict(sorted(Counter(text for text in texts if text is not None).items()))
 
 
 def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: Iterable[str] | None = None) -> Dataset:
@@ -223,11 +196,12 @@ def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: 
     listed: Sequence[Sample] = samples if isinstance(samples, SampleTable) else tuple(samples)
     if not len(listed):
         raise FormatError(f"there are no images in {origin.get('path')}: give a folder, manifest or arrays with some")
-    names = list(_column(listed, "label").counts())
+    made = Dataset(dict(origin), listed)
+    names = sorted({label for label in made.column("label") if label is not None})
     known = tuple(names if classes is None else classes)
     for name in {*names, *known}:
         check_name(name, "a class's name")
-    return Dataset(dict(origin), listed, known)
+    return replace(made, classes=known)
 
 
 def label_text(value: object) -> str | None:
@@ -236,6 +210,11 @@ def label_text(value: object) -> str | None:
         return None
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     return text.strip() or None
+
+
+def printable(name: str) -> str:
+    """A name that any file can hold: bytes that are not UTF-8 become escapes."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def split_name(name: str) -> str | None:
@@ -301,9 +280,9 @@ def split_dataset(
         raise CCRError(f"val and test must be shares with a sum below 1, got {val} and {test}: try 0.1 and 0.2")
     known = _identities(dataset.samples, max_bytes, tell) if contents is None else contents
     together: dict[object, list[int]] = defaultdict(list)
-    for row, identity_of_row in enumerate(joined(known, groups_of(dataset))):
+    for row, identity_of_row in enumerate(joined(known, dataset.column("group"))):
         together[identity_of_row].append(row)
-    labels, classes = _column(dataset.samples, "label"), defaultdict[str, list[list[int]]](list)
+    labels, classes = dataset.column("label"), defaultdict[str, list[list[int]]](list)
     for group in together.values():
         classes[labels[group[0]] or ""].append(group)
     rng = np.random.default_rng(seed)
@@ -343,20 +322,17 @@ def joined(contents: Sequence[object], groups: Sequence[str | None]) -> Sequence
 
 
 def _identities(samples: Sequence[Sample], max_bytes: int, tell: Tell) -> list[object]:
-    """Values that are equal for equal contents. A file whose size no other file has is not read."""
+    """Values that are equal for equal contents; an image that cannot be read equals no other. A file whose size no
+    other file has is not read."""
     sizes = [sample.source.size() if isinstance(sample.source, Sized) else None for sample in samples]
     count = Counter(sizes)
     found: list[object] = []
     for sample, size in zip(samples, sizes, strict=True):
-        found.append(identity(sample, max_bytes) if size is None or count[size] > 1 else sample.key)
+        known: object = ("alone", sample.key)
+        if size is None or count[size] > 1:
+            with suppress(BadImage):
+                known = content_hash(sample.source.read(max_bytes))
+        found.append(known)
         if len(found) % TOLD == 0:
             tell(len(found), len(samples), "looking for copies")
     return found
-
-
-def identity(sample: Sample, max_bytes: int = MAX_BYTES) -> object:
-    """A value that is equal for equal contents; an image that cannot be read equals no other."""
-    try:
-        return content_hash(sample.source.read(max_bytes))
-    except BadImage:
-        return ("unreadable", sample.key)

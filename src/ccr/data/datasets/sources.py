@@ -22,7 +22,7 @@ from PIL import Image, ImageOps
 
 from ccr.errors import CCRError, MissingPlaceError
 from ccr.io.files import check_regular, check_rows, map_array, open_regular
-from ccr.io.remote import AnyPath, Place, Ranges
+from ccr.io.remote import AnyPath, Place
 
 # From bytes or pixels of any kind to an RGB image, or to a reason why not.
 Content = bytes | np.ndarray
@@ -78,55 +78,51 @@ def decode(content: Content, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """
     if isinstance(content, np.ndarray):
         return to_rgb(_from_array(content))
-    try:
-        return _decode_bytes(content, max_pixels)
-    except BadImage:
-        raise
-    except Exception as error:  # a decoder fed hostile bytes may raise anything: all of it means "not an image"
-        raise _bad_image(error, max_pixels) from error
+    with _opened(content, max_pixels) as image:
+        image.load()
+        return to_rgb(upright(image))
 
 
 def pixels_of(content: Content, *, max_pixels: int = MAX_PIXELS) -> int:
     """Width x height of an image, read from its header alone; BadImage where `decode` would refuse it by its size."""
     if isinstance(content, np.ndarray):
         return int(np.prod(content.shape[:2]))
-    try:
-        with _opened(content, max_pixels) as image:
-            return int(image.width * image.height)
-    except BadImage:
-        raise
-    except Exception as error:
-        raise _bad_image(error, max_pixels) from error
+    with _opened(content, max_pixels) as image:
+        return int(image.width * image.height)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """8-bit RGB of an image of any mode."""
     if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I", "F"):
-        image = _to_8_bit(image)
+        scale = _grey_scale(image)
+        image = _by_strips(image, "L", lambda strip: Image.fromarray(_greys(strip, scale)))
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         return _by_strips(image, "RGB", _on_white)
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _decode_bytes(content: bytes, max_pixels: int) -> Image.Image:
-    with _opened(content, max_pixels) as image:
-        image.load()
-        return to_rgb(upright(image))
-
-
 @contextmanager
 def _opened(content: bytes, max_pixels: int) -> Iterator[Image.Image]:
-    """The image with its header read and its size checked, its pixels not yet decoded."""
+    """The image with its header read and its size checked, its pixels not yet decoded; what fails is a BadImage."""
     if not content:
         raise BadImage("the file is empty")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's warnings about size and damaged tags: size is checked below
-        with Image.open(io.BytesIO(content), formats=_known_formats()) as image:
-            width, height = image.size
-            if width * height > min(max_pixels, _HARD_LIMIT):
-                raise _too_large(f"{width} x {height}", max_pixels)
-            _check_shape(width, height)
-            yield image
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's warnings about size and damaged tags: size is checked below
+            with Image.open(io.BytesIO(content), formats=_known_formats()) as image:
+                width, height = image.size
+                if width * height > min(max_pixels, _HARD_LIMIT):
+                    raise _too_large(f"{width} x {height}", max_pixels)
+                _check_shape(width, height)
+                yield image
+    except BadImage:
+        raise
+    except Image.DecompressionBombError as error:
+        raise _too_large("far too many", max_pixels) from error
+    except Image.UnidentifiedImageError as error:
+        raise BadImage("the file is not an image that Pillow knows") from error
+    except Exception as error:  # a decoder fed hostile bytes may raise anything: all of it means "not an image"
+        raise BadImage(_reason(error)) from error
 
 
 @lru_cache(maxsize=1)
@@ -142,11 +138,6 @@ def upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except Exception:  # damaged EXIF says nothing about the rotation; the pixels are fine
         return image
-
-
-def _to_8_bit(image: Image.Image) -> Image.Image:
-    scale = _grey_scale(image)
-    return _by_strips(image, "L", lambda strip: Image.fromarray(_greys(strip, scale)))
 
 
 def _grey_scale(image: Image.Image) -> float:
@@ -211,12 +202,9 @@ def _too_large(size: str, max_pixels: int) -> TooManyPixels:
     return TooManyPixels(size, max_pixels, f"make it smaller or raise max_pixels (to {_HARD_LIMIT:,} at most)")
 
 
-def _bad_image(error: Exception, max_pixels: int) -> BadImage:
-    if isinstance(error, Image.DecompressionBombError):
-        return _too_large("far too many", max_pixels)
-    if isinstance(error, Image.UnidentifiedImageError):
-        return BadImage("the file is not an image that Pillow knows")
-    return BadImage(" ".join(str(error).split())[:200] or type(error).__name__)
+def _reason(error: Exception) -> str:
+    """Message of an error in one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 #: Bytes of a shard that are read at once.
@@ -318,9 +306,19 @@ class CellImage:
     column: str
 
     def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        with _damage_named(self.path):
+        try:
             value = _open_group(self.path, self.group, self.column).row(self.row)
-        return _bytes_of(value, max_bytes)
+        except CCRError:
+            raise
+        except Exception as error:  # a parser of damaged bytes may raise anything
+            raise BadImage(f"{self.path.name} is damaged there, or cannot be read: {_reason(error)}") from error
+        if isinstance(value, pa.StructScalar) and value.is_valid:
+            value = value["bytes"]
+        if not value.is_valid or not isinstance(value, (pa.BinaryScalar, pa.LargeBinaryScalar)):
+            raise BadImage("the row holds no image bytes")
+        check_bytes(value.as_buffer().size, max_bytes)
+        content: bytes = value.as_py()
+        return content
 
 
 @dataclass(frozen=True)
@@ -334,32 +332,6 @@ class ArrayImage:
         row = _open_array(self.path)[self.row]
         check_bytes(row.nbytes, max_bytes)
         return np.array(row)
-
-
-@dataclass(frozen=True)
-class ArrowImage:
-    """Row `row` of the image column of a Hugging Face data set's arrow file: a struct of bytes and path, or bytes."""
-
-    path: Path
-    column: str
-    row: int
-
-    def read(self, max_bytes: int = MAX_BYTES) -> bytes:
-        with _damage_named(self.path):
-            value = open_arrow(self.path).column(self.column)[self.row]
-        return _bytes_of(value, max_bytes)
-
-
-@contextmanager
-def _damage_named(path: AnyPath) -> Iterator[None]:
-    """Around the reading of a table: damage is a bad image that names the file; errors in words stay."""
-    try:
-        yield
-    except CCRError:
-        raise
-    except Exception as error:  # a parser of damaged bytes may raise anything
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise BadImage(f"{path.name} is damaged there, or cannot be read: {reason}") from error
 
 
 def open_parquet(path: AnyPath) -> pq.ParquetFile:
@@ -389,9 +361,7 @@ def _block(path: AnyPath, number: int) -> bytes:
         raise BadImage(f"{path.name} cannot be read: {error.strerror}") from error
 
 
-@lru_cache(maxsize=64)
-def _ranges(place: Place) -> Ranges:
-    return place.ranges()
+_ranges = lru_cache(maxsize=64)(Place.ranges)
 
 
 class _Group:
@@ -429,33 +399,9 @@ class _Group:
         self._end += len(cells)
 
 
-@lru_cache(maxsize=2)
-def _open_group(path: AnyPath, group: int, column: str) -> _Group:
-    return _Group(path, group, column)
-
-
-@lru_cache(maxsize=4)
-def open_arrow(path: Path) -> pa.Table:
-    """Memory-mapped table of an arrow file, stream or file form."""
-    check_regular(os.stat(path), None, path)
-    source = pa.memory_map(str(path))
-    try:
-        return pa.ipc.open_stream(source).read_all()
-    except pa.ArrowInvalid:
-        source.seek(0)
-        return pa.ipc.open_file(source).read_all()
+_open_group = lru_cache(maxsize=2)(_Group)
 
 
 @lru_cache(maxsize=4)
 def _open_array(path: Path) -> np.ndarray:
     return map_array(path, "be a .npy array", "save it again")
-
-
-def _bytes_of(value: pa.Scalar, max_bytes: int) -> bytes:
-    if isinstance(value, pa.StructScalar) and value.is_valid:
-        value = value["bytes"]
-    if not value.is_valid or not isinstance(value, (pa.BinaryScalar, pa.LargeBinaryScalar)):
-        raise BadImage("the row holds no image bytes")
-    check_bytes(value.as_buffer().size, max_bytes)
-    content: bytes = value.as_py()
-    return content

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample
+from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset
 from ccr.data.store import layout
 from ccr.data.store.matrix import finish, remove_progress, write_shards
 from ccr.data.store.plan import (
@@ -150,37 +150,33 @@ def embed_dataset(
     return summarise(folder, strict, resumed, len(dataset) - resumed, started)
 
 
+@dataclass
 class _EmbeddingRun:
     """One run: which contents are embedded already, and what is still to do."""
 
-    def __init__(
-        self,
-        folder: AnyPath,
-        plan: Mapping[str, Any],
-        dataset: Dataset,
-        encoder: Encoder,
-        decoders: Decoders,
-        strict: bool,
-        progress: Progress | None,
-        since: float,
-    ) -> None:
-        self.folder = folder
-        self.plan = plan
-        self.dataset = dataset
-        self.encoder = encoder
-        self.decoders = decoders
-        self.strict = strict
-        self.progress = progress
-        self.since = since
-        self.size = BATCHES_PER_CHUNK * int(plan["batch_size"])
-        self.chunks = -(-len(dataset) // self.size)
+    folder: AnyPath
+    plan: Mapping[str, Any]
+    dataset: Dataset
+    encoder: Encoder
+    decoders: Decoders
+    strict: bool
+    progress: Progress | None
+    since: float
+
+    def __post_init__(self) -> None:
+        self.size = BATCHES_PER_CHUNK * int(self.plan["batch_size"])
+        self.chunks = -(-len(self.dataset) // self.size)
         self._first: dict[str, tuple[int, int]] = {}  # content -> chunk and row that have it first
         self._chunk = lru_cache(maxsize=32)(self._load_chunk)
 
     def embed_missing(self) -> int:
         """Embed the samples that no earlier run did; the number of those that one did."""
         done = self._finished_chunks()
-        self._adopt(done)
+        for number in range(done, self.chunks):  # they may be of other data
+            path = layout.chunk_path(self.folder, number)
+            if isinstance(path, Place) or path.exists():
+                path.unlink()
+        note_plan(self.folder, self.plan)
         resumed = min(done * self.size, len(self.dataset))
         self._report(resumed)
         decoded = self.decoders.decode(self.dataset.samples[resumed:])
@@ -189,29 +185,18 @@ class _EmbeddingRun:
         return resumed
 
     def _finished_chunks(self) -> int:
+        """How many chunks at the beginning are there, of files that are still the same."""
+        limits = Limits(int(self.plan["max_pixels"]), int(self.plan["max_bytes"]))
         for number in range(self.chunks):
             chunk = self._load_chunk(number)
-            if chunk is None or self._has_changed(number, chunk):
+            if chunk is None:
+                return number
+            samples = self.dataset.samples[number * self.size : (number + 1) * self.size]
+            known = {facts["image_path"]: facts["content"] for facts in chunk.metadata}
+            if first_changed(samples, known, self.since, limits) is not None:
                 return number
             self._remember(number, chunk)
         return self.chunks
-
-    def _has_changed(self, number: int, chunk: Chunk) -> bool:
-        """Is a file of the chunk another than when it was embedded?"""
-        samples = self.dataset.samples[number * self.size : (number + 1) * self.size]
-        known = {facts["image_path"]: facts["content"] for facts in chunk.metadata}
-        limits = Limits(int(self.plan["max_pixels"]), int(self.plan["max_bytes"]))
-        return first_changed(samples, known, self.since, limits) is not None
-
-    def _adopt(self, done: int) -> None:
-        """Remove the chunks after the first `done`, which may be of other data, and note where the data are now."""
-        for number in range(done, self.chunks):
-            path = layout.chunk_path(self.folder, number)
-            if isinstance(path, Place):
-                path.unlink()
-            else:
-                path.unlink(missing_ok=True)
-        note_plan(self.folder, self.plan)
 
     def load_chunks(self) -> Iterator[Chunk]:
         """All chunks, once they are there."""
@@ -229,18 +214,15 @@ class _EmbeddingRun:
         builder = ChunkBuilder(self.encoder, int(self.plan["batch_size"]), str(self.plan["dtype"]))
         for done, sample in enumerate(self.dataset.samples[start : start + self.size], start=start + 1):
             item = next(decoded)
-            self._refuse_bad(sample, item)
+            if item.failure is not None:
+                raise UnreachableError(item.failure)
+            if self.strict and item.reason is not None:
+                raise BadImage(f"{sample.key!r} cannot be embedded: {item.reason}")
             builder.add(sample, item, self._first_row(item.content))
             self._report(done)
         chunk = builder.build()
         chunk.save(layout.chunk_path(self.folder, number))
         self._remember(number, chunk)
-
-    def _refuse_bad(self, sample: Sample, item: Decoded) -> None:
-        if item.failure is not None:
-            raise UnreachableError(item.failure)
-        if self.strict and item.reason is not None:
-            raise BadImage(f"{sample.key!r} cannot be embedded: {item.reason}")
 
     def _first_row(self, content: str) -> FirstRow | None:
         if content not in self._first:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -201,51 +201,25 @@ def _texts(column: pa.ChunkedArray, text: Callable[[object], str | None]) -> np.
 HEADING = 4096
 
 
-class _Heading(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    offset: int
-
-
 class RangedArray:
     """The matrix of a `.npy` object; nothing but its heading is read before rows are asked for."""
 
     def __init__(self, place: Place) -> None:
-        self.place = place
         self._ranges = place.ranges()
-
-    @cached_property
-    def _heading(self) -> _Heading:
-        with understood(self.place, "be a .npy matrix of numbers", "copy the store again or embed again"):
+        with understood(place, "be a .npy matrix of numbers", _REMEDY):
             size = self._ranges.size()
             stream = io.BytesIO(self._ranges.read(0, min(size, HEADING)))
             version = np.lib.format.read_magic(stream)
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-            shape, by_column, dtype = read(stream)
-            if by_column or dtype.hasobject:
+            self.shape, by_column, self.dtype = read(stream)
+            if by_column or self.dtype.hasobject:
                 raise ValueError("it is not a plain matrix by rows")
-            if stream.tell() + int(np.prod(shape)) * dtype.itemsize != size:
-                raise ValueError(f"{size} bytes are not those of a {dtype} array of shape {shape}")
-            return _Heading(tuple(shape), dtype, stream.tell())
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._heading.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._heading.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
+            self._offset = stream.tell()
+            if self._offset + math.prod(self.shape) * self.dtype.itemsize != size:
+                raise ValueError(f"{size} bytes are not those of a {self.dtype} array of shape {self.shape}")
 
     def span(self, start: int, stop: int) -> np.ndarray:
         """Rows start:stop, in memory."""
-        offset, dtype, width = self._heading.offset, self.dtype, self.shape[1]
-        size = width * dtype.itemsize
-        data = self._ranges.read(offset + start * size, offset + stop * size)
-        return np.frombuffer(data, dtype).reshape(stop - start, width)
+        size = self.shape[1] * self.dtype.itemsize
+        data = self._ranges.read(self._offset + start * size, self._offset + stop * size)
+        return np.frombuffer(data, self.dtype).reshape(stop - start, self.shape[1])

@@ -64,7 +64,7 @@ class ShardedMatrix:
                 raise FormatError(
                     f"all shards must be alike, got {shards[0].dtype} {shards[0].shape} and {shard.dtype} {shard.shape}"
                 )
-        return cls(files, [len(shard) for shard in shards], first)
+        return cls(files, [shard.shape[0] for shard in shards], first)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -156,7 +156,7 @@ def _opened(file: AnyPath) -> np.ndarray | RangedArray:
         shard = RangedArray(file)
     else:
         shard = map_array(file, "be a .npy matrix of numbers", "copy the store again or embed again")
-    if shard.ndim != 2 or shard.dtype not in (np.float16, np.float32) or not shard.shape[1]:
+    if len(shard.shape) != 2 or shard.dtype not in (np.float16, np.float32) or not shard.shape[1]:
         raise FormatError(f"{file} must be a float16 or float32 matrix, got {shard.dtype} {shard.shape}")
     return shard
 
@@ -169,7 +169,7 @@ def write_shards(folder: AnyPath, chunks: Iterator[Chunk], shard_size: int) -> d
     totals = Totals()
     shards = [
         write_shard(folder, number, embeddings, metadata)
-        for number, (embeddings, metadata) in enumerate(_regroup(_counted(chunks, totals), shard_size))
+        for number, (embeddings, metadata) in enumerate(_regroup(map(totals.add, chunks), shard_size))
     ]
     if not shards:
         refuse_empty(folder, totals)
@@ -224,13 +224,15 @@ class Totals:
         self.splits: Counter[str] = Counter()
         self.labels: Counter[str] = Counter()
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: Chunk) -> _Rows:
+        """Count a chunk, and give its rows."""
         self.rows += len(chunk.metadata)
         self.reused += chunk.reused
         self.crossing += chunk.crossing
         self.skipped += chunk.skipped
         self.splits.update(row["split"] for row in chunk.metadata if row["split"] is not None)
         self.labels.update(row["label"] for row in chunk.metadata if row["label"] is not None)
+        return chunk.embeddings, chunk.metadata
 
     def to_dict(self) -> dict[str, Any]:
         counts: Mapping[str, Any] = {"rows": self.rows, "reused": self.reused, "crossing": self.crossing}
@@ -239,12 +241,6 @@ class Totals:
             "splits": dict(sorted(self.splits.items())),
             "skipped": self.skipped,
         }
-
-
-def _counted(chunks: Iterator[Chunk], totals: Totals) -> Iterator[_Rows]:
-    for chunk in chunks:
-        totals.add(chunk)
-        yield chunk.embeddings, chunk.metadata
 
 
 def _regroup(parts: Iterator[_Rows], size: int) -> Iterator[_Rows]:

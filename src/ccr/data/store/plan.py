@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,9 @@ def prepared(folder: AnyPath, plan: Mapping[str, Any]) -> Iterator[float]:
         raise CCRError(f"{folder} exists and is not a store begun by ccr: choose a new or empty folder")
     if not isinstance(progress, Place):
         progress.mkdir(parents=True, exist_ok=True)
-    with _one_run(progress):
+    # An object store has no locks: two runs there do work twice, and write the same.
+    busy = f"another run is embedding into {folder}: wait for it or choose another folder"
+    with nullcontext() if isinstance(progress, Place) else locked(progress, busy):
         file = progress / layout.PLAN
         if not file.is_file():
             write_json(file, plan)
@@ -50,14 +52,6 @@ def note_plan(folder: AnyPath, plan: Mapping[str, Any]) -> None:
     write_json(file, plan)
     if begun is not None:
         os.utime(file, ns=(begun.st_atime_ns, begun.st_mtime_ns))
-
-
-def _one_run(progress: AnyPath) -> AbstractContextManager[None]:
-    """One run at a time in the folder of a store's progress. An object store has no locks: two runs there do
-    work twice, and write the same."""
-    if isinstance(progress, Place):
-        return nullcontext()
-    return locked(progress, f"another run is embedding into {progress.parent}: wait for it or choose another folder")
 
 
 DTYPES = ("float16", "float32")

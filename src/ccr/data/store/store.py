@@ -313,7 +313,10 @@ class EmbeddingStore:
         for number, shard in enumerate(self.description.get("shards", [])):
             for part, path_of in (("img_emb", embeddings_path), ("metadata", metadata_path)):
                 file = path_of(self.path, number)
-                if not file.is_file() or _sha256(file) != shard[part]:
+                digest = None
+                if file.is_file():
+                    digest = sha256(file.read_bytes()) if isinstance(file, Place) else file_sha256(file)
+                if digest != shard[part]:
                     raise FormatError(f"{file} is missing or not what was written: embed the data set again")
 
     def _matrix_rows(self, rows: np.ndarray) -> np.ndarray:
@@ -326,19 +329,13 @@ class EmbeddingStore:
         return rows if self._rows is None else self._rows[rows]
 
     def _column(self, name: str) -> np.ndarray:
-        column = (self._parent or self)._read_column(name)
-        return column if self._rows is None else column[self._rows]
-
-    def _read_column(self, name: str) -> np.ndarray:
-        """A column of all rows of the matrix, read once."""
-        if name not in self._columns:
+        """A column of this store's rows; those of the whole store are read once."""
+        whole = self._parent or self
+        if name not in whole._columns:
             together = ("label", "split") if name in ("label", "split") else (name,)  # both, before a fit
-            self._columns |= read_columns(self.path, self._matrix.lengths, together)
-        return self._columns[name]
-
-
-def _sha256(file: AnyPath) -> str:
-    return sha256(file.read_bytes()) if isinstance(file, Place) else file_sha256(file)
+            whole._columns |= read_columns(self.path, self._matrix.lengths, together)
+        column = whole._columns[name]
+        return column if self._rows is None else column[self._rows]
 
 
 def _matrix(folder: AnyPath, description: dict[str, Any]) -> ShardedMatrix:

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.datasets import BadImage, Sample, content_hash, decode
+from ccr.data.datasets.base import printable
 from ccr.encoders import Encoder
 from ccr.encoders.registry import Crop, batches
 from ccr.errors import CCRError, UnreachableError
@@ -331,7 +332,7 @@ class ChunkBuilder:
     def add(self, sample: Sample, decoded: Decoded, first: FirstRow | None) -> None:
         """Add the next sample; `first` is the first row with its content, if that is in an earlier chunk."""
         if decoded.image is None:
-            self.skipped.append({"path": _printable(sample.key), "reason": decoded.reason or "no reason known"})
+            self.skipped.append({"path": printable(sample.key), "reason": decoded.reason or "no reason known"})
             return
         self.metadata.append(_row(sample, decoded))
         if first is not None:
@@ -370,8 +371,3 @@ def _row(sample: Sample, decoded: Decoded) -> dict[str, Any]:
     row = {"image_path": sample.key, "label": sample.label, "split": sample.split}
     row |= {"content": decoded.content, "look": decoded.look}
     return row if sample.group is None else {**row, "group": sample.group}
-
-
-def _printable(key: str) -> str:
-    """A name that any file can hold: bytes that are not UTF-8 become escapes."""
-    return key.encode("utf-8", "backslashreplace").decode()

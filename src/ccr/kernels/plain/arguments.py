@@ -21,10 +21,11 @@ TWO_SIDED, ONE_SIDED, TOP = 0, 1, 2
 
 class Criterion(NamedTuple):
     """Criterion of active scores: `kind` is TWO_SIDED (|s| >= bound), ONE_SIDED (s > bound) or TOP (the `length`
-    largest |s| of a row, of equal ones the first). `bound` is a float32."""
+    largest |s| of a row, of equal ones the first). Kernels take `bound` as a float32, and compare with it times the
+    factor of the concept."""
 
     kind: int
-    bound: np.float32
+    bound: float
     length: int
 
 

@@ -159,7 +159,8 @@ class Knowledge:
         self.__dict__.update(
             classes=tuple(classes), concepts=tuple(concepts), photos=tuple(photos), _texts=tuple(texts)
         )
-        rank = np.array([_rank(text) for text in texts] or [0])[columns.source]
+        ranks = [SOURCES.index(text if text in SOURCES else "file") for text in texts] or [0]
+        rank = np.array(ranks)[columns.source]
         time = np.array([_time(text, strict=False) for text in texts] or [0.0])[columns.at]
         key = columns.subject * max(len(concepts), 1) + columns.concept
         order = np.lexsort((np.arange(len(key)), time, rank, key))
@@ -268,9 +269,13 @@ class Knowledge:
         parquet = as_place(path).suffix.lower() == ".parquet"
         if wide and self.photos:
             raise CCRError(f"a wide table has no room for answers about photos, got {len(self.photos)}: drop wide")
-        rows = self._wide_rows() if wide else [list(COLUMNS), *self._long_rows()]
         if wide:
+            body = zip(self.classes, self.table, strict=True)
+            cells = ([name, *(_WORDS[int(value)] if value else "" for value in row)] for name, row in body)
+            rows = [["class", *self.concepts], *cells]
             _check_wide(rows[0])
+        else:
+            rows = [list(COLUMNS), *([answer.to_dict()[name] for name in COLUMNS] for answer in self)]
         if parquet:
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -337,8 +342,12 @@ class Knowledge:
 
     def find(self, label: Any, concept: str, *, photo: str = "") -> Answer | None:
         """The answer to one question; None where there is none."""
-        row = self._row(self._subjects.get((bool(photo), str(photo or label))), self._places.get(concept))
-        return None if row is None else self._answer(self._columns, row)
+        subject, column = self._subjects.get((bool(photo), str(photo or label))), self._places.get(concept)
+        if subject is None or column is None:
+            return None
+        key = subject * len(self.concepts) + column
+        row = int(np.searchsorted(self._keys, key))
+        return self._answer(self._columns, row) if row < len(self) and self._keys[row] == key else None
 
     def aligned(self, classes: Iterable[Any], concepts: Sequence[str]) -> np.ndarray:
         """Answers (classes, concepts) int8 for these classes and concepts, 0 where there is none."""
@@ -445,13 +454,6 @@ class Knowledge:
         every = [(False, name) for name in self.classes] + [(True, name) for name in self.photos]
         return {subject: number for number, subject in enumerate(every)}
 
-    def _row(self, subject: int | None, concept: int | None) -> int | None:
-        if subject is None or concept is None:
-            return None
-        key = subject * len(self.concepts) + concept
-        row = int(np.searchsorted(self._keys, key))
-        return row if row < len(self) and self._keys[row] == key else None
-
     def _answer(self, columns: _Columns, row: int) -> Answer:
         subject = int(columns.subject[row])
         about_photo = subject >= len(self.classes)
@@ -464,23 +466,6 @@ class Knowledge:
             at=self._texts[columns.at[row]],
             photo=self.photos[subject - len(self.classes)] if about_photo else "",
         )
-
-    def _long_rows(self) -> Iterator[list[str]]:
-        for answer in self:
-            row = answer.to_dict()
-            yield [row[name] for name in COLUMNS]
-
-    def _wide_rows(self) -> list[list[str]]:
-        body = [
-            [name, *(_WORDS[int(value)] if value else "" for value in row)]
-            for name, row in zip(self.classes, self.table, strict=True)
-        ]
-        return [["class", *self.concepts], *body]
-
-
-def _rank(source: str) -> int:
-    """How much a source counts against others."""
-    return SOURCES.index(source) if source in SOURCES else SOURCES.index("file")
 
 
 def _time(at: str, *, strict: bool = True) -> float:

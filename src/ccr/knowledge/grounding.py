@@ -2,7 +2,7 @@
 
 In the images' metric (The images' metric, docs/method.md) the direction between the means of the two kinds is Fisher's
 discriminant. It is drawn toward the concept's text, where there is one, the more the fewer the photos: the grounding of
-a concept by answers about photos alone (`ccr.grounding`).
+a concept by answers about photos alone (`ccr.knowledge.grounding`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
-from ccr.knowledge import NO, UNKNOWN, YES
+from ccr.knowledge.table import NO, UNKNOWN, YES
 from ccr.utils.arrays import LazyModule
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`ccr reproduce`: the paper's protocol on one of its data sets."""
+"""`ccr figures` and `ccr reproduce`: the paper's figures on your data, and its protocol on one of its data sets."""
 
 from __future__ import annotations
 
@@ -8,20 +8,118 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from ccr.cli.common import Json, bar, console, fitting, keeps, note, print_json, write_files
-from ccr.cli.common_data import chosen_coder, load_concepts, store_encoder
+from ccr.cli.common import Json, StoreEncoder, bar, console, fitting, keeps, note, print_json, write_files
+from ccr.cli.common_data import (
+    ConceptFile,
+    SplitStore,
+    chosen_bound,
+    chosen_coder,
+    chosen_dispersion,
+    load_concepts,
+    store_encoder,
+)
+from ccr.cli.common_photo import plain_table
 from ccr.errors import CCRError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ccr.data.store import EmbeddingStore
-    from ccr.encoders import Encoder
     from ccr.utils.processes import Tell
     from ccr_lab.experiments.cache import RunCache
+    from ccr_lab.experiments.curves import PaperCurves
+    from ccr_lab.experiments.frontier import Frontier
     from ccr_lab.experiments.protocol import Protocol
+    from ccr_lab.experiments.task import ComparisonTask
 
 PAPER_ENCODER = "hf:openai/clip-vit-base-patch16"
+
+
+def figures(
+    store: SplitStore,
+    concepts: ConceptFile,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures (PNG) and figures.json.")],
+    length: Annotated[float, typer.Option(min=1, help="Concepts per image; also fixes the sweeps' lambda.")] = 12,
+    radius: Annotated[float, typer.Option(help="How far a concept may move.")] = 0.1,
+    dispersion: Annotated[str, typer.Option(help="As in `ccr fit`.")] = "symmetric:0.9",
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data, for every fit.")] = 15,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of the training curves.")] = 5,
+    paper: Annotated[bool, typer.Option(help="Draw the paper's figures.")] = True,
+    frontier: Annotated[bool, typer.Option(help="Draw accuracy against fidelity and against concepts in play.")] = True,
+    encoder: StoreEncoder = None,
+    as_json: Json = False,
+) -> None:
+    """Draw the paper's figures: correlations before and after dispersion, accuracy by epoch with seeds, sweeps over
+    lambda, sweeps over the radius at fixed lambda, and what dispersion and projection do. And two frontiers: accuracy
+    against fidelity at 1, 3, 5 and all weights per class, for these concepts, random words and random vectors; and
+    accuracy against concepts in play, for CCR, its baseline and the other methods.
+
+    --radius, --dispersion, --epochs and --seeds apply to the paper's figures only. Fits of the frontiers are kept in
+    the folder: the same command continues where it was stopped.
+
+    Example: `ccr figures photos-store --concepts concepts.txt --out figures`
+    """
+    from ccr.data.store import EmbeddingStore
+    from ccr_lab.experiments.cache import RunCache
+    from ccr_lab.experiments.curves import CurveFits, paper_curves, paper_fits
+    from ccr_lab.experiments.task import store_task
+    from ccr_lab.plots.experiment_plots import frontier_files
+
+    if not paper and not frontier:
+        raise typer.BadParameter("--no-paper and --no-frontier leave nothing to draw: drop one of them")
+    chosen_bound(None, radius)
+    spread = chosen_dispersion(dispersion)
+    opened = EmbeddingStore.open(store)
+    task = store_task(opened, concepts, store_encoder(opened, encoder, silent=as_json), length=length)
+    files: dict[str, bytes] = {}
+    facts: dict[str, Any] = {}
+    with fitting(silent=as_json) as tell:
+        if paper:
+            options = {"dispersion": spread, "max_iter": epochs, "random_state": 0}
+            bench = CurveFits(task.concepts, task.train, task.test, options, tell, paper_fits(seeds))
+            curves = paper_curves(bench, length=length, radius=radius, seeds=range(seeds))
+            facts |= curves.to_dict()
+            files |= _pictures(task.concepts.embeddings, curves)
+            files["figures.json"] = json.dumps(facts, indent=1).encode()
+        if frontier:
+            found = _frontier(task, length, RunCache(out / "runs"), tell)
+            facts["frontier"] = found.to_dict()
+            files |= frontier_files(found)
+    write_files(out, files)
+    if as_json:
+        print_json({"out": str(out), **facts})
+        return
+    for what, reason in facts.get("frontier", {}).get("failures", {}).items():
+        note(f"{what} could not be fitted: {reason}")
+    console.print(f"In {escape(str(out))}: {', '.join(files)}")
+
+
+def _frontier(task: ComparisonTask, length: float, cache: RunCache, tell: Tell) -> Frontier:
+    from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
+
+    return measure_frontier(task, FrontierGrid({"coder": chosen_coder(length, None)}), cache=cache, tell=tell)
+
+
+def _pictures(texts: np.ndarray, curves: PaperCurves) -> dict[str, bytes]:
+    from ccr.geometry import disperse, orthogonalize, unit_rows
+    from ccr.show import plots
+    from ccr_lab.plots import experiment_plots
+
+    centred = unit_rows(texts - texts.mean(axis=0))
+    dictionaries = {
+        "as embedded": texts,
+        "angular": disperse(texts),
+        "centred": centred,
+        "centred, symmetric 0.9": orthogonalize(centred, 0.9),
+    }
+    drawn = {
+        "dispersion": experiment_plots.heat_maps(dictionaries),
+        "training": experiment_plots.training_figure(curves.training),
+        "ablations": experiment_plots.ablation_figure(curves.ablations),
+        **experiment_plots.fixed_lambda_figures(curves.thresholds, curves.radii, curves.threshold),
+    }
+    return {f"{name}.png": plots.png(figure, dpi=100) for name, figure in drawn.items()}
 
 
 def reproduce(
@@ -59,6 +157,8 @@ def reproduce(
     from ccr.labels import store_parts
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.protocol import REPORTED, run_protocol
+    from ccr_lab.experiments.task import store_task
+    from ccr_lab.plots.experiment_plots import frontier_files
 
     if dataset not in REPORTED:
         raise typer.BadParameter(f"DATASET is one of {', '.join(REPORTED)}, got {dataset!r}")
@@ -74,8 +174,9 @@ def reproduce(
         protocol = run_protocol(dataset, embedded, **options, seeds=range(seeds), tell=tell)
         drawn: dict[str, bytes] = {}
         if frontier:
-            texts = store_encoder(store, encoder, silent=as_json)
-            drawn = _frontier(store, path, texts, protocol, cache, tell)
+            length = min(protocol.reported.length, float(protocol.concepts))
+            task = store_task(store, path, store_encoder(store, encoder, silent=as_json), length=length)
+            drawn = frontier_files(_frontier(task, length, cache, tell))
     files = write_files(folder, {**_files(protocol), **drawn})
     if as_json:
         print_json({"out": str(folder), "files": files, **protocol.to_dict()})
@@ -114,21 +215,6 @@ def _concept_file(dataset: str, data: Path, given: Path | None) -> Path:
     )
 
 
-def _frontier(
-    store: EmbeddingStore, concepts: Path, encoder: Encoder, protocol: Protocol, cache: RunCache, tell: Tell
-) -> dict[str, bytes]:
-    """Files of the frontiers, at the length that the paper reports."""
-    from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
-    from ccr_lab.experiments.task import store_task
-    from ccr_lab.plots.experiment_plots import frontier_files
-
-    length = min(protocol.reported.length, float(protocol.concepts))
-    grid = FrontierGrid({"coder": chosen_coder(length, None)})
-    return frontier_files(
-        measure_frontier(store_task(store, concepts, encoder, length=length), grid, cache=cache, tell=tell)
-    )
-
-
 def _files(protocol: Protocol) -> dict[str, bytes]:
     from ccr.show import plots
     from ccr_lab.experiments.cache import csv_text
@@ -148,12 +234,8 @@ def _files(protocol: Protocol) -> dict[str, bytes]:
 def _show(protocol: Protocol) -> None:
     train, test = protocol.images
     title = f"{protocol.dataset}: {train:,} training, {test:,} test images, {protocol.concepts} concepts"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    table.add_column("setting", no_wrap=True)
-    for heading in ("accuracy", "worst-best", "AEL", "ASR", "ACED", "kept", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in protocol.table():
-        table.add_row(
+    rows = [
+        (
             row["setting"],
             f"{row['accuracy']:.1%}",
             f"{row['worst']:.1%}-{row['best']:.1%}",
@@ -163,17 +245,14 @@ def _show(protocol: Protocol) -> None:
             f"{row['retention']:.0%}",
             f"{row['seconds']:.1f}",
         )
+        for row in protocol.table()
+    ]
     paper = protocol.reported
-    table.add_row("CCR, as reported", "", "", f"{paper.length:.2f}", f"{paper.sparsity:.2%}", f"{paper.deviation:.3f}")
-    console.print(table)
+    reported = (f"{paper.length:.2f}", f"{paper.sparsity:.2%}", f"{paper.deviation:.3f}")
+    rows.append(("CCR, as reported", "", "", *reported, "", ""))
+    headings = ("setting", "accuracy", "worst-best", "AEL", "ASR", "ACED", "kept", "seconds")
+    console.print(plain_table(title, headings, rows, whole=True, box=None, padding=(0, 1, 0, 0)))
     if protocol.pursued:
-        _show_pursuit(protocol)
-
-
-def _show_pursuit(protocol: Protocol) -> None:
-    table = Table(title="CLIP-IP-OMP", title_justify="left", box=None, header_style="dim")
-    for heading in ("k", "accuracy", "seconds"):
-        table.add_column(heading, justify="right")
-    for run in protocol.pursued:
-        table.add_row(str(run.k), f"{run.accuracy:.1%}", f"{run.seconds:.1f}")
-    console.print(table)
+        runs = [(str(run.k), f"{run.accuracy:.1%}", f"{run.seconds:.1f}") for run in protocol.pursued]
+        style: dict[str, Any] = {"box": None, "header_style": "dim"}
+        console.print(plain_table("CLIP-IP-OMP", ("k", "accuracy", "seconds"), runs, texts=(), **style))

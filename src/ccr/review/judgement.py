@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ import numpy as np
 
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import lock, write_text
-from ccr.metrics import SHOWN, Interval
+from ccr.metrics import SHOWN, Interval, cohens_kappa
 from ccr.utils.texts import check_name, did_you_mean, visible
 
 if TYPE_CHECKING:
@@ -129,11 +128,15 @@ class Sheet:
         """Read a sheet, also one of earlier versions, with one judge and without facts; a malformed one is an error."""
         try:
             plain = json.loads(Path(path).read_text(encoding="utf-8"))
-            photos = tuple(_photo(one) for one in plain["photos"])
+            photos = tuple(
+                JudgedPhoto(int(one["row"]), _text(one.get("class")), _text(one.get("path")), tuple(one["verdicts"]))
+                for one in plain["photos"]
+            )
             made_by = tuple({str(name): tuple(claims) for name, claims in made.items()} for made in plain["made_by"])
             named = [one.get("verdicts_of", {}) for one in plain["photos"]]
             given = {UNNAMED: tuple(one["verdicts"] for one in plain["photos"])}
-            given |= {judge: tuple(one.get(judge, {}) for one in named) for judge in dict.fromkeys(_keys(named))}
+            judges = dict.fromkeys(judge for one in named for judge in one)
+            given |= {judge: tuple(one.get(judge, {}) for one in named) for judge in judges}
             facts = {name: value for name, value in plain.items() if name not in ("photos", "made_by")}
             _check(path, photos, made_by, given)
         except CCRError:
@@ -316,18 +319,6 @@ def agreement(sheet: Sheet, one: str, other: str) -> Agreement:
     return Agreement((one, other), len(pairs), equal, cohens_kappa(pairs))
 
 
-def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
-    """Agreement of two judges beyond chance: 1 if all verdicts are equal, 0 if as many as by chance.
-
-    None where chance alone makes all verdicts equal (both gave one and the same verdict throughout), or without any.
-    """
-    n = len(pairs)
-    first, second = Counter(pair[0] for pair in pairs), Counter(pair[1] for pair in pairs)
-    # In whole numbers, so that "by chance all equal" is decided exactly.
-    equal, chance = n * sum(one == other for one, other in pairs), sum(first[key] * second[key] for key in first)
-    return None if chance == n * n else (equal - chance) / (n * n - chance)
-
-
 def judge_name(judge: str) -> str:
     """The judge's name for people."""
     return judge or "the unnamed judge"
@@ -376,17 +367,8 @@ def _origin_scores(sheet: Sheet, tables: Sequence[np.ndarray], confidence: float
     return tuple(scores)
 
 
-def _photo(plain: Mapping[str, Any]) -> JudgedPhoto:
-    claims = tuple(plain["verdicts"])
-    return JudgedPhoto(int(plain["row"]), _text(plain.get("class")), _text(plain.get("path")), claims)
-
-
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _keys(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    return (key for table in tables for key in table)
 
 
 def _check(

@@ -1,24 +1,146 @@
-"""`ccr knowledge show`, `merge` and `check`: tables of which concept is true of which class."""
+"""`ccr knowledge ask`, `show`, `merge` and `check`: tables of which concept is true of which class."""
 
 from __future__ import annotations
 
+import base64
+import io
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from ccr.cli.common import Json, console, note, print_json
+from ccr.cli.common import Json, StoreEncoder, bar, console, note, print_json
+from ccr.cli.common_data import (
+    ConceptFile,
+    LlmModel,
+    LlmPrice,
+    LlmUrl,
+    chosen_endpoint,
+    chosen_sources,
+    in_doubt,
+    kept_answers,
+    store_encoder,
+    training_rows,
+)
+from ccr.cli.common_photo import plain_table, show_estimate
 from ccr.errors import CCRError
 from ccr.utils.texts import did_you_mean
 
 if TYPE_CHECKING:
+    from ccr.data.store import EmbeddingStore
     from ccr.knowledge import Knowledge
 
+SOURCES = ("wordnet", "llm")
+#: The longer side of a photo that a model is shown, in pixels.
+SHOWN_PIXELS = 448
 File = Annotated[Path, typer.Argument(help="Table of answers, CSV or Parquet: class, concept, answer.")]
 #: A concept whose transfer is below this is named; 0.5 is chance.
 LOW_TRANSFER = 0.6
+
+
+def ask(
+    store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`, whose classes are asked about.")],
+    concepts: ConceptFile,
+    out: Annotated[Path, typer.Option(help="The table, CSV or Parquet; answers that it has already stay.")],
+    sources: Annotated[str, typer.Option(help="wordnet, llm, or both, joined by a comma.")] = "wordnet",
+    encoder: StoreEncoder = None,
+    llm_url: LlmUrl = None,
+    llm_model: LlmModel = None,
+    llm_rate: Annotated[float | None, typer.Option(min=0.01, help="Most requests per minute.")] = None,
+    llm_price: LlmPrice = None,
+    photos: Annotated[
+        int, typer.Option(min=0, max=8, help="Training photos of each class to show a model that sees.")
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what asking would cost, without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a first table of knowledge, to be corrected by somebody who knows the classes.
+
+    `wordnet` needs nobody and knows little: it only ever says yes. `llm` asks a language model, one class and forty
+    concepts at a time, its key in the environment as CCR_LLM_KEY or OPENAI_API_KEY; answers are kept, so that a second
+    run asks only what is missing. Where --out exists, only questions without an answer are asked.
+
+    Example: `ccr knowledge ask photos-store --concepts concepts.txt --out knowledge.csv`
+
+    With a local model: `--sources wordnet,llm --llm-url http://localhost:11434/v1 --llm-model llama3.2`
+    """
+    from ccr.data.store import EmbeddingStore
+    from ccr.knowledge import Knowledge
+    from ccr.vocab import read_concepts
+    from ccr.vocab.llm import ask_model, estimated, model_questions
+
+    wanted = chosen_sources(sources, SOURCES)
+    endpoint = None
+    if "llm" in wanted:
+        endpoint = chosen_endpoint(llm_url, llm_model, llm_rate)
+    elif llm_price is not None or photos:
+        option = "--photos" if llm_price is None else "--llm-price"
+        raise typer.BadParameter(f"{option} is for the source llm: give --sources {sources},llm, too")
+    elif any(given is not None for given in (llm_url, llm_model, llm_rate)):
+        raise typer.BadParameter("--llm-url, --llm-model and --llm-rate are for the source llm: give --sources llm")
+    opened, names = EmbeddingStore.open(store), read_concepts(concepts)
+    before = Knowledge.read(out) if out.exists() else Knowledge.of([])
+    failed: dict[str, str] = {}
+    parts: list[Knowledge] = []
+    if "wordnet" in wanted and not dry_run:
+        parts.append(_from_wordnet(opened, names, encoder, silent=as_json))
+    if endpoint is not None:
+        classes = [str(name) for name in opened.classes]
+        questions = model_questions(classes, names, before, _pictures(opened, photos) if photos else None)
+        if dry_run:
+            cost = estimated(questions, endpoint, kept_answers())
+            show_estimate(cost, endpoint.url, llm_price, as_json=as_json)
+            return
+        with bar(silent=as_json) as tell:
+            told = ask_model(questions, endpoint, kept_answers(), tell=tell)
+        failed = told.failed
+        parts.append(told.knowledge)
+    elif dry_run:
+        raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
+    # Last, so that it counts among equals: who corrects a cell in a spreadsheet seldom changes its source.
+    known = Knowledge.merged(*parts, before)
+    known.write(out)
+    facts: dict[str, Any] = {"answers": len(known), "new": len(known) - len(before), **dict(known.counts)}
+    if as_json:
+        print_json({"out": str(out), **facts, "conflicts": len(known.conflicts), "failed": failed})
+        return
+    for name, reason in list(failed.items())[:5]:
+        note(f"note: the language model failed for {name!r}: it {reason}; run the same command again")
+    console.print(
+        f"{facts['answers']} answers in {escape(str(out))}, {facts['new']} of them new: {facts['yes']} yes, "
+        f"{facts['no']} no; correct them in a spreadsheet, then `ccr fit --knowledge {escape(str(out))}`"
+    )
+
+
+def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, silent: bool) -> Knowledge:
+    from ccr.vocab.classes import store_classes
+    from ccr.vocab.proposals import wordnet_knowledge, wordnet_proposals
+    from ccr.vocab.wordnet import WordNet
+
+    wordnet = WordNet.open(log=lambda line: note(line, silent=silent))
+    with bar(silent=silent) as tell:
+        tell(0, 0, "looking at the photos of each class")
+        found = store_classes(store)
+        embed = store_encoder(store, spec, silent=silent).embed_texts
+        said = wordnet_proposals(found.names, wordnet, embed=embed, photos=found.photos, tell=tell)
+    return wordnet_knowledge(found.names, names, said.proposals)
+
+
+def _pictures(store: EmbeddingStore, count: int) -> dict[str, list[str]]:
+    """Some training photos of each class as data: addresses."""
+    train = training_rows(store)
+    found: dict[str, list[str]] = {}
+    for row, label in enumerate(train.labels):
+        shown = found.setdefault(str(label), [])
+        if label is None or len(shown) >= count:
+            continue
+        picture, content = train.image(row), io.BytesIO()
+        picture.thumbnail((SHOWN_PIXELS, SHOWN_PIXELS))
+        picture.convert("RGB").save(content, "JPEG", quality=85)
+        shown.append(f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}")
+    return found
 
 
 def show(
@@ -41,14 +163,10 @@ def show(
         answers = [answer.to_dict() for answer in part]
         print_json({"file": str(file), "digest": known.digest, **dict(part.counts), "answers": answers})
         return
-    table = Table(title=escape(f"{file}: {_counted(part)}"), title_justify="left")
-    for heading in ("class", "yes", "no"):
-        table.add_column(heading)
-    for row, label in enumerate(part.classes):
-        said = [_listed(part, row, value) for value in (1, -1)]
-        if any(said):
-            table.add_row(escape(label), *map(escape, said))
-    console.print(table)
+    counts = part.counts
+    title = f"{file}: {len(part)} answers, {counts['yes']} yes, {counts['no']} no, {counts['unknown']} unknown"
+    rows = [(label, *(_listed(part, row, value) for value in (1, -1))) for row, label in enumerate(part.classes)]
+    console.print(plain_table(title, ("class", "yes", "no"), [row for row in rows if any(row[1:])], texts=(0, 1, 2)))
     if part.photos:
         note(f"and answers about {len(part.photos)} photos: --json lists them")
 
@@ -86,7 +204,7 @@ def check(
     file: File,
     store: Annotated[Path, typer.Option(help="Store whose classes the table is for.")],
     concepts: Annotated[Path | None, typer.Option(help="List of concepts that the table is for.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
     """Check a table against a store and a list: names that do not match, gaps, contradictions, and, with a list, how
@@ -94,7 +212,6 @@ def check(
 
     Example: `ccr knowledge check knowledge.csv --store photos-store --concepts concepts.txt`
     """
-    from ccr.cli.common_data import training_rows
     from ccr.data.store import EmbeddingStore
     from ccr.knowledge import Knowledge
     from ccr.vocab import read_concepts
@@ -118,12 +235,6 @@ def check(
         _show_transfer(moved)
 
 
-def _counted(part: Knowledge) -> str:
-    """How many answers there are, and what they say."""
-    counts = part.counts
-    return f"{len(part)} answers, {counts['yes']} yes, {counts['no']} no, {counts['unknown']} unknown"
-
-
 def _listed(part: Knowledge, row: int, value: int) -> str:
     """The concepts for which a class has this answer, after their number; empty if there are none."""
     names = [part.concepts[at] for at in (part.table[row] == value).nonzero()[0]]
@@ -140,13 +251,14 @@ def _problems(known: Knowledge, classes: list[str], concepts: list[str]) -> dict
     apart, answers = known.unmatched(classes, concepts), known.aligned(classes, concepts)
     yes = answers > 0
 
-    def meant(names: tuple[str, ...]) -> list[str]:
-        return [f"{name} (did you mean {apart.meant[name]}?)" if name in apart.meant else name for name in names]
-
     return {
-        "classes of the table that the store does not have": meant(apart.extra_classes),
+        "classes of the table that the store does not have": [
+            in_doubt(name, apart.meant) for name in apart.extra_classes
+        ],
         "classes of the store that the table does not have": list(apart.missing_classes),
-        "concepts of the table that the list does not have": meant(apart.extra_concepts),
+        "concepts of the table that the list does not have": [
+            in_doubt(name, apart.meant) for name in apart.extra_concepts
+        ],
         "concepts of the list that the table does not have": list(apart.missing_concepts),
         "classes without any yes": [name for name, row in zip(classes, yes, strict=True) if not row.any()],
         "concepts that are yes for every class, which tell nothing apart": [
@@ -164,10 +276,6 @@ def _problems(known: Knowledge, classes: list[str], concepts: list[str]) -> dict
 
 def _transfer(known: Knowledge, train: Any, names: list[str], spec: str | None, *, silent: bool) -> dict[str, Any]:
     """The transfer of each concept on the training images, None where it cannot be measured."""
-    import math
-
-    from ccr.cli.common import bar
-    from ccr.cli.common_data import store_encoder
     from ccr.refine.region import measure_transfer
     from ccr.vocab import embed_concepts
 

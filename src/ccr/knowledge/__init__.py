@@ -1,0 +1,27 @@
+"""Knowledge: which concept is true of which class or photo (`table`), and concepts started from it (`grounding`)."""
+
+from ccr.knowledge.table import (
+    COLUMNS,
+    NO,
+    SOURCES,
+    UNKNOWN,
+    YES,
+    Answer,
+    Conflict,
+    Knowledge,
+    Unmatched,
+    Verdict,
+)
+
+__all__ = [
+    "COLUMNS",
+    "NO",
+    "SOURCES",
+    "UNKNOWN",
+    "YES",
+    "Answer",
+    "Conflict",
+    "Knowledge",
+    "Unmatched",
+    "Verdict",
+]
