@@ -7,7 +7,8 @@ on training images. Bundled texts, the defaults of `ccr fit`, 12 concepts per im
 texts say; "ahead": that minus the same with random words. "Refined": mean over seeds, the least and the largest.
 On CUB, over those concepts of a list that people annotated as attributes: "AUC", how well the scores of their texts
 tell the classes that have them; "truth", of those among the five largest contributions to a refined prediction, the
-share that people saw in the image's class, and beside it the share that naming them at random would have.
+share that people saw in the image's class, and beside it the share that naming them at random would have. `--only
+"proposed and chosen"` prints the rows of one list.
 
     python -m benchmarks.concept_lists --draw 50
 
@@ -19,6 +20,13 @@ proposes for the class names of `WORLDS`, chooses five per class where there are
 verdicts in benchmarks/concept_verdicts.csv: could a photo of this domain show the concept, could one of these classes,
 and is it true of the class that it was proposed for? --lists prints every concept with its verdict.
 
+    python -m benchmarks.concept_lists --statements FILE.csv
+
+writes what is proposed for the class names of `FOR_A_JUDGE`, in random order and without any verdict: id, world,
+classes, concept, class. A row with a class says that the concept is true of it; one without only that a photo of these
+classes may show it. With --verdicts FILE.csv (id; plausible: yes or no; true: yes, some or no, empty in rows without a
+class), which a judge writes, it prints the shares instead, and proposes nothing.
+
     python -m benchmarks.concept_lists --times
 
 takes the seconds of a processor that proposing, choosing and checking need for 10, 100 and 1,000 of ImageNet's class
@@ -29,7 +37,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from csv import DictReader
+from csv import DictReader, DictWriter
 from pathlib import Path
 from time import process_time
 from typing import NamedTuple
@@ -70,8 +78,7 @@ class World(NamedTuple):
     photos: str | None = None
 
 
-#: Named before any of their concepts was seen, and judged when no rule had been made on them; of the others, the first
-#: twelve were read while the rules were made, and four more when the last of them were.
+#: Judged when no rule had been made on them; today's rules were made on all twenty.
 HELD_OUT = ("sea animals", "furniture", "clothes", "trees")
 WORLDS = {
     "waste": World(("cardboard", "glass", "metal", "paper", "plastic", "trash")),
@@ -147,6 +154,24 @@ WORLDS = {
     "clothes": World(("shirt", "dress", "coat", "skirt", "jeans", "hat", "sock", "glove")),
     "trees": World(("oak", "pine", "birch", "maple", "palm", "willow", "cypress", "beech")),
 }
+#: Named before any of their concepts was seen, for a judge who made none of the rules (`--statements`).
+FOR_A_JUDGE = {
+    "vegetables": World(
+        (
+            *("carrot", "broccoli", "cauliflower", "cucumber", "eggplant", "pumpkin", "radish", "asparagus"),
+            "celery",
+        )
+    ),
+    "reptiles and amphibians": World(
+        ("crocodile", "chameleon", "iguana", "cobra", "tortoise", "salamander", "tree frog", "gecko"),
+    ),
+    "boats": World(("canoe", "sailboat", "kayak", "gondola", "catamaran", "tugboat", "ferry", "submarine")),
+    "office supplies": World(
+        ("stapler", "scissors", "pencil", "envelope", "paper clip", "ruler", "notebook", "eraser"),
+    ),
+    "jewellery": World(("necklace", "bracelet", "ring", "brooch", "earring", "tiara", "pendant")),
+    "farm animals": World(("cow", "sheep", "pig", "goat", "horse", "donkey", "hen", "turkey")),
+}
 
 
 class Case(NamedTuple):
@@ -167,13 +192,22 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=8000, help="training and test images of CIFAR-10, at most")
     parser.add_argument("--data", default=",".join(DATA), help="which data sets, joined by commas")
     parser.add_argument("--seeds", type=int, default=3, help="refined models per list")
+    parser.add_argument("--only", help="only the rows of this list, such as 'proposed and chosen'")
     parser.add_argument("--draw", type=int, help="only print so many proposals, drawn at random")
     add_shared_option(parser)
     parser.add_argument("--worlds", action="store_true", help="score proposed lists by the verdicts of a reader")
     parser.add_argument("--lists", action="store_true", help="with --worlds: also print every concept")
+    parser.add_argument("--statements", type=Path, help="write what is proposed for worlds that have no verdicts")
+    parser.add_argument("--verdicts", type=Path, help="with --statements: score them by a judge's verdicts")
     parser.add_argument("--times", action="store_true", help="only take the time of proposing, choosing and checking")
     given = parser.parse_args()
+    if given.verdicts:
+        print("\n".join(judged_table(_read_rows(given.statements), _read_rows(given.verdicts))))
+        return
     encoder, wordnet = load_encoder("bundled"), WordNet.open()
+    if given.statements:
+        _write_statements(given.statements, encoder, wordnet)
+        return
     if given.times:
         _take_times(given.shared, encoder, wordnet)
         return
@@ -188,19 +222,20 @@ def main() -> None:
             if given.draw:
                 _draw(case, given.draw, encoder, wordnet)
             else:
-                _measure(case, encoder, wordnet, range(given.seeds))
+                _measure(case, encoder, wordnet, range(given.seeds), only=given.only)
 
 
-def _measure(case: Case, encoder: Encoder, wordnet: WordNet, seeds: range) -> None:
-    """One row for each of the three lists."""
+def _measure(case: Case, encoder: Encoder, wordnet: WordNet, seeds: range, *, only: str | None) -> None:
+    """One row for each of the three lists, or for one of them."""
     words = embed_concepts(random_words(len(case.made), seed=0, exclude=_classes(case)), encoder)
     lists = {case.kind: case.made, "proposed and chosen": proposed(case, encoder, wordnet)}
     honest = without_class_names(case, wordnet)
     if len(honest) < len(case.made):
         lists[f"{case.kind}, without class names"] = honest
-    for kind, names in lists.items():
-        print(_row(case, kind, embed_concepts(names, encoder), words, seeds), flush=True)
-    print(_row(case, "random words", words, words, seeds), flush=True)
+    embedded = {kind: embed_concepts(names, encoder) for kind, names in lists.items()} | {"random words": words}
+    for kind, concepts in embedded.items():
+        if only in (None, kind):
+            print(_row(case, kind, concepts, words, seeds), flush=True)
 
 
 def _draw(case: Case, count: int, encoder: Encoder, wordnet: WordNet) -> None:
@@ -364,6 +399,53 @@ def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: W
     for (name, kind), found in every.items():
         print(_scored(name, kind, *found))
     print("\n".join(["", *shown]))
+
+
+def _write_statements(path: Path, encoder: Encoder, wordnet: WordNet) -> None:
+    """Every statement of the proposed lists, without names of sources, in random order."""
+    rows = []
+    for name, world in FOR_A_JUDGE.items():
+        items = list(_candidates(list(world.classes), None, encoder, wordnet).items)
+        said = _said(items) + [(item.concept, "") for item in items if not item.tied]
+        rows += [(name, ", ".join(world.classes), concept, label) for concept, label in said]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = DictWriter(file, ["id", "world", "classes", "concept", "class"])
+        writer.writeheader()
+        for number, row in enumerate(np.random.default_rng(0).permutation(len(rows))):
+            writer.writerow(dict(zip(writer.fieldnames, [number, *rows[row]], strict=True)))
+
+
+def _read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(DictReader(file))
+
+
+def judged_table(statements: list[dict[str, str]], verdicts: list[dict[str, str]]) -> list[str]:
+    """A row of shares for every world and one for all of them, as Markdown; a concept is plausible where every row of
+    it is."""
+    given = {row["id"]: row for row in verdicts}
+    worlds = [*dict.fromkeys(row["world"] for row in statements), None]
+    lines = [
+        "| classes | concepts | plausible, % | said of a class | true of it, % | of some only, % | not judged |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for world in worlds:
+        own = [row for row in statements if world in (None, row["world"])]
+        plausible: dict[tuple[str, str], str | None] = {}
+        for row in own:
+            key, found = (row["world"], row["concept"]), _verdict(given, row, "plausible")
+            plausible[key] = found if plausible.get(key, "yes") == "yes" else plausible[key]
+        fits, true = list(plausible.values()), [_verdict(given, row, "true") for row in own if row["class"]]
+        shares = f"{_share(fits, 'yes')} | {len(true)} | {_share(true, 'yes')} | {_share(true, 'some')}"
+        missing = fits.count(None) + true.count(None)
+        lines.append(f"| {world or 'all'} | {len(fits)} | {shares} | {missing} |")
+    return lines
+
+
+def _verdict(given: dict[str, dict[str, str]], row: dict[str, str], column: str) -> str | None:
+    """A judge's word on a statement, or None; a row counts as judged if it is one of yes, some and no."""
+    found = given.get(row["id"], {}).get(column, "").strip().lower()
+    return found if found in ("yes", "some", "no") else None
 
 
 def _take_times(shared: Path, encoder: Encoder, wordnet: WordNet) -> None:

@@ -1,9 +1,10 @@
-"""RESULTS.md keeps what was measured on other CPUs."""
+"""RESULTS.md keeps what was measured on other CPUs; shares of a judge's verdicts are counted as the page says."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.concept_lists import judged_table
 from benchmarks.results import sections, with_section, write
 
 
@@ -24,3 +25,20 @@ def test_the_page_of_this_project_is_read_back_as_it_is() -> None:
     for cpu, section in sections(text).items():
         assert section.count("|---") >= 1
         assert with_section(text, introduction, cpu, section) == text
+
+
+def test_a_judges_verdicts_are_counted_by_world_and_concept() -> None:
+    said = [
+        ("0", "hats", "brim", "fez"),
+        ("1", "hats", "brim", "cap"),
+        ("2", "hats", "red", ""),
+        ("3", "cups", "x", "y"),
+    ]
+    statements = [dict(zip(("id", "world", "concept", "class"), row, strict=True)) for row in said]
+    judged = [("0", "yes", "no"), ("1", "Yes ", "some"), ("2", "no", "")]
+    verdicts = [dict(zip(("id", "plausible", "true"), row, strict=True)) for row in judged]
+    assert judged_table(statements, verdicts)[2:] == [
+        "| hats | 2 | 50 | 2 | 0 | 50 | 0 |",
+        "| cups | 1 |  | 1 |  |  | 2 |",
+        "| all | 3 | 50 | 3 | 0 | 50 | 2 |",
+    ]

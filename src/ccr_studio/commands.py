@@ -88,6 +88,7 @@ def serve(
         listening,
         limits=limits,
         access_log=access_log,
+        token=token,
         started=started,
     )
     note(runner.farewell(service.meters.total(guards.CUT_OFF)), silent=as_json)

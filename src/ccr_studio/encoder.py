@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ccr.data.datasets import content_hash
-from ccr.data.datasets.sources import Content
+from ccr.data.datasets.sources import Content, TooManyPixels
 from ccr.errors import CCRError
 from ccr.explain import PatchTerms
 from ccr.photos.on_photos import SMOOTHING, split_image
@@ -172,8 +172,11 @@ class Uploads:
         known = self._kept.get(key)
         if known is not None:
             return known
-        with DECODING.decoded(lambda: content, max_pixels=MOST_PIXELS) as image:
-            row, shown = self._words.embed_image(image), small_jpeg(image, SHOWN)
+        try:
+            with DECODING.decoded(lambda: content, max_pixels=MOST_PIXELS) as image:
+                row, shown = self._words.embed_image(image), small_jpeg(image, SHOWN)
+        except TooManyPixels as error:
+            raise error.with_remedy("make it smaller") from None
         return self._kept.put(key, Upload(key, name[:200] or "your photo", row, shown, content))
 
     def get(self, key: str) -> Upload:

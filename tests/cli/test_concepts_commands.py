@@ -46,6 +46,7 @@ def test_propose_from_names(names: Path, tmp_path: Path) -> None:
     said = run("concepts", "propose", names, "--out", out, "--encoder", "none", "--sources", "generic")
     assert said.exit_code == 0
     assert "4 classes" in said.stdout
+    assert "a source ties 0 of them to a class" in " ".join(said.output.split())
     assert "mostly generic" in " ".join(said.output.split())
 
 
@@ -172,6 +173,10 @@ def test_fit_without_a_list_writes_the_one_it_made(workspace: Path, tmp_path: Pa
     assert not {"red fruit", "green fruit"} & set(listed)
     assert len(Knowledge.read(tmp_path / "model-concepts-knowledge.csv"))
     assert ConceptClassifier.load(tmp_path / "model").candidates == 2.0
+    by_steps = tmp_path / "concepts.txt"  # step by step, the same list
+    as_json("concepts", "propose", workspace / "store", "--out", tmp_path / "candidates.txt")
+    chosen = as_json("concepts", "choose", tmp_path / "candidates.txt", workspace / "store", "--out", by_steps)
+    assert (chosen["asked"], read_concepts(by_steps)) == (64, listed)
     as_json("fit", workspace / "store", "--out", tmp_path / "other", "--epochs", 1, "--length", 4, "--candidates", 1)
     assert ConceptClassifier.load(tmp_path / "other").candidates == 1.0
 

@@ -149,6 +149,13 @@ def test_a_bad_grid_is_misuse(
     assert not (tmp_path / "out").exists()
 
 
+def test_candidates_are_passed_on_and_stand_in_the_command(workspace: Path, tmp_path: Path) -> None:
+    typed = arguments(workspace, tmp_path / "out", "--over", "weights=2", "--candidates", 1.5, "--epochs", 1)
+    command = as_json(*typed, "--no-figures")["recommended"]["command"]  # type: ignore[index]
+    as_json(*shlex.split(command)[1:])
+    assert ConceptClassifier.load(tmp_path / "out" / "model").candidates == 1.5
+
+
 def test_refused_input(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

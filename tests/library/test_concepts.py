@@ -51,6 +51,7 @@ def test_torch_and_half_precision_are_taken() -> None:
         (["a", None], np.eye(2), "needs a name"),
         (["a", "\u200b"], np.eye(2), r"must have a character that can be seen, got '\\u200b'"),
         (["a", "\u200b \u2060\ufeff"], np.eye(2), "can be seen"),
+        (["a", "\u3164\u2800"], np.eye(2), "can be seen"),  # a letter and a sign that are drawn as nothing
         ("ab", np.eye(2), "list of texts"),
         (["a"], np.eye(2), "one name for each embedding"),
         (["a", "b"], [[1.0, np.nan], [0.0, 1.0]], "finite, got NaN or infinity in row 0"),

@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from ccr.knowledge.grounding import FOLDS, TEXT_ANSWERS, UNKNOWN_SHARE, Groups, evidence, ground, partitions, transfer
+from ccr.knowledge.grounding import (
+    FOLDS,
+    TEXT_ANSWERS,
+    UNKNOWN_SHARE,
+    Groups,
+    contrasts,
+    evidence,
+    ground,
+    partitions,
+    transfer,
+)
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -75,6 +85,19 @@ def test_a_concept_without_evidence_of_both_kinds_keeps_its_text() -> None:
     answers[:, 0], answers[:, 1], answers[:, 2] = 0, 1, -1
     found = ground(texts, evidence(answers, groups, unknown=UNKNOWN_SHARE))
     np.testing.assert_allclose(found[:3], texts[:3])
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=40, deadline=None)
+def test_what_every_class_shows_points_nowhere(seed) -> None:
+    """The weights of classes that do not show it added up to 1e-15 in place of 0: a direction of rounding errors, and a
+    division by zero."""
+    texts, answers, groups = world(seed, classes=7)
+    answers[:, 0] = 1
+    found = evidence(answers, groups, unknown=UNKNOWN_SHARE)
+    with np.errstate(all="raise"):
+        assert not contrasts(found).known[0]
+        np.testing.assert_allclose(ground(texts, found)[0], texts[0])
 
 
 def test_a_photo_counts_as_one_image_and_a_class_as_no_more_than_its_images() -> None:

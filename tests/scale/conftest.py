@@ -61,6 +61,7 @@ def cluster(s3):
         import ray
         from ray.cluster_utils import Cluster
 
+        made = None
         try:
             made = Cluster(initialize_head=True, head_node_args=HEAD)
             # Now, while there is one node: this process is then attached to the head, which is never killed.
@@ -70,7 +71,8 @@ def cluster(s3):
             # Listed first: a worker whose node is gone is nobody's child.
             mine = [child for child in psutil.Process().children(recursive=True) if child not in before]
             ray.shutdown()
-            made.shutdown()
+            if made is not None:  # on a busy machine it may not start within Ray's 30 seconds
+                made.shutdown()
             for child in mine:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     child.kill()

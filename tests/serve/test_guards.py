@@ -188,6 +188,16 @@ def test_more_photos_than_may_ever_wait_are_refused_for_good(served: Served) -> 
         assert client.post("/v1/predict", files=[("photos", photo("red"))] * 2).status_code == 200
 
 
+def test_too_many_pixels_are_refused_by_the_limit_and_the_option_of_the_server(served: Served) -> None:
+    """The message named another limit, and an argument of the library."""
+    with opened(served, limits=Limits(pixels=10)) as client:
+        answer = client.post("/v1/predict", files=[("photos", photo("red"))])
+    assert answer.status_code == 422
+    assert "20 x 20 pixels, more than the limit of 10" in answer.json()["error"]
+    assert "`ccr serve --megapixels` raises it" in answer.json()["error"]
+    assert "max_pixels" not in answer.json()["error"]
+
+
 def slow_paths() -> APIRouter:
     router = APIRouter()
 

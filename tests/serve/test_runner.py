@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
 
 from ccr.cli.commands import commands
 from ccr.errors import CCRError
@@ -81,13 +83,15 @@ def test_the_log_of_requests_has_no_token(model: Path) -> None:
     token = "a-token-of-some-length"
     child, said = started(model, "--access-log", CCR_TOKEN=token)
     queries = [f"token={token}", f"a={'b' * 90}&token={token}&x=1", f"%74oken={token}", f"TOKEN={token}"]
+    queries += [f"a=1%26token={token}", f"a=1;token={token}"]
     for query in queries:
         httpx.get(f"{said['url']}/v1/model?{query}")
+    httpx.get(f"{said['url']}/{token}?tokens={token}")
     child.terminate()
     _, err = child.communicate(timeout=60)
     assert token not in err
     lines = [line for line in err.splitlines() if "/v1/model?" in line]
-    assert len(lines) == 4
+    assert len(lines) == len(queries)
     assert all("token=(hidden)" in line and "HTTP/1.1" in line for line in lines), lines  # not wrapped at 80 columns
 
 
@@ -100,10 +104,10 @@ def answer_to(url: str, sent: bytes) -> bytes:
 
 
 @contextmanager
-def serving(limits: Limits) -> Iterator[str]:
+def serving(limits: Limits, **options: Any) -> Iterator[str]:
     """A server of this process."""
     served = Served("colours", small_model(), None)
-    app = create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None))
+    app = create_app(Service(lambda: served, limits=limits), access=access_for("127.0.0.1", None), **options)
     listening = listen("127.0.0.1", 0)
     url, server = url_of(listening), server_of(app, limits)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -139,6 +143,26 @@ def test_a_connection_on_which_nothing_arrives_ends(
     if not before:  # one that was answered before just ends
         assert b"408" in answer
         assert b"no request arrived within 0.5 seconds" in answer
+
+
+def test_a_connection_whose_answer_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some hundred of them would keep everybody out, and each holds its answer."""
+    monkeypatch.setattr("ccr_studio.service.runner.UNREAD", 0.5)
+    router = APIRouter()
+
+    @router.get("/large")
+    async def large() -> PlainTextResponse:
+        return PlainTextResponse(b"x" * (32 << 20))
+
+    with serving(Limits(), routers=[router]) as url:
+        host, port = re.findall(r"//(.+):(\d+)", url)[0]
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            time.sleep(3.0)
+            with suppress(ConnectionResetError):
+                taken = sum(map(len, iter(lambda: connection.recv(1 << 20), b"")))
+                assert taken < 32 << 20
+        assert len(httpx.get(f"{url}/large").content) == 32 << 20
 
 
 def test_too_many_connections_are_refused_as_json_and_health_still_answers() -> None:

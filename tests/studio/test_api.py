@@ -143,6 +143,7 @@ def test_a_dropped_photo_is_answered_like_one_of_the_store(client: TestClient, m
         refused = client.post("/api/uploads", content=content)
         assert refused.status_code == status
         assert refused.json()["error"]
+        assert "max_pixels" not in refused.json()["error"]  # which is an argument of the library
 
 
 def test_thumbnails_are_made_once_and_only_of_the_stores_own_list(client: TestClient, bench: Workbench) -> None:

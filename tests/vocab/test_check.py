@@ -47,7 +47,9 @@ def test_good_words_pass(wordnet: WordNet, concept):  # noqa: F811
     [
         *("scratched", "bruised", "into the light", "folded", "printed letters", "barcode", "towards the edge"),
         *("handwriting", "receipt", "letters and numbers", "crumpled", "a person's hand", "pebbled skin", "seat belt"),
-        *("shinier than paper", "pitted", "stripes running down", "undertail feathers"),
+        *("shinier than paper", "pitted", "stripes running down", "undertail feathers", "where people sit"),
+        *("pointy", "crunchy", "saggy skin", "sealable", "storage media", "a coin", "a flame", "a campfire"),
+        *("the horizon", "a city skyline", "brochures", "a parade"),
     ],
 )
 def test_ordinary_words_are_in_the_dictionary_and_visible_things_are_seen(wordnet: WordNet, concept):  # noqa: F811

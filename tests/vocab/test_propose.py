@@ -45,6 +45,8 @@ def wordnet():
         ("black-throated warbler with a black-billed male", {"black throat", "black bill"}),
         ("large web-footed birds of the southern hemisphere having long narrow wings", {"web foot", "long wing"}),
         ("crested thick-billed North American finch having bright red plumage in the male", {"bright red plumage"}),
+        ("soft leather shoe", {"soft shoe"}),
+        ("a room containing a bathtub or shower and usually a washbasin", {"bathtub", "shower"}),
     ],
 )
 def test_glosses_say_what_one_sees(wordnet, definition, said):
@@ -60,6 +62,17 @@ def test_glosses_say_what_one_sees(wordnet, definition, said):
         ("seabird having a large brain and stomach", "brain"),
         ("round yellow to orange fruit of any of several citrus trees", "yellow"),
         ("round yellow to orange fruit of any of several citrus trees", "tree"),
+        ("furnishings that make a room ready for occupancy", "room"),
+        ("an outer garment that has sleeves and covers the body", "cover"),
+        ("a garment hanging from the waist", "hanging"),
+        ("any gymnospermous tree or shrub bearing cones", "shrub"),
+        ("meat and vegetable pie or a meat stew with dumplings", "dumpling"),
+        ("decapod having a small abdomen folded under the thorax", "thorax"),
+        ("a flat cake of thin batter fried on both sides on a griddle", "griddle"),
+        ("mushroom rich yellow in color with an odor of apricot", "apricot"),
+        ("a felt hat that is round and hard with a narrow brim", "round brim"),
+        ("dessert of layers of cake with coffee", "coffee"),
+        ("footwear shaped to fit the foot", "foot"),
     ],
 )
 def test_glosses_do_not_say_what_is_not_there_or_not_seen(wordnet, definition, unsaid):
@@ -155,10 +168,49 @@ def test_colours_of_all_apples_are_not_those_of_one(wordnet):
 
 
 def test_what_several_kinds_have_is_said_of_the_class(wordnet):
+    """An adjective only where most kinds that mention the part agree: some dogs have silky coats, some wiry ones."""
     said = [p for p in wordnet_proposals(["dog"], wordnet).proposals if p.origins[0].sentence.startswith("said of")]
     texts = {proposal.concept for proposal in said}
-    assert {"silky coat", "smooth coat"} <= texts
+    assert {"coat", "muzzle"} <= texts
+    assert not any(text.endswith(" coat") for text in texts)
     assert not any(text.startswith(("small ", "large ")) for text in texts)  # said of a kind as a whole
+
+
+TREES = ("oak", "pine", "birch", "maple", "palm", "willow")
+
+
+@pytest.mark.parametrize(
+    ("classes", "true", "wrong"),
+    [
+        # Trees are no stumps, and that they are trees, and tall and woody, tells none apart.
+        (TREES, {"trunk", "treetop", "needle"}, {"stump", "tree", "tall woody plant", "long needle", "two needle"}),
+        # Not every kind of garment has a pocket, and its lining is inside.
+        (("shirt", "skirt", "coat"), {"sleeve"}, {"pocket", "dart", "lining", "garment"}),
+        (("building", "street"), {"wall", "roof"}, {"room", "interior door"}),
+        # A freight car is no car, an American oriole none; meat is made of a bird.
+        (("freight car", "tractor"), {"vehicle"}, {"car"}),
+        (("red-winged blackbird", "pike", "cow"), {"blackbird"}, {"oriole", "pike"}),
+        # The upper of a shoe is of one of them.
+        (("sandal", "kite"), {"heel"}, {"leather", "plastic"}),
+        (("table", "kite"), {"tabletop"}, {"tableware"}),
+        (("red-winged blackbird", "wren"), set(), {"black"}),  # "male is black and orange or yellow"
+    ],
+)
+def test_only_what_is_true_of_most_is_said(wordnet, classes, true, wrong):
+    texts = {item.concept for item in wordnet_proposals(classes, wordnet).proposals}
+    assert true <= texts
+    assert not wrong & texts
+
+
+def test_a_kind_is_named_where_not_all_classes_are_of_it(wordnet):
+    assert "bird" in {item.concept for item in wordnet_proposals(["owl", "crow", "cat"], wordnet).proposals}
+    assert "bird" not in {item.concept for item in wordnet_proposals(["owl", "crow", "swan"], wordnet).proposals}
+
+
+def test_senses_are_chosen_in_the_company_of_chosen_senses(wordnet):
+    """Most trees mean their wood first, so that only the senses chosen for the others tell that maple is a tree."""
+    senses = wordnet_proposals(TREES, wordnet).senses
+    assert "tree" in {kind.lemmas[0] for kind in wordnet.above(senses["maple"])}
 
 
 @pytest.mark.parametrize(

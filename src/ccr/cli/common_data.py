@@ -322,8 +322,8 @@ def note_mostly_generic(proposed: Proposals, classes: AnyPath, out: Path, *, sil
     said, total, file = sum(item.tied for item in proposed.items), len(proposed.items), shlex.quote(str(out))
     propose = shlex.join(["ccr", "concepts", "propose", str(classes), "--out", str(out.with_name("better.txt"))])
     note(
-        f"note: this list is mostly generic: a source says which class shows them for {said or 'none'} of its {total} "
-        f"concepts, the others merely fit classes of this kind. A better one takes ten minutes: in {out}, delete "
+        f"note: this list is mostly generic: a source ties {said or 'none'} of its {total} concepts to a class, the "
+        f"others merely fit classes of this kind. A better one takes ten minutes: in {out}, delete "
         f"what is wrong, add five lines for each class with what you look at to recognise it, and fit with "
         f"--concepts {file}. Or ask a language model: `{propose} --sources wordnet,generic,llm "
         "--llm-url ... --llm-model ...`",

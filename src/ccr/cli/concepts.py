@@ -122,9 +122,9 @@ def propose(
     if failed:
         note(f"note: {len(failed)} classes failed in all; run the same command again, answers so far are kept")
     console.print(
-        f"{len(result.items)} concepts for {len(found.names)} classes are in {escape(str(out))}: {said} of which "
-        f"something says that a class shows them, and {len(result.items) - said} that may be seen on photos of such "
-        f"classes; {len(result.leaks)} that name a class were left out\n"
+        f"{len(result.items)} concepts for {len(found.names)} classes are in {escape(str(out))}: a source ties {said} "
+        f"of them to a class, and photos of such classes may show the other {len(result.items) - said}; left out as "
+        f"naming a class: {len(result.leaks)}\n"
         f"Why each is there: {escape(str(beside))}. Which class shows which: {escape(str(known))}, for "
         "`ccr fit --knowledge`"
     )
@@ -175,8 +175,11 @@ def choose(
         Path | None, typer.Argument(help="Store with labels; only its training images are looked at.")
     ] = None,
     store_option: Annotated[Path | None, typer.Option("--store", help="The same; give one of the two.")] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="How many concepts.")] = None,
-    per_class: Annotated[int | None, typer.Option(min=1, help="Instead: how many for each class. Default: 5.")] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many concepts. Default: as `ccr fit` alone, 5 for each class, from 64 to 1,024."),
+    ] = None,
+    per_class: Annotated[int | None, typer.Option(min=1, help="Instead: how many for each class.")] = None,
     encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
@@ -192,7 +195,7 @@ def choose(
     from ccr.data.store import EmbeddingStore
     from ccr.vocab import embed_concepts, read_concepts
     from ccr.vocab.choose import check_number
-    from ccr.vocab.classes import PER_CLASS, choose_on
+    from ccr.vocab.classes import choose_on, usual_size
     from ccr.vocab.proposals import Origin, Proposal, Proposals, read_origins
 
     if size is not None and per_class is not None:
@@ -202,7 +205,8 @@ def choose(
         raise typer.BadParameter("give the store whose photos choose: `ccr concepts choose FILE STORE`, or --store")
     names, origins, opened = read_concepts(file), read_origins(file), EmbeddingStore.open(place)
     check_number(len(names))
-    wanted = size or (per_class or PER_CLASS) * len(opened.classes)
+    classes = len(opened.classes)
+    wanted = size or (usual_size(classes) if per_class is None else per_class * classes)
     used = store_encoder(opened, encoder, silent=as_json)
     by_hand = (Origin(None, "hand", "", str(file)),)
     proposals = Proposals(tuple(Proposal(name, origins.get(name, by_hand)) for name in names))

@@ -124,7 +124,8 @@ class Contrasts(NamedTuple):
 
 def contrasts(found: Evidence) -> Contrasts:
     """The direction in which what shows a concept differs from what lacks it."""
-    known = (found.shown_weight > 0) & (found.lacking_weight > 0)
+    # By the answers, which are counted exactly: a weight can be above 0 by rounding alone.
+    known = (found.shown_answers > 0) & (found.lacking_answers > 0)
     shown = found.shown / np.where(known, found.shown_weight, 1.0)[:, None]
     lacking = found.lacking / np.where(known, found.lacking_weight, 1.0)[:, None]
     size = np.linalg.norm(shown - lacking, axis=1)

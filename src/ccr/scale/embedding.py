@@ -357,7 +357,7 @@ class _Job:
     ) -> list[dict[str, Any]]:
         """Make all parts that are not there; the facts of each, in order."""
         arguments = {
-            "desk": beside_driver(self.ray, TaskActor, self.dataset, contents, first_samples(contents), self.size),
+            "actor": beside_driver(self.ray, TaskActor, self.dataset, contents, first_samples(contents), self.size),
             "folder": str(self.folder),
             "plan": self.plan,
             "encoder": self.encoder.name,
@@ -397,8 +397,8 @@ class TaskActor:
 class EmbedParts(Member):
     """Embeds the parts that it is given, each into a file."""
 
-    def __init__(self, desk: Any, folder: str, plan: dict[str, Any], encoder: str, strict: bool, chunk: int) -> None:
-        self.desk, self.folder, self.plan, self.strict, self.chunk = desk, as_place(folder), plan, strict, chunk
+    def __init__(self, actor: Any, folder: str, plan: dict[str, Any], encoder: str, strict: bool, chunk: int) -> None:
+        self.actor, self.folder, self.plan, self.strict, self.chunk = actor, as_place(folder), plan, strict, chunk
         limits = int(plan["max_pixels"]), int(plan["max_bytes"])
         self.encoder = EncoderOfNode(encoder, str(plan["encoder"]), int(plan["batch_size"]), limits)
 
@@ -407,7 +407,7 @@ class EmbedParts(Member):
 
         check_seen(self.folder)
         path, encoder = part_path(self.folder, number), self.encoder.get()
-        task: Task = ray.get(self.desk.task.remote(number))
+        task: Task = ray.get(self.actor.task.remote(number))
         part = load_part(path, encoder.dimension, str(self.plan["dtype"]))
         resumed = part is not None and part.is_of(task)
         if part is None or not resumed:

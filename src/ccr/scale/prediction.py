@@ -28,7 +28,7 @@ from ccr.photos.run import Prediction, PredictSummary, Run, photos_run, predict_
 from ccr.scale.cluster import ItemActor, beside_driver, connected, in_words, workers_of
 from ccr.utils.processes import Tell, no_progress
 
-# A crew: actors of `ray.data`, each with an encoder of its own, that answer numbered tasks in JSON.
+# A pool of actors of `ray.data`, each with an encoder of its own, that answer numbered tasks in JSON.
 #: Images that an encoder's threads decode ahead, in batches.
 DECODED_AHEAD = 2
 #: More tasks than this are handed out several at a time.
@@ -36,7 +36,7 @@ MOST_BLOCKS = 10_000
 
 
 class Member(ABC):
-    """One of a crew: `answer(number)` does a task, the rest is alike for all."""
+    """One actor of a pool: `answer(number)` does a task, the rest is alike for all."""
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         return {"answer": [json.dumps(self._in_words(int(number))) for number in batch["task"]]}
@@ -85,7 +85,7 @@ class EncoderOfNode:
 def answers(
     ray: Any, member: type[Member], tasks: Sequence[int], workers: int | None, arguments: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """The answers to tasks, each as it comes, by a crew of members made with these arguments. A task that a lost worker
+    """The answers to tasks, each as it comes, by a pool of members made with these arguments. A task that a lost worker
     or node had is given to another; an error in words is raised as it was."""
     if not tasks:
         return
@@ -156,7 +156,7 @@ def predict(
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
                 seen = beside_driver(ray, ItemActor, [_from_anywhere(sample) for sample in samples], run.size)
-                given = arguments | {"desk": seen, "model": ray.put(model)}
+                given = arguments | {"actor": seen, "model": ray.put(model)}
                 yield from _predictions(answers(ray, PredictPhotos, numbers, workers, given), run)
 
         return run.write(make)
@@ -179,7 +179,7 @@ def predict_store(
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
                 given = {
-                    "desk": beside_driver(ray, ItemActor, paths, run.size),
+                    "actor": beside_driver(ray, ItemActor, paths, run.size),
                     "model": ray.put(model),
                     "store": store,
                 }
@@ -209,7 +209,7 @@ class PredictPhotos(Member):
 
     def __init__(
         self,
-        desk: Any,
+        actor: Any,
         model: Any,
         encoder: str,
         fingerprint: str,
@@ -219,13 +219,13 @@ class PredictPhotos(Member):
     ) -> None:
         import ray
 
-        self.desk, self.model, self.explain, self.batch_size = desk, ray.get(model), explain, batch_size
+        self.actor, self.model, self.explain, self.batch_size = actor, ray.get(model), explain, batch_size
         self.encoder = EncoderOfNode(encoder, fingerprint, batch_size, limits)
 
     def answer(self, number: int) -> dict[str, Any]:
         import ray
 
-        samples: list[Sample] = ray.get(self.desk.chunk.remote(number))
+        samples: list[Sample] = ray.get(self.actor.chunk.remote(number))
         encoder, decoded = self.encoder.get(), self.encoder.decoded(samples)
         found = predict_samples(self.model, encoder, samples, decoded, explain=self.explain, batch_size=self.batch_size)
         return {"predictions": [item.to_dict() for item in found]}
@@ -234,15 +234,15 @@ class PredictPhotos(Member):
 class PredictRows(Member):
     """Predicts the rows of chunks of a store."""
 
-    def __init__(self, desk: Any, model: Any, store: Any, size: int, explain: int) -> None:
+    def __init__(self, actor: Any, model: Any, store: Any, size: int, explain: int) -> None:
         import ray
 
-        self.desk, self.model, self.store, self.size, self.explain = desk, ray.get(model), store, size, explain
+        self.actor, self.model, self.store, self.size, self.explain = actor, ray.get(model), store, size, explain
 
     def answer(self, number: int) -> dict[str, Any]:
         import ray
 
-        names: list[str] = ray.get(self.desk.chunk.remote(number))
+        names: list[str] = ray.get(self.actor.chunk.remote(number))
         start = number * self.size
         rows = np.asarray(self.store[start : start + len(names)])
         return {"predictions": [item.to_dict() for item in predict_rows(self.model, rows, names, explain=self.explain)]}

@@ -14,7 +14,10 @@ from ccr.errors import CCRError
 
 # Control characters (C0, DEL, C1), other line separators, and bidirectional formatting characters.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_FORMULA = re.compile("'*[=+\\-@\t\r]")  # what a spreadsheet would compute, also behind apostrophes
+# What a spreadsheet would compute, also behind apostrophes; some read the wide signs of Chinese and Japanese likewise.
+_FORMULA = re.compile("'*[=+\\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+#: Letters and signs that are drawn as nothing: Hangul fillers, Khmer inherent vowels, an empty Braille cell.
+_BLANK = "\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _LONE = re.compile("[\ud800-\udfff]")  # what stands for the bytes of a file's name that is not UTF-8
 
 
@@ -81,7 +84,7 @@ def check_name(name: str, what: str) -> None:
     """Refuse a name, of a concept or a class, that could do more than be shown."""
     if has_control(name) or _LONE.search(name):
         raise CCRError(f"{what} must be plain text, got control characters in '{visible(name)}': take them out")
-    if name.strip() and not any(unicodedata.category(character)[0] in "LNPS" for character in name):
+    if name.strip() and not any(unicodedata.category(one)[0] in "LNPS" and one not in _BLANK for one in name):
         shown = name.encode("ascii", "backslashreplace").decode()
         raise CCRError(f"{what} must have a character that can be seen, got '{shown[:80]}': write a word")
 

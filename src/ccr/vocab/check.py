@@ -44,13 +44,29 @@ FUNCTION_WORDS = {
     *("around", "across", "above", "below", "beneath", "behind", "during", "than", "like", "if", "but", "while", "per"),
     *("under", "over", "through", "inside", "outside", "near", "beyond", "within", "until", "since", "despite", "via"),
     *("their", "them", "they", "his", "her", "he", "she", "you", "your", "our", "we", "who", "which", "whose", "these"),
-    *("those", "each", "both", "such", "other", "others", "another", "itself", "themselves", "was", "were", "been"),
+    *(
+        "where",
+        "when",
+        "those",
+        "each",
+        "both",
+        "such",
+        "other",
+        "others",
+        "another",
+        "itself",
+        "themselves",
+        "was",
+        "were",
+        "been",
+    ),
 }
 #: Kinds of nouns that are no things and can be seen: what is written, drawn or marked, and how things look.
 SHOWN_KINDS = {
     *("writing", "written communication", "written symbol", "symbol", "mark", "visual communication", "inscription"),
     *("visual property", "appearance", "marking", "document", "visual signal", "print", "picture", "acknowledgment"),
-    *("animal group", "collection", "gathering", "ill health", "light"),
+    *("animal group", "collection", "gathering", "ill health", "light", "publication", "currency", "fire", "line"),
+    *("outline", "procession"),
 }
 #: What other senses than sight tell, and judgements.
 UNSEEN_WORDS = {

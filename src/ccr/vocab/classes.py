@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,11 +149,7 @@ def choose_on(
     found = class_statistics(train, train.y)
     if len(found.classes) < 2:
         raise CCRError(f"concepts are chosen to tell classes apart, but {store.path} has only {found.classes[0]!r}")
-    words = control_words(CONTROL_WORDS, texts=_texts(candidates.names, found.classes))
+    words = control_words(CONTROL_WORDS, texts=[*candidates.names, *map(str, found.classes)])
     control = encoder.embed_texts(words)
     reasons = proposals.reasons([str(name) for name in found.classes])
     return choose(found, candidates.embeddings, size=size, control=control, reasons=reasons, tell=tell).rows
-
-
-def _texts(*groups: Sequence[str] | np.ndarray) -> list[str]:
-    return [str(text) for group in groups for text in group]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from ccr.vocab.wordnet import (
     SUBSTANCE,
     Synset,
     WordNet,
+    spellings,
+    words_of,
 )
 
 
@@ -54,9 +57,16 @@ ELSEWHERE = listed(
     sometimes, especially, similar, related, but, than, said, called, named, cultivated, grown, bred, feeds, feeding,
     eating, yielding, producing, between, for, ability, whose, where, when, if, as, like, adapted, by, before, after,
     during, reared, trained, caused, causing, resulting, derived, obtained, until, while, because, through, into, etc,
-    degenerate, vestigial, rudimentary, modified, nests, nesting, inhabiting, frequenting
+    degenerate, vestigial, rudimentary, modified, nests, nesting, inhabiting, frequenting, under, over, beneath, behind,
+    inside, within, odor, smell, taste, flavor, scent, tone, up, male, female, males, females
     """
 )
+#: Verbs whose object is to be seen of their subject: "a garment that has sleeves", not "that covers the body".
+HAVING = listed("has, have, is, are, bears, bear, contains, contain, consists, consist, includes, include, shows, show")
+#: Words before which a word that may be a verb is one: "covers the body", "stands more".
+_AFTER_VERBS = {"the", "a", "an", "its", "their", "more"}
+#: Words of which a class has one.
+ALTERNATIVES = r"[\w'-]+(?:,? or [\w'-]+)+"
 #: Words before examples of a kind, of which the class is at most one.
 EXAMPLES = {"including", "such"}
 #: Nouns that name nothing in particular, or only the whole.
@@ -75,6 +85,8 @@ EMPTY = listed(
 )
 #: Spared by the rule above when an adjective stands before them: "red head" says something, "head" alone little.
 WITH_ADJECTIVE = {"head", "back", "body", "side", "top", "edge", "base", "animal", "plant"}
+#: Words by which a part is defined that only an opened or entered thing shows.
+INDOORS = {"inside", "within", "inner", "interior"}
 #: What a photo does not show of a body or a machine, with everything of its kind.
 HIDDEN = listed(
     """
@@ -84,13 +96,14 @@ HIDDEN = listed(
     instrument, neural structure, nervous system, alimentary canal, sac, membrane, brake system, fuel system, taxonomic
     group, waste, fluid, gas, compound, macromolecule, seed plant, air, stabilizer, accessory, tissue layer, plant
     tissue, spinal column, electrical system, cooling system, drive line, gearshift, restraint, apparatus, cargo,
-    serving, horsemeat
+    serving, horsemeat, beverage, ware, conductor, electrical device, root
     """
 )
 #: Adjectives in those clusters that say nothing of the looks of a thing.
 NOT_LOOKS = listed(
     """
-    intelligent, distributed, handsome, perennial, loose, hard, firm, watery, far, heavy, durable, avocado
+    intelligent, distributed, handsome, perennial, loose, hard, firm, watery, far, heavy, durable, avocado, mild,
+    colored
     """
 )
 #: Nouns whose adjectives are not those of what they are full of: "a large group of small songbirds".
@@ -180,25 +193,36 @@ class _Clause:
             at += 1
             if word in EXAMPLES:
                 return
-            verb = word == "to" and not self._wordnet.is_adjective(following) and self._wordnet.is_verb(following)
-            if skipping or verb or word in ELSEWHERE or (word == "any" and at > 2):  # "fruit of any of several trees"
+            to = word == "to" and not look(following, self._wordnet) and self._wordnet.is_verb(following)
+            does = word in ("that", "which") and following not in HAVING and self._wordnet.is_verb_form(following)
+            acts = following in _AFTER_VERBS and word.endswith("s") and word not in HAVING
+            acts = acts and self._wordnet.is_verb_form(word)
+            lies = following in ("in", "on", "at", "to") and self._wordnet.is_participle(word)  # "fried on a griddle"
+            other = word == "or" and following in ("a", "an", "any") and self._first
+            # "fruit of any of several trees"
+            away = to or does or acts or lies or other or word in ELSEWHERE or (word == "any" and at > 2)
+            if skipping or away:
                 skipping = word != ","
                 self._waiting = self._waiting if word == "," else []
             elif "-" in word and (said := compound(word.split("-"), self._wordnet)):
                 yield said
             elif following not in _FUNCTION and words[at].islower() and self._wordnet.base(pair):
-                yield from self._noun(pair)
                 at += 1
+                yield from self._noun(pair, words[at].lower() if at < len(words) else ",")
             elif following == "to" and look(word, self._wordnet) == "colour":
                 continue  # "yellow to orange": nearer to the second
             elif word in MANY:
+                self._waiting = []
+            elif word in ("with", "having"):  # "is round and hard with a narrow brim"
+                yield from (phrase for phrase in self._waiting if phrase.kind == "colour")
                 self._waiting = []
             elif (kind := look(word, self._wordnet)) and not (self._waiting and self._ends(word, following)):
                 self._wait(word, kind)
             elif word.isalpha() and words[at - 1].islower() and word not in EMPTY - WITH_ADJECTIVE:
                 modifies = self._wordnet.is_adjective(word) and following not in _FUNCTION
-                if not modifies and before not in BEFORE_VERBS:
-                    yield from self._noun(word)
+                hangs = word.endswith("ing") and following == "from"
+                if not modifies and not hangs and before not in BEFORE_VERBS:
+                    yield from self._noun(word, following)
 
     def _wait(self, word: str, kind: str) -> None:
         if kind == "colour" and self._waiting and self._waiting[-1].text in _SHADES:
@@ -209,14 +233,22 @@ class _Clause:
         """Whether a word that is a noun as well stands where a noun must: "with thick down and long hair"."""
         return following in _FUNCTION - {"and", "or", "to", ","} and self._wordnet.base(word) is not None
 
-    def _noun(self, word: str) -> Iterator[Phrase]:
-        """Phrases made with a noun: each pending adjective with it, or the noun alone."""
+    def _noun(self, word: str, following: str) -> Iterator[Phrase]:
+        """Phrases made with a noun: each pending adjective with it, or the noun alone. Of several genera ("tree or
+        shrub") a class is only one."""
         base = self._wordnet.base(word)
-        if base is None:
+        joined = self._genus and following in ("or", "and")
+        if base is None or (joined and self._wordnet.is_adjective(word)):  # "acid or granitic glass"
             return
         waiting, self._waiting = self._waiting, []
-        genus, self._genus = self._genus, False
+        genus, self._genus = self._genus, joined
+        if joined:
+            return
         sense, noun = seen(base, self._wordnet), base.replace("_", " ")
+        modifies = following not in _FUNCTION and not following.endswith(("ed", "ing"))
+        if sense and sense.file == SUBSTANCE and modifies and self._wordnet.base(following):
+            self._waiting, self._genus = waiting, genus  # "soft leather shoe": the shoe is soft
+            return
         noun = _SHOWN_AS.get(noun, noun)
         last = noun.split()[-1]
         named = (
@@ -250,7 +282,7 @@ UNSEEN_KINDS = listed(
     ungulate, odd-toed ungulate, placental, vertebrate, carnivore, passerine, oscine, angiosperm, spermatophyte, asterid
     dicot genus, food, foodstuff, nutriment, commodity, implement, utensil, mammal, canine, feline, ungulate, area,
     fragment, design, waste, restorative, course, passage, passageway, way, room, vessel, outbuilding, cutlery,
-    condiment
+    condiment, constraint, machinery
     """
 )
 #: Words of the lexicographer, not of people who look: what contains one is left out.
@@ -265,8 +297,12 @@ LEARNED = listed(
 LEVELS = {ANIMAL: (4, 2), PLANT: (4, 2), FOOD: (0, 1), ARTIFACT: (1, 1)}
 #: How far above a class its kinds are still named.
 KIND_LEVELS_ABOVE = 3
-#: How many kinds below a class must say the same for it to be said of the class, how far down, and how much is taken.
-AGREEING, KIND_LEVELS, MOST_AGREED = 2, 4, 12
+#: How many kinds below a class must say the same for it to be said of the class, which share of those that mention the
+#: part must agree on its adjective, how far down, and how much is taken.
+AGREEING, MOSTLY, KIND_LEVELS, MOST_AGREED = 3, 2 / 3, 4, 12
+#: Of a kind with more kinds than this, a part is only said where so many of their definitions mention it: trees have
+#: trunks, no stumps, and not every garment has a pocket.
+MANY_KINDS, MENTIONED = 100, 3
 
 
 class Feature(NamedTuple):
@@ -277,14 +313,19 @@ class Feature(NamedTuple):
     sentence: str
 
 
-def features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
-    """Everything to see of a class: of its name, its sense, and the kinds that it belongs to."""
+def features(named: Named, sense: Synset, wordnet: WordNet, *, common: Sequence[Synset] = ()) -> Iterator[Feature]:
+    """Everything to see of a class: of its name, its sense, and the kinds that it belongs to. Kinds that all classes
+    have in `common` are not named, and what they are as a whole is left out: it tells no two classes apart."""
+    shared = {spelling for kind in common for lemma in kind.lemmas for spelling in spellings(tuple(words_of(lemma)))}
+    wholes = {f"{kind.lemmas[0]}: {kind.definition}" for kind in common}
     for feature in _all_features(named, sense, wordnet):
         last = feature.text.split()[-1]
         if (
             feature.text not in LEARNED
             and (last not in LEARNED or feature.kind == "look")
             and "iform" not in feature.text
+            and feature.text not in shared
+            and not (feature.kind == "look" and feature.sentence in wholes)
         ):
             yield feature
 
@@ -328,33 +369,43 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
     elif not named.complete and sense.file in LEVELS:
         yield Feature(named.head, "kind", f"{named.name} is a kind of {named.head}")
     for kind in kinds[:KIND_LEVELS_ABOVE] if sense.file in LEVELS else ():
-        called = _usual_name(kind, wordnet)
         # "hunting dog", "eating apple" and "public transport" say what something is for.
-        if called and " " not in called and wordnet.is_familiar(called):
+        called = _usual_name(kind, wordnet)
+        if called and " " not in called and wordnet.is_familiar(called) and not _misleads(called, kind, wordnet):
             yield Feature(called, "kind", f"{sense.lemmas[0]} is a kind of {called}")
 
 
 def _said(kind: Synset, wordnet: WordNet, *, inherited: bool) -> list[Phrase]:
-    """Phrases of a gloss. If the gloss is `inherited` from a hypernym and names several colours ("red or yellow or
-    green skin"), the colours are dropped: it does not say which of them the class has."""
-    said = phrases(kind.definition, wordnet)
+    """Phrases of a gloss. If the gloss is `inherited` from a hypernym, alternatives ("of leather or plastic") and
+    several colours are dropped: it does not say which of them the class has."""
+    said = phrases(re.sub(ALTERNATIVES, "item", kind.definition) if inherited else kind.definition, wordnet)
     coloured = [phrase for phrase in said if any(look(word, wordnet) == "colour" for word in phrase.text.split())]
     return [phrase for phrase in said if phrase not in coloured] if inherited and len(coloured) > 1 else said
 
 
 def _of_its_kinds(sense: Synset, wordnet: WordNet) -> Iterator[Feature]:
-    """Parts that the glosses of several hyponyms of a class agree on: birds have a long tail, or a hooked beak. Phrases
-    about a kind as a whole are left out (a "small terrier" for dogs), and so are the surroundings of a few kinds."""
+    """Parts that the glosses of several hyponyms of a class mention: oaks have acorns. An adjective is only said where
+    most of those agree that mention the part: pines have needles, some long ones and some short ones. Phrases about a
+    kind as a whole are left out (a "small terrier" for dogs), and so are the surroundings of a few kinds."""
     said: dict[str, list[str]] = {}
+    part_of: dict[str, str] = {}
     for kind in _below(sense, wordnet):
-        for phrase in phrases(kind.definition, wordnet):
-            if phrase.kind == "part":
-                said.setdefault(phrase.text, []).append(kind.lemmas[0])
-    for text in sorted(said, key=lambda text: -len(said[text]))[:MOST_AGREED]:
-        if len(said[text]) >= AGREEING:
+        texts = [phrase.text for phrase in phrases(kind.definition, wordnet) if phrase.kind == "part"]
+        parts = {text: _bare(text, wordnet) for text in texts}
+        part_of |= parts
+        for text in {*parts, *parts.values()}:
+            said.setdefault(text, []).append(kind.lemmas[0])
+    for text in sorted(said, key=lambda text: (-len(said[text]), text))[:MOST_AGREED]:
+        if len(said[text]) >= max(AGREEING, MOSTLY * len(said[part_of.get(text, text)])):
             named = ", ".join(said[text][:3])
             sentence = f"said of {len(said[text])} kinds of {sense.lemmas[0]}, such as {named}"
             yield Feature(text, "part", sentence)
+
+
+def _bare(text: str, wordnet: WordNet) -> str:
+    """A part without its adjective: "needle" of "long needle"."""
+    first, _, rest = text.partition(" ")
+    return rest if rest and wordnet.is_adjective(first) else text
 
 
 def _below(sense: Synset, wordnet: WordNet) -> list[Synset]:
@@ -372,8 +423,31 @@ def _parts(kind: Synset, wordnet: WordNet, *, inherited: bool) -> Iterator[str]:
     made_of = () if inherited or kind.file == SUBSTANCE else ("%s",)
     for part in wordnet.pointed(kind, "%p", *made_of):
         text = _usual_name(part, wordnet)
-        if text and part.visible and not hidden(part, wordnet) and wordnet.is_familiar(text):
+        if (
+            text
+            and part.visible
+            and (part.file != FOOD or kind.file == FOOD)  # meat is made of a bird
+            and text not in kind.lemmas
+            and not hidden(part, wordnet)
+            and wordnet.is_familiar(text)
+            and not INDOORS & set(words_of(part.definition))
+            and _usual_part(part, kind, wordnet)
+        ):
             yield text
+
+
+def _usual_part(part: Synset, kind: Synset, wordnet: WordNet) -> bool:
+    """Whether kinds of a thing usually have a part, to judge by how many of their definitions mention it."""
+    words = _words_of_kinds(kind.place, wordnet) if kind.pos == "n" else []
+    names = {spelling for lemma in part.lemmas for spelling in spellings(tuple(words_of(lemma)))}
+    return len(words) <= MANY_KINDS or sum(not names.isdisjoint(known) for known in words) >= MENTIONED
+
+
+@lru_cache(maxsize=10_000)
+def _words_of_kinds(place: int, wordnet: WordNet) -> list[set[str]]:
+    """The words of the definition of each noun below one, as they stand and in the singular."""
+    kinds = _below(wordnet.synset("n", place), wordnet)
+    return [{form for word in words_of(kind.definition) for form in spellings((word,))} for kind in kinds]
 
 
 def _kinds(sense: Synset, wordnet: WordNet) -> Iterator[Synset]:
@@ -381,6 +455,12 @@ def _kinds(sense: Synset, wordnet: WordNet) -> Iterator[Synset]:
         if GENERAL & set(kind.lemmas):
             return
         yield kind
+
+
+def _misleads(word: str, sense: Synset, wordnet: WordNet) -> bool:
+    """Whether a word means something else of the same sort first: a freight car is no car, an American oriole none."""
+    first = wordnet.senses(word)[0]
+    return first.place != sense.place and first.file == sense.file
 
 
 def _usual_name(sense: Synset, wordnet: WordNet) -> str | None:

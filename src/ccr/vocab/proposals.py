@@ -27,6 +27,8 @@ from ccr.vocab.wordnet import ARTICLES, Synset, WordNet, concept_key, spellings,
 
 #: The weight of a concept for a class of which it is not said to be true, only possible.
 FITTING = 0.5
+#: Classes of one kind among which its name says nothing.
+LEAST_SHARING = 3
 #: Things that are colours as well.
 COLOUR_NAMES = {"orange", "violet", "rose", "olive", "lilac", "lavender", "peach", "salmon", "cherry", "lime", "lemon"}
 
@@ -233,11 +235,22 @@ def wordnet_proposals(
     named = Company(found, wordnet).known()
     senses = choose_senses(named, Company(named, wordnet), embed, photos=photos, tell=tell)
     known, proposals = {item.name: item for item in named}, []
+    common = common_kinds(list(senses.values()), wordnet)
     for number, name in enumerate(different):
         tell(number, len(different), "reading WordNet")
-        said = features(known[name], senses[name], wordnet) if name in known else name_features(name, wordnet)
+        said = name_features(name, wordnet)
+        if name in known:
+            said = features(known[name], senses[name], wordnet, common=common)
         proposals += [_proposal(name, feature) for feature in said]
     return FromWordNet(proposals, senses, [name for name in different if name not in senses])
+
+
+def common_kinds(senses: Sequence[Synset], wordnet: WordNet) -> list[Synset]:
+    """The kinds that all of several senses belong to; none of fewer than `LEAST_SHARING`."""
+    if len(senses) < LEAST_SHARING:
+        return []
+    above = [{kind.place for kind in wordnet.above(sense)} for sense in senses]
+    return [kind for kind in wordnet.above(senses[0]) if kind.place in set.intersection(*above)]
 
 
 def reasoned_proposals(

@@ -21,10 +21,14 @@ from ccr.vocab.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
 MOST_SENSES = 6
 #: What one place further down WordNet's order costs, in standard deviations of the fit over all senses.
 RANK_COST = 1.0
+#: What it costs besides, whether or not the senses were counted, so that of equals the first is taken.
+TIE_COST = 0.15
 #: What the fit counts where there are no photos: names of classes say less about a sense than photos do.
 NAMES_WEIGHT = 0.4
 #: What it brings, in the same unit, when all other classes are of a kind with it: "bird" among animals is no dish.
 COMPANY_GAIN = 4.0
+#: How often senses are chosen, each time in the company of those chosen before: maple among trees is no wood.
+ROUNDS = 2
 #: What it brings a sense that is food when another is a plant, and when all classes have one: a fruit, not its tree.
 FRUIT_GAIN, EATEN_GAIN = 1.1, 2.0
 #: Kinds that anything belongs to.
@@ -116,16 +120,17 @@ class Company:
     """The kinds and domains that classes belong to, by which a sense is at home among the others or a stranger: "pink
     lady" among fruits is no cocktail, "bird" among animals no dish."""
 
-    def __init__(self, named: Sequence[Named], wordnet: WordNet) -> None:
-        self._named, self._wordnet = named, wordnet
-        self._counts = Counter(place for item in named for place in set(self._kinds(item.senses[0])))
+    def __init__(self, named: Sequence[Named], wordnet: WordNet, *, meant: Mapping[str, Synset] | None = None) -> None:
+        """`meant`: the senses that names have, as far as known; others count by their most frequent one."""
+        self._named, self._wordnet, self._meant = named, wordnet, meant or {}
+        self._counts = Counter(place for item in named for place in set(self._kinds(self._first(item))))
         # A domain counts by any sense: of six names of surface damage, none has it as its most frequent one.
         self._domains = Counter(domain for item in named for domain in self._domains_of_any(item))
 
     def share(self, item: Named, sense: Synset) -> float:
         """The largest share of the other classes that belongs to one kind or domain with this sense, in [0, 1); a few
         classes are little company, however alike."""
-        own, any_own = set(self._kinds(item.senses[0])), self._domains_of_any(item)
+        own, any_own = set(self._kinds(self._first(item))), self._domains_of_any(item)
         others: list[float] = [self._counts[place] - (place in own) for place in self._kinds(sense)]
         others += [DOMAIN_COMPANY * (self._domains[domain] - (domain in any_own)) for domain in self._narrow(sense)]
         return max(others, default=0) / (len(self._named) - 1 + FEW)
@@ -133,7 +138,7 @@ class Company:
     def kinship(self, item: Named, sense: Synset) -> float:
         """How near a sense is to the other classes, in [0, 1): from the mean number of kinds that it shares with one,
         so that a van among cars and trucks is no railway van."""
-        own = set(self._kinds(item.senses[0]))
+        own = set(self._kinds(self._first(item)))
         kinds = sum(self._counts[place] - (place in own) for place in self._kinds(sense))
         return max(self.share(item, sense), 1.0 - math.exp(-kinds / (len(self._named) - 1 + FEW)))
 
@@ -144,6 +149,13 @@ class Company:
         most = max([*self._counts.values(), *first.values()], default=0)
         agreed = most >= AGREED * len(self._named) and len(self._named) > 2
         return [item for item in self._named if self._sure(item, agreed) or self._at_home(item)]
+
+    def knowing(self, meant: Mapping[str, Synset]) -> Company:
+        """The same classes with senses that have been chosen."""
+        return Company(self._named, self._wordnet, meant=meant)
+
+    def _first(self, item: Named) -> Synset:
+        return self._meant.get(item.name, item.senses[0])
 
     def _at_home(self, item: Named) -> bool:
         return max(self.share(item, sense) for sense in item.senses) >= LEAST_COMPANY
@@ -194,16 +206,20 @@ def choose_senses(
         return chosen
     none = np.zeros(sum(len(item.senses) for item in open_ones))
     fits = none if embed is None else _fits(open_ones, named, embed, photos, tell)
-    spread, start = (float(np.std(fits)) or 1.0) / (NAMES_WEIGHT if photos is None else 1.0), 0
+    spread = (float(np.std(fits)) or 1.0) / (NAMES_WEIGHT if photos is None else 1.0)
     eaten = sum(any(sense.file == FOOD for sense in item.senses) for item in named) / (len(named) + FEW)
-    for item in open_ones:
-        fit = fits[start : start + len(item.senses)] / spread
-        fit -= RANK_COST * np.minimum(np.arange(len(item.senses)), item.counted)
-        gain = EATEN_GAIN * eaten + FRUIT_GAIN * any(sense.file == PLANT for sense in item.senses)
-        fit += gain * np.array([sense.file == FOOD for sense in item.senses])
-        fit += COMPANY_GAIN * np.array([company.kinship(item, sense) for sense in item.senses])
-        chosen[item.name] = item.senses[int(fit.argmax())]
-        start += len(item.senses)
+    for _ in range(ROUNDS):
+        start = 0
+        for item in open_ones:
+            fit = fits[start : start + len(item.senses)] / spread
+            ranks = np.arange(len(item.senses))
+            fit -= RANK_COST * np.minimum(ranks, item.counted) + TIE_COST * ranks
+            gain = EATEN_GAIN * eaten + FRUIT_GAIN * any(sense.file == PLANT for sense in item.senses)
+            fit += gain * np.array([sense.file == FOOD for sense in item.senses])
+            fit += COMPANY_GAIN * np.array([company.kinship(item, sense) for sense in item.senses])
+            chosen[item.name] = item.senses[int(fit.argmax())]
+            start += len(item.senses)
+        company = company.knowing(chosen)
     return chosen
 
 

@@ -21,6 +21,7 @@ _PLURALS = (*_ENDINGS, ("men", "man"), ("s", ""))
 IRREGULAR_PLURALS = {
     **{"feet": "foot", "teeth": "tooth", "leaves": "leaf", "mice": "mouse", "geese": "goose", "knives": "knife"},
     **{"children": "child", "people": "person", "antennae": "antenna", "fungi": "fungus", "cacti": "cactus"},
+    **{"media": "medium", "bacteria": "bacterium", "larvae": "larva"},
 }
 _WORD = re.compile(r"[^\W_]+(?:'\w+)?")
 _NO_PLURAL = ("ss", "us", "is")
@@ -171,11 +172,15 @@ class WordNet:
         return next((form for form in forms if form in known), None)
 
     def knows(self, word: str) -> bool:
-        """Whether a word is English: listed, an inflected form of a listed word, a noun with -ed ("pebbled"), or two
-        listed words run together ("barcode")."""
+        """Whether a word is English: listed, an inflected form of a listed word, a noun with -ed ("pebbled"), a noun or
+        verb with the ending of an adjective ("crunchy", "clickable"), or two listed words run together ("barcode")."""
         if self.base(word) is not None or any(self._bases(word, pos) for pos in "avr"):
             return True
         if any(form in self._index("n") for form in self._detached(word, "v") if word.endswith("ed")):
+            return True
+        stems = [word.removesuffix(ending) for ending in _ADJECTIVAL if word.endswith(ending)]
+        forms = [form for stem in stems if len(stem) > 2 for form in (stem, f"{stem}e", stem[:-1]) if len(form) > 2]
+        if any(form in self._index(pos) for form in forms for pos in "nv"):
             return True
         first = [word[:at] for at in range(3, len(word) - 2) if self.base(word[at:]) is not None]
         return any(part in self._index(pos) for part in first for pos in "nar")
@@ -214,6 +219,10 @@ class WordNet:
     def is_verb(self, word: str) -> bool:
         return _key(word) in self._index("v")
 
+    def is_verb_form(self, word: str) -> bool:
+        """Whether a word is a verb or a form of one."""
+        return bool(self._bases(word, "v"))
+
     def pointed(self, synset: Synset, *symbols: str) -> list[Synset]:
         """Synsets that this one points to by any of these relation symbols."""
         return [self.synset(pos, place) for symbol, place, pos in synset.pointers if symbol in symbols]
@@ -241,7 +250,7 @@ class WordNet:
 
 #: Endings of inflected forms and what takes their place, by part of speech; with them doubled consonants: "pitted".
 _DETACHED = {
-    "v": (("s", ""), ("ies", "y"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    "v": (("s", ""), ("ies", "y"), ("es", ""), ("ied", "y"), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
     "a": (("er", ""), ("est", ""), ("er", "e"), ("est", "e"), ("ier", "y"), ("iest", "y")),
     "r": (),
 }
@@ -256,6 +265,8 @@ _PARTICIPLES = {
     **{"burnt": "burn", "crept": "creep", "fed": "feed", "kept": "keep"},
     **{"lit": "light", "struck": "strike", "swept": "sweep", "told": "tell", "wrung": "wring"},
 }
+#: Endings that make adjectives of nouns and verbs.
+_ADJECTIVAL = ("y", "able", "less", "like", "ish")
 _FILES = {"n": "noun", "a": "adj", "s": "adj", "v": "verb", "r": "adv"}
 
 

@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from urllib.parse import unquote_plus
+from urllib.parse import quote
 
 import h11
 import uvicorn
@@ -27,6 +27,8 @@ from ccr_studio.service.limits import Limits
 FAREWELL = 10
 #: Seconds until the head of a request must have arrived on a connection.
 SILENT = 15.0
+#: Seconds in which whoever asked must take more of an answer that is ready to be sent.
+UNREAD = 60.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -66,15 +68,21 @@ def run(
     *,
     limits: Limits,
     access_log: bool = False,
+    token: str | None = None,
     started: Callable[[], None] | None = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; then no more is accepted, and what is under way is answered.
 
-    `started` is called once requests are answered.
+    `started` is called once requests are answered; `token` never stands in the log of requests.
     """
     server = server_of(app, limits, access_log=access_log, started=started)
-    with _signals_to(server), suppress(SystemExit):  # a failed start leaves by it
-        asyncio.run(server.serve(sockets=[listening]))
+    log, no_secrets = logging.getLogger("uvicorn.access"), _NoSecrets(token)
+    log.addFilter(no_secrets)
+    try:
+        with _signals_to(server), suppress(SystemExit):  # a failed start leaves by it
+            asyncio.run(server.serve(sockets=[listening]))
+    finally:
+        log.removeFilter(no_secrets)
     if not server.began:
         raise CCRError("the server could not start: the reason is in its log")
 
@@ -106,9 +114,6 @@ def server_of(
         lifespan="on",
     )
     server = Server(config, started)
-    log = logging.getLogger("uvicorn.access")
-    if not any(isinstance(known, _NoSecrets) for known in log.filters):
-        log.addFilter(_NoSecrets())
     return server
 
 
@@ -127,30 +132,37 @@ def _bounded(app: ASGIApp, connections: Callable[[], int], most: int) -> ASGIApp
     return bounded
 
 
+#: An argument named token in an address, also with percent-encoded letters, and its value.
+_TOKEN = "".join(f"(?:{sign}|%{ord(sign):x}|%{ord(sign.upper()):x})" for sign in "token=") + r"[^&;\s]+"
+
+
 class _NoSecrets(logging.Filter):
-    """Takes the token out of the addresses in the log of requests."""
+    """Takes the token out of the log of requests: the argument of an address, and the token itself anywhere."""
+
+    def __init__(self, token: str | None) -> None:
+        super().__init__()
+        spelled = () if token is None else {token, quote(token), quote(token, safe="")}
+        self._argument = re.compile(_TOKEN, re.IGNORECASE)
+        self._spelled = sorted(spelled, key=len, reverse=True)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
-            record.args = tuple(_without_token(part) if isinstance(part, str) else part for part in record.args)
+            record.args = tuple(self._hidden(part) if isinstance(part, str) else part for part in record.args)
         return True
 
-
-def _without_token(address: str) -> str:
-    path, mark, query = address.partition("?")
-    if not mark:
-        return address
-    pairs = [
-        "token=(hidden)" if unquote_plus(pair.partition("=")[0]).strip().lower() == "token" else pair
-        for pair in query.split("&")
-    ]
-    return f"{path}?{'&'.join(pairs)}"
+    def _hidden(self, text: str) -> str:
+        text = self._argument.sub("token=(hidden)", text)
+        for secret in self._spelled:
+            text = text.replace(secret, "(hidden)")
+        return text
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 whose own refusals are JSON too, and which ends connections on which no request arrives."""
+    """HTTP/1.1 whose own refusals are JSON too, and which ends connections on which no request arrives, or whose answer
+    is not read."""
 
     _silence: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -166,7 +178,21 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._is_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._is_read()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, f"{msg.rstrip('.')}: send HTTP/1.1")

@@ -284,8 +284,7 @@ def read_photo(upload: Upload, crop: Callable[[Image.Image], Image.Image] | None
         with DECODING.decoded(lambda: upload.content, max_pixels=limits.pixels) as image:
             return Read(name, crop(image), None)
     except TooManyPixels as error:
-        remedy = "make it smaller; whoever runs the server can raise --megapixels"
-        return Read(name, None, str(error.with_remedy(remedy)))
+        return Read(name, None, str(error.with_remedy("make it smaller (`ccr serve --megapixels` raises it)")))
     except BadImage as error:
         return Read(name, None, visible(str(error)))
 

@@ -64,7 +64,7 @@ function answer(word) {
 
 // As the library writes them: what a spreadsheet would compute gets an apostrophe before it.
 function cell(text) {
-  const safe = /^'*[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  const safe = /^'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
