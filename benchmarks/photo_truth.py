@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--least", default="default", help="least probabilities; default: chosen on held-out images")
     parser.add_argument("--part", choices=("choose", "report"), default="report", help="half of the photos to measure")
     parser.add_argument("--even", action="store_true", help="the same number of answers for each concept")
+    parser.add_argument("--stated", type=float, default=STATED, help="probability from which on a claim is stated")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--planted", action="store_true", help="planted data instead of birds")
     add_shared_option(parser)
@@ -98,7 +99,7 @@ def main() -> None:
             _print(
                 f"| {count} | {least} |",
                 [
-                    _row(world, _fitted(world, one, probability, at))
+                    _row(world, _fitted(world, one, probability, at), given.stated)
                     for at, (world, one) in enumerate(zip(worlds, told, strict=True))
                 ],
             )
@@ -206,7 +207,7 @@ def _answers(world: World, fitted: Any, count: int, *, even: bool = False) -> li
     return answers
 
 
-def _row(world: World, fitted: Any) -> Row:
+def _row(world: World, fitted: Any, least: float = STATED) -> Row:
     model = fitted.model_
     codes = model.encode(world.measured_X).tocsr()
     shown = largest_shown(codes, model.head, TOP)
@@ -216,8 +217,9 @@ def _row(world: World, fitted: Any) -> Row:
     true = world.measured_shows[row, listed[columns]]
     likely = np.full(len(true), np.nan)
     if model.shown is not None:
-        likely = model.shown.probabilities(codes.data[shown], columns)
-    stated = likely >= STATED
+        predicted = model.logits(world.measured_X).argmax(axis=1)
+        likely = model.shown.probabilities(codes.data[shown], columns, predicted[row])
+    stated = likely >= least
     return Row(
         float(true.mean()) if len(true) else float("nan"),
         len(true) / m,

@@ -3,6 +3,9 @@
 A logistic map with one slope for all concepts and an intercept for each, fitted to answers about photos. Few answers
 make an intercept uncertain, so that intercepts have a Gaussian prior: concepts with like texts have like intercepts,
 and so have concepts that are true of as many classes. One without answers has what concepts like it have.
+
+What answers about photos of some classes say of a concept need not hold for another class, so that concept and class
+together have a random effect: answers move it for the classes that they are about, and leave others less sure.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,6 +23,8 @@ LEAST_SLOPE = 0.05
 SLOPE, SLOPE_SPREAD = 1.0, 2.0
 #: Standard deviation of the mean intercept, and those of single intercepts among which cross-validation chooses.
 COMMON_SPREAD, SPREADS = 2.0, (0.4, 0.8, 1.6)
+#: Standard deviations of the random effects of concept and class, among which cross-validation chooses, too.
+CLASS_SPREADS = (0.0, 0.5, 1.0, 2.0)
 #: Standard deviation of the intercepts' slope on how common a concept is, in units of that one's spread.
 COMMONNESS_SPREAD = 0.5
 #: Share of an intercept's variance that concepts with like texts have in common, and the difference of cosines at which
@@ -49,6 +54,9 @@ class Shown:
         probability that the image's class has the concept.
     error : calibration error (ECE) on answers left out of the fit; NaN where it could not be measured.
     stated : the probability from which on an explanation states by name that the image shows a concept.
+    by_class : (2, classes, n), intercepts and slopes that take the place of these for images of each class, as the
+        model predicts it; None where answers do not tell classes apart. They are means over all that the answers leave
+        possible, so that a class that nobody was asked about is less sure.
     """
 
     intercepts: np.ndarray
@@ -57,10 +65,16 @@ class Shown:
     source: Source
     error: float = math.nan
     stated: float = STATED
+    by_class: np.ndarray | None = None
 
-    def probabilities(self, scores: np.ndarray, concepts: Any = slice(None)) -> np.ndarray:
-        """Probabilities for scores (..., k) of these concepts (k), by default of all."""
-        return sigmoid(self.intercepts[concepts] + self.slope * np.asarray(scores, np.float64))
+    def probabilities(self, scores: np.ndarray, concepts: Any = slice(None), classes: Any = None) -> np.ndarray:
+        """Probabilities for scores (..., k) of these concepts (k), by default of all. `classes` are the numbers of the
+        images' classes, one or an array that goes with `concepts`; None: of any class."""
+        values = np.asarray(scores, np.float64)
+        if classes is None or self.by_class is None:
+            return sigmoid(self.intercepts[concepts] + self.slope * values)
+        intercepts, slopes = self.by_class
+        return sigmoid(intercepts[classes, concepts] + slopes[classes, concepts] * values)
 
     def thresholds(self, probability: float) -> np.ndarray:
         """The score (n,) at which each concept is shown with this probability, in (0, 1)."""
@@ -68,14 +82,17 @@ class Shown:
 
     def of(self, rows: np.ndarray | Sequence[int]) -> Shown:
         """The map of these concepts alone."""
-        return replace(self, intercepts=self.intercepts[rows], answers=self.answers[rows])
+        by_class = None if self.by_class is None else np.ascontiguousarray(self.by_class[:, :, rows])
+        return replace(self, intercepts=self.intercepts[rows], answers=self.answers[rows], by_class=by_class)
 
     def with_one_more(self) -> Shown:
         """The map with one more concept, behind the others, of which nothing is known: it has the mean intercept."""
+        more = self.by_class
         return replace(
             self,
             intercepts=np.append(self.intercepts, self.intercepts.mean()),
             answers=np.append(self.answers, 0),
+            by_class=None if more is None else np.concatenate([more, more.mean(axis=2, keepdims=True)], axis=2),
         )
 
 
@@ -97,34 +114,85 @@ def fit_shown(
     texts: np.ndarray,
     *,
     commonness: np.ndarray | None = None,
+    classes: np.ndarray | None = None,
+    class_count: int = 0,
     source: Source = "photos",
 ) -> Shown:
     """The map fitted to answers: `scores` (k,) of concept numbers `concepts` (k,) on some images, and whether the image
     `shows` it (k,). `texts` (n, d) are the text embeddings of all concepts, which say how alike they are; `commonness`
-    (n,) is how common they are, on any scale, where that is known."""
+    (n,) is how common they are, on any scale, where that is known; `classes` (k,) are the numbers of the images'
+    classes, -1 where that is not known, of which there are `class_count`; None: they do not count."""
     scores, concepts = np.asarray(scores, np.float64), np.asarray(concepts, np.int64)
     shows = np.asarray(shows, np.float64)
     spread = float(scores.std())
     unit = spread if spread > 1e-6 * float(np.abs(scores).max()) else 1.0  # equal scores say nothing of the slope
     asked, place = np.unique(concepts, return_inverse=True)
-    prior = _Prior.of(texts, asked, commonness)
-    fold = np.random.default_rng(0).permutation(len(scores)) % FOLDS
-    best: tuple[float, float, np.ndarray] | None = None
-    for spread in SPREADS if len(scores) >= 2 * FOLDS else SPREADS[1:2]:
-        left_out, covariance = np.full(len(scores), np.nan), prior.covariance(spread)
-        for number in range(FOLDS if len(scores) >= 2 * FOLDS else 0):
-            test = fold == number
-            intercepts, slope = _solve(scores[~test] / unit, place[~test], shows[~test], covariance)
-            left_out[test] = intercepts[place[test]] + slope * scores[test] / unit
-        loss = float(np.nanmean(np.logaddexp(0.0, left_out) - shows * left_out)) if len(scores) // 2 >= FOLDS else 0.0
-        if best is None or loss < best[0]:
-            best = (loss, spread, left_out)
-    assert best is not None
-    intercepts, slope = _solve(scores / unit, place, shows, prior.covariance(best[1]))
-    every = prior.extended(intercepts, best[1])
+    prior, scaled = _Prior.of(texts, asked, commonness), scores / unit
+    # The map of any class has no random effects: their owners would be the concepts themselves.
+    every = np.arange(len(asked))
+    spread, _, left_out = _chosen(prior, scaled, place, shows, place, every, (0.0,))
+    solved = _solve(scaled, place, shows, prior.covariance(spread), place, every, 0.0)
+    by_class = None
+    if classes is not None:
+        pairs, pair = np.unique(np.stack([place, classes]), axis=1, return_inverse=True)
+        spread_, class_spread, left_out = _chosen(prior, scaled, place, shows, pair.ravel(), pairs[0], CLASS_SPREADS)
+        mixed = _solve(scaled, place, shows, prior.covariance(spread_), pair.ravel(), pairs[0], class_spread)
+        by_class = _by_class(prior, mixed, spread_, class_spread, pairs, class_count)
+        by_class[1] /= unit
     counts = np.bincount(concepts, minlength=len(texts))
-    error = math.nan if np.isnan(best[2]).any() else expected_error(sigmoid(best[2]), shows)
-    return Shown(every, slope / unit, counts, source, error)
+    error = math.nan if np.isnan(left_out).any() else expected_error(left_out, shows)
+    intercepts = prior.extended(solved.intercepts, spread)
+    return Shown(intercepts, solved.slope / unit, counts, source, error, by_class=by_class)
+
+
+def _chosen(
+    prior: _Prior,
+    scores: np.ndarray,
+    place: np.ndarray,
+    shows: np.ndarray,
+    pair: np.ndarray,
+    owner: np.ndarray,
+    class_spreads: Sequence[float],
+) -> tuple[float, float, np.ndarray]:
+    """The standard deviations of intercepts and of random effects with the least cross-validated loss, and the
+    probabilities (k,) of answers that were left out, NaN where there are too few to leave any out."""
+    enough = len(scores) >= 2 * FOLDS
+    fold = np.random.default_rng(0).permutation(len(scores)) % FOLDS
+    best: tuple[float, float, float, np.ndarray] | None = None
+    for spread in SPREADS if enough else SPREADS[1:2]:
+        covariance = prior.covariance(spread)
+        for class_spread in class_spreads if enough else class_spreads[-1:]:
+            logits = np.full(len(scores), np.nan)
+            for number in range(FOLDS if enough else 0):
+                test, rest = fold == number, fold != number
+                found = _solve(scores[rest], place[rest], shows[rest], covariance, pair[rest], owner, class_spread)
+                means = found.intercepts[place[test]] + found.effects[pair[test]] + found.slope * scores[test]
+                logits[test] = means * (1.0 if len(class_spreads) == 1 else _damped(found.variances(owner)[pair[test]]))
+            loss = float(np.mean(np.logaddexp(0.0, logits) - shows * logits)) if enough else 0.0
+            if best is None or loss < best[0]:
+                best = (loss, spread, class_spread, logits)
+    assert best is not None
+    return best[1], best[2], sigmoid(best[3])
+
+
+def _damped(variance: np.ndarray) -> np.ndarray:
+    """Factor k for which sigmoid(k m) is the mean of sigmoid(x), x normal with mean m and this variance (MacKay)."""
+    return np.asarray(1.0 / np.sqrt(1.0 + math.pi / 8.0 * variance))
+
+
+def _by_class(
+    prior: _Prior, found: _Solution, spread: float, class_spread: float, pairs: np.ndarray, classes: int
+) -> np.ndarray:
+    """Intercepts and slopes (2, classes, n), by the solution's means and variances; `pairs` (2, p) are places among the
+    asked concepts and class numbers."""
+    means = np.tile(prior.extended(found.intercepts, spread), (classes, 1))
+    variances = np.tile(prior.variances(found.covariance, spread) + class_spread**2, (classes, 1))
+    known = pairs[1] >= 0
+    place = pairs[1][known], prior.asked[pairs[0][known]]
+    means[place] += found.effects[known]
+    variances[place] = found.variances(pairs[0])[known]
+    factor = _damped(variances)
+    return np.stack([factor * means, factor * found.slope])
 
 
 def stated_from(probabilities: np.ndarray, truth: float) -> float:
@@ -180,13 +248,24 @@ class _Prior:
 
     def extended(self, intercepts: np.ndarray, spread: float) -> np.ndarray:
         """Intercepts of all concepts (n,): those not asked about have their mean given the others (a,)."""
-        cross = self.common[self.others] @ self.common[self.asked].T
-        if self.others_alike is not None:
-            cross = cross + spread**2 * ALIKE * self.others_alike
         every = np.empty(len(self.common))
-        every[self.others] = cross @ np.linalg.solve(self.covariance(spread), intercepts)
+        every[self.others] = self._cross(spread) @ np.linalg.solve(self.covariance(spread), intercepts)
         every[self.asked] = intercepts
         return every
+
+    def variances(self, covariance: np.ndarray, spread: float) -> np.ndarray:
+        """Variances of the intercepts of all concepts (n,), where those asked about have this covariance (a, a)."""
+        gain = np.linalg.solve(self.covariance(spread), self._cross(spread).T).T
+        own = (self.common[self.others] ** 2).sum(axis=1) + spread**2
+        every = np.empty(len(self.common))
+        every[self.others] = own - (gain * self._cross(spread)).sum(axis=1) + ((gain @ covariance) * gain).sum(axis=1)
+        every[self.asked] = covariance.diagonal()
+        return every
+
+    def _cross(self, spread: float) -> np.ndarray:
+        """Prior covariance of the others with the asked (n - a, a)."""
+        cross = self.common[self.others] @ self.common[self.asked].T
+        return cross if self.others_alike is None else cross + spread**2 * ALIKE * self.others_alike
 
 
 def _likeness(texts: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -198,42 +277,84 @@ def _likeness(texts: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarr
     return np.exp((rows[one] @ rows[other].T - 1.0) / REACH)
 
 
-def _solve(
-    scores: np.ndarray, place: np.ndarray, shows: np.ndarray, covariance: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """The most probable intercepts (a,) under a prior of this covariance (a, a), and slope, by damped Newton steps; the
-    problem is convex."""
-    n, precision = len(covariance), np.linalg.inv(covariance)
-    intercepts, slope = np.zeros(n), SLOPE
+class _Solution(NamedTuple):
+    """The most probable intercepts (a,), random effects (p,) and slope, and the posterior covariance (a, a) of the
+    intercepts. Of each effect, `weight` (p,) is the curvature of its answers, `gain` (p,) its variance given its
+    intercept."""
 
-    def loss(intercepts: np.ndarray, slope: float) -> float:
-        logits = intercepts[place] + slope * scores
+    intercepts: np.ndarray
+    effects: np.ndarray
+    slope: float
+    covariance: np.ndarray
+    weight: np.ndarray
+    gain: np.ndarray
+
+    def variances(self, owner: np.ndarray) -> np.ndarray:
+        """Posterior variances (p,) of intercept and effect together, by Laplace's approximation."""
+        return np.asarray((1.0 - self.gain * self.weight) ** 2 * self.covariance.diagonal()[owner] + self.gain)
+
+
+def _solve(
+    scores: np.ndarray,
+    place: np.ndarray,
+    shows: np.ndarray,
+    covariance: np.ndarray,
+    pair: np.ndarray,
+    owner: np.ndarray,
+    class_spread: float,
+) -> _Solution:
+    """The optimum under a prior of this covariance (a, a) of intercepts and standard deviation of random effects, by
+    damped Newton steps; the problem is convex. `place` and `pair` (k,) are each answer's intercept and effect, `owner`
+    (p,) is each effect's intercept. Effects have a diagonal Hessian and are eliminated from the steps."""
+    n, p, precision = len(covariance), len(owner), np.linalg.inv(covariance)
+    intercepts, effects, slope = np.zeros(n), np.zeros(p), SLOPE
+    variance = class_spread**2
+    effect_precision = 1.0 / variance if variance else 0.0  # without any variance effects stay 0
+
+    def loss(intercepts: np.ndarray, effects: np.ndarray, slope: float) -> float:
+        logits = intercepts[place] + effects[pair] + slope * scores
         prior = intercepts @ precision @ intercepts + ((slope - SLOPE) / SLOPE_SPREAD) ** 2
+        prior += effect_precision * (effects @ effects)
         return float((np.logaddexp(0.0, logits) - shows * logits).sum() + 0.5 * prior)
 
-    now = loss(intercepts, slope)
+    def curvature() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        found = sigmoid(intercepts[place] + effects[pair] + slope * scores)
+        each = found * (1.0 - found)
+        weight = np.bincount(pair, each, minlength=p)
+        return found, each, weight, variance / (1.0 + variance * weight)
+
+    now = loss(intercepts, effects, slope)
     for _ in range(50):
-        found = sigmoid(intercepts[place] + slope * scores)
-        weight, off = found * (1.0 - found), found - shows
+        found, each, weight, gain = curvature()
+        off, tilt = found - shows, np.bincount(pair, each * scores, minlength=p)
+        wrong = np.bincount(pair, off, minlength=p)
+        effect_gradient = wrong + effect_precision * effects
         hessian = np.empty((n + 1, n + 1))
         hessian[:n, :n] = precision
-        hessian[np.arange(n), np.arange(n)] += np.bincount(place, weight, minlength=n)
-        hessian[n, :n] = hessian[:n, n] = np.bincount(place, weight * scores, minlength=n)
-        hessian[n, n] = weight @ scores**2 + SLOPE_SPREAD**-2
+        hessian[np.arange(n), np.arange(n)] += np.bincount(owner, weight * (1.0 - gain * weight), minlength=n)
+        hessian[n, :n] = hessian[:n, n] = np.bincount(owner, tilt * (1.0 - gain * weight), minlength=n)
+        hessian[n, n] = each @ scores**2 - (gain * tilt) @ tilt + SLOPE_SPREAD**-2
         gradient = np.append(
-            np.bincount(place, off, minlength=n) + precision @ intercepts,
-            off @ scores + (slope - SLOPE) / SLOPE_SPREAD**2,
+            np.bincount(owner, wrong - gain * weight * effect_gradient, minlength=n) + precision @ intercepts,
+            off @ scores - (gain * tilt) @ effect_gradient + (slope - SLOPE) / SLOPE_SPREAD**2,
         )
         step, size = np.linalg.solve(hessian, gradient), 1.0
+        effect_step = gain * (effect_gradient - weight * step[:n][owner] - tilt * step[n])
         while size > 1e-4:
-            tried = intercepts - size * step[:n], max(slope - size * float(step[n]), LEAST_SLOPE)
+            tried = (
+                intercepts - size * step[:n],
+                effects - size * effect_step,
+                max(slope - size * float(step[n]), LEAST_SLOPE),
+            )
             after = loss(*tried)
             if after <= now:
                 break
             size *= 0.5
         else:
             break
-        (intercepts, slope), gained, now = tried, now - after, after
+        (intercepts, effects, slope), gained, now = tried, now - after, after
         if gained < 1e-10 * max(1.0, abs(now)):
             break
-    return intercepts, slope
+    _, _, weight, gain = curvature()
+    inverse = precision + np.diag(np.bincount(owner, weight * (1.0 - gain * weight), minlength=n))
+    return _Solution(intercepts, effects, slope, np.linalg.inv(inverse), weight, gain)

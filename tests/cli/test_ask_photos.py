@@ -20,7 +20,7 @@ from ccr.cli.knowledge_photos import _ask_model
 from ccr.cli.knowledge_terminal import MOST_FAILURES, Session
 from ccr.errors import CCRError
 from ccr.knowledge import Answer
-from ccr.review.questions import FIRST
+from ccr.review.questions import EACH, FIRST
 from ccr.vocab import llm
 from tests.cli.conftest import Terminal, run
 from tests.vocab.test_llm import Server, completion
@@ -75,11 +75,12 @@ def test_the_questions_follow_the_score_of_claims(given: list[object]) -> None:
     session = session_of(given)
     ladder = session.ladders[0]
     assert ladder.claimed.sum() == max(one.claimed.sum() for one in session.ladders)
-    said(given, "y\n" * FIRST)
+    labels = np.unique(ladder.classes[ladder.claimed])
+    said(given, "y\n" * (EACH * len(labels) + FIRST - 1))
     asked = [session.rows[one.photo] for one in table(given) if one.concept == ladder.concept]
     claims = np.flatnonzero(ladder.claimed)
-    assert len(asked) == FIRST
     assert {ladder.scores[claims].max(), ladder.scores[claims].min()} <= set(ladder.scores[asked])
+    assert {int(ladder.classes[row]) for row in asked} >= set(labels.tolist())
 
 
 def test_scores_and_claims_are_those_of_the_model(given: list[object]) -> None:

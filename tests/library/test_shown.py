@@ -35,7 +35,9 @@ def test_many_answers_give_the_map_that_made_them() -> None:
 def test_the_solution_is_the_optimum_that_another_optimiser_finds() -> None:
     scores, concepts, shows, texts, _ = answers(1, each=6)
     covariance = shown._Prior.of(texts, np.arange(12), np.arange(12.0)).covariance(0.8)
-    intercepts, slope = shown._solve(scores, concepts, shows.astype(float), covariance)
+    every = np.arange(12)
+    found = shown._solve(scores, concepts, shows.astype(float), covariance, concepts, every, 0.0)
+    intercepts, slope = found.intercepts, found.slope
     precision = np.linalg.inv(covariance)
 
     def loss(values: np.ndarray) -> float:
@@ -45,6 +47,91 @@ def test_the_solution_is_the_optimum_that_another_optimiser_finds() -> None:
 
     best = minimize(loss, np.zeros(13), method="BFGS", options={"gtol": 1e-8, "maxiter": 5000})
     assert loss(np.append(intercepts, slope)) <= best.fun + 1e-6
+
+
+def test_random_effects_are_at_the_optimum_that_another_optimiser_finds() -> None:
+    scores, concepts, shows, texts, _ = answers(2, n=6, each=8)
+    pair = 3 * concepts + np.random.default_rng(0).integers(0, 3, len(concepts))
+    covariance, owner, spread = shown._Prior.of(texts, np.arange(6), None).covariance(0.8), np.arange(18) // 3, 1.5
+    found = shown._solve(scores, concepts, shows.astype(float), covariance, pair, owner, spread)
+    precision = np.linalg.inv(covariance)
+
+    def loss(values: np.ndarray) -> float:
+        logits = values[concepts] + values[6 + pair] + values[24] * scores
+        prior = values[:6] @ precision @ values[:6] + ((values[24] - shown.SLOPE) / shown.SLOPE_SPREAD) ** 2
+        prior += (values[6:24] ** 2).sum() / spread**2
+        return float((np.logaddexp(0.0, logits) - shows * logits).sum() + 0.5 * prior)
+
+    best = minimize(loss, np.zeros(25), method="BFGS", options={"gtol": 1e-8, "maxiter": 5000})
+    assert loss(np.concatenate([found.intercepts, found.effects, [found.slope]])) <= best.fun + 1e-6
+    # The variances are those of the inverse of the whole Hessian, the slope held.
+    each = sigmoid(found.intercepts[concepts] + found.effects[pair] + found.slope * scores)
+    design = np.hstack([np.eye(6)[concepts], np.eye(18)[pair]])
+    hessian = design.T @ ((each * (1 - each))[:, None] * design)
+    hessian[:6, :6] += precision
+    hessian[6:, 6:] += np.eye(18) / spread**2
+    whole, both = np.linalg.inv(hessian), np.hstack([np.eye(6)[owner], np.eye(18)])
+    assert np.allclose(found.covariance, whole[:6, :6])
+    assert np.allclose(found.variances(owner), (both @ whole @ both.T).diagonal())
+
+
+def test_an_intercept_that_nobody_was_asked_about_varies_as_its_prior_and_the_answers_leave_it() -> None:
+    texts = np.random.default_rng(0).standard_normal((5, 4))
+    prior, whole = (shown._Prior.of(texts, np.arange(n), None) for n in (3, 5))
+    answered = np.diag([0.1, 0.2, 0.3])
+    joint = whole.covariance(0.8) - 1e-6 * np.eye(5)
+    gain = joint[3:, :3] @ np.linalg.inv(prior.covariance(0.8))
+    by_hand = joint[3:, 3:] - gain @ joint[:3, 3:] + gain @ answered @ gain.T
+    assert np.allclose(prior.variances(answered, 0.8), [0.1, 0.2, 0.3, *by_hand.diagonal()])
+
+
+def claims_of_classes(seed: int, each: int) -> tuple[np.ndarray, ...]:
+    """Answers about 20 concepts, each about two of three classes, whose effects are as large as the intercepts':
+    scores, concepts, classes, what is shown, and the probability by hand (3, 20) at a score of 0.5."""
+    rng = np.random.default_rng(seed)
+    concepts = np.repeat(np.arange(20), each)
+    classes = (concepts + np.tile(np.arange(each) % 2, 20)) % 3
+    effects, scores = rng.normal(0.0, 2.0, (3, 20)), rng.uniform(0.0, 1.0, len(concepts))
+    shows = rng.random(len(scores)) < sigmoid(effects[classes, concepts] + 2.0 * scores)
+    return scores, concepts, classes, shows, sigmoid(effects + 1.0)
+
+
+def test_answers_about_a_class_are_believed_of_that_class_and_less_of_another() -> None:
+    off: list[list[float]] = []
+    for seed in range(6):
+        scores, concepts, classes, shows, truth = claims_of_classes(seed, 8)
+        texts = np.random.default_rng(seed).standard_normal((20, 32))
+        found = fit_shown(scores, concepts, shows, texts, classes=classes, class_count=3)
+        likely = found.probabilities(np.full((3, 20), 0.5), classes=np.arange(3))
+        pooled = np.tile(found.probabilities(np.full(20, 0.5)), (3, 1))
+        asked = np.zeros((3, 20), bool)
+        asked[classes, concepts] = True
+        unsure = [np.abs(one[~asked] - 0.5).mean() for one in (likely, pooled)]
+        assert unsure[0] < unsure[1]
+        off.append([np.abs(one[asked] - truth[asked]).mean() for one in (likely, pooled)])
+    assert np.mean(off, axis=0)[0] < np.mean(off, axis=0)[1]
+
+
+def test_many_answers_give_the_map_of_each_class() -> None:
+    scores, concepts, classes, shows, truth = claims_of_classes(0, 2000)
+    found = fit_shown(scores, concepts, shows, np.eye(20), classes=classes, class_count=3)
+    likely = found.probabilities(np.full((3, 20), 0.5), classes=np.arange(3))
+    assert np.abs(likely - truth)[classes, concepts].max() < 0.08
+    assert found.error < 0.02
+
+
+def test_classes_change_nothing_of_the_map_of_any_class_and_unknown_ones_none_of_a_class() -> None:
+    scores, concepts, _, shows, _ = claims_of_classes(0, 8)
+    texts = np.random.default_rng(0).standard_normal((22, 32))  # two concepts that nobody was asked about
+    plain, told = (
+        fit_shown(scores, concepts, shows, texts, classes=one, class_count=3) for one in (None, np.full(160, -1))
+    )
+    assert np.array_equal(plain.intercepts, told.intercepts)
+    assert plain.slope == told.slope
+    assert plain.by_class is None
+    assert plain.probabilities(np.zeros(22), classes=1).tolist() == plain.probabilities(np.zeros(22)).tolist()
+    assert told.by_class is not None
+    assert np.array_equal(told.by_class[:, 0], told.by_class[:, 2])
 
 
 @given(st.integers(0, 200), st.integers(1, 6), st.integers(1, 8))
@@ -127,7 +214,10 @@ def test_the_calibration_error_is_that_of_bins_by_hand() -> None:
 
 
 def test_parts_of_a_map_keep_their_own_numbers() -> None:
-    whole = Shown(np.arange(3.0), 2.0, np.array([1, 2, 3]), "photos")
+    by_class = np.arange(12.0).reshape(2, 2, 3)
+    whole = Shown(np.arange(3.0), 2.0, np.array([1, 2, 3]), "photos", by_class=by_class)
+    assert np.array_equal(whole.of([2, 0]).by_class, by_class[:, :, [2, 0]])
+    assert whole.with_one_more().by_class[:, :, 3].tolist() == [[1.0, 4.0], [7.0, 10.0]]
     assert whole.of([2, 0]).intercepts.tolist() == [2.0, 0.0]
     assert whole.with_one_more().intercepts.tolist() == [0.0, 1.0, 2.0, 1.0]
     assert whole.with_one_more().answers.tolist() == [1, 2, 3, 0]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ccr.review.questions import ANSWERS, FIRST, contradicts, next_photos, spread_photos
+from ccr.review.questions import ANSWERS, EACH, FIRST, contradicts, next_photos, spread_photos, unasked_classes
 
 #: Scores with many ties, and which of the photos claim the concept.
 PHOTOS = st.lists(st.tuples(st.integers(-5, 5), st.booleans()), max_size=40)
@@ -106,6 +106,40 @@ def test_a_session_ends_asks_nothing_twice_and_keeps_to_its_number(pairs, answer
             assert row not in asked
             asked[row] = random.choice([1, -1, 0, None])
     assert sum(said is not None for said in asked.values()) <= answers
+
+
+def test_every_class_that_claims_is_asked_about_before_any_is_asked_about_at_length() -> None:
+    scores = np.arange(90, dtype=np.float32)
+    claimed, classes = scores >= 30, np.where(scores >= 60, 2, np.where(scores >= 40, 1, 0))
+    first = next_photos(scores, claimed, {}, classes=classes)
+    assert [int(classes[row]) for row in first] == [2, 1, 0] * EACH  # the class with the most claims first
+    assert [int(scores[row]) for row in first[:3]] == [75, 50, 35]  # its claim of middling score
+    assert sorted(spread_photos(scores, claimed, {}, classes=classes, answers=6)) == sorted(first)
+    # A fit gave the concept to a fourth class: that is what is asked about now.
+    asked: dict[int, int | None] = {**dict.fromkeys(first[:5], 1), 12: None}
+    more = claimed | ((scores >= 10) & (scores < 14))
+    classes[10:14] = 3
+    assert unasked_classes(more, classes, asked).tolist() == [3]
+    assert classes[next_photos(scores, more, asked, classes=classes)].tolist() == [3, 0][: ANSWERS - 5]
+
+
+@settings(deadline=None)
+@given(
+    PHOTOS, st.lists(st.integers(0, 4), min_size=40, max_size=40), st.integers(1, 9), st.randoms(use_true_random=False)
+)
+def test_sessions_reach_as_many_classes_as_there_are_answers(pairs, labels, answers, random) -> None:
+    scores, claimed = photos(pairs)
+    classes, asked = np.array(labels[: len(scores)], np.int64), {}
+    while rows := next_photos(scores, claimed, asked, answers=answers, classes=classes):
+        assert len(set(rows)) == len(rows)
+        for row in rows:
+            assert row not in asked
+            asked[row] = random.choice([1, -1, 0])
+    assert len(asked) <= answers
+    with_claims = len(np.unique(classes[claimed]))
+    assert len(unasked_classes(claimed, classes, asked)) == max(0, with_claims - answers)
+    page = spread_photos(scores, claimed, {}, answers=answers, classes=classes)
+    assert len(unasked_classes(claimed, classes, dict.fromkeys(page, 1))) == max(0, with_claims - answers)
 
 
 @settings(deadline=None)

@@ -59,10 +59,10 @@ def ask_photos(
 ) -> None:
     """Ask about single photos: "Does this photo show dark red skin?", for every concept that the model claims.
 
-    True of the class is not yet true of the photo. Of each concept, the first questions are about photos for which the
-    model claims it, from the highest score down; the next ones bisect where it stops being shown, with --answers
-    answers in all. Answers that do not follow the score mark a concept that the encoder does not see: it is named at
-    the end, and should leave the list.
+    True of the class is not yet true of the photo. Of each concept, the first questions go round the classes for which
+    the model claims it; the next ones bisect the score below which it stops being shown, with --answers answers in all.
+    Answers that do not follow the score mark a concept that the encoder does not see: it is named at the end, and
+    should leave the list. A fit with the answers makes other claims: ask again after it, with more --answers.
 
     Without further options you answer in the terminal, where the photo is drawn: keys y yes, n no, u unclear, b back,
     s skip this concept, q stop. Every answer is written at once, and the same command goes on where it stopped.

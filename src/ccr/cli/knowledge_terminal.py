@@ -32,12 +32,21 @@ MOST_FAILURES = 5
 
 
 class Ladder(NamedTuple):
-    """The photos (m,) of a concept: their scores, whether the model claims it for them, and answers by row."""
+    """The photos (m,) of a concept: their scores, whether the model claims it for them, the class that it predicts, and
+    answers by row."""
 
     concept: str
     scores: np.ndarray
     claimed: np.ndarray
+    classes: np.ndarray
     asked: dict[int, int | None]
+
+    @property
+    def unasked(self) -> int:
+        """Classes with a claim about whose photos nobody was asked."""
+        from ccr.review.questions import unasked_classes
+
+        return len(unasked_classes(self.claimed, self.classes, self.asked))
 
 
 class Session:
@@ -52,10 +61,12 @@ class Session:
         self.unnamed, self.new, self._unread = unnamed, 0, 0
         self._by_name = {ladder.concept: ladder for ladder in ladders}
         self._remember(known)
+        self.ladders.sort(key=lambda ladder: not (self.given(ladder) and ladder.unasked))
 
     @classmethod
     def begin(cls, model: ConceptModel, store: EmbeddingStore, known: Knowledge, file: Path, answers: int) -> Session:
-        """The questions that are open, those about the concepts that are claimed most often first."""
+        """The questions that are open: first those about answered concepts that a fit gave to further classes, then
+        those about the concepts that are claimed most often."""
         rows, unnamed = _askable(store, known)
         photos = store.select(rows=rows)
         ladders = _ladders(model, photos)
@@ -67,13 +78,13 @@ class Session:
         """Rows of the photos to ask about now for a concept."""
         from ccr.review.questions import next_photos
 
-        return next_photos(ladder.scores, ladder.claimed, ladder.asked, answers=self.answers)
+        return next_photos(ladder.scores, ladder.claimed, ladder.asked, answers=self.answers, classes=ladder.classes)
 
     def spread(self, ladder: Ladder) -> list[int]:
         """Rows of the photos to ask about for a concept, all at once."""
         from ccr.review.questions import spread_photos
 
-        return spread_photos(ladder.scores, ladder.claimed, ladder.asked, answers=self.answers)
+        return spread_photos(ladder.scores, ladder.claimed, ladder.asked, answers=self.answers, classes=ladder.classes)
 
     def given(self, ladder: Ladder) -> int:
         """Answers that a concept has."""
@@ -189,7 +200,7 @@ def _ladders(model: ConceptModel, photos: EmbeddingStore) -> list[Ladder]:
         column = columns[:, [concept]].tocoo()
         claimed = np.zeros(len(photos), bool)
         claimed[column.row] = (column.data > 0) & (model.head.coef[winner[column.row], concept] > 0)
-        ladders.append(Ladder(model.names[concept], np.ascontiguousarray(scores[:, number]), claimed, {}))
+        ladders.append(Ladder(model.names[concept], np.ascontiguousarray(scores[:, number]), claimed, winner, {}))
     return sorted(ladders, key=lambda ladder: -int(ladder.claimed.sum()))
 
 

@@ -201,7 +201,8 @@ class Explanation:
     def contributions_to(self, name: Any) -> tuple[Contribution, ...]:
         """Every active concept's contribution to the class `name`, whatever was predicted."""
         number = position(self.classes, name)
-        return _terms(self.active, self.codes, self.columns, self.head, number, self.answers, self.shown)
+        facts = self.answers, self.shown, self._winner
+        return _terms(self.active, self.codes, self.columns, self.head, number, *facts)
 
     def contrast(self, other: Any) -> Contrast:
         """Why this class and not `other`: weights are the differences of the two classes' weights."""
@@ -406,7 +407,7 @@ def explain(
         probability=float(probabilities[winner]),
         logit=float(logits[winner]),
         bias=float(active_head.intercept[winner]),
-        contributions=_terms(active, values, columns, active_head, winner, answers, shown),
+        contributions=_terms(active, values, columns, active_head, winner, answers, shown, winner),
         classes=tuple(classes),
         logits=logits,
         probabilities=probabilities,
@@ -429,12 +430,15 @@ def _terms(
     number: int,
     answers: np.ndarray | None,
     shown: Shown | None,
+    winner: int,
 ) -> tuple[Contribution, ...]:
-    """Contributions to the class of this number, with what is known of its claims and of the image's concepts."""
+    """Contributions to the class of this number, with what is known of its claims and of the image's concepts, if the
+    image's class is the `winner`."""
     known = None if answers is None else answers[number, columns]
     if shown is None:
         return contributions(active, codes, head.coef[number], known)
-    return contributions(active, codes, head.coef[number], known, shown.probabilities(codes, columns), shown.stated)
+    likely = shown.probabilities(codes, columns, winner)
+    return contributions(active, codes, head.coef[number], known, likely, shown.stated)
 
 
 def _predicted(head: LinearHead, values: np.ndarray) -> int:

@@ -81,16 +81,25 @@ def add_model(parts: GraphParts, model: Any, embeddings: str) -> None:
     concepts = _wide(parts, "concepts_t", model.concepts.embeddings.T)
     scores = parts.add("MatMul", rows, concepts, name="scores")
     kept = _top(parts, scores, rule) if isinstance(rule, TopRule) else _threshold(parts, scores, rule)
+    _head(parts, model, parts.add("Cast", kept, name="codes", to=parts.onnx.TensorProto.FLOAT))
     shown = of_photos(model.shown)
     if shown is not None:
         _shown(parts, kept, shown)
-    _head(parts, model, parts.add("Cast", kept, name="codes", to=parts.onnx.TensorProto.FLOAT))
 
 
 def _shown(parts: GraphParts, kept: str, shown: Shown) -> None:
-    """1 / (1 + exp(-(intercept + slope * score))) of the scores that are kept."""
-    scaled = parts.add("Mul", kept, parts.constant("shown_slope", np.float64(shown.slope)), name="shown_scaled")
-    logits = parts.add("Add", scaled, parts.constant("shown_intercepts", shown.intercepts), name="shown_logits")
+    """1 / (1 + exp(-(intercept + slope * score))) of the scores that are kept, by the map of the winner's class."""
+    if shown.by_class is None:
+        slope = parts.constant("shown_slope", np.float64(shown.slope))
+        intercept = parts.constant("shown_intercepts", shown.intercepts)
+    else:
+        tables = zip(("shown_intercepts", "shown_slopes"), shown.by_class, strict=True)
+        intercept, slope = (
+            parts.add("Gather", parts.constant(name, table), "winner", name=f"{name}_of_class", axis=0)
+            for name, table in tables
+        )
+    scaled = parts.add("Mul", kept, slope, name="shown_scaled")
+    logits = parts.add("Add", scaled, intercept, name="shown_logits")
     found = parts.add("Sigmoid", logits, name="shown_all")
     zero = parts.constant("shown_zero", np.float64(0.0))
     active = parts.add("Greater", kept, zero, name="shown_active")

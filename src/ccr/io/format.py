@@ -258,7 +258,9 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
-def unpack_shown(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], concepts: int) -> Shown | None:
+def unpack_shown(
+    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], classes: int, concepts: int
+) -> Shown | None:
     """The map from scores to the probability that an image shows a concept; None without any."""
     facts = config.get("shown")
     if facts is None:
@@ -266,10 +268,16 @@ def unpack_shown(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], c
     intercepts, answers = (tensors.get(f"shown_{name}", np.zeros(0)) for name in ("intercepts", "answers"))
     fits = intercepts.shape == answers.shape == (concepts,) and answers.dtype == np.int64
     fits = fits and np.isfinite(intercepts).all() and facts.get("source") in ("photos", "classes")
+    by_class = tensors.get("shown_by_class")  # models saved before 2026-11-19 have none
+    if by_class is not None:
+        by_class = by_class.astype(np.float64)
+        fits = fits and by_class.shape == (2, classes, concepts) and bool(np.isfinite(by_class).all())
+        fits = fits and bool((by_class[1] > 0).all())
     require(fits, "map from scores to probabilities is damaged", "save it again")
     error = math.nan if facts.get("error") is None else float(facts["error"])
     stated = _positive(facts, "stated") if "stated" in facts else STATED
-    return Shown(intercepts.astype(np.float64), _positive(facts, "slope"), answers, facts["source"], error, stated)
+    slope = _positive(facts, "slope")
+    return Shown(intercepts.astype(np.float64), slope, answers, facts["source"], error, stated, by_class)
 
 
 def text_or_none(config: Mapping[str, Any], name: str) -> str | None:
@@ -341,6 +349,8 @@ def pack(model: Any) -> ModelFolder:
         config["shown"] = {name: plain(getattr(model.shown, name)) for name in ("slope", "source", "error", "stated")}
         tensors["shown_intercepts"] = model.shown.intercepts.astype(np.float64)
         tensors["shown_answers"] = model.shown.answers.astype(np.int64)
+        if model.shown.by_class is not None:
+            tensors["shown_by_class"] = model.shown.by_class.astype(np.float64)
     if model.signature is not None:
         config["signature"] = model.signature.to_dict()
     if origin.fidelity is not None:
@@ -385,7 +395,7 @@ def unpack(folder: ModelFolder) -> dict[str, Any]:
         **common_head,
         "provenance": provenance,
         "calibration": _unpack_calibration(config, tensors, len(names)),
-        "shown": unpack_shown(config, tensors, len(names)),
+        "shown": unpack_shown(config, tensors, len(common_head["classes"]), len(names)),
         "signature": Signature.from_dict(config.get("signature")),
     }
 

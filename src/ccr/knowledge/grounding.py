@@ -76,6 +76,16 @@ class Evidence(NamedTuple):
     lacking_weight: np.ndarray
     lacking_answers: np.ndarray
 
+    def of(self, concepts: np.ndarray | slice) -> Evidence:
+        """The evidence of these concepts alone."""
+        return Evidence(*(column[concepts] for column in self))
+
+    def replaced(self, change: np.ndarray, shows: np.ndarray) -> Evidence:
+        """The evidence where one answer about each concept, whether an image `shows` it (n,), were about another image:
+        one that is different by the `change` (n, d)."""
+        yes = np.asarray(shows, np.float64)[:, None]
+        return self._replace(shown=self.shown + yes * change, lacking=self.lacking + (1.0 - yes) * change)
+
     def plus(self, other: Evidence | None) -> Evidence:
         """Both together."""
         return self if other is None else Evidence(*(one + two for one, two in zip(self, other, strict=True)))
@@ -147,7 +157,7 @@ def transfer(
     for start in range(0, len(texts), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         own = texts[part]
-        more = None if photos is None else Evidence(*(column[part] for column in photos))
+        more = None if photos is None else photos.of(part)
         for unseen in left_out:
             seen, rows = np.setdiff1d(there, unseen), own
             if grounded:

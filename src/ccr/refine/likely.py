@@ -13,6 +13,7 @@ from scipy import sparse
 from ccr.coding import Coder, HardThreshold, ThresholdRule, apply_rule
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.geometry import unit_rows
 from ccr.heads import LinearHead
 from ccr.inputs import Embeddings
 from ccr.knowledge import NO, YES, Knowledge
@@ -26,8 +27,9 @@ from ccr.shown import Shown, Source, fit_shown, stated_from
 from ccr.utils.parameters import is_number
 
 #: Least probabilities of what is added among which held-out images choose, the largest that costs them no more than so
-#: much accuracy. A fixed one is no default: where members of a class differ, 0.3 costs a quarter of all predictions.
-PROBABILITIES, MOST_LOST = (0.3, 0.2, 0.1, 0.05, 0.0), 0.0
+#: much accuracy and no more than this share of their loss: accuracy alone is coarse where there are few of them. A
+#: fixed one is no default: where members of a class differ, 0.3 costs a quarter of all predictions.
+PROBABILITIES, MOST_LOST, MOST_WORSE = (0.3, 0.2, 0.1, 0.05, 0.0), 0.0, 0.1
 #: Strength of a class's preference for claims that its photos confirm: the power of their mean probability.
 PREFERENCE = 6
 #: Images on which a map is fitted by the table of classes, and images that are worked on at once.
@@ -48,22 +50,28 @@ class FitData(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Answers about images: the row of the image, the number of the concept, and whether the image shows it (k,)."""
+    """Answers about images: the row of the image, the number of the concept, whether the image shows it, the number of
+    its class, -1 where that is not known, and whether the answer grounded the concept (k,)."""
 
     images: Embeddings
     rows: np.ndarray
     concepts: np.ndarray
     shows: np.ndarray
+    classes: np.ndarray
+    grounds: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class PhotoAnswers:
     """Answers from which a map is fitted: `pairs` of photos and concepts, and of all concepts the `texts` (n, d) and
-    how common they are (n,). With the `source` "classes" the table of classes stands in for answers about photos."""
+    how common they are (n,); there are `class_count` classes, and `known` grounded the concepts. With the `source`
+    "classes" the table of classes stands in for answers about photos."""
 
     pairs: tuple[Pairs, ...]
     texts: np.ndarray
     commonness: np.ndarray
+    class_count: int
+    known: Informed
     source: Source = "photos"
 
     @classmethod
@@ -74,23 +82,38 @@ class PhotoAnswers:
         refinement without them."""
         names, images = known.bound.initial.names, data.train.X
         table = knowledge.aligned(data.classes, names)
-        facts = texts.embeddings[known.rows], commonness(table)
-        asked = [answered_pairs(knowledge, data.X, images, names, data.left_out)]
+        facts = texts.embeddings[known.rows], commonness(table), len(data.classes), known
+        inside = [one for one in (data.train, data.held_out) if one is not None and one.X is images]
+        asked = [
+            answered_pairs(
+                knowledge, data.X, images, names, left_out=data.left_out, labelled=inside, grounding=data.train.rows
+            )
+        ]
         if data.validation is not None and data.held_out is not None:
             validation, held_out = validation_pair(data.validation)[0], data.held_out
             paths = store_part(validation, "paths")
             # With `coverage` a part of them is kept for calibration and must stay unseen.
             if paths is not None and len(paths) == len(held_out.rows) == len(held_out.X):
-                asked.append(answered_pairs(knowledge, validation, held_out.X, names))
+                asked.append(answered_pairs(knowledge, validation, held_out.X, names, labelled=[held_out]))
         found = tuple(pairs for pairs in asked if len(pairs.rows))
         return cls(found, *facts) if found else cls(table_pairs(first, table, data.train), *facts, "classes")
 
     def map(self, dictionary: np.ndarray) -> Shown:
         """The map of this dictionary's scores (n, d) fitted to the answers."""
-        scores = np.concatenate([_scores(pairs, dictionary) for pairs in self.pairs])
-        concepts, shows = (np.concatenate(parts) for parts in zip(*(pairs[2:] for pairs in self.pairs), strict=True))
-        found = fit_shown(scores, concepts, shows, self.texts, commonness=self.commonness, source=self.source)
-        return found if self.source == "photos" else replace(found, answers=np.zeros(len(self.texts), np.int64))
+        scores = np.concatenate([_scores(pairs, dictionary, self.known) for pairs in self.pairs])
+        concepts, shows, classes = map(np.concatenate, zip(*(pairs[2:5] for pairs in self.pairs), strict=True))
+        photos = self.source == "photos"
+        found = fit_shown(
+            scores,
+            concepts,
+            shows,
+            self.texts,
+            commonness=self.commonness,
+            classes=classes if photos else None,
+            class_count=self.class_count,
+            source=self.source,
+        )
+        return found if photos else replace(found, answers=np.zeros(len(self.texts), np.int64))
 
 
 def check_probability(knowledge: Knowledge | None, coder: Any, value: Any) -> None:
@@ -126,23 +149,36 @@ def takes_thresholds(coder: Any) -> bool:
 
 
 def answered_pairs(
-    knowledge: Knowledge, X: Any, images: Embeddings, names: Sequence[str], left_out: Any = None
+    knowledge: Knowledge,
+    X: Any,
+    images: Embeddings,
+    names: Sequence[str],
+    *,
+    left_out: Any = None,
+    labelled: Sequence[Labelled] = (),
+    grounding: Any = (),
 ) -> Pairs:
     """The answers, yes or no, about images of X and concepts of these names; photos are known by the store's paths, or
-    by row number without one. Rows `left_out` stay unseen."""
+    by row number without one. Rows `left_out` stay unseen; `labelled` are rows of which the class is known,
+    `grounding` those by which concepts were grounded."""
     paths = store_part(X, "paths")
     known = map(str, range(len(images)) if paths is None else paths)
     hidden = set() if left_out is None else set(np.asarray(left_out).tolist())
     row_of = {name: row for row, name in enumerate(known) if row not in hidden}
     found = [(row_of[name], number) for number, name in enumerate(knowledge.photos) if name in row_of]
     if not found:
-        return Pairs(images, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
+        none = np.zeros(0, np.int64)
+        return Pairs(images, none, none, none.astype(bool), none, none.astype(bool))
     rows, numbers = (np.array(column, np.int64) for column in zip(*found, strict=True))
     answers = sparse.coo_matrix(knowledge.aligned_photos(names)[numbers])
     said = (answers.data == YES) | (answers.data == NO)
     order = np.lexsort((answers.col[said], answers.row[said]))
-    concepts = answers.col[said][order].astype(np.int64)
-    return Pairs(images, rows[answers.row[said][order]], concepts, answers.data[said][order] == YES)
+    concepts, asked = answers.col[said][order].astype(np.int64), rows[answers.row[said][order]]
+    classes = np.full(len(images), -1)
+    for one in labelled:
+        classes[one.rows] = one.y
+    shows = answers.data[said][order] == YES
+    return Pairs(images, asked, concepts, shows, classes[asked], np.isin(asked, grounding))
 
 
 def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tuple[Pairs, ...]:
@@ -154,7 +190,10 @@ def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tup
     concepts = result.kept[codes.col]
     said = answers[y[codes.row], concepts]
     told = (said != 0) & (codes.data > 0)
-    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES),) if told.any() else ()
+    if not told.any():
+        return ()
+    by_photo = np.zeros(int(told.sum()), bool)
+    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES, y[codes.row[told]], by_photo),)
 
 
 def commonness(table: np.ndarray) -> np.ndarray:
@@ -162,14 +201,21 @@ def commonness(table: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(((table == YES).sum(axis=0) + 0.5) / ((table == NO).sum(axis=0) + 0.5)))
 
 
-def _scores(pairs: Pairs, dictionary: np.ndarray) -> np.ndarray:
-    """The scores (k,) of the pairs of images and concepts."""
+def _scores(pairs: Pairs, dictionary: np.ndarray, known: Informed) -> np.ndarray:
+    """The scores (k,) of the pairs of images and concepts. An answer that grounded its concept drew it toward its image
+    or away from it: there, it is the score that the image would have if the answer were about the mean of its class,
+    which is near to new images, too."""
     used, place = np.unique(pairs.rows, return_inverse=True)
     rows = pairs.images.take(used).numpy().astype(np.float64)
     parts = [slice(at, at + AT_ONCE) for at in range(0, len(place), AT_ONCE)]
-    return np.concatenate(
-        [np.einsum("kd,kd->k", rows[place[part]], dictionary[pairs.concepts[part]]) for part in parts]
-    )
+    scores = []
+    for part in parts:
+        own, concepts, moved = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
+        found = dictionary[concepts].astype(np.float64)
+        shifts = known.shifts(concepts[moved], own[moved], pairs.shows[part][moved], pairs.classes[part][moved])
+        found[moved] = unit_rows(found[moved] + shifts)
+        scores.append(np.einsum("kd,kd->k", own, found))
+    return np.concatenate(scores)
 
 
 def class_probabilities(shown: Shown, dictionary: np.ndarray, train: Labelled, classes: int) -> np.ndarray:
@@ -178,7 +224,7 @@ def class_probabilities(shown: Shown, dictionary: np.ndarray, train: Labelled, c
     rows = dictionary.astype(np.float32).T
     for start in range(0, len(train.y), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        found = shown.probabilities(train.X.take(train.rows[part]).numpy() @ rows)
+        found = shown.probabilities(train.X.take(train.rows[part]).numpy() @ rows, classes=train.y[part])
         member = sparse.csr_matrix((np.ones(len(found)), (train.y[part], np.arange(len(found)))), (classes, len(found)))
         sums += (member @ found).T
     return np.asarray(sums / np.maximum(counts, 1))
@@ -199,7 +245,7 @@ def refine_likely(
 
     `first` is the refinement without; `start` (n, d) has the rows of concepts that it left out. Without a probability
     the second refinement has no thresholds of its own, and the last step has the largest of `PROBABILITIES` that costs
-    held-out images at most `MOST_LOST` of their accuracy.
+    held-out images at most `MOST_LOST` of their accuracy and `MOST_WORSE` of their loss.
     """
     shown = answers.map(whole_dictionary(first, start))
     borne_out = class_probabilities(shown, whole_dictionary(first, start), data.train, len(data.classes)) ** PREFERENCE
@@ -209,10 +255,13 @@ def refine_likely(
     )
     after = answers.map(whole_dictionary(second, start)).of(second.kept)
     tried = PROBABILITIES if data.held_out is not None else PROBABILITIES[-1:]
-    wanted = validate(first, data.held_out).accuracy - MOST_LOST
+    before = [validate(one, data.held_out) for one in (first, second)]
+    accuracy = max(one.accuracy for one in before) - MOST_LOST
+    loss = (1.0 + MOST_WORSE) * min(one.loss for one in before)
     for one in tried if probability is None else (probability,):
         found = _with_bounds(second, _bounds(after, first, one), data)
-        if probability is None and found.history[second.best_epoch - 1].validation_accuracy >= wanted:
+        now = found.history[second.best_epoch - 1]
+        if probability is None and now.validation_accuracy >= accuracy and now.validation_loss <= loss:
             break
     return found, after
 
@@ -258,7 +307,7 @@ def stating(result: Refinement, shown: Shown, train: Labelled, truth: float) -> 
     weights, bias = result.weights, result.bias
     predicted = (codes.tocsr() @ weights + bias).argmax(axis=1)
     claimed = (codes.data > 0) & (weights[codes.col, predicted[codes.row]] > 0)
-    found = shown.probabilities(codes.data[claimed], codes.col[claimed])
+    found = shown.probabilities(codes.data[claimed], codes.col[claimed], predicted[codes.row[claimed]])
     return replace(shown, stated=stated_from(found, truth))
 
 

@@ -132,15 +132,17 @@ Claims = Literal["open", "confirmed"]
 @dataclass(frozen=True, eq=False)
 class Informed:
     """A bound whose concepts are grounded, the weights that are permitted, and the `rows` of the list that may have one
-    for some class: `bound` and `permitted` are of these alone. `transfer` is that of the whole list; `groups` are the
-    means of the classes' training images, with which concepts are grounded later. Without knowledge all rows stay as
-    they are, and the other parts are None."""
+    for some class: `bound`, `permitted`, and the `texts` and `evidence` by which concepts were grounded are of these
+    alone. `transfer` is that of the whole list; `groups` are the means of the classes' training images, with which
+    concepts are grounded later. Without knowledge all rows stay as they are, and the other parts are None."""
 
     bound: Bound
     rows: np.ndarray
     permitted: Permitted | None = None
     transfer: np.ndarray | None = None
     groups: Groups | None = None
+    texts: np.ndarray | None = None
+    evidence: Evidence | None = None
 
     @classmethod
     def fit(
@@ -174,8 +176,20 @@ class Informed:
                 'for some, or use claims="open"'
             )
         _warn_of_silent_classes(permitted.allowed, classes, claims)
-        grounded = bound.at(ground(texts, found.plus(photos)), rows)
-        return cls(grounded, rows, permitted.of(rows), moved, groups)
+        found = found.plus(photos)
+        grounded = bound.at(ground(texts, found), rows)
+        return cls(grounded, rows, permitted.of(rows), moved, groups, texts[rows], found.of(rows))
+
+    def shifts(self, concepts: np.ndarray, images: np.ndarray, shows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        """How far (k, d) each of these concepts (k,) would be from where it was grounded if one answer, whether an
+        image (k, d) of a class (k,) `shows` it (k,), were about the mean of the other images of its class."""
+        assert self.groups is not None
+        assert self.texts is not None
+        assert self.evidence is not None
+        own, texts, counts = self.evidence.of(concepts), self.texts[concepts], self.groups.counts[classes][:, None]
+        others = (counts * self.groups.means[classes] - images) / np.maximum(counts - 1, 1)
+        change = np.where(counts > 1, others - images, 0.0)  # no other images, no mean of theirs
+        return ground(texts, own.replaced(change, shows)) - ground(texts, own)
 
 
 def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None) -> dict[str, float]:

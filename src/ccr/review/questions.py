@@ -22,12 +22,14 @@ from ccr.model import ConceptModel
 from ccr.refine.data import class_groups, split
 from ccr.review.decisions import Decision, Decisions, Policy, Vote, check_policy, concept_digests
 
-# Questions about photos, chosen so that few answers find the score below which a concept is not shown. Photos are
-# sorted by the concept's score. The first questions are spread over the photos on which the model makes the claim; the
-# next ones bisect the place where yes turns into no (Knowledge, docs/method.md).
+# Questions about photos, chosen so that few answers find for which classes and below which score a concept is not
+# shown. The first questions go round the classes for which the model makes the claim, because what is true of photos of
+# one class says little of another; the next ones are spread over all claims, sorted by the concept's score, and then
+# bisect the place where yes turns into no (Knowledge, docs/method.md).
 
-#: Photos over which the first questions about a concept are spread: the highest, the middle and the lowest claim.
-FIRST = 3
+#: Answers that each class with a claim gets first, and photos over which the next questions about a concept are spread:
+#: the highest, the middle and the lowest claim.
+EACH, FIRST = 2, 3
 #: Answers that a concept gets unless another number is asked for.
 ANSWERS = 7
 
@@ -35,8 +37,15 @@ ANSWERS = 7
 Asked = Mapping[int, int | None]
 
 
-def next_photos(scores: np.ndarray, claimed: np.ndarray, asked: Asked, *, answers: int = ANSWERS) -> list[int]:
-    """Rows of the photos to ask about now, the highest score first; empty where enough is known.
+def next_photos(
+    scores: np.ndarray,
+    claimed: np.ndarray,
+    asked: Asked,
+    *,
+    answers: int = ANSWERS,
+    classes: np.ndarray | None = None,
+) -> list[int]:
+    """Rows of the photos to ask about now; empty where enough is known.
 
     At first these are several, whose answers do not depend on each other; later one, chosen by the answers before.
 
@@ -46,12 +55,13 @@ def next_photos(scores: np.ndarray, claimed: np.ndarray, asked: Asked, *, answer
     claimed : (m,) bool, photos for which the model claims the concept.
     asked : answers so far.
     answers : most answers, those given included.
+    classes : (m,) number of the class that the model predicts for each photo; None: classes do not matter.
     """
     left = _left(asked, answers)
     if left <= 0:
         return []
     order, size = _in_order(scores, claimed, asked, FIRST)
-    first = _spread(order, size, asked, FIRST)
+    first = _round_classes(scores, claimed, classes, asked) or _spread(order, size, asked, FIRST)
     if first:
         return first[:left]
     chosen = _bisected(scores, order, asked)
@@ -60,15 +70,24 @@ def next_photos(scores: np.ndarray, claimed: np.ndarray, asked: Asked, *, answer
     return [] if chosen is None else [chosen]
 
 
-def spread_photos(scores: np.ndarray, claimed: np.ndarray, asked: Asked, *, answers: int = ANSWERS) -> list[int]:
-    """Rows of the photos to ask about where answers come too late to choose the next one: spread evenly over the
-    claims, the highest score first. Where there are fewer claims than answers, the photos that score highest below
-    them, too. Parameters as for `next_photos`."""
+def spread_photos(
+    scores: np.ndarray,
+    claimed: np.ndarray,
+    asked: Asked,
+    *,
+    answers: int = ANSWERS,
+    classes: np.ndarray | None = None,
+) -> list[int]:
+    """Rows of the photos to ask about where answers come too late to choose the next one: `EACH` for each class, and
+    then spread evenly over the claims; the highest score first. Where there are fewer claims than answers, the photos
+    that score highest below them, too. Parameters as for `next_photos`."""
     left = _left(asked, answers)
     if left <= 0:
         return []
     order, size = _in_order(scores, claimed, asked, answers)
-    chosen, taken = _spread(order, size, asked, answers)[:left], dict(asked)
+    chosen = _round_classes(scores, claimed, classes, asked)[:left]
+    taken = {**asked, **dict.fromkeys(chosen, 0)}
+    chosen += _spread(order, size, taken, answers)[: left - len(chosen)]
     while len(chosen) < left:  # what is near an answer was left out
         taken |= dict.fromkeys(chosen, 0)
         more = _in_widest_gap(order[:size], taken)
@@ -77,6 +96,13 @@ def spread_photos(scores: np.ndarray, claimed: np.ndarray, asked: Asked, *, answ
         chosen.append(more)
     place = {int(row): at for at, row in enumerate(order)}
     return sorted(chosen, key=place.__getitem__)
+
+
+def unasked_classes(claimed: np.ndarray, classes: np.ndarray, asked: Asked) -> np.ndarray:
+    """Numbers of the classes for which the model makes the claim and of whose photos none was answered about.
+    Parameters as for `next_photos`."""
+    given = [row for row, value in asked.items() if value is not None]
+    return np.setdiff1d(classes[claimed], classes[given])
 
 
 def contradicts(scores: np.ndarray, answers: np.ndarray) -> bool:
@@ -105,6 +131,25 @@ def _in_order(scores: np.ndarray, claimed: np.ndarray, asked: Asked, fewest: int
     rows = np.flatnonzero(claimed | given | (scores < lowest))
     order = rows[np.argsort(-scores[rows], kind="stable")]
     return order, max(int((scores[order] >= lowest).sum()), min(fewest, len(order)))
+
+
+def _round_classes(scores: np.ndarray, claimed: np.ndarray, classes: np.ndarray | None, asked: Asked) -> list[int]:
+    """Photos with which every class that makes the claim has `EACH` answers, one after the other: first one for each,
+    the class with the most claims first, its claim of middling score; then a second one where others are left."""
+    if classes is None:
+        return []
+    rows = np.flatnonzero(claimed)
+    rows = rows[np.argsort(-scores[rows], kind="stable")]
+    labels, sizes = np.unique(classes[rows], return_counts=True)
+    given = Counter(int(classes[row]) for row, value in asked.items() if value is not None)
+    chosen: list[int] = []
+    for number in range(1, EACH + 1):
+        for label in labels[np.argsort(-sizes, kind="stable")].tolist():
+            row = _in_widest_gap(rows[classes[rows] == label], {**asked, **dict.fromkeys(chosen, 0)})
+            if given[label] < number and row is not None:
+                chosen.append(row)
+                given[label] += 1
+    return chosen
 
 
 def _spread(order: np.ndarray, size: int, asked: Asked, count: int) -> list[int]:
