@@ -435,7 +435,7 @@ def test_what_only_a_machine_says_confirms_no_claim() -> None:
         assert model.claim_counts[status] == len(model.claims())
         assert {term.claim for term in model.explain(X[0]).contributions if term.contribution > 0} == {status}
         assert ("✓" in str(model.explain(X[0]))) is (mark is not None)
-        assert model.answers.tolist() == table.aligned(classes, concepts).tolist()  # truth and fits know it all the same
+        assert model.answers.tolist() == table.aligned(classes, concepts).tolist()  # fits know it all the same
 
 
 def test_a_person_after_a_machine_confirms_and_the_rest_stays_unknown() -> None:

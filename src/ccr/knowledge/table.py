@@ -352,8 +352,8 @@ class Knowledge:
         return self._answer(self._columns, row) if row < len(self) and self._keys[row] == key else None
 
     def aligned(self, classes: Iterable[Any], concepts: Sequence[str], *, by_people: bool = False) -> np.ndarray:
-        """Answers (classes, concepts) int8 for these classes and concepts, 0 where there is none; `by_people`: also where
-        only WordNet or a language model says yes."""
+        """Answers (classes, concepts) int8 for these classes and concepts, 0 where there is none; `by_people`: also
+        where only WordNet or a language model says yes."""
         rows = np.array([self._subjects.get((False, str(name)), -1) for name in classes], np.int64)
         columns = np.array([self._places.get(name, -1) for name in concepts], np.int64)
         found = np.zeros((len(rows), len(columns)), np.int8)
