@@ -361,7 +361,7 @@ def test_constant_images_give_the_largest_class_and_one_concept_a_clear_word(cen
     same = ComparisonTask(few, Part(np.ones((80, 8)), y[:80]), Part(np.ones((40, 8)), y[80:]), length=2, **options)
     found = run_comparison(same, methods, seeds=(0,))
     assert {row.accuracy for row in found.rows} == {float(np.mean(y[80:] == "b"))}
-    assert [(failure.method, "cutoff" in failure.reason) for failure in found.failures] == [("label-free", True)]
+    assert not found.failures
     one = Concepts(["the only one"], np.eye(8)[:1])
     alone = ComparisonTask(one, Part(X[:80], y_seen[:80]), Part(X[80:], y_seen[80:]), length=1, **options)
     found = run_comparison(alone, methods, seeds=(0,))

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from ccr.data.datasets import open_dataset
 from ccr.data.store import embed_dataset
 from ccr.errors import CCRError
-from ccr_lab import theory as study
 from ccr_lab.commands import theory as command
+from ccr_lab.theory import Testbed, run_claims, scenes
 from tests.data.helpers import PixelEncoder
 
 FILES = {"results.json", "paper.png", "necessity.png", "event.png", "phase.png", "anisotropy.png"}
@@ -27,10 +27,12 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     """The command over small scenes."""
     monkeypatch.setattr(command, "EVENT_WORLDS", 3)
     monkeypatch.setattr(command, "EVENT_SAMPLES", (50, 100))
-    monkeypatch.setattr(study, "paper_runs", partial(study.paper_runs, worlds=2, shorten=100))
-    monkeypatch.setattr(study, "phase_diagram", partial(study.phase_diagram, n=3, worlds=2, radii=(0.1, 1.0), steps=5))
-    small = {"testbed": study.Testbed(3, 3, 2), "conditions": (1.0, 100.0), "radii": (0.1, 1.0), "steps": 5}
-    monkeypatch.setattr(study, "anisotropy_diagrams", partial(study.anisotropy_diagrams, **small))
+    monkeypatch.setattr(scenes, "paper_runs", partial(scenes.paper_runs, worlds=2, shorten=100))
+    monkeypatch.setattr(
+        scenes, "phase_diagram", partial(scenes.phase_diagram, n=3, worlds=2, radii=(0.1, 1.0), steps=5)
+    )
+    small = {"testbed": Testbed(3, 3, 2), "conditions": (1.0, 100.0), "radii": (0.1, 1.0), "steps": 5}
+    monkeypatch.setattr(scenes, "anisotropy_diagrams", partial(scenes.anisotropy_diagrams, **small))
     app = typer.Typer()
     app.command()(command.theory)
     return app
@@ -63,10 +65,10 @@ def test_out_holds_figures_and_results_and_the_table_names_what_was_broken(app: 
 def test_a_claim_in_doubt_exits_with_1_and_is_named(
     app: typer.Typer, monkeypatch: pytest.MonkeyPatch, verdict: str
 ) -> None:
-    true = study.run_claims(2)
+    true = run_claims(2)
     worst = float("nan") if verdict == "violated" else true[0].worst
     doubtful = replace(true[0], worst=worst, beyond=int(verdict == "violated"), complete=verdict == "violated")
-    monkeypatch.setattr(study, "run_claims", lambda *args, **options: (doubtful, *true[1:]))
+    monkeypatch.setattr("ccr_lab.theory.run_claims", lambda *args, **options: (doubtful, *true[1:]))
     result = CliRunner().invoke(app, [], env={"COLUMNS": "200"})
     assert result.exit_code == 1
     assert f"in doubt: {doubtful.claim}" in result.stdout

@@ -189,7 +189,7 @@ def test_edits_refit_and_effect_by_script(client: TestClient, bench: Workbench, 
     assert [entry["action"] for entry in again.provenance.edits] == ["rename", "add", "fit"]
     assert Path(saved["path"]) == tmp_path / "models" / "mended"
     assert "exists already" in post(client, "save", {"name": "mended"}, 409)["error"]
-    assert {"id": "saved:mended", "words": "saved: mended"} in get(client, "models")["models"]
+    assert {"id": "saved:mended", "words": "saved: mended", "flattered": True} in get(client, "models")["models"]
     assert get(client, "differences", other="saved:mended")["groups"]["differ"] == 0
     for bad in ("../out", "a/b", ".hidden", "x" * 81, ""):
         assert client.post("/api/save", json={"name": bad}).status_code == 422
