@@ -275,7 +275,7 @@ def propose_concepts(
     store: EmbeddingStore, out: Path, *, spec: str | None, template: str | None = None, silent: bool
 ) -> Concepts:
     """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
-    from ccr.vocab.classes import automatic_concepts
+    from ccr.vocab.choose import automatic_concepts
     from ccr.vocab.proposals import known_path, write_proposed
 
     check_list_target(out)

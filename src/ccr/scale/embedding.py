@@ -22,9 +22,17 @@ import numpy as np
 
 from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, BadImage, Dataset, Sample, content_hash, split_dataset
 from ccr.data.store import EmbedSummary, layout
-from ccr.data.store.embedding import BATCHES_PER_CHUNK, Progress, summarise
+from ccr.data.store.embedding import (
+    BATCHES_PER_CHUNK,
+    Progress,
+    check_same_files,
+    check_same_plan,
+    describe,
+    make_plan,
+    prepared,
+    summarise,
+)
 from ccr.data.store.matrix import Totals, finish, refuse_empty, remove_progress, write_shard
-from ccr.data.store.plan import check_same_files, check_same_plan, describe, make_plan, prepared
 from ccr.data.store.workers import ChunkBuilder, Decoded, FirstRow, Limits
 from ccr.encoders import Encoder
 from ccr.encoders.registry import checked_batch_size
