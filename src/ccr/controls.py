@@ -252,7 +252,7 @@ def _fitted(
 
 
 def random_unit_concepts(concepts: Concepts, *, seed: int) -> Concepts:
-    """As many isotropic random unit vectors as there are concepts, of their dimension, called "random 0", ..."""
+    """Isotropic random unit vectors, as many as there are concepts and of their dimension, called "random 0", ..."""
     rows = np.random.default_rng(seed).normal(size=concepts.embeddings.shape)
     return Concepts([f"random {row}" for row in range(len(rows))], rows)
 
@@ -271,7 +271,7 @@ class Worth(NamedTuple):
 
     @property
     def ahead(self) -> float:
-        """How far the list is ahead of random words without refinement. The *meaning gap* is something else: of a
+        """Lead of the list over random words without refinement. The *meaning gap* is something else: of a
         refined model, at its own settings, over its controls (`ccr fit --controls`, `ccr compare`)."""
         return self.accuracy - self.random_words
 

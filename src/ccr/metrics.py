@@ -241,7 +241,7 @@ def explained(codes: Any, head: LinearHead) -> int:
 
 
 def accuracies_at_k(codes: Any, head: LinearHead, y: np.ndarray, ks: Sequence[int]) -> list[float]:
-    """For each of `ks`, the accuracy when each image keeps only so many concepts, those that contribute most, by size,
+    """Accuracy for each of `ks` when each image keeps only so many concepts, those that contribute most, by size,
     to its predicted class. `codes` (m, n) are CSR, `y` (m,) holds class numbers."""
     codes = _checked_codes(codes, y, min(ks))
     row, contribution = _contributions(codes, head)

@@ -56,7 +56,7 @@ class Shown:
     stated : the probability from which on an explanation states by name that the image shows a concept.
     by_class : (2, classes, n), intercepts and slopes that take the place of these for images of each class, as the
         model predicts it; None where answers do not tell classes apart. They are means over all that the answers leave
-        possible, so that a class that nobody was asked about is less sure.
+        possible, so that a class without answers is less sure.
     """
 
     intercepts: np.ndarray

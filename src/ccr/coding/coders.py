@@ -228,7 +228,7 @@ class NonNegativeLasso(_FittedToX, Parameters):
 
 
 def usual_length(n: int) -> int:
-    """Concepts per image where nobody says how many: twelve, or a third of a short list of n, because hardly more than
+    """Default number of concepts per image: twelve, or a third of a short list of n, because hardly more than
     that many of an image's scores are positive."""
     return max(1, min(12, n // 3))
 

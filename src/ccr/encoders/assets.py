@@ -155,7 +155,7 @@ def _fetch(assets: tuple[Asset, ...], log: Log | None) -> Path:
 
 
 def _is_cached(path: Path, asset: Asset) -> bool:
-    """Is the cached file the pinned one? Its hash tells, in a fifth of a second, once per process."""
+    """Whether the cached file is the pinned one, by its hash: a fifth of a second, once per process."""
     if not path.is_file():
         return False
     found = path.stat()

@@ -417,7 +417,7 @@ class TextAdapter:
 
     @cached_property
     def _corrections(self) -> dict[int, np.ndarray]:
-        """What each known word adds to its texts, of those that were asked for."""
+        """Corrections of the texts by the known words in them."""
         return {}
 
     def predict(self, sentences: np.ndarray, *, threads: int | None = None) -> np.ndarray:

@@ -184,7 +184,7 @@ def _load_parts(transformers: Any, target: str, source: dict[str, Any], pil: dic
 
 
 def _hub_is_known() -> bool:
-    """Can the hub's name be resolved? If not, only what was downloaded before is looked at, instead of half a minute
+    """Whether the hub's name can be resolved. If not, only what was downloaded before is used, instead of half a minute
     of retries. Behind a proxy names need not resolve."""
     if any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ):
         return True
@@ -221,7 +221,7 @@ def _plain(value: Any) -> Any:
 
 
 def why_not(model: Any) -> str | None:
-    """Why the model's last layer cannot be taken apart; None: it can."""
+    """Reason why the model's last layer cannot be taken apart; None: it can."""
     vision = model.vision_model
     if hasattr(vision, "pre_layrnorm") or getattr(vision, "use_head", False):
         return None

@@ -121,7 +121,7 @@ def check_file(weights: str) -> None:
 
 
 def explain_import(error: Exception) -> MissingExtraError:
-    """Why open_clip cannot be imported, and what to do."""
+    """Reason why open_clip cannot be imported, and the remedy."""
     if "torchvision" in str(error) or "nms" in str(error):
         return MissingExtraError(
             f"open_clip needs a torchvision that fits the installed torch ({torch.__version__}), and that one does not "
@@ -177,7 +177,7 @@ def _uses_quickgelu(model: torch.nn.Module) -> bool:
 
 
 def why_not(model: Any) -> str | None:
-    """Why the model's last layer cannot be taken apart; None: it can."""
+    """Reason why the model's last layer cannot be taken apart; None: it can."""
     visual = getattr(model, "visual", None)
     blocks = getattr(getattr(visual, "transformer", None), "resblocks", None)
     if visual is None or not blocks:

@@ -146,7 +146,7 @@ class PatchEncoder(Protocol):
         """The part of the image that the encoder looks at."""
 
     def why_no_patches(self) -> str | None:
-        """Why these weights cannot be taken apart after all; None: they can."""
+        """Reason why these weights cannot be taken apart after all; None: they can."""
 
     def patch_terms(self, image: Image.Image, *, way: Literal["exact", "values"] = "exact") -> PatchTerms:
         """The embedding of one RGB image as a sum over its patches and a rest (docs/where.md).
@@ -220,7 +220,7 @@ _FILE = "named-encoders.jsonl"  # in the user's cache: specs that were given on 
 
 
 def is_local(spec: str) -> bool:
-    """Does the spec name a folder or file that is here, rather than a name on a hub?"""
+    """Whether the spec names a folder or file that is here, rather than a model on a hub."""
     kind, _, target = spec.strip().partition(":")
     place = target.partition("/")[2] if kind == "open_clip" else target
     return kind in ("hf", "open_clip") and bool(place) and Path(place).exists()

@@ -62,9 +62,10 @@ class Neighbour:
 class ConceptDrift(PlainResult):
     """One concept: does it still see what its text sees?
 
-    `fidelity` is the correlation of its scores with those of its own text, None if nobody knows. With data: how many
-    images show it by its own text (`active_before`) and by the model (`active_after`), their `overlap` (by both / by
-    either), how many were `gained` and `lost`, and those of largest code among them. `flags` are keys of `FLAGS`.
+    `fidelity` is the correlation of its scores with those of its own text, None where it was not measured. With data:
+    how many images show it by its own text (`active_before`) and by the model (`active_after`), their `overlap` (by
+    both / by either), how many were `gained` and `lost`, and those of largest code among them. `flags` are keys of
+    `FLAGS`.
 
     Where it lies: `deviation` is how far refinement moved it, `own_cosine` is to its starting place; `retained`: no
     other starting place is nearer. `nearest_before` are the other concepts' starting places nearest to its own,
@@ -99,8 +100,8 @@ class ConceptDrift(PlainResult):
 class Audit:
     """Every concept's drift, flagged ones first, then the least faithful; `n` images were looked at.
 
-    `fidelity` is None if nobody knows it; `retention` is the share of concepts whose nearest starting place is their
-    own.
+    `fidelity` is None where it was not measured; `retention` is the share of concepts whose nearest starting place is
+    their own.
     """
 
     fidelity: Fidelity | None
@@ -154,7 +155,7 @@ class Audit:
 
 
 def _places(initial: Concepts, refined: Concepts, neighbours: int) -> list[dict[str, Any]]:
-    """How far each concept is from its start, and its neighbours among the others' starts, as fields of a
+    """Distance of each concept from its start, and its neighbours among the others' starts, as fields of a
     `ConceptDrift`."""
     start, now = initial.embeddings.astype(np.float64), refined.embeddings.astype(np.float64)
     own = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
@@ -260,7 +261,7 @@ def _known(fidelity: float) -> float | None:
 
 
 def _nearest(rows: np.ndarray, places: np.ndarray, count: int, names: Sequence[str]) -> list[tuple[Neighbour, ...]]:
-    """For each row the `count` other places of largest cosine, a few rows at a time."""
+    """The `count` other places of largest cosine of each row, a few rows at a time."""
     places = places / np.linalg.norm(places, axis=1, keepdims=True)
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     nearest: list[tuple[Neighbour, ...]] = []

@@ -70,7 +70,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Contrast(PlainResult):
-    """Why `prediction` and not `other`: `bias` + sum of contributions == `difference` of their logits."""
+    """Contrast of `prediction` with `other`: `bias` + sum of contributions == `difference` of their logits."""
 
     prediction: Any
     other: Any

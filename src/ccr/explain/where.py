@@ -1,4 +1,4 @@
-"""Where: which parts of the picture an explanation's terms come from.
+"""Localisation: maps of an explanation's terms over the parts of the picture.
 
 The code of a concept is a linear function of the encoder's embedding once the norms of this image are fixed
 (`Readouts`, docs/where.md), and the embedding is a sum over patches and a rest (`PatchTerms`). So every code, every
@@ -128,7 +128,7 @@ class RegionConcept:
 
 @dataclass(frozen=True, eq=False)
 class Where:
-    """For each active concept of an explanation, its code as a map over patches (rows, columns) and a rest.
+    """Maps of an explanation: the code of each active concept over patches (rows, columns), and a rest.
 
     Parameters
     ----------
@@ -157,13 +157,13 @@ class Where:
         return int(self.maps.shape[1]), int(self.maps.shape[2])
 
     def code_map(self, concept: str) -> PatchMap:
-        """Where an active concept's code comes from."""
+        """Map of an active concept's code."""
         row = self._row(concept)
         rest = {name: float(values[row]) for name, values in self.rest.items()}
         return PatchMap(concept, self.maps[row], rest, float(self.codes[row]))
 
     def contribution_map(self, concept: str, *, of: Any = None) -> PatchMap:
-        """Where an active concept's contribution to the class `of` (None: the prediction) comes from."""
+        """Map of an active concept's contribution to the class `of` (None: the prediction)."""
         weights, row = np.zeros(len(self.concepts)), self._row(concept)
         weights[row] = self.head.coef[self._class(of), row]
         return self._weighted(concept, weights)
@@ -177,12 +177,13 @@ class Where:
         return tuple(self.contribution_map(self.concepts[row], of=of) for row in order)
 
     def class_map(self, of: Any = None) -> PatchMap:
-        """Where a class's logit comes from: the sum of its contributions' maps; the bias is part of the rest."""
+        """Map of a class's logit: the sum of its contributions' maps; the bias is part of the rest."""
         number = self._class(of)
         return self._weighted(str(self.classes[number]), self.head.coef[number], self.head.intercept[number])
 
     def contrast_map(self, other: Any, *, of: Any = None) -> PatchMap:
-        """Why the class `of` (None: the prediction) rather than `other`, where: the difference of their class maps."""
+        """Map of the contrast of the class `of` (None: the prediction) with `other`: the difference of their class
+        maps."""
         mine, theirs = self._class(of), position(self.classes, other)
         name = f"{self.classes[mine]} rather than {self.classes[theirs]}"
         bias = self.head.intercept[mine] - self.head.intercept[theirs]

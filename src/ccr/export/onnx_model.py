@@ -73,7 +73,7 @@ def outputs_of(model: Any) -> tuple[str, ...]:
 
 
 def add_model(parts: GraphParts, model: Any, embeddings: str) -> None:
-    """Everything from embeddings (b, d) to `outputs_of` the model."""
+    """Nodes from embeddings (b, d) to `outputs_of` the model."""
     rule = exportable_rule(model.rule, "ONNX")
     parts.constant("one", np.float64(1.0))
     parts.constant("columns", np.array([1]))
@@ -187,8 +187,8 @@ def _label(parts: GraphParts, classes: np.ndarray, winner: str, logits: str) -> 
     if none is not None:
         first = parts.add("Gather", logits, parts.constant("first_class", np.array(0)), name="first_logit", axis=1)
         damaged = parts.add("IsNaN", first, name="damaged")  # then all logits are NaN
-        nobody = parts.constant("nobody", np.array(len(classes)))
-        winner = parts.add("Where", damaged, nobody, winner, name="winner_or_nobody")
+        no_class = parts.constant("no_class", np.array(len(classes)))
+        winner = parts.add("Where", damaged, no_class, winner, name="winner_or_none")
         classes = np.append(classes, np.array([none], classes.dtype))
     parts.add("Gather", parts.constant("classes", classes), winner, name="label", axis=0)
 
@@ -451,7 +451,7 @@ def check_bundled(model: Any) -> None:
 
 
 def add_tower(parts: GraphParts, *, log: Log | None = None) -> str:
-    """Everything from one photo's PIXELS (height, width, 3) to its embedding (1, 512); the embedding's name."""
+    """Nodes from one photo's PIXELS (height, width, 3) to its embedding (1, 512); the embedding's name."""
     tower = _tower(str(fetch(CLIP_IMAGE_TOWER, log=log)))
     seen = _preprocessed(parts, ClipPreprocess())
     renamed = {"pixel_values": seen}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Atomic writes of files and folders: written under another name, synced to the disk, renamed into place.
 ASIDE = ".ccr-aside-"  # begins the names of files and folders being written, or left by a process that was killed
 OLD = ".ccr-old-"  # begins the names of folders that are being replaced in two steps
-_ABANDONED = 3600.0  # seconds after which nobody is writing a file or folder aside any more
+_ABANDONED = 3600.0  # seconds after which a file or folder aside is abandoned
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -306,7 +306,7 @@ _KINDS = {
 
 
 @contextmanager
-def understood(path: str | os.PathLike[str] | AnyPath, must: str, remedy: str) -> Iterator[None]:
+def format_errors(path: str | os.PathLike[str] | AnyPath, must: str, remedy: str) -> Iterator[None]:
     """Around the parsing of a file: whatever it raises becomes `path` must ..., the reason, the remedy.
 
     A parser that is fed damaged or hostile bytes may raise anything. Errors in words stay.
@@ -364,7 +364,7 @@ def check_rows(rows: int, size: int) -> None:
 
 def read_object(path: AnyPath, must: str, remedy: str) -> dict[str, Any]:
     """The JSON object in a file."""
-    with understood(path, must, remedy):
+    with format_errors(path, must, remedy):
         content = json.loads(read_regular(path), parse_constant=_refuse_constant)
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}, not an object")
@@ -375,7 +375,7 @@ def map_array(path: Path, must: str, remedy: str) -> np.ndarray:
     """The array of a `.npy` file, memory-mapped."""
     import numpy as np
 
-    with understood(path, must, remedy):
+    with format_errors(path, must, remedy):
         check_regular(os.stat(path), None, path)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray):

@@ -31,7 +31,7 @@ from ccr.io.files import (
     read_regular,
     recover_folder,
     replace_folder,
-    understood,
+    format_errors,
     write_bytes,
     write_text,
 )
@@ -106,7 +106,7 @@ def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
                 raise
     else:
         raise FormatError(f"{folder} is replaced over and over while it is read: wait until that ends")
-    with understood(folder / TENSORS, "be safetensors", "copy or save it again"):
+    with format_errors(folder / TENSORS, "be safetensors", "copy or save it again"):
         tensors = load_tensors(blob)
     return ModelFolder(config, tensors)
 
@@ -130,7 +130,7 @@ def read_folder(path: str | os.PathLike[str], reader: Callable[[ModelFolder], An
     """Read a model's folder by `reader`; an error, with the path, when its parts do not fit together."""
     folder = load_folder(path)
     try:
-        with understood(path, "be a model whose config.json and tensors fit together", "copy or save it again"):
+        with format_errors(path, "be a model whose config.json and tensors fit together", "copy or save it again"):
             return reader(folder)
     except CCRError as error:
         raise FormatError(str(error) if str(path) in str(error) else f"{path}: {error}") from None

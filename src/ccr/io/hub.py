@@ -22,7 +22,7 @@ from ccr.errors import CCRError, MissingExtraError
 from ccr.explain.drift import GROUNDED
 from ccr.io.files import MOST_BYTES, MOST_TENSOR_BYTES, write_bytes, write_text
 from ccr.io.format import CONFIG, TENSORS
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.metrics import Fidelity, weights_per_class
 from ccr.utils.texts import visible
 
@@ -176,7 +176,7 @@ def _certainty(model: Any) -> str:
 
 def _claims(model: Any) -> str:
     """The card's section on claims: signature, how many are confirmed, and the sources of answers."""
-    known, signed = model.provenance.knowledge, signature_in_words(model)
+    known, signed = model.provenance.knowledge, signature_sentence(model)
     signed = "" if signed is None else f"\n\n**{inert(signed)}**"
     if known is None:
         return f"## Claims{signed}" if signed else ""
@@ -332,7 +332,7 @@ class OnHub:
         `options` are those of `save_pretrained`.
         """
         hub = _library()
-        with TemporaryDirectory() as scratch, in_words(repo_id):
+        with TemporaryDirectory() as scratch, hub_errors(repo_id):
             folder = self.save_pretrained(Path(scratch) / "model", repo_id=repo_id, **options)
             api = hub.HfApi(endpoint=endpoint(), token=token, library_name="ccr")
             made = api.create_repo(repo_id, private=private, exist_ok=True)
@@ -357,7 +357,7 @@ class OnHub:
 def fetch(repo_id: str, **options: Any) -> Path:
     """The folder, in the hub's cache, of the model in a repository: its two files and nothing else."""
     hub = _library()
-    with in_words(repo_id, cached=bool(options.get("local_files_only"))), _cache_kept(hub):
+    with hub_errors(repo_id, cached=bool(options.get("local_files_only"))), _cache_kept(hub):
         found = [
             hub.hf_hub_download(repo_id, name, endpoint=endpoint(), tqdm_class=_limited(name, most), **options)
             for name, most in FILES.items()
@@ -414,7 +414,7 @@ def check_repository(repo_id: str) -> None:
     _library()
     from huggingface_hub.utils import validate_repo_id  # by name: the library loads its parts late
 
-    with in_words(repo_id):
+    with hub_errors(repo_id):
         validate_repo_id(repo_id)
 
 
@@ -424,7 +424,7 @@ def endpoint() -> str | None:
 
 
 @contextmanager
-def in_words(repo_id: str, *, cached: bool = False) -> Iterator[None]:
+def hub_errors(repo_id: str, *, cached: bool = False) -> Iterator[None]:
     """Around what talks to a hub, or with `cached` takes what was fetched before: whatever goes wrong is said in one
     sentence, with what to do."""
     try:

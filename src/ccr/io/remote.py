@@ -322,7 +322,7 @@ AnyPath = Path | Place
 
 
 def is_url(text: object) -> bool:
-    """Does it begin with a scheme such as s3://?"""
+    """Whether the text begins with a scheme such as s3://."""
     found = _URL.match(str(text))
     return found is not None and found["scheme"].lower() in SCHEMES
 

@@ -41,7 +41,7 @@ def cache_key(sources: Path = SOURCES) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: in NUMBA_CACHE_DIR, beside the sources, or in the user's cache, whichever is the
+    """Folder of compiled kernels: in NUMBA_CACHE_DIR, beside the sources, or in the user's cache, whichever is the
     first that can be written; None: nowhere. Folders of other keys stay, other versions may use them; all of them may
     be deleted at any time."""
     user = AppDirs(appname="ccr", appauthor=False).user_cache_dir

@@ -31,7 +31,7 @@ WISHES = ("plain", "x86", "avx2", "avx2vnni", "avx512", "avx512vnni")
 
 
 class Tier(NamedTuple):
-    """What a tier exports, under the names that `ccr.kernels` has for it.
+    """Exports of a tier, under the names that `ccr.kernels` has for them.
 
     `TIER` is its name, `VARIANT` the instructions that it is made of, `SCREENS` whether it can compute scores in bytes
     first. `PackedConcepts` is a dictionary made ready for `code_rows` and `StepKernels`; `logits` are products of codes
@@ -49,7 +49,7 @@ class Tier(NamedTuple):
 
 
 def _plain() -> Tier:
-    last = {"coding": select.select_active, "training": training.move_concepts}
+    last = {"coding": select.select_active, "training": training.update_concepts}
     return Tier(
         "plain", "plain", False, select.DictionaryInFloats, training.PlainSteps, select.code_rows, training.logits, last
     )
@@ -142,7 +142,7 @@ def _compile_elsewhere(group: str) -> None:
 
 
 def _on_disk(group: str) -> bool:
-    """Have the kernels of the group been compiled before?"""
+    """Whether the kernels of the group have been compiled before."""
     kernel = GROUPS[group].last
     return CACHE is not None and any(Path(kernel.stats.cache_path).glob(f"*.{kernel.py_func.__name__}-*.nbi"))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import check_rows, read_regular, understood, write_bytes
+from ccr.io.files import check_rows, read_regular, format_errors, write_bytes
 from ccr.io.remote import as_place
 from ccr.utils.texts import check_name, closest, from_cell, to_cell
 
@@ -42,7 +42,7 @@ class Answer:
     """One answer to "is `concept` true of the class `label`?", or, where `photo` is given, of that photo.
 
     `source` is person, file, llm, wordnet or another name; `by` is who answered, `at` when (ISO 8601); both may be
-    empty. The answer "unknown" means that somebody was asked and could not tell.
+    empty. The answer "unknown" means that a reviewer was asked and could not tell.
     """
 
     label: str
@@ -97,7 +97,8 @@ class _Columns(NamedTuple):
 
 
 class Knowledge:
-    """Which concept is true of which class: yes, no or unknown, each answer with its source, author and time.
+    """A table of which concept is true of which class: yes, no or unknown, each answer with its source, author and
+    time.
 
     Also holds answers about single photos. Frozen; one answer per question. Where several were given, a person's counts
     over a file's, a file's over a language model's, that over WordNet's; among equals the later one (`at`), then the
@@ -561,7 +562,7 @@ def _check_wide(heading: Sequence[str]) -> None:
 
 
 def _is_long(lower: Iterable[str]) -> bool:
-    """Has a table with these columns one row per answer?"""
+    """Whether a table with these columns has one row per answer."""
     return {"concept", "answer"} <= set(lower)
 
 
@@ -575,7 +576,7 @@ def _pool(names: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _csv_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
-    with understood(file, "be a CSV table in UTF-8 with a heading, such as class,concept,answer", _REMEDY):
+    with format_errors(file, "be a CSV table in UTF-8 with a heading, such as class,concept,answer", _REMEDY):
         text = read_regular(file).decode("utf-8-sig")
         heading = text.partition("\n")[0]
         # The first one: names further on may have others, as in class;red, ripe
@@ -597,7 +598,7 @@ def _csv_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
 def _parquet_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
     import pyarrow.parquet as pq
 
-    with understood(file, "be a Parquet table with the columns class, concept, answer", _REMEDY):
+    with format_errors(file, "be a Parquet table with the columns class, concept, answer", _REMEDY):
         content = read_regular(file)
         source = pq.ParquetFile(io.BytesIO(content))
         check_rows(source.metadata.num_rows, len(content))

@@ -42,7 +42,7 @@ def explain_image(
     smoothing: float = SMOOTHING,
     tell: Tell = no_progress,
 ) -> Explanation:
-    """Why a picture is predicted as it is, and where: the explanation's `where` has a map for each contribution.
+    """Explanation of the prediction of a picture, with maps: its `where` has one for each contribution.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def explain_image(
 
 
 def explain_photo(model: Any, photo: Any, encoder: Encoder | str | None) -> Explanation:
-    """As `ConceptModel.explain_image` says, with `where`."""
+    """`ConceptModel.explain_image` with `where`."""
     image = pictures([photo])[0][0]
     explained = explain_image(model, encoder_of_model(model, encoder), image)
     return replace(explained, thumbnail=thumbnail(image))
@@ -88,7 +88,7 @@ def split_image(encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", t
 
 
 def why_not_exact(encoder: Encoder) -> str | None:
-    """Why the encoder's last layer cannot be taken apart; None: it can."""
+    """Reason why the encoder's last layer cannot be taken apart; None: it can."""
     if not isinstance(encoder, PatchEncoder):
         return f"{getattr(encoder, 'name', type(encoder).__name__)} does not offer it"
     return encoder.why_no_patches()
@@ -102,7 +102,7 @@ THUMBNAIL = 240
 def predict_several(
     model: Any, paths: Any, encoder: Encoder | str | None, *, explain: int, workers: int, batch_size: int, tell: Tell
 ) -> Predictions:
-    """As `ConceptModel.predict_images` says."""
+    """`ConceptModel.predict_images`."""
     explain = checked_explain(explain, model)
     samples, loaded = open_photos(paths_of(paths)), encoder_of_model(model, encoder)
     found: list[Prediction] = []
@@ -115,7 +115,7 @@ def predict_several(
 
 
 def explain_several(model: Any, images: Any, encoder: Encoder | str | None) -> Explanations:
-    """As `ConceptModel.explain_images` says."""
+    """`ConceptModel.explain_images`."""
     given, names = pictures(images)
     rows = encoder_of_model(model, encoder).embed_images(given)
     explained = model.explain_many(rows)

@@ -327,7 +327,7 @@ class Run:
     tell: Tell
 
     def write(self, make: Make) -> PredictSummary:
-        """Have the chunks made that are missing, and write the file of all."""
+        """Make the chunks that are missing, and write the file of all."""
         if is_url(self.out):
             raise CCRError(f"predictions are written to a file of this machine, got {self.out}: copy it there later")
         ending, started = table_ending(self.out), time.perf_counter()
@@ -370,7 +370,7 @@ class Run:
         return -(-self.photos // self.size)
 
     def part(self, number: int) -> slice:
-        """Which photos are those of a chunk."""
+        """The photos of a chunk."""
         return slice(number * self.size, min((number + 1) * self.size, self.photos))
 
     def length(self, number: int) -> int:
@@ -424,7 +424,7 @@ class Run:
 
 
 def progress_folder(out: Path) -> Path:
-    """Where a run into `out` keeps what is done, until it is finished."""
+    """Folder in which a run into `out` keeps finished chunks until all are."""
     return out.with_name(f"{out.name}.progress")
 
 
@@ -496,7 +496,7 @@ def photos_run(
     limits: Limits,
     tell: Tell,
 ) -> Run:
-    """The run of `predict_photos`, whoever makes its chunks."""
+    """The run of `predict_photos`, whose chunks this process or a cluster makes."""
     explain, size = checked_explain(explain, model), _BATCHES_PER_CHUNK * checked_batch_size(batch_size)
     plan = _plan(model, encoder.fingerprint, [sample.key for sample in samples], explain=explain, batch_size=batch_size)
     plan |= {"max_pixels": limits.pixels, "max_bytes": limits.bytes}

@@ -111,8 +111,8 @@ AT_ONCE = 8192
 
 
 class Permitted(NamedTuple):
-    """Which weights knowledge permits (n, C), and which of them it confirms; the others stay zero in every step.
-    `preference` (n, C), if given, multiplies a weight's worth where a class chooses its few weights."""
+    """Masks (n, C) of the weights that knowledge permits and of those that it confirms; the others stay zero in every
+    step. `preference` (n, C), if given, multiplies a weight's worth where a class chooses its few weights."""
 
     allowed: np.ndarray
     confirmed: np.ndarray
@@ -138,7 +138,7 @@ class Candidates:
         return Candidates(self.evidence[rows], self.count, known)
 
     def mask(self, *, one_sided: bool) -> np.ndarray:
-        """Which concept is a candidate of which class (n, C). Codes that are not one-sided also say what images lack:
+        """Mask (n, C) of the candidates of each class. Codes that are not one-sided also say what images lack:
         of these, evidence of either sign counts."""
         worth = self.evidence if one_sided else np.abs(self.evidence)
         if self.permitted is None:
@@ -149,7 +149,7 @@ class Candidates:
 
 
 def largest(worth: np.ndarray, count: int) -> np.ndarray:
-    """Which entries (n, C) are among the `count` largest of their column; of equal ones, the first are."""
+    """Mask (n, C) of the `count` largest entries of each column; of equal ones, the first are."""
     order = np.argsort(-worth, axis=0, kind="stable")[:count]
     chosen = np.zeros(worth.shape, bool)
     np.put_along_axis(chosen, order, True, axis=0)

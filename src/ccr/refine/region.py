@@ -57,7 +57,7 @@ def unrefined(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, **({"fidelity": 1.0} if settings.get("radius") is None else {"radius": 0.0})}
 
 
-def bound_in_words(settings: Mapping[str, Any]) -> str:
+def bound_text(settings: Mapping[str, Any]) -> str:
     """The bound on concepts as text, such as "radius 0.1" or "fidelity 0.9"."""
     radius = settings.get("radius")
     fidelity = chosen_fidelity(radius, settings.get("fidelity"))
@@ -130,7 +130,7 @@ Claims = Literal["open", "confirmed"]
 
 
 @dataclass(frozen=True, eq=False)
-class Informed:
+class GroundedBound:
     """A bound whose concepts are grounded, the weights that are permitted, and the `rows` of the list that may have one
     for some class: `bound`, `permitted`, and the `texts` and `evidence` by which concepts were grounded are of these
     alone. `transfer` is that of the whole list; `groups` are the means of the classes' training images, with which
@@ -155,7 +155,7 @@ class Informed:
         *,
         claims: Claims,
         min_transfer: float | None,
-    ) -> Informed:
+    ) -> GroundedBound:
         """Ground concepts, forbid weights and measure transfer by this knowledge, on the training rows of X alone."""
         names, texts = bound.initial.names, bound.initial.embeddings
         if knowledge is None:
@@ -181,7 +181,7 @@ class Informed:
         return cls(grounded, rows, permitted.of(rows), moved, groups, texts[rows], found.of(rows))
 
     def shifts(self, concepts: np.ndarray, images: np.ndarray, shows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        """How far (k, d) each of these concepts (k,) would be from where it was grounded if one answer, whether an
+        """Shifts (k, d) of these concepts (k,) from where they were grounded if one answer, whether an
         image (k, d) of a class (k,) `shows` it (k,), were about the mean of the other images of its class."""
         assert self.groups is not None
         assert self.texts is not None
@@ -204,7 +204,7 @@ def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = 
     return dict(zip(concepts.names, found.tolist(), strict=True))
 
 
-def informed_facts(knowledge: Knowledge | None, known: Informed, names: Sequence[str]) -> dict[str, Any]:
+def informed_facts(knowledge: Knowledge | None, known: GroundedBound, names: Sequence[str]) -> dict[str, Any]:
     """Fields of a `Provenance` about the knowledge that the model was fitted with; none without knowledge."""
     if known.transfer is None:
         return {}

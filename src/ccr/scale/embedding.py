@@ -39,7 +39,7 @@ from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, UnreachableError
 from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
 from ccr.io.remote import AnyPath, Place, as_place
-from ccr.scale.cluster import beside_driver, connected, in_words
+from ccr.scale.cluster import driver_actor, connected, task_errors
 from ccr.scale.prediction import EncoderOfNode, Member, answers
 
 # Contents: the hash of every image of a data set, found by tasks all over a cluster, so that copies are known before
@@ -84,7 +84,7 @@ def identities(dataset: Dataset, contents: np.ndarray) -> list[object]:
 
 
 def first_samples(contents: np.ndarray) -> np.ndarray:
-    """For each sample the number of the first that has its content; one that cannot be read has none but itself."""
+    """Number of the first sample with the content of each; one that cannot be read has its own."""
     _, first, inverse = np.unique(contents, return_index=True, return_inverse=True)
     return np.where(contents == b"", np.arange(len(contents)), first[inverse.ravel()])
 
@@ -130,7 +130,7 @@ class StorePart:
     crossing: int
 
     def is_of(self, task: Task) -> bool:
-        """Has every row the content that its sample has now, and is that still first where the part says?"""
+        """Whether every row of the part has its sample's content now, and the first occurrences that the part says."""
         rows, open_ = self.samples - task.start, self.firsts >= 0
         same = task.contents[rows].tolist() == [row["content"].encode() for row in self.metadata]
         return same and np.array_equal(self.firsts[open_], task.firsts[rows][open_])
@@ -331,7 +331,7 @@ def embed(
         As of `embed_dataset`.
     """
     folder, started = as_place(out).absolute(), time.perf_counter()
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
         contents = hash_dataset(ray, dataset, Limits(max_pixels, max_bytes))
         if not dataset.splits:
             dataset = split_dataset(dataset, val=val, test=test, seed=seed, contents=identities(dataset, contents))
@@ -365,7 +365,7 @@ class _Job:
     ) -> list[dict[str, Any]]:
         """Make all parts that are not there; the facts of each, in order."""
         arguments = {
-            "actor": beside_driver(self.ray, TaskActor, self.dataset, contents, first_samples(contents), self.size),
+            "actor": driver_actor(self.ray, TaskActor, self.dataset, contents, first_samples(contents), self.size),
             "folder": str(self.folder),
             "plan": self.plan,
             "encoder": self.encoder.name,

@@ -20,7 +20,7 @@ from ccr.io.files import check_writable
 from ccr.io.remote import as_place
 from ccr.refine import Callback, Epoch
 from ccr.refine.measure import CheckpointFolder
-from ccr.scale.cluster import Board, beside_driver, connected, in_words
+from ccr.scale.cluster import ProgressActor, driver_actor, connected, task_errors
 
 #: How often the worker or its node may be lost before the fit is given up; it goes on when it is called again.
 MAX_RETRIES = 10
@@ -62,9 +62,9 @@ def fit(
     """
     place = as_place(storage).absolute()
     check_writable(place)
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
         cpus = _checked_cpus(ray, cpus)
-        board = None if callback is None else beside_driver(ray, Board)
+        board = None if callback is None else driver_actor(ray, ProgressActor)
         task = ray.remote(num_cpus=cpus, max_retries=MAX_RETRIES)(fit_here)
         running = task.remote(clone(model), X, y, sample_weight, validation, str(place / KEPT), cpus, board)
         told = _follow(ray, running, board, callback)

@@ -25,7 +25,7 @@ from ccr.data.store.workers import Decoded, Limits, decode_sample
 from ccr.encoders import Encoder, load_encoder
 from ccr.errors import CCRError, UnreachableError
 from ccr.photos.run import Prediction, PredictSummary, Run, photos_run, predict_rows, predict_samples, store_run
-from ccr.scale.cluster import ItemActor, beside_driver, connected, in_words, workers_of
+from ccr.scale.cluster import ItemActor, driver_actor, connected, task_errors, workers_of
 from ccr.utils.processes import Tell, no_progress
 
 # A pool of actors of `ray.data`, each with an encoder of its own, that answer numbered tasks in JSON.
@@ -112,7 +112,7 @@ def answers(
 
 
 def _quiet(data: Any) -> None:
-    """No bars and tables of ray.data's own: progress is the caller's."""
+    """Turn off ray.data's own bars and tables: progress is the caller's."""
     context = data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -151,11 +151,11 @@ def predict(
     run = photos_run(model, samples, encoder, out, explain=explain, batch_size=batch_size, limits=limits, tell=tell)
     arguments = {"encoder": encoder.name, "fingerprint": encoder.fingerprint, "batch_size": batch_size}
     arguments |= {"limits": tuple(limits), "explain": explain}
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
 
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
-                seen = beside_driver(ray, ItemActor, [_from_anywhere(sample) for sample in samples], run.size)
+                seen = driver_actor(ray, ItemActor, [_from_anywhere(sample) for sample in samples], run.size)
                 given = arguments | {"actor": seen, "model": ray.put(model)}
                 yield from _predictions(answers(ray, PredictPhotos, numbers, workers, given), run)
 
@@ -174,12 +174,12 @@ def predict_store(
 ) -> PredictSummary:
     """The same of photos whose embeddings are in a store, which all nodes must see."""
     run, paths = store_run(model, store, out, explain=explain, tell=tell)
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
 
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
                 given = {
-                    "actor": beside_driver(ray, ItemActor, paths, run.size),
+                    "actor": driver_actor(ray, ItemActor, paths, run.size),
                     "model": ray.put(model),
                     "store": store,
                 }

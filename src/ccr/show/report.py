@@ -32,10 +32,10 @@ from ccr.explain.claims import Claim
 from ccr.explain.drift import FLAGS, GROUNDED, NOT_TRUTH, TRANSFERS
 from ccr.explain.explanation import overlap
 from ccr.explain.terms import signed_name
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.metrics import Evaluation, wilson_interval
 from ccr.model import ConceptModel
-from ccr.refine.region import bound_in_words, chosen_fidelity
+from ccr.refine.region import bound_text, chosen_fidelity
 from ccr.show import page, plots
 from ccr.show import pictures as where_pictures
 from ccr.show.pages import claims_in_words, claims_table, count_claims
@@ -191,7 +191,7 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:
         rows.append(
-            (f"baseline ({bound_in_words(baseline.model.provenance.settings)})", *_numbers(baseline.evaluation))
+            (f"baseline ({bound_text(baseline.model.provenance.settings)})", *_numbers(baseline.evaluation))
         )
         ours, theirs = model.predictions == truth, baseline.predictions == truth
         gain = 100 * (evaluation.accuracy - baseline.evaluation.accuracy)
@@ -210,7 +210,7 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
         "own texts over these images.</p>",
         *_knowledge(model),
     ]
-    signed = signature_in_words(model.model)
+    signed = signature_sentence(model.model)
     return parts if signed is None else [*parts, f"<p><strong>{page.name(signed)}</strong></p>"]
 
 

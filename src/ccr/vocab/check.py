@@ -118,7 +118,7 @@ def check_texts(
     leaking : iterable of str
         Texts that give a label away; see `label_texts`.
     wordnet : WordNet, optional
-        Knows words that nobody uses and things that nobody sees. None: these are not looked for.
+        Finds rare words and things that cannot be seen. None: these are not looked for.
     domains : iterable of str
         The domains of the classes, as `fitting_domains` says: a concept that cannot be said of them is implausible.
     tied : iterable of str
@@ -169,7 +169,7 @@ def _worded(name: str, words: Sequence[str]) -> list[Problem]:
 
 
 def _known(words: Sequence[str], wordnet: WordNet) -> list[Problem]:
-    """Words that nobody knows, and phrases in which nothing can be seen. Other scripts than WordNet's are let be."""
+    """Unknown words, and phrases in which nothing can be seen. Other scripts than WordNet's are let be."""
     plain = [word.removesuffix("'s") for word in words]
     content = [word for word in plain if word not in FUNCTION_WORDS and word.isascii() and not word.isdigit()]
     strange = [word for word in content if not wordnet.knows(word)]

@@ -351,7 +351,7 @@ def training_part(store: EmbeddingStore) -> EmbeddingStore:
     return store.select(rows=next(rows for rows in parts if len(rows)))
 
 
-#: Concepts per class, and the smallest and largest list, where nobody says how many.
+#: Concepts per class, and the smallest and largest list, where no number is given.
 PER_CLASS, SMALLEST, LARGEST = 5, 64, 1024
 #: Random words whose scores show how far those of words spread that have nothing to do with the images.
 CONTROL_WORDS = 64
@@ -399,7 +399,7 @@ def automatic_concepts(
 
 
 def usual_size(classes: int) -> int:
-    """Concepts of a list for so many classes, where nobody says how many."""
+    """Default size of a list for so many classes."""
     return min(LARGEST, max(SMALLEST, PER_CLASS * classes))
 
 

@@ -93,7 +93,7 @@ def learn_concept(
 
 
 def join_learned(concepts: Concepts, learned: Sequence[LearnedConcept], fingerprint: str | None) -> Concepts:
-    """A list and learned concepts, all of the encoder with this fingerprint, or of one that nobody can name."""
+    """A list and learned concepts, all of the encoder with this fingerprint, if it is known."""
     for one in learned:
         if fingerprint is not None and one.fingerprint != fingerprint:
             raise CCRError(

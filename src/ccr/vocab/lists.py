@@ -34,7 +34,7 @@ def read_concepts(path: str | Path) -> list[str]:
     """The concepts of a text file, one per line, in its order.
 
     Blank lines and comments, from a # at the start or after a space, are left out; a backslash before the # makes it
-    part of the concept. Spaces around a concept are trimmed, and those in it are single; characters that nobody sees
+    part of the concept. Spaces around a concept are trimmed, and those in it are single; invisible characters
     are dropped; text is brought to Unicode's composed form. Two concepts that differ by case alone are the same, and
     refused.
 

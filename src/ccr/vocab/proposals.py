@@ -22,7 +22,7 @@ from ccr.utils.processes import Tell, no_progress
 from ccr.vocab.domains import fitting_domains, read_domains
 from ccr.vocab.features import Feature, features, look, name_features
 from ccr.vocab.lists import LONGEST_CONCEPT, concept_line
-from ccr.vocab.senses import Company, EmbedTexts, choose_senses, look_up, plain_name
+from ccr.vocab.senses import ClassContext, EmbedTexts, choose_senses, look_up, plain_name
 from ccr.vocab.wordnet import ARTICLES, Synset, WordNet, concept_key, spellings, words_of
 
 #: The weight of a concept for a class of which it is not said to be true, only possible.
@@ -232,8 +232,8 @@ def wordnet_proposals(
     """
     different = list(dict.fromkeys(classes))
     found = [item for item in (look_up(name, wordnet) for name in different) if item is not None]
-    named = Company(found, wordnet).known()
-    senses = choose_senses(named, Company(named, wordnet), embed, photos=photos, tell=tell)
+    named = ClassContext(found, wordnet).known()
+    senses = choose_senses(named, ClassContext(named, wordnet), embed, photos=photos, tell=tell)
     known, proposals = {item.name: item for item in named}, []
     common = common_kinds(list(senses.values()), wordnet)
     for number, name in enumerate(different):
@@ -333,7 +333,7 @@ def write_proposed(proposals: Iterable[Proposal], path: Path) -> Knowledge:
     """Write the table of proposals beside their list, at `path`; that table.
 
     Answers that an earlier table has and that proposals do not give stay, and count: those of people and files, and
-    every no or unknown, because proposals only say yes, so that somebody must have corrected the cell.
+    every no or unknown, because proposals only say yes, so that a person must have corrected the cell.
     """
     made = proposed_knowledge(proposals)
     if path.is_file():

@@ -116,7 +116,7 @@ def _spellings(words: Sequence[str]) -> list[str]:
     return [" ".join(words), *hyphened, *(["".join(words)] if len(words) == 2 else [])]
 
 
-class Company:
+class ClassContext:
     """The kinds and domains that classes belong to, by which a sense is at home among the others or a stranger: "pink
     lady" among fruits is no cocktail, "bird" among animals no dish."""
 
@@ -150,9 +150,9 @@ class Company:
         agreed = most >= AGREED * len(self._named) and len(self._named) > 2
         return [item for item in self._named if self._sure(item, agreed) or self._at_home(item)]
 
-    def knowing(self, meant: Mapping[str, Synset]) -> Company:
+    def knowing(self, meant: Mapping[str, Synset]) -> ClassContext:
         """The same classes with senses that have been chosen."""
-        return Company(self._named, self._wordnet, meant=meant)
+        return ClassContext(self._named, self._wordnet, meant=meant)
 
     def _first(self, item: Named) -> Synset:
         return self._meant.get(item.name, item.senses[0])
@@ -180,7 +180,7 @@ class Company:
 
 def choose_senses(
     named: Sequence[Named],
-    company: Company,
+    company: ClassContext,
     embed: EmbedTexts | None,
     *,
     photos: Mapping[str, np.ndarray] | None = None,
@@ -192,7 +192,7 @@ def choose_senses(
     ----------
     named : sequence of Named
         Classes with at least one sense each.
-    company : Company
+    company : ClassContext
         Of all classes: senses that are of a kind with the others are preferred.
     embed : callable, optional
         Texts to unit rows, in the space of the photos. None: company and frequency alone decide.

@@ -125,7 +125,7 @@ class WordNet:
         return cls(fetch_group(WORDNET, log=log))
 
     def senses(self, word: str, pos: str = "n") -> tuple[Synset, ...]:
-        """The senses of a word or phrase, the most frequent first; none if nobody knows it. `pos`: n or a."""
+        """The senses of a word or phrase, the most frequent first; none if WordNet does not know it. `pos`: n or a."""
         entry = self._index(pos).get(_key(word))
         return () if entry is None else tuple(self.synset(pos, place) for place in entry.places)
 

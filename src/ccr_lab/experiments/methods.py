@@ -16,7 +16,7 @@ from ccr.controls import random_unit_concepts
 from ccr.errors import CCRError
 from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part
-from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_in_words, unrefined
+from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_text, unrefined
 from ccr.space import Angular, Symmetric
 from ccr.utils.texts import did_you_mean
 from ccr_lab.experiments.task import ComparisonTask
@@ -116,7 +116,7 @@ def _shuffled(fit: Fit, task: ComparisonTask, train: Part, validation: Part, see
 
 def all_methods(task: ComparisonTask) -> tuple[Method, ...]:
     """Every method once: where the task itself asks for a ball, CCR is the one in the ball."""
-    same = bound_in_words(_in_ball(task).settings) == bound_in_words(task.settings)
+    same = bound_text(_in_ball(task).settings) == bound_text(task.settings)
     return tuple(method for method in METHODS if not (same and method.name == "ccr-ball"))
 
 

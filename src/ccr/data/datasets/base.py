@@ -187,7 +187,7 @@ class Dataset:
 
 
 def _counts(texts: Iterable[str | None]) -> dict[str, int]:
-    """How often each text occurs, in their order."""
+    """Counts of the texts, in their order."""
     return dict(sorted(Counter(text for text in texts if text is not None).items()))
 
 

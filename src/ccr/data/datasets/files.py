@@ -18,7 +18,7 @@ import numpy as np
 from ccr.data.datasets.base import Dataset, Sample, label_text, make_dataset, split_name
 from ccr.data.datasets.sources import ArrayImage, FileImage, ObjectImage, Source, open_parquet
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import map_array, open_regular, understood
+from ccr.io.files import map_array, open_regular, format_errors
 from ccr.io.remote import AnyPath, Place, as_place
 
 # Names of many files in one: `shards/{00000..00099}.tar`, as WebDataset writes them.
@@ -30,7 +30,7 @@ _WORDS = re.compile(r"[-_./]")
 
 
 def is_pattern(text: object) -> bool:
-    """Does it name several files in braces?"""
+    """Whether the name has braces for several files."""
     return _BRACES.search(str(text)) is not None
 
 
@@ -319,7 +319,7 @@ def _csv_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[dict[str, Any]]:
-    with understood(path, "be a Parquet table with the columns path, label, split", "write it again"):
+    with format_errors(path, "be a Parquet table with the columns path, label, split", "write it again"):
         table = open_parquet(path).read()
         table.validate(full=True)
     for batch in table.to_batches(max_chunksize=4096):

@@ -213,7 +213,7 @@ def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int
 
 
 def locate(origin: Mapping[str, Any], key: str) -> Source:
-    """Where an image lies; nothing is read yet.
+    """The place of an image; nothing is read yet.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ class DatasetReader(Protocol):
         """The data set that is `folder`; None if it is none of these kinds."""
 
     def locate(self, kind: str, folder: Path, key: str) -> Source:
-        """Where the image `key` of such a data set lies."""
+        """The place of the image `key` of such a data set."""
 
 
 @cache
@@ -292,7 +292,7 @@ def open_samples(
     labelled: bool = True,
     log: Log | None = None,
 ) -> Dataset:
-    """As `open_dataset`, and data without splits of their own have none. Not `labelled`: only the images matter."""
+    """`open_dataset` without the splits that it would make. Not `labelled`: only the images matter."""
     dataset = _samples_of(source, _Asked(labels, label_column, group, allow_outside, labelled, log))
     if group is None:
         return dataset

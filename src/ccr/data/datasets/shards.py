@@ -23,7 +23,7 @@ from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, refuse_some_splits, 
 from ccr.data.datasets.sources import CellImage, MemberImage, content_hash, open_parquet
 from ccr.encoders.assets import DEMO_PHOTOS, Log, fetch
 from ccr.errors import CCRWarning, FormatError
-from ccr.io.files import open_regular, understood
+from ccr.io.files import open_regular, format_errors
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.texts import counted, visible
 
@@ -35,7 +35,7 @@ LABEL_NAMES = ("label", "labels", "fine_label", "class", "target")
 
 def image_column(path: AnyPath) -> str | None:
     """The column of a Parquet file that holds images; None if there is none, such as in a manifest."""
-    with understood(path, "be a Parquet table", "write or fetch it again"):
+    with format_errors(path, "be a Parquet table", "write or fetch it again"):
         return _image_column(open_parquet(path).schema_arrow)
 
 
@@ -90,7 +90,7 @@ def _group_lengths(file: AnyPath) -> list[int]:
 
 
 def _index(name: str, path: AnyPath, column: str, label_column: str | None, group_column: str | None) -> Index:
-    with understood(path, "be a Parquet file with a column of images", "write or fetch it again"):
+    with format_errors(path, "be a Parquet file with a column of images", "write or fetch it again"):
         source = open_parquet(path)
         names = source.schema_arrow.names
         if column not in names:
@@ -224,7 +224,7 @@ def index_tar(
     """Index of the images in a shard (offsets and sizes find them), and members beside them whose label cannot be
     used. A truncated or damaged shard is refused."""
     with (
-        understood(path, "be a tar shard that is whole", "fetch or write it again, or leave it out"),
+        format_errors(path, "be a tar shard that is whole", "fetch or write it again, or leave it out"),
         path.open() if isinstance(path, Place) else open_regular(path) as stream,
         tarfile.open(fileobj=stream, mode="r:") as archive,
     ):
@@ -254,7 +254,8 @@ def _known_members(file: AnyPath) -> dict[str, tuple[int, int]]:
 
 
 class _Side(NamedTuple):
-    """What a member beside an image says of it; `usable` is False if its label is none."""
+    """Label and metadata that a member of the tar gives an image of the same stem; `usable` is False if its label is
+    none."""
 
     label: str | None = None
     split: str | None = None
@@ -292,7 +293,7 @@ def _images(files: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
 
 
 def _joined(sides: Mapping[str, _Side], label_column: str | None) -> dict[str, _Side]:
-    """What is known of each stem; .cls says the label better than .json, unless a column was asked for."""
+    """The facts of each stem; .cls says the label better than .json, unless a column was asked for."""
     known: dict[str, _Side] = {}
     for name, side in sides.items():
         old = known.get(_stem(name), _Side())

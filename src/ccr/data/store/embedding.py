@@ -28,7 +28,7 @@ from ccr.data.store.workers import Chunk, ChunkBuilder, Decoded, Decoders, First
 from ccr.encoders import Encoder
 from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, FormatError, UnreachableError
-from ccr.io.files import locked, understood, write_json
+from ccr.io.files import locked, format_errors, write_json
 from ccr.io.remote import AnyPath, Place, as_place
 
 
@@ -36,7 +36,7 @@ from ccr.io.remote import AnyPath, Place, as_place
 @contextmanager
 def prepared(folder: AnyPath, plan: Mapping[str, Any]) -> Iterator[float]:
     """The folder with this plan in it and no other run at work; another plan or foreign files are refused. Gives since
-    when a touched file may not be the one embedded (`begun_at`)."""
+    when a touched file may not be the one embedded (`touched_since`)."""
     progress = folder / layout.PROGRESS
     if folder.exists() and not progress.is_dir() and any(folder.iterdir()):
         raise CCRError(f"{folder} exists and is not a store begun by ccr: choose a new or empty folder")
@@ -50,11 +50,11 @@ def prepared(folder: AnyPath, plan: Mapping[str, Any]) -> Iterator[float]:
             write_json(file, plan)
         begun = layout.read_json(file)
         check_same_plan(folder, begun, plan)
-        yield begun_at(file, begun.get("origin"), plan["origin"])
+        yield touched_since(file, begun.get("origin"), plan["origin"])
 
 
-def note_plan(folder: AnyPath, plan: Mapping[str, Any]) -> None:
-    """Have the plan of a begun store say where the data are now; its time stays that of the first run's begin."""
+def update_plan(folder: AnyPath, plan: Mapping[str, Any]) -> None:
+    """Update the origin in a begun store's plan; the file's time stays that of the first run's begin."""
     file = folder / layout.PROGRESS / layout.PLAN
     if layout.read_json(file) == plan:
         return
@@ -120,7 +120,7 @@ def check_same_files(folder: AnyPath, dataset: Dataset, limits: Limits) -> None:
     """An error that names a file which is not what the finished store in `folder` was made of. Only files that were
     touched after its run began are read, all of them if it was made from another place; an object store is believed."""
     description = read_description(folder)
-    since = begun_at(folder / DESCRIPTION, description["source"], dataset.origin)
+    since = touched_since(folder / DESCRIPTION, description["source"], dataset.origin)
     touched = [] if since == math.inf else [sample for sample in dataset if _is_touched(sample, since)]
     if not touched:
         return
@@ -135,7 +135,7 @@ def check_same_files(folder: AnyPath, dataset: Dataset, limits: Limits) -> None:
         )
 
 
-def begun_at(file: AnyPath, origin: object, wanted: Mapping[str, Any]) -> float:
+def touched_since(file: AnyPath, origin: object, wanted: Mapping[str, Any]) -> float:
     """Since when a touched file of the data may not be the one embedded: since the time of `file`, which is when the
     run began; ever, if the data came from another `origin` than `wanted` or nobody noted it. An object store shows no
     times that could be compared, and is believed."""
@@ -154,7 +154,7 @@ def first_changed(samples: Iterable[Sample], known: Mapping[str, str], since: fl
 
 
 def _is_touched(sample: Sample, since: float) -> bool:
-    """Was its file written, moved or copied to where it is then or later? No, if that cannot be seen."""
+    """Whether the file's mtime or ctime is at or after `since`; False where that cannot be seen."""
     if math.isinf(since):
         return since == EVER
     path = getattr(sample.source, "path", None)
@@ -346,7 +346,7 @@ class _EmbeddingRun:
             path = layout.chunk_path(self.folder, number)
             if isinstance(path, Place) or path.exists():
                 path.unlink()
-        note_plan(self.folder, self.plan)
+        update_plan(self.folder, self.plan)
         resumed = min(done * self.size, len(self.dataset))
         self._report(resumed)
         decoded = self.decoders.decode(self.dataset.samples[resumed:])
@@ -414,7 +414,7 @@ class _EmbeddingRun:
 
 def summarise(folder: AnyPath, strict: bool, resumed: int, fresh: int, started: float) -> EmbedSummary:
     description = layout.read_json(folder / layout.DESCRIPTION)
-    with understood(folder / layout.DESCRIPTION, "say what the store holds", f"delete {folder} and embed again"):
+    with format_errors(folder / layout.DESCRIPTION, "say what the store holds", f"delete {folder} and embed again"):
         skipped = tuple(Skipped(str(item["path"]), str(item["reason"])) for item in description["skipped"])
         counts = {name: int(description["counts"][name]) for name in ("rows", "reused", "crossing")}
     if strict and skipped:

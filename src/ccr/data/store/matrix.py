@@ -1,4 +1,4 @@
-"""From the chunks of a finished run to the files of a store."""
+"""Shards: written from the chunks of a finished run, and read as one matrix."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ShardedMatrix:
             release(self._shard(shard))
 
     def _fetch(self, rows: np.ndarray) -> np.ndarray:
-        """As `take`, in few requests of many rows, several at a time."""
+        """`take` from an object store: few requests of many rows, several at a time."""
         wanted, position = np.unique(rows, return_inverse=True)
         fetched = np.empty((len(wanted), self.dimension), dtype=self.dtype)
 

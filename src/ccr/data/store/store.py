@@ -30,7 +30,7 @@ from ccr.data.store.layout import (
 from ccr.data.store.matrix import Form, ShardedMatrix
 from ccr.encoders.assets import file_sha256
 from ccr.errors import CCRError, CCRWarning, FormatError
-from ccr.io.files import understood
+from ccr.io.files import format_errors
 from ccr.io.remote import AnyPath, Place, as_place
 
 #: Up to so many shards of a local store are looked at when it is opened.
@@ -172,7 +172,8 @@ class EmbeddingStore:
 
     @property
     def trainable(self) -> np.ndarray:
-        """Which rows (m,) may be trained on: those of `train`, or, where there are none, all but `test` and `val`."""
+        """Mask (m,) of the rows that may be trained on: those of `train`, or, where there are none, all but `test` and
+        `val`."""
         splits = self.splits
         own = splits == "train"
         return own if own.any() else (splits != "test") & (splits != "val")
@@ -213,7 +214,7 @@ class EmbeddingStore:
 
     @property
     def contents(self) -> np.ndarray:
-        """Hash of each row's image file (m,), None where nobody noted it."""
+        """Hash of each row's image file (m,), None where none was kept."""
         return self._column("content")
 
     @property
@@ -343,7 +344,7 @@ def _matrix(folder: AnyPath, description: dict[str, Any]) -> ShardedMatrix:
     the description says what they are, and each is checked when it is first read."""
     lengths = described_lengths(description) if description else []
     if description and (isinstance(folder, Place) or len(lengths) > LOOKED_AT):
-        with understood(folder / DESCRIPTION, "describe the store as ccr does", "copy the store again or embed again"):
+        with format_errors(folder / DESCRIPTION, "describe the store as ccr does", "copy the store again or embed again"):
             form = Form(int(description["encoder"]["dimension"]), np.dtype(str(description["dtype"])))
         return ShardedMatrix([embeddings_path(folder, shard) for shard in range(len(lengths))], lengths, form)
     files: Sequence[AnyPath]

@@ -116,7 +116,8 @@ def _is_lively(hashes: np.ndarray) -> np.ndarray:
 
 
 def _nearest(hashes: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each hash (a, 2) the fewest different bits to one of the others (b, 2), and which one."""
+    """Nearest neighbours of hashes (a, 2) among others (b, 2): the number of different bits, and the neighbour's
+    row."""
     bits, nearest = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
     step = max(1, AT_ONCE // len(others))
     for start in range(0, len(hashes), step):
@@ -211,7 +212,7 @@ class Decoders:
             yield from waiting.popleft().result()
 
     def _ask(self, samples: Sequence[Sample]) -> list[Decoded]:
-        """Have an idle child decode these samples."""
+        """Decode these samples in an idle child process."""
         child = self._idle.get()
         try:
             assert child.stdin is not None
@@ -301,7 +302,7 @@ def load_chunk(path: AnyPath, dimension: int, dtype: str) -> Chunk | None:
 
 
 def _is_plain(chunk: Chunk) -> bool:
-    """Has it the rows and counts that `save` writes?"""
+    """Whether the chunk has the rows and counts that `save` writes."""
     rows = all(
         _COLUMNS <= set(row) <= _COLUMNS | _MORE_COLUMNS and isinstance(row["content"], str) for row in chunk.metadata
     )

@@ -33,7 +33,7 @@ def _residuals(gram, line, active, count, code, rest):  # type: ignore[no-untype
 
 @compiled
 def _violation(rest, code, alpha):  # type: ignore[no-untyped-def]
-    """How far the worst entry is from optimal: rest = alpha where the code is positive, rest <= alpha elsewhere."""
+    """Violation of optimality by the worst entry: rest = alpha where the code is positive, rest <= alpha elsewhere."""
     worst = 0.0
     for row in range(len(rest)):
         miss = rest[row] - alpha

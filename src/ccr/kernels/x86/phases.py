@@ -1,7 +1,7 @@
 """The phases of a step of Algorithm 2, each cut into items that threads work on side by side (`training`).
 
 CODE: a chunk of the batch's rows is coded over the concepts of an owner. HEAD: logits, loss and gradient of a chunk, by
-the codes of all owners. SORT: the entries of a share of the concepts, by concept. MOVE: a panel of concepts steps
+the codes of all owners. SORT: the entries of a share of the concepts, by concept. UPDATE: a panel of concepts steps
 (gradient, momentum, projection) and is packed anew. The head of many classes does not fit into the cache: instead of
 HEAD there are then, after SORT, LOGITS, some classes of all rows, concept by concept, and GRADIENTS, loss and gradient
 of a chunk. A head of few weights is gone through weight by weight.
@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ccr.kernels.plain.arguments import LINE, Criterion, Dropout, Entries
-from ccr.kernels.plain.rows import copy_into, move_bias, move_concept, move_threshold, move_weights, multiply, pace_of
+from ccr.kernels.plain.rows import copy_into, update_bias, update_concept, update_threshold, update_weights, multiply, pace_of
 from ccr.kernels.plain.select import step_salt
 from ccr.kernels.x86.arguments import PanelColumns, RowBlock, Screen
 from ccr.kernels.x86.rounding import pack_concepts
@@ -186,7 +186,7 @@ def move_sparse_weights(concept, chunks, sparse, size, settings, pace):  # type:
     for chunk in range(chunks):
         for place in range(first, last):
             grad[place - first] += sparse.grads[chunk, place]
-    return move_weights(sparse.values[first:last], sparse.moments[first:last], size, grad, settings, pace)
+    return update_weights(sparse.values[first:last], sparse.moments[first:last], size, grad, settings, pace)
 
 
 @compiled
@@ -217,7 +217,7 @@ def by_concept(concept, row, codes, grad_scores, sources, positions, entries):  
 
 
 @compiled
-def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
+def update_concepts(first, last, chunks, workspace, x, parameters, settings, pace):  # type: ignore[no-untyped-def]
     """Update concepts first:last and their weights. With a wide head, the gradients of the scores are computed here."""
     keep, wide = np.float32(settings.keep), len(workspace.logits) > 0
     grad_weights, grad = np.empty(len(parameters.bias), np.float32), np.empty(x.shape[1], np.float32)
@@ -240,7 +240,7 @@ def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace)
                 add_rows(grad_weights, codes, grad_logits, rows, start, stop)
             if len(allowed) > 0:
                 multiply(grad_weights, allowed[concept])
-            weight_size[concept] = move_weights(
+            weight_size[concept] = update_weights(
                 weights[concept], weight_moment[concept], weight_size[concept], grad_weights, settings, pace
             )
         if not settings.refine:
@@ -249,7 +249,7 @@ def move_concepts(first, last, chunks, workspace, x, parameters, settings, pace)
             fetch_array(needed[concept])
         grad[:] = ZERO
         add_rows(grad, grad_scores, x, sources, start, stop)
-        size[concept] = move_concept(
+        size[concept] = update_concept(
             dictionary[concept], moment[concept], size[concept], center[concept], grad, settings, pace
         )
 
@@ -284,7 +284,7 @@ def _chunk(chunk, begin, end, workspace):  # type: ignore[no-untyped-def]
 
 @part
 def _place(owner, chunk, workspace):  # type: ignore[no-untyped-def]
-    """Where the workspace keeps a chunk's codes over the concepts of an owner."""
+    """Index in the workspace of a chunk's codes over the concepts of an owner."""
     return owner * len(workspace.grad_biases) + chunk
 
 
@@ -310,13 +310,13 @@ def code(owner, chunk, begin, end, parameters, settings, plan, workspace):  # ty
     block = RowBlock(plan.x, rows[first:last], rows[first + LATER * size :][:size], workspace.rounded)
     criterion = Criterion(settings.kind, np.float32(parameters.threshold[0]), settings.length)
     start, stop = workspace.owners[owner], workspace.owners[owner + 1]
-    active, looked = active_entries(
+    active, n_exact = active_entries(
         block, _owned(workspace.panels, start, stop), criterion, Dropout(first, settings.dropped, salt), codes
     )
     entries, counts = codes.pointers[last - first], workspace.counts[chunk]
     for entry in range(entries):
         codes.data[entry] *= np.float32(settings.keep)
-    workspace.sums[place, 1], workspace.sums[place, 2] = active, looked
+    workspace.sums[place, 1], workspace.sums[place, 2] = active, n_exact
     counts[start:stop] = 0
     count_concepts(codes.indices, entries, counts)
 
@@ -424,27 +424,27 @@ def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
 @part
 def sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Report loss and active concepts of the step, and update the bias and the threshold."""
-    loss, active, looked = 0.0, 0.0, 0.0
+    loss, active, n_exact = 0.0, 0.0, 0.0
     grad = np.zeros(len(parameters.bias), np.float32)
     for chunk in range(chunks):
         loss += workspace.sums[chunk, 0]
         for owner in range(len(workspace.owners) - 1):
             place = _place(owner, chunk, workspace)
             active += workspace.sums[place, 1]
-            looked += workspace.sums[place, 2]
+            n_exact += workspace.sums[place, 2]
         _add(grad, workspace.grad_biases[chunk])
     report = workspace.reports[step]
-    report[0], report[1], report[2] = loss, active / batch, looked / batch
-    move_bias(grad, plan.rates[step, 0], parameters, settings)
-    move_threshold(active / batch, parameters, settings)
+    report[0], report[1], report[2] = loss, active / batch, n_exact / batch
+    update_bias(grad, plan.rates[step, 0], parameters, settings)
+    update_threshold(active / batch, parameters, settings)
 
 
 @part
-def move(panel, step, chunks, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+def update(panel, step, chunks, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Step the concepts of a panel, and pack them anew."""
     first, last = panel * PANEL, min((panel + 1) * PANEL, len(parameters.dictionary))
     pace = pace_of(plan.rates[step], parameters, settings)
-    move_concepts(first, last, chunks, workspace, plan.x, parameters, settings, pace)
+    update_concepts(first, last, chunks, workspace, plan.x, parameters, settings, pace)
     if settings.refine:
         pack_concepts(first, last, workspace.panels)
 

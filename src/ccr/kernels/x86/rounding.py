@@ -198,7 +198,7 @@ def _rounded(context, values, factor, noise, weights, shift, count, out):  # typ
 
 @compiled
 def padded_row(row, width, room):  # type: ignore[no-untyped-def]
-    """Where the row begins, if it is so wide; otherwise where its copy in `room` does, with zeros beyond it."""
+    """Address of the row, if it is so wide; otherwise of its copy in `room`, with zeros beyond it."""
     if len(row) == width:
         return address(row)
     copy_into(room, row)

@@ -79,7 +79,7 @@ def _rows_in_bytes(block, threshold, screen, quads, shifts, reaches, slacks, spr
             length = norm * scale + np.sqrt(np.float64(width)) / 2.0  # of the bytes without noise, at most
             spreads[number] = VARIANCE * np.float32(length * length)
         else:
-            reaches[number] = -np.float32(np.inf)  # every score is looked at
+            reaches[number] = -np.float32(np.inf)  # every score is n_exact at
 
 
 @part
@@ -242,7 +242,7 @@ def active_entries(block, panels, criterion, dropout, entries):  # type: ignore[
 def code_panels(x, panels, criterion, entries):  # type: ignore[no-untyped-def]
     """Active entries of all rows of x, some at a time so that they stay in the cache, as `active_entries` does;
     returns how many scores were computed in floats."""
-    rows, ends, count, looked = np.arange(len(x)).astype(np.int32), np.empty(BLOCK + 1, np.int32), 0, 0
+    rows, ends, count, n_exact = np.arange(len(x)).astype(np.int32), np.empty(BLOCK + 1, np.int32), 0, 0
     nothing = RoundedRows(np.empty((0, 0), np.int32), np.empty((0, 0), np.float32))
     entries.pointers[0] = 0
     for start in range(0, len(x), BLOCK):
@@ -253,8 +253,8 @@ def code_panels(x, panels, criterion, entries):  # type: ignore[no-untyped-def]
         for row in range(start, stop):
             entries.pointers[row + 1] = count + ends[row - start + 1]
         count += ends[stop - start]
-        looked += floating
-    return looked
+        n_exact += floating
+    return n_exact
 
 
 def code_rows(x: np.ndarray, packed: DictionaryInPanels, criterion: Criterion, entries: Entries) -> int:

@@ -3,8 +3,8 @@
 Each thread calls `train` with its number. A step has `phases`, each cut into items. Every thread has a share of a
 phase's items, the same ones in every step, so that the concepts that it moves, and where threads share concepts
 (`Division`) also codes over, stay in its own cache. When it is through, it helps the others. It takes an item with a
-ticket, (phase, items taken) in one word of the share; whoever finishes a phase's last item does what must be done once
-and opens the next phase. Which thread does what changes no number.
+ticket, (phase, items taken) in one word of the share; the thread that finishes a phase's last item does what must be
+done once and opens the next phase. Which thread does what changes no number.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def _sparse_head(n: int, chunks: int, allowed: Allowed | None) -> SparseHead:
 
 
 def _untouched(*shape: int, kind: torch.dtype = torch.float32) -> np.ndarray:
-    """As many entries as there are scores: most are never touched, and then take no memory, unlike those of NumPy,
-    which asks for large pages."""
+    """Memory for as many entries as there are scores: most are never touched, and then take none, unlike those of
+    NumPy, which asks for large pages."""
     return torch.empty(shape, dtype=kind).numpy()
 
 
@@ -146,9 +146,9 @@ APART = 8
 DONE, TICKETS = 0, APART
 #: Looks at a word before a waiting thread lets others run.
 PATIENCE = 2000
-CODE, HEAD, SORT, LOGITS, SLOPES, MOVE = range(6)
+CODE, HEAD, SORT, LOGITS, GRADIENTS, UPDATE = range(6)
 #: The phases of a step in their order, with a head of many classes and without.
-WIDE, NARROW = np.array([CODE, SORT, LOGITS, SLOPES, MOVE]), np.array([CODE, HEAD, SORT, MOVE])
+WIDE, NARROW = np.array([CODE, SORT, LOGITS, GRADIENTS, UPDATE]), np.array([CODE, HEAD, SORT, UPDATE])
 #: Rows that a thread rounds at once.
 AT_ONCE = 1024
 
@@ -185,7 +185,7 @@ def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no
             items = shares
         elif kind == LOGITS:
             items = len(workspace.logits)
-        elif kind == MOVE:
+        elif kind == UPDATE:
             items = panels
         item = share * items // shares + taken
         if share == own:
@@ -204,14 +204,14 @@ def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no
             phases.sort(item, shares, begin, end, plan, workspace)
         elif kind == LOGITS:
             phases.tile_logits(item, end - begin, parameters, workspace)
-        elif kind == SLOPES:
+        elif kind == GRADIENTS:
             phases.gradients_of_chunk(item, begin, end, parameters, plan, workspace)
         else:
-            phases.move(item, step, chunks, parameters, settings, plan, workspace)
+            phases.update(item, step, chunks, parameters, settings, plan, workspace)
         if shared_add(words, DONE, 1) + 1 == items:
             if kind == CODE:
                 phases.find_starts(chunks, workspace)
-            elif kind in (HEAD, SLOPES):
+            elif kind in (HEAD, GRADIENTS):
                 phases.sum_up(chunks, end - begin, step, parameters, settings, plan, workspace)
             shared_write(words, DONE, 0)
             for other in range(shares):
