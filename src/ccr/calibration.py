@@ -107,8 +107,8 @@ def fit_temperature(logits: np.ndarray, y: np.ndarray) -> float:
         scale = math.exp(-log_temperature)
         return float(np.mean(special.logsumexp(wide * scale, axis=1) - own * scale))
 
-    found = scipy.optimize.minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
-    return math.exp(found.x) if loss(found.x) < loss(0.0) else 1.0
+    best = scipy.optimize.minimize_scalar(loss, bounds=(-_FAR, _FAR), method="bounded", options={"xatol": 1e-6})
+    return math.exp(best.x) if loss(best.x) < loss(0.0) else 1.0
 
 
 def measured_temperature(logits: np.ndarray, y: np.ndarray, folds: int = 5) -> float:
@@ -123,8 +123,8 @@ def measured_temperature(logits: np.ndarray, y: np.ndarray, folds: int = 5) -> f
     gained = 0.0
     for number in range(folds):
         out = fold == number
-        found = fit_temperature(logits[~out], y[~out])
-        gained += out.sum() * (cross_entropy(logits[out], y[out]) - cross_entropy(logits[out] / found, y[out]))
+        temperature = fit_temperature(logits[~out], y[~out])
+        gained += out.sum() * (cross_entropy(logits[out], y[out]) - cross_entropy(logits[out] / temperature, y[out]))
     return fit_temperature(logits, y) if gained > 0 else 1.0
 
 

@@ -48,9 +48,9 @@ from ccr.refine.likely import (
     check_probability,
     check_stated_truth,
     refine_likely,
-    with_stated_truth,
     takes_thresholds,
     whole_dictionary,
+    with_stated_truth,
 )
 from ccr.refine.loop import PartedCheckpoint, RefinementProblem, solve_with_weights
 from ccr.refine.measure import CheckpointFolder

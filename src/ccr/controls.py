@@ -217,15 +217,15 @@ def measure_controls(
         right.append(_fitted(model, concepts, parts, name, tell).predict(test.X) == test.y)
     if model.knowledge is not None:
         assert model.concepts is not None
-        told = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
-        shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **told)
+        shuffled_knowledge = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
+        shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **shuffled_knowledge)
         right.append(shuffled.predict(test.X) == test.y)
     scores = np.array(right, np.float64)
     _, apart = paired_bootstrap(scores)
     means = scores.mean(axis=1)
     controls = [
-        Control(float(mean), float(means[0] - mean), found.turned())
-        for mean, found in zip(means[1:], apart[1:], strict=True)
+        Control(float(mean), float(means[0] - mean), each.turned())
+        for mean, each in zip(means[1:], apart[1:], strict=True)
     ]
     return Controls(len(test.y), float(means[0]), *controls)
 
@@ -360,14 +360,14 @@ class Stability:
         return asdict(self)
 
 
-def in_words(found: Stability) -> str:
+def stability_sentence(stability: Stability) -> str:
     """Stability in a few sentences."""
     return (
-        f"Stability over {found.refits} refits with other seeds and samples of the training images: of the {SHOWN} "
-        f"concepts shown first for an image, {found.overlap:.2f} stay from one refit to another (shown by both / by "
-        f"either), {found.overlap_same_class:.2f} where both predict the same class, as they do for "
-        f"{found.same_class:.0%}. {found.lasting_claims:.0%} of the model's positive weights are in every refit. A "
-        "reason that comes and goes is not a reason."
+        f"Stability over {stability.refits} refits with other seeds and samples of the training images: of the {SHOWN} "
+        f"concepts shown first for an image, {stability.overlap:.2f} stay from one refit to another (shown by both / "
+        f"by either), {stability.overlap_same_class:.2f} where both predict the same class, as they do for "
+        f"{stability.same_class:.0%}. {stability.lasting_claims:.0%} of the model's positive weights are in every "
+        "refit. A reason that comes and goes is not a reason."
     )
 
 

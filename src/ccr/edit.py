@@ -363,9 +363,9 @@ class EditSession:
         elif encoder is not None:
             raise CCRError(f"adding {name!r} takes its embedding or an encoder that makes it, got both: leave one out")
         model = _added(self._with_answers(name, answers), name, embedding, weights)
-        said = None if answers is None else {str(label): answer for label, answer in answers.items()}
+        by_class = None if answers is None else {str(label): answer for label, answer in answers.items()}
         embedded = encoder is not None
-        return self._do(model, "add", name=name, text=text, embedded=embedded, weights=weights, answers=said)
+        return self._do(model, "add", name=name, text=text, embedded=embedded, weights=weights, answers=by_class)
 
     def merge(self, first: str, second: str, *, name: str | None = None) -> EditSession:
         """Make two concepts one, halfway between them, called `name` (by default the first one's)."""
@@ -390,7 +390,7 @@ class EditSession:
             forbidden = ~permitted.allowed.T & ~fixed
             begin = LinearHead(np.where(forbidden, 0.0, begin.coef), begin.intercept)
             fixed |= forbidden
-        seen, _ = split(model.space.images(X), numbers, weights, None)
+        train, _ = split(model.space.images(X), numbers, weights, None)
         head = solve_head(
             codes,
             numbers,
@@ -400,7 +400,7 @@ class EditSession:
             # The minimum is unique: reached from zero it does not depend on what was edited before.
             start=begin if fixed.any() else None,
             fixed=fixed if fixed.any() else None,
-            candidates=candidates_for(model.initial.embeddings, seen, classes, training, permitted=permitted),
+            candidates=candidates_for(model.initial.embeddings, train, classes, training, permitted=permitted),
         )
         images, kinds = len(numbers), (model.head.coef.dtype, model.head.intercept.dtype)
         fitted = replace(model, head=LinearHead(head.coef.astype(kinds[0]), head.intercept.astype(kinds[1])))

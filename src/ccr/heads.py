@@ -83,8 +83,8 @@ def lbfgs(
     """
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": tol, "ftol": 0.0, "maxcor": 20}
     bounds = None if least is None else scipy.optimize.Bounds(least)
-    found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return np.asarray(found.x)
+    solution = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.asarray(solution.x)
 
 
 def softmax_objective(

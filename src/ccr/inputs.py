@@ -202,10 +202,10 @@ class Embeddings:
 
     def exact(self, rows: np.ndarray) -> np.ndarray:
         """These few rows in float64, checked and prepared in it from what X holds, with NumPy alone."""
-        found = self.source[rows]
-        if is_tensor(found):
-            found = found.detach().to("cpu", torch.float64).numpy()
-        wide = np.asarray(found, np.float64)
+        values = self.source[rows]
+        if is_tensor(values):
+            values = values.detach().to("cpu", torch.float64).numpy()
+        wide = np.asarray(values, np.float64)
         largest = np.abs(wide).max(axis=1)  # NaN where a number of the row is
         if not np.isfinite(largest).all():
             raise not_finite(rows[np.flatnonzero(~np.isfinite(largest))[0]])

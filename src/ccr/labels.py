@@ -216,8 +216,8 @@ def validation_pair(validation: Any) -> tuple[Any, Any]:
         return validation[0], validation[1]
     if store_part(validation, "y") is not None:
         return validation, None
-    found = f"{len(validation)} of them" if isinstance(validation, (tuple, list)) else type(validation).__name__
-    raise CCRError(f"validation must be (X, y), or a store with labels, got {found}: validation=(X_val, y_val)")
+    given = f"{len(validation)} of them" if isinstance(validation, (tuple, list)) else type(validation).__name__
+    raise CCRError(f"validation must be (X, y), or a store with labels, got {given}: validation=(X_val, y_val)")
 
 
 def held_out(validation: Any, labels: Labels, *, space: Space, dimension: int, fraction: float, seed: int) -> Any:

@@ -106,8 +106,8 @@ class Evaluation:
         """Plain types only, ready for JSON."""
         fields = asdict(self)
         for name in ("fidelity", "text_fidelity", "deviation"):
-            found = getattr(self, name)
-            fields[name] = None if found is None else {part: finite(value) for part, value in found._asdict().items()}
+            field = getattr(self, name)
+            fields[name] = None if field is None else {part: finite(value) for part, value in field._asdict().items()}
         for name in ("per_class", "class_images"):
             fields[name] = {str(label): value for label, value in getattr(self, name).items()}
         return {**fields, "interval": list(self.interval)}
@@ -199,9 +199,9 @@ def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
     def products(one: np.ndarray, two: np.ndarray) -> np.ndarray:
         return np.asarray(((one @ moments.covariance) * two).sum(axis=1))
 
-    seen, said, least = products(rows, rows), products(own, own), _rounding(moments)
-    known = (seen > least * (rows**2).sum(axis=1)) & (said > least * (own**2).sum(axis=1))
-    scale = np.sqrt(np.where(known, seen, 1.0)) * np.sqrt(np.where(known, said, 1.0))
+    by_concept, by_text, least = products(rows, rows), products(own, own), _rounding(moments)
+    known = (by_concept > least * (rows**2).sum(axis=1)) & (by_text > least * (own**2).sum(axis=1))
+    scale = np.sqrt(np.where(known, by_concept, 1.0)) * np.sqrt(np.where(known, by_text, 1.0))
     return np.where(known, np.clip(products(rows, own) / scale, -1.0, 1.0), np.nan)
 
 
@@ -267,8 +267,8 @@ def true_shown(codes: Any, head: LinearHead, y: np.ndarray, answers: np.ndarray)
     1 yes, -1 no, 0 unknown."""
     row = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
     shown = largest_shown(codes, head, SHOWN)
-    said = answers[y[row[shown]], codes.indices[shown]]
-    return np.array([(said > 0).sum(), (said != 0).sum(), len(said)])
+    verdicts = answers[y[row[shown]], codes.indices[shown]]
+    return np.array([(verdicts > 0).sum(), (verdicts != 0).sum(), len(verdicts)])
 
 
 def accuracy_at_nec(codes: Any, head: LinearHead, y: np.ndarray, k: int) -> float:

@@ -377,9 +377,9 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
     @property
     def claim_counts(self) -> dict[str, int]:
         """Numbers of claims, positive weights, by status: confirmed, unknown, contradicted."""
-        said = self.confirmed[self.head.coef > 0]
-        counts = {"confirmed": said > 0, "unknown": said == 0, "contradicted": said < 0}
-        return {name: int(found.sum()) for name, found in counts.items()}
+        verdicts = self.confirmed[self.head.coef > 0]
+        counts = {"confirmed": verdicts > 0, "unknown": verdicts == 0, "contradicted": verdicts < 0}
+        return {name: int(mask.sum()) for name, mask in counts.items()}
 
     @property
     def transfer(self) -> dict[str, float] | None:
@@ -415,18 +415,18 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         whole = isinstance(random_state, (int, np.integer)) and random_state >= 0
         seed = int(random_state) if whole else seed_of(random_state)
         noted = {
-            name: {key: value for key, value in found.items() if key != "calibration_error"}
-            if isinstance(found, Mapping)
-            else found
-            for name, found in self.provenance.metrics.items()
+            name: {key: value for key, value in measured.items() if key != "calibration_error"}
+            if isinstance(measured, Mapping)
+            else measured
+            for name, measured in self.provenance.metrics.items()
         }
         warm = replace(self, provenance=replace(self.provenance, metrics=noted))
         return warm.with_certainty(*halves(labelled, self.classes, seed), coverage)
 
     def with_certainty(self, warm: CodedLabels, held: CodedLabels, coverage: float) -> ConceptModel:
         """The same model at the temperature that fits `warm`, with sets of this coverage by `held`, other images."""
-        head, found = calibrate(self.head, warm, held, coverage)
-        return replace(self, head=head, calibration=found)
+        head, calibration = calibrate(self.head, warm, held, coverage)
+        return replace(self, head=head, calibration=calibration)
 
     def predict_set(self, X: Any) -> PredictionSets:
         """Prediction sets: for each row of X (m, d) the classes that it may be: the true one is among them as often as

@@ -165,9 +165,11 @@ def _chosen(
             logits = np.full(len(scores), np.nan)
             for number in range(FOLDS if enough else 0):
                 test, rest = fold == number, fold != number
-                found = _solve(scores[rest], place[rest], shows[rest], covariance, pair[rest], owner, class_spread)
-                means = found.intercepts[place[test]] + found.effects[pair[test]] + found.slope * scores[test]
-                logits[test] = means * (1.0 if len(class_spreads) == 1 else _damped(found.variances(owner)[pair[test]]))
+                solution = _solve(scores[rest], place[rest], shows[rest], covariance, pair[rest], owner, class_spread)
+                means = solution.intercepts[place[test]] + solution.effects[pair[test]] + solution.slope * scores[test]
+                logits[test] = means * (
+                    1.0 if len(class_spreads) == 1 else _damped(solution.variances(owner)[pair[test]])
+                )
             loss = float(np.mean(np.logaddexp(0.0, logits) - shows * logits)) if enough else 0.0
             if best is None or loss < best[0]:
                 best = (loss, spread, class_spread, logits)
@@ -181,18 +183,18 @@ def _damped(variance: np.ndarray) -> np.ndarray:
 
 
 def _by_class(
-    prior: _Prior, found: _Solution, spread: float, class_spread: float, pairs: np.ndarray, classes: int
+    prior: _Prior, solution: _Solution, spread: float, class_spread: float, pairs: np.ndarray, classes: int
 ) -> np.ndarray:
     """Intercepts and slopes (2, classes, n), by the solution's means and variances; `pairs` (2, p) are places among the
     asked concepts and class numbers."""
-    means = np.tile(prior.extended(found.intercepts, spread), (classes, 1))
-    variances = np.tile(prior.variances(found.covariance, spread) + class_spread**2, (classes, 1))
+    means = np.tile(prior.extended(solution.intercepts, spread), (classes, 1))
+    variances = np.tile(prior.variances(solution.covariance, spread) + class_spread**2, (classes, 1))
     known = pairs[1] >= 0
     place = pairs[1][known], prior.asked[pairs[0][known]]
-    means[place] += found.effects[known]
-    variances[place] = found.variances(pairs[0])[known]
+    means[place] += solution.effects[known]
+    variances[place] = solution.variances(pairs[0])[known]
     factor = _damped(variances)
-    return np.stack([factor * means, factor * found.slope])
+    return np.stack([factor * means, factor * solution.slope])
 
 
 def stated_from(probabilities: np.ndarray, truth: float) -> float:
@@ -208,8 +210,8 @@ def expected_error(probabilities: np.ndarray, shows: np.ndarray, bins: int = 10)
     """Expected calibration error: the mean distance, over bins of equal width, of the mean probability to the share of
     images that show it."""
     which = np.minimum((probabilities * bins).astype(int), bins - 1)
-    found = [np.abs((probabilities - shows)[which == number].sum()) for number in range(bins)]
-    return float(sum(found) / max(len(shows), 1))
+    errors = [np.abs((probabilities - shows)[which == number].sum()) for number in range(bins)]
+    return float(sum(errors) / max(len(shows), 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,15 +320,15 @@ def _solve(
         return float((np.logaddexp(0.0, logits) - shows * logits).sum() + 0.5 * prior)
 
     def curvature() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        found = sigmoid(intercepts[place] + effects[pair] + slope * scores)
-        each = found * (1.0 - found)
+        probabilities = sigmoid(intercepts[place] + effects[pair] + slope * scores)
+        each = probabilities * (1.0 - probabilities)
         weight = np.bincount(pair, each, minlength=p)
-        return found, each, weight, variance / (1.0 + variance * weight)
+        return probabilities, each, weight, variance / (1.0 + variance * weight)
 
     now = loss(intercepts, effects, slope)
     for _ in range(50):
-        found, each, weight, gain = curvature()
-        off, tilt = found - shows, np.bincount(pair, each * scores, minlength=p)
+        probabilities, each, weight, gain = curvature()
+        off, tilt = probabilities - shows, np.bincount(pair, each * scores, minlength=p)
         wrong = np.bincount(pair, off, minlength=p)
         effect_gradient = wrong + effect_precision * effects
         hessian = np.empty((n + 1, n + 1))

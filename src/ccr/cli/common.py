@@ -163,9 +163,9 @@ def pool_at(address: str | None) -> Iterator[RayPool | None]:
         yield None
         return
     check_extra()
-    from ccr.scale.cluster import RayPool, connected, in_words
+    from ccr.scale.cluster import RayPool, connected, task_errors
 
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
         yield RayPool(ray)
 
 

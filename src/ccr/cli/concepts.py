@@ -92,7 +92,7 @@ def propose(
             photos=found.photos,
             grey=found.grey,
             sources=wanted,
-            told=answered.proposals if answered else (),
+            answered=answered.proposals if answered else (),
             tell=tell,
         )
     failed = answered.failed if answered else {}

@@ -233,7 +233,7 @@ def _open(sheet: Image.Image | None) -> None:
 
 def _reasons(path: Path) -> dict[tuple[str, str], str]:
     """The column `reason` of a table with one row per answer, if it has one."""
-    from ccr.io.files import read_regular, format_errors
+    from ccr.io.files import format_errors, read_regular
 
     with format_errors(path, "be a CSV table in UTF-8", "see docs/howto/review.md for its columns"):
         lines = read_regular(path).decode("utf-8-sig").splitlines()

@@ -114,8 +114,8 @@ class HardThreshold(_FittedToX, Parameters):
         rule = ThresholdRule(0.0, positive, length)
         if vector is not None:
             rule = ThresholdRule.by_concept(vector, positive, length)
-        found = calibrate(X, dictionary, length=length, positive=positive, factors=rule.factors)
-        return rule.with_threshold(found)
+        threshold = calibrate(X, dictionary, length=length, positive=positive, factors=rule.factors)
+        return rule.with_threshold(threshold)
 
     def of(self, rows: np.ndarray) -> HardThreshold:
         """The coder for these rows of the list alone."""

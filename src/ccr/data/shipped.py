@@ -34,7 +34,7 @@ class Checked(NamedTuple):
         return self.cosine >= AGREE
 
     @property
-    def in_words(self) -> str:
+    def sentence(self) -> str:
         verdict = "agree" if self.agrees else "do not agree"
         return (
             f"{self.photos} photos embedded here {verdict} with those of the package (least cosine {self.cosine:.4f})"

@@ -158,10 +158,10 @@ def _is_cached(path: Path, asset: Asset) -> bool:
     """Whether the cached file is the pinned one, by its hash: a fifth of a second, once per process."""
     if not path.is_file():
         return False
-    found = path.stat()
+    status = path.stat()
     # The time of the last change of any kind, which nobody can set: what it was hashed at is what is there.
-    state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return found.st_size == asset.size and _sha256_at(path, state) == asset.sha256
+    state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return status.st_size == asset.size and _sha256_at(path, state) == asset.sha256
 
 
 @lru_cache(maxsize=64)

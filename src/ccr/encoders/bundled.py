@@ -241,10 +241,10 @@ class BundledPatches:
 
     @cached_property
     def _layer(self) -> LastLayer:
-        found = dict(zip(self._weights, self._session.run(self._weights, {"pixel_values": _BLANK}), strict=True))
-        weights = {part: Affine(_weight_of(found, name), found[_PLAIN[part]]) for part, name in _WEIGHTS.items()}
+        tensors = dict(zip(self._weights, self._session.run(self._weights, {"pixel_values": _BLANK}), strict=True))
+        weights = {part: Affine(_weight_of(tensors, name), tensors[_PLAIN[part]]) for part, name in _WEIGHTS.items()}
         norms = {
-            kind: Norm(found[_PLAIN[f"{kind}.weight"]], found[_PLAIN[f"{kind}.bias"]], _EPS)
+            kind: Norm(tensors[_PLAIN[f"{kind}.weight"]], tensors[_PLAIN[f"{kind}.bias"]], _EPS)
             for kind in ("norm", "final")
         }
         return LastLayer(
@@ -252,16 +252,16 @@ class BundledPatches:
             norm=norms["norm"],
             gate=quick_gelu_gate,
             final_norm=norms["final"],
-            projection=_weight_of(found, _PROJECTION),
+            projection=_weight_of(tensors, _PROJECTION),
         )
 
 
 _BLANK = np.zeros((1, 3, 224, 224), np.float32)
 
 
-def _weight_of(found: dict[str, np.ndarray], name: str) -> np.ndarray:
+def _weight_of(tensors: dict[str, np.ndarray], name: str) -> np.ndarray:
     """A weight (outputs, inputs) in numbers, which the graph keeps as bytes (inputs, outputs)."""
-    values, scale, zero = (found[f"{name}_{part}"].astype(np.float32) for part in _QUANTISED)
+    values, scale, zero = (tensors[f"{name}_{part}"].astype(np.float32) for part in _QUANTISED)
     return np.ascontiguousarray(((values - zero) * scale).T)
 
 
@@ -282,8 +282,8 @@ class Product:
         self._weight, self._bias = self._placed(weight), self._placed(bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        found = functional.linear(self._placed(x), self._weight, self._bias)
-        return found.to_dense() if self._one_dnn else found
+        product = functional.linear(self._placed(x), self._weight, self._bias)
+        return product.to_dense() if self._one_dnn else product
 
     def _placed(self, part: torch.Tensor) -> torch.Tensor:
         return part.to_mkldnn() if self._one_dnn else part
@@ -338,8 +338,8 @@ class SentenceModel:
             places.setdefault(len(own), []).append(place)
         blocks = [block for length, same in places.items() for block in batches(same, _texts_of(length))]
         with Workers(threads) as workers:
-            found = workers.map(lambda block: self._embed_block([tokens[place] for place in block]), blocks)
-        for block, part in zip(blocks, found, strict=True):
+            embedded = workers.map(lambda block: self._embed_block([tokens[place] for place in block]), blocks)
+        for block, part in zip(blocks, embedded, strict=True):
             rows[block] = part
         return unit(rows)
 
@@ -360,9 +360,9 @@ class SentenceModel:
             at = f"encoder.layer.{layer}."
             parts = self._products[f"{at}attention.self"](x).chunk(3, dim=-1)
             query, key, value = (part.reshape(shape).transpose(1, 2) for part in parts)
-            seen = functional.scaled_dot_product_attention(query, key, value)
-            seen = self._products[f"{at}attention.output.dense"](seen.transpose(1, 2).reshape(x.shape))
-            x = self._norm(seen + x, f"{at}attention.output.")
+            attended = functional.scaled_dot_product_attention(query, key, value)
+            attended = self._products[f"{at}attention.output.dense"](attended.transpose(1, 2).reshape(x.shape))
+            x = self._norm(attended + x, f"{at}attention.output.")
             hidden = functional.gelu(self._products[f"{at}intermediate.dense"](x))
             x = self._norm(self._products[f"{at}output.dense"](hidden) + x, f"{at}output.")
         return x
@@ -431,8 +431,8 @@ class TextAdapter:
             return weigh(cosines(block).mul_(2 * self.gamma).exp_())
 
         with Workers(threads) as workers, torch.inference_mode():
-            found = workers.map(values, filled.split(BLOCK)) if size else []
-        rows = torch.cat(found).numpy() if found else np.empty((0, self.weights.shape[1]), np.float32)
+            predicted = workers.map(values, filled.split(BLOCK)) if size else []
+        rows = torch.cat(predicted).numpy() if predicted else np.empty((0, self.weights.shape[1]), np.float32)
         return rows[: len(sentences)]
 
     @cached_property

@@ -128,8 +128,8 @@ class Audit:
     @property
     def not_transferring(self) -> tuple[ConceptDrift, ...]:
         """Concepts of transfer below `TRANSFERS`, the least first."""
-        found = [drift for drift in self.concepts if drift.transfer is not None and drift.transfer < TRANSFERS]
-        return tuple(sorted(found, key=lambda drift: (drift.transfer, drift.concept)))
+        low = [drift for drift in self.concepts if drift.transfer is not None and drift.transfer < TRANSFERS]
+        return tuple(sorted(low, key=lambda drift: (drift.transfer, drift.concept)))
 
     @property
     def footnote(self) -> str:
@@ -191,7 +191,7 @@ def _activity(
             best.add(columns, rows + done, codes[rows, columns])
         done += len(old)
     either = was_active + is_active - both
-    found = {
+    facts = {
         "active_before": was_active.tolist(),
         "active_after": is_active.tolist(),
         "overlap": np.divide(both, either, out=np.ones(n), where=either > 0).tolist(),
@@ -200,7 +200,7 @@ def _activity(
         "gained_images": gained.by_column(),
         "lost_images": lost.by_column(),
     }
-    return done, _records(found)
+    return done, _records(facts)
 
 
 def _records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -227,11 +227,11 @@ def audit(
     places, n = _places(initial, refined, neighbours), 0
     seen: list[dict[str, Any]] = [{}] * len(refined)
     if before is not None and after is not None:
-        n, found = _activity(before, after, len(refined), images)
-        seen = found if n else seen
+        n, activity = _activity(before, after, len(refined), images)
+        seen = activity if n else seen
     faithful = [None] * len(refined) if fidelity is None else [_known(value) for value in fidelity.tolist()]
-    moved = [_known((transfer or {}).get(name, math.nan)) for name in refined.names]
-    drifts = map(_drift, places, faithful, seen, moved)
+    transfers = [_known((transfer or {}).get(name, math.nan)) for name in refined.names]
+    drifts = map(_drift, places, faithful, seen, transfers)
     return Audit(
         fidelity=None if fidelity is None else Fidelity.of(fidelity),
         deviation=deviation(refined, initial),

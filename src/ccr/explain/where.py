@@ -208,15 +208,15 @@ class Where:
         """The active concepts whose code comes from a box (left, top, right, bottom; fractions of the picture), most of
         it first; those to which the box adds nothing, or less, are left out."""
         cover, weights = self.cover(box), self.head.coef[self._class(of)]
-        found = []
+        shares = []
         for row, concept in enumerate(self.concepts):
             sign, code = float(np.sign(self.codes[row])), float(self.codes[row])
             upward = self.maps[row] * sign
             inside, positive = float((upward * cover).sum()), np.maximum(upward, 0.0)
             if inside > 0.0:
                 share, signed = float((positive * cover).sum() / positive.sum()), inside * sign
-                found.append(RegionConcept(concept, signed, code, share, signed * float(weights[row]) + 0.0))
-        return tuple(sorted(found, key=lambda item: (-abs(item.inside), item.concept))[:top])
+                shares.append(RegionConcept(concept, signed, code, share, signed * float(weights[row]) + 0.0))
+        return tuple(sorted(shares, key=lambda item: (-abs(item.inside), item.concept))[:top])
 
     def to_dict(self, *, top: int | None = None) -> dict[str, Any]:
         """Plain types only, ready for JSON: the maps of the `top` largest contributions, and of the class."""

@@ -100,10 +100,10 @@ def _shown(parts: GraphParts, kept: str, shown: Shown) -> None:
         )
     scaled = parts.add("Mul", kept, slope, name="shown_scaled")
     logits = parts.add("Add", scaled, intercept, name="shown_logits")
-    found = parts.add("Sigmoid", logits, name="shown_all")
+    probabilities = parts.add("Sigmoid", logits, name="shown_all")
     zero = parts.constant("shown_zero", np.float64(0.0))
     active = parts.add("Greater", kept, zero, name="shown_active")
-    masked = parts.add("Where", active, found, zero, name="shown_wide")
+    masked = parts.add("Where", active, probabilities, zero, name="shown_wide")
     parts.add("Cast", masked, name="shown", to=parts.onnx.TensorProto.FLOAT)
 
 
@@ -262,7 +262,7 @@ def _outputs(model: Any, batch: int | str) -> list[Any]:
 def _metadata(model: Any, with_encoder: bool) -> dict[str, str]:
     """Texts by name; what is not a text is JSON."""
     origin = model.provenance
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "format": "ccr-onnx",
         "format_version": 1,
         "library_version": ccr.__version__,
@@ -275,14 +275,14 @@ def _metadata(model: Any, with_encoder: bool) -> dict[str, str]:
         "add up to its logit",
     }
     if origin.knowledge is not None:
-        found["knowledge"] = origin.knowledge.digest
-        found["claims"] = [
+        metadata["knowledge"] = origin.knowledge.digest
+        metadata["claims"] = [
             {"class": plain(claim.label), "concept": claim.concept, "weight": claim.weight, "status": claim.status}
             for claim in model.claims()
         ]
     if with_encoder:
-        found["pixels"] = "one photo, decoded and turned upright: (height, width, 3), RGB, 0 to 255"
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+        metadata["pixels"] = "one photo, decoded and turned upright: (height, width, 3), RGB, 0 to 255"
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
 
 
 def _check(built: Any) -> None:
@@ -453,8 +453,8 @@ def check_bundled(model: Any) -> None:
 def add_tower(parts: GraphParts, *, log: Log | None = None) -> str:
     """Nodes from one photo's PIXELS (height, width, 3) to its embedding (1, 512); the embedding's name."""
     tower = _tower(str(fetch(CLIP_IMAGE_TOWER, log=log)))
-    seen = _preprocessed(parts, ClipPreprocess())
-    renamed = {"pixel_values": seen}
+    pixels = _preprocessed(parts, ClipPreprocess())
+    renamed = {"pixel_values": pixels}
     for node in tower.graph.node:
         copy = parts.onnx.NodeProto()
         copy.CopyFrom(node)

@@ -336,13 +336,13 @@ def open_regular(path: Path, most: int | None = None) -> IO[bytes]:
         raise
 
 
-def check_regular(found: os.stat_result, most: int | None, path: str | os.PathLike[str]) -> None:
+def check_regular(status: os.stat_result, most: int | None, path: str | os.PathLike[str]) -> None:
     """An OSError for anything but a regular file, and for one of more than `most` bytes."""
-    if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
-    if most is not None and found.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, more than the limit of {most:,}", str(path))
+    if most is not None and status.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than the limit of {most:,}", str(path))
 
 
 def read_regular(path: AnyPath, most: int = MOST_BYTES) -> bytes:

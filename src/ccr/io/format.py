@@ -27,11 +27,11 @@ from ccr.heads import LinearHead
 from ccr.io.files import (
     MOST_TENSOR_BYTES,
     check_writable,
+    format_errors,
     read_object,
     read_regular,
     recover_folder,
     replace_folder,
-    format_errors,
     write_bytes,
     write_text,
 )
@@ -189,12 +189,12 @@ def tensor(
     """The tensor of this name and shape, float32 if `narrow`, with infinity only if `infinite` and NaN if `unknown`."""
     if name not in tensors:
         raise FormatError(f"the model has no tensor {name!r}: save it again")
-    found, wanted = tensors[name], "float32" if narrow else "float32 or float64"
-    fits = found.shape == shape and found.dtype in _WIDTHS[: 1 if narrow else 2]
-    require(fits, f"{name!r} must be {wanted} {shape}, got {found.dtype} {found.shape}", "save it again")
-    known = (infinite or not np.isinf(found).any()) and (unknown or not np.isnan(found).any())
+    array, wanted = tensors[name], "float32" if narrow else "float32 or float64"
+    fits = array.shape == shape and array.dtype in _WIDTHS[: 1 if narrow else 2]
+    require(fits, f"{name!r} must be {wanted} {shape}, got {array.dtype} {array.shape}", "save it again")
+    known = (infinite or not np.isinf(array).any()) and (unknown or not np.isnan(array).any())
     require(known, f"{name!r} holds NaN or infinity", "save it again")
-    return found
+    return array
 
 
 def optional(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], **options: Any) -> np.ndarray | None:
@@ -512,10 +512,10 @@ def _pack_known(origin: Provenance, config: dict[str, Any], tensors: dict[str, n
         tensors["class_means"] = origin.groups.means.astype(np.float32)
         tensors["class_counts"] = origin.groups.counts.astype(np.int64)
     if origin.seen is not None:
-        seen = origin.seen
-        tensors["claims"] = seen.claim.astype(np.int64)
-        tensors["claim_facts"] = np.column_stack([seen.shown, seen.anywhere, seen.gained]).astype(np.float64)
-        config["claim_images"] = {"classes": seen.images.tolist(), "right": seen.right}
+        proof = origin.seen
+        tensors["claims"] = proof.claim.astype(np.int64)
+        tensors["claim_facts"] = np.column_stack([proof.shown, proof.anywhere, proof.gained]).astype(np.float64)
+        config["claim_images"] = {"classes": proof.images.tolist(), "right": proof.right}
 
 
 def _unpack_known(
@@ -559,12 +559,12 @@ def _unpack_seen(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], c
 
 def _unpack_calibration(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], n: int) -> Calibration | None:
     """The calibration; None for models without one, such as those of older versions."""
-    found = config.get("calibration")
-    if found is None:
+    stored = config.get("calibration")
+    if stored is None:
         return None
-    warmth, images = found["temperature"], found["images"]
+    warmth, images = stored["temperature"], stored["images"]
     require(isinstance(warmth, float) and 0 < warmth < 1e6, f"temperature must be a number above 0, got {warmth!r}")
     fits = isinstance(images, int) and not isinstance(images, bool) and images >= 1
     require(fits, f"calibration must be on at least one image, got {images!r}")
     typical = tensor(tensors, "typical", (n,), narrow=False)
-    return Calibration(warmth, _share(found, "coverage"), _share(found, "least_probability"), images, typical)
+    return Calibration(warmth, _share(stored, "coverage"), _share(stored, "least_probability"), images, typical)

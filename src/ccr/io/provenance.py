@@ -177,8 +177,8 @@ class Signature:
 
     def fitting(self, model: Any) -> str:
         """The digest that this signature has if it is of this model."""
-        told = {name: value for name, value in self.to_dict().items() if name != "digest"}
-        return _hash([model.digest.encode(), json.dumps(told, sort_keys=True).encode()])
+        fields = {name: value for name, value in self.to_dict().items() if name != "digest"}
+        return _hash([model.digest.encode(), json.dumps(fields, sort_keys=True).encode()])
 
     def fits(self, model: Any) -> bool:
         """Whether the model is the one that was signed."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import check_rows, read_regular, format_errors, write_bytes
+from ccr.io.files import check_rows, format_errors, read_regular, write_bytes
 from ccr.io.remote import as_place
 from ccr.utils.texts import check_name, closest, from_cell, to_cell
 
@@ -209,10 +209,10 @@ class Knowledge:
             named, pool = (photo, photos) if photo else (label, classes)
             subjects.append((bool(photo), pool.setdefault(named, len(pool))))
             # The class of an answer about it is its subject: told twice, the same answers had another digest.
-            told = [
+            facts = [
                 texts.setdefault(text, len(texts)) for text in (source or "file", by, one.at, label if photo else "")
             ]
-            columns.append((concepts.setdefault(concept, len(concepts)), _VALUES[one.answer], *told))
+            columns.append((concepts.setdefault(concept, len(concepts)), _VALUES[one.answer], *facts))
         data = np.array(columns, np.int64).reshape(-1, 6)
         subject = np.array([number + len(classes) * photo for photo, number in subjects], np.int64)
         codes = [data[:, column].astype(np.int32) for column in range(2, 6)]
@@ -299,8 +299,8 @@ class Knowledge:
     def __repr__(self) -> str:
         photos = f", {len(self.photos)} photos" if self.photos else ""
         counts = self.counts
-        said = ", ".join(f"{counts[word]} {word}" for word in ("yes", "no", "unknown") if counts[word])
-        return f"Knowledge({len(self.classes)} classes x {len(self.concepts)} concepts{photos}: {said or 'empty'})"
+        summary = ", ".join(f"{counts[word]} {word}" for word in ("yes", "no", "unknown") if counts[word])
+        return f"Knowledge({len(self.classes)} classes x {len(self.concepts)} concepts{photos}: {summary or 'empty'})"
 
     def __eq__(self, other: object) -> bool:
         return self.digest == other.digest if isinstance(other, Knowledge) else NotImplemented
@@ -357,11 +357,11 @@ class Knowledge:
         where only WordNet or a language model says yes."""
         rows = np.array([self._subjects.get((False, str(name)), -1) for name in classes], np.int64)
         columns = np.array([self._places.get(name, -1) for name in concepts], np.int64)
-        found = np.zeros((len(rows), len(columns)), np.int8)
+        answers = np.zeros((len(rows), len(columns)), np.int8)
         there = np.ix_(rows >= 0, columns >= 0)
         table = self._table_of_people if by_people else self.table
-        found[there] = table[np.ix_(rows[rows >= 0], columns[columns >= 0])]
-        return found
+        answers[there] = table[np.ix_(rows[rows >= 0], columns[columns >= 0])]
+        return answers
 
     @property
     def _table_of_people(self) -> np.ndarray:
@@ -486,12 +486,12 @@ def _time(at: str, *, strict: bool = True) -> float:
     if not at:
         return -np.inf
     try:
-        found = datetime.fromisoformat(at.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(at.replace("Z", "+00:00"))
     except ValueError:
         if not strict:
             return -np.inf
         raise CCRError(f"a time is written as 2026-11-18 or 2026-11-18T09:30:00+00:00, got {at!r}") from None
-    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _unique(names: Iterable[Any], what: str) -> list[str]:
@@ -522,8 +522,8 @@ def _checked_table(table: Any, shape: tuple[int, int]) -> np.ndarray:
         values = np.zeros(shape)
         bad = np.zeros(shape, bool)
         for at in np.ndindex(shape):
-            found = _cell_value(cells[at])
-            values[at], bad[at] = found or 0, found is None
+            value = _cell_value(cells[at])
+            values[at], bad[at] = value or 0, value is None
     if bad.any():
         row, column = np.argwhere(bad)[0]
         shown = cells[row, column].item() if isinstance(cells[row, column], np.generic) else cells[row, column]
@@ -567,12 +567,12 @@ def _is_long(lower: Iterable[str]) -> bool:
 
 
 def _pool(names: Mapping[str, Any], name: str) -> list[str]:
-    found = names.get(name)
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found) or len(set(found)) < len(found):
+    texts = names.get(name)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or len(set(texts)) < len(texts):
         raise FormatError(f"the knowledge's {name} must be different texts: save the model again")
-    for text in found:
+    for text in texts:
         check_name(text, f"of the knowledge's {name}, each")
-    return found
+    return texts
 
 
 def _csv_rows(file: Any) -> Iterator[tuple[int, dict[str, str]]]:
@@ -644,8 +644,8 @@ def _long_answer(row: Mapping[str, str]) -> Answer:
         check_name(row[name], f"a {name}'s name")
     _time(row.get("at", ""))
     source = row.get("source") or ("person" if row.get("by") else "file")
-    told = {name: row.get(name, "") for name in ("by", "at", "photo")}
-    return Answer(row.get("class", ""), row["concept"], _WORDS[value], source, **told)
+    facts = {name: row.get(name, "") for name in ("by", "at", "photo")}
+    return Answer(row.get("class", ""), row["concept"], _WORDS[value], source, **facts)
 
 
 def _wide_answers(row: Mapping[str, str]) -> Iterator[Answer]:

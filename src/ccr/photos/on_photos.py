@@ -105,13 +105,13 @@ def predict_several(
     """`ConceptModel.predict_images`."""
     explain = checked_explain(explain, model)
     samples, loaded = open_photos(paths_of(paths)), encoder_of_model(model, encoder)
-    found: list[Prediction] = []
+    predictions: list[Prediction] = []
     with Decoders(workers, crop=loaded.crop, limits=Limits(MAX_PIXELS, MAX_BYTES)) as decoders:
         decoded = decoders.decode(samples)
         for part in batches(samples, checked_batch_size(batch_size)):
-            found += predict_samples(model, loaded, part, decoded, explain=explain, batch_size=batch_size)
-            tell(len(found), len(samples), "predicting photos")
-    return Predictions(found, explained=explain)
+            predictions += predict_samples(model, loaded, part, decoded, explain=explain, batch_size=batch_size)
+            tell(len(predictions), len(samples), "predicting photos")
+    return Predictions(predictions, explained=explain)
 
 
 def explain_several(model: Any, images: Any, encoder: Encoder | str | None) -> Explanations:

@@ -171,9 +171,9 @@ def predict_samples(
     images = [item.image for item in items if item.image is not None]
     rows = encoder.embed_images(images, batch_size=batch_size) if images else np.empty((0, encoder.dimension))
     paths = [printable(sample.key) for sample, item in zip(samples, items, strict=True) if item.image is not None]
-    seen = iter(predict_rows(model, rows, paths, explain=explain))
+    predicted = iter(predict_rows(model, rows, paths, explain=explain))
     return [
-        next(seen)
+        next(predicted)
         if item.image is not None
         else Prediction(printable(sample.key), error=item.reason or "no reason known")
         for sample, item in zip(samples, items, strict=True)
@@ -191,7 +191,7 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
     for row, path in enumerate(paths):
         first = int(logits[row].argmax())
         second = int(np.where(np.arange(len(classes)) == first, -np.inf, logits[row]).argmax())
-        found = Prediction(
+        prediction = Prediction(
             path=path,
             prediction=classes[first],
             probability=float(probabilities[row, first]),
@@ -199,7 +199,7 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
             runner_up_probability=float(probabilities[row, second]),
             **(_sum(model, codes, row, first, explain) if explain else {}),
         )
-        made.append(found)
+        made.append(prediction)
     return made
 
 

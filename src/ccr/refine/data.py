@@ -176,14 +176,14 @@ def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Work
     """How many standard deviations above the mean of all images the images of a class score on a concept, on average:
     (n, C), float32, for the scores of the rows of this dictionary (n, d). Zero where all images score alike, and for a
     class without images."""
-    seen = data.sample(IN_ALL).moments()
+    moments = data.sample(IN_ALL).moments()
     groups = class_groups(data, classes, workers)
-    means = np.where(groups.counts[:, None] > 0, groups.means, seen.mean) - seen.mean
+    means = np.where(groups.counts[:, None] > 0, groups.means, moments.mean) - moments.mean
     rows = dictionary.astype(np.float64)
-    spread = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ seen.covariance, rows), 0.0))
+    spread = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ moments.covariance, rows), 0.0))
     apart = rows @ means.T
-    found = np.divide(apart, spread[:, None], out=np.zeros_like(apart), where=spread[:, None] > 1e-12)
-    return found.astype(np.float32)
+    deviations = np.divide(apart, spread[:, None], out=np.zeros_like(apart), where=spread[:, None] > 1e-12)
+    return deviations.astype(np.float32)
 
 
 def class_groups(data: Labelled, classes: int, workers: Workers | None = None) -> Groups:

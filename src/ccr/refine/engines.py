@@ -348,7 +348,8 @@ class SparseEngine:
         n_exact = None if np.isnan(self._n_exact[0]) else float(self._n_exact[0])
         dictionary = self.parameters.dictionary
         if self._panels is None or self._panels.wanted != screens(self.rule, len(dictionary), n_exact):
-            self._panels = Panels(dictionary, self.rule, n_exact, seed=self.settings.seed)  # every step packs them again
+            # Made once: every step packs them again.
+            self._panels = Panels(dictionary, self.rule, n_exact, seed=self.settings.seed)
         return self._panels
 
     def state_dict(self) -> dict[str, np.ndarray]:

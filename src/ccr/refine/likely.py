@@ -105,7 +105,7 @@ class PhotoAnswers:
         scores = np.concatenate([_scores(pairs, dictionary, self.known) for pairs in self.pairs])
         concepts, shows, classes = map(np.concatenate, zip(*(pairs[2:5] for pairs in self.pairs), strict=True))
         photos = self.source == "photos"
-        found = fit_shown(
+        shown = fit_shown(
             scores,
             concepts,
             shows,
@@ -115,7 +115,7 @@ class PhotoAnswers:
             class_count=self.class_count,
             source=self.source,
         )
-        return found if photos else replace(found, answers=np.zeros(len(self.texts), np.int64))
+        return shown if photos else replace(shown, answers=np.zeros(len(self.texts), np.int64))
 
 
 def check_probability(knowledge: Knowledge | None, coder: Any, value: Any) -> None:
@@ -167,19 +167,19 @@ def answered_pairs(
     known = map(str, range(len(images)) if paths is None else paths)
     hidden = set() if left_out is None else set(np.asarray(left_out).tolist())
     row_of = {name: row for row, name in enumerate(known) if row not in hidden}
-    found = [(row_of[name], number) for number, name in enumerate(knowledge.photos) if name in row_of]
-    if not found:
+    known_photos = [(row_of[name], number) for number, name in enumerate(knowledge.photos) if name in row_of]
+    if not known_photos:
         none = np.zeros(0, np.int64)
         return Pairs(images, none, none, none.astype(bool), none, none.astype(bool))
-    rows, numbers = (np.array(column, np.int64) for column in zip(*found, strict=True))
+    rows, numbers = (np.array(column, np.int64) for column in zip(*known_photos, strict=True))
     answers = sparse.coo_matrix(knowledge.aligned_photos(names)[numbers])
-    said = (answers.data == YES) | (answers.data == NO)
-    order = np.lexsort((answers.col[said], answers.row[said]))
-    concepts, asked = answers.col[said][order].astype(np.int64), rows[answers.row[said][order]]
+    decided = (answers.data == YES) | (answers.data == NO)
+    order = np.lexsort((answers.col[decided], answers.row[decided]))
+    concepts, asked = answers.col[decided][order].astype(np.int64), rows[answers.row[decided][order]]
     classes = np.full(len(images), -1)
     for one in labelled:
         classes[one.rows] = one.y
-    shows = answers.data[said][order] == YES
+    shows = answers.data[decided][order] == YES
     return Pairs(images, asked, concepts, shows, classes[asked], np.isin(asked, grounding))
 
 
@@ -190,12 +190,12 @@ def table_pairs(result: Refinement, answers: np.ndarray, train: Labelled) -> tup
     rows, y = train.rows[some], train.y[some]
     codes = apply_rule(result.rule, Embeddings.ready(train.X.take(rows)), result.dictionary).tocoo()
     concepts = result.kept[codes.col]
-    said = answers[y[codes.row], concepts]
-    told = (said != 0) & (codes.data > 0)
-    if not told.any():
+    verdicts = answers[y[codes.row], concepts]
+    asked = (verdicts != 0) & (codes.data > 0)
+    if not asked.any():
         return ()
-    by_photo = np.zeros(int(told.sum()), bool)
-    return (Pairs(train.X, rows[codes.row[told]], concepts[told], said[told] == YES, y[codes.row[told]], by_photo),)
+    images, by_photo = codes.row[asked], np.zeros(int(asked.sum()), bool)
+    return (Pairs(train.X, rows[images], concepts[asked], verdicts[asked] == YES, y[images], by_photo),)
 
 
 def commonness(table: np.ndarray) -> np.ndarray:
@@ -212,11 +212,13 @@ def _scores(pairs: Pairs, dictionary: np.ndarray, known: GroundedBound) -> np.nd
     parts = [slice(at, at + AT_ONCE) for at in range(0, len(place), AT_ONCE)]
     scores = []
     for part in parts:
-        own, concepts, moved = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
-        found = dictionary[concepts].astype(np.float64)
-        shifts = known.shifts(concepts[moved], own[moved], pairs.shows[part][moved], pairs.classes[part][moved])
-        found[moved] = unit_rows(found[moved] + shifts)
-        scores.append(np.einsum("kd,kd->k", own, found))
+        own, concepts, grounded = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
+        concept_rows = dictionary[concepts].astype(np.float64)
+        shifts = known.shifts(
+            concepts[grounded], own[grounded], pairs.shows[part][grounded], pairs.classes[part][grounded]
+        )
+        concept_rows[grounded] = unit_rows(concept_rows[grounded] + shifts)
+        scores.append(np.einsum("kd,kd->k", own, concept_rows))
     return np.concatenate(scores)
 
 
@@ -226,9 +228,10 @@ def class_probabilities(shown: Shown, dictionary: np.ndarray, train: Labelled, c
     rows = dictionary.astype(np.float32).T
     for start in range(0, len(train.y), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        found = shown.probabilities(train.X.take(train.rows[part]).numpy() @ rows, classes=train.y[part])
-        member = sparse.csr_matrix((np.ones(len(found)), (train.y[part], np.arange(len(found)))), (classes, len(found)))
-        sums += (member @ found).T
+        probabilities = shown.probabilities(train.X.take(train.rows[part]).numpy() @ rows, classes=train.y[part])
+        count = len(probabilities)
+        member = sparse.csr_matrix((np.ones(count), (train.y[part], np.arange(count))), (classes, count))
+        sums += (member @ probabilities).T
     return np.asarray(sums / np.maximum(counts, 1))
 
 
@@ -312,8 +315,8 @@ def with_stated_truth(result: Refinement, shown: Shown, train: Labelled, truth: 
     weights, bias = result.weights, result.bias
     predicted = (codes.tocsr() @ weights + bias).argmax(axis=1)
     claimed = (codes.data > 0) & (weights[codes.col, predicted[codes.row]] > 0)
-    found = shown.probabilities(codes.data[claimed], codes.col[claimed], predicted[codes.row[claimed]])
-    return replace(shown, stated=stated_from(found, truth))
+    probabilities = shown.probabilities(codes.data[claimed], codes.col[claimed], predicted[codes.row[claimed]])
+    return replace(shown, stated=stated_from(probabilities, truth))
 
 
 def whole_dictionary(result: Refinement, start: np.ndarray) -> np.ndarray:

@@ -309,10 +309,10 @@ class Trainer:
         else:
             length = length_of(engine.rule, panels, self.sample, self.workers)
         state = engine.view()
-        moved = measured_deviation(state.dictionary, self.center, self.workers)
+        deviation = measured_deviation(state.dictionary, self.center, self.workers)
         measured = validate(state, self.problem.held_out, self.workers, panels.encoder(engine.rule.criterion()))
         return Epoch(
-            number, loss, measured.loss, measured.accuracy, length, moved.mean, moved.max, engine.rule.threshold
+            number, loss, measured.loss, measured.accuracy, length, deviation.mean, deviation.max, engine.rule.threshold
         )
 
 

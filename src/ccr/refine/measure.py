@@ -25,8 +25,8 @@ from ccr.coding import (
     Panels,
     Rule,
     ScoreRule,
-    no_tie_break,
     map_codes,
+    no_tie_break,
     root_mean_square,
     rule_to_dict,
     score_rule,
@@ -34,7 +34,7 @@ from ccr.coding import (
 from ccr.errors import CCRError, FormatError
 from ccr.heads import entry_logits
 from ccr.inputs import Embeddings
-from ccr.io.files import ASIDE, MOST_TENSOR_BYTES, read_object, read_regular, format_errors, write_bytes
+from ccr.io.files import ASIDE, MOST_TENSOR_BYTES, format_errors, read_object, read_regular, write_bytes
 from ccr.io.remote import Place, as_place
 from ccr.kernels import Criterion
 from ccr.metrics import Deviation, distances
@@ -86,8 +86,8 @@ def recalibrate(
     """The rule fitted again to a dictionary that moved, if it is held to a length, and its mean number of active
     concepts: both by one pass over the sample."""
     if rule.target_length is not None:
-        found = _with_panels(panels, rule.nearby(), sample, workers, rule.levels)
-        fitted = rule.recalibrated_by(np.concatenate(found), len(sample))
+        levels = _with_panels(panels, rule.nearby(), sample, workers, rule.levels)
+        fitted = rule.recalibrated_by(np.concatenate(levels), len(sample))
         if fitted is not None:
             return fitted
         rule = rule.recalibrated(sample, panels.dictionary)
@@ -117,8 +117,8 @@ def _with_panels(
 def measured_deviation(dictionary: np.ndarray, center: np.ndarray, workers: Workers | None) -> Deviation:
     """`deviation` of the dictionary from its centres, by all threads."""
     spans = [slice(start, start + SPAN) for start in range(0, len(center), SPAN)]
-    found = (workers or Workers(1)).map(lambda part: distances(dictionary[part], center[part]), spans)
-    every = np.concatenate(found)
+    parts = (workers or Workers(1)).map(lambda part: distances(dictionary[part], center[part]), spans)
+    every = np.concatenate(parts)
     return Deviation(float(every.mean()), float(every.max()))
 
 

@@ -164,11 +164,11 @@ class GroundedBound:
         answers = knowledge.aligned(classes, names)
         groups = class_groups(train, len(classes))
         photos = _photo_evidence(knowledge, train, X, names)
-        found = evidence(answers, groups, unknown=UNKNOWN_SHARE)
-        moved = transfer(texts, answers, groups, photos)
+        known = evidence(answers, groups, unknown=UNKNOWN_SHARE)
+        transfers = transfer(texts, answers, groups, photos)
         permitted = permitted_weights(answers, claims)
         if min_transfer is not None:
-            permitted.allowed[moved < min_transfer] = False
+            permitted.allowed[transfers < min_transfer] = False
         rows = np.flatnonzero(permitted.allowed.any(axis=1))
         if not len(rows):
             raise CCRError(
@@ -176,9 +176,9 @@ class GroundedBound:
                 'for some, or use claims="open"'
             )
         _warn_of_silent_classes(permitted.allowed, classes, claims)
-        found = found.plus(photos)
-        grounded = bound.at(ground(texts, found), rows)
-        return cls(grounded, rows, permitted.of(rows), moved, groups, texts[rows], found.of(rows))
+        known = known.plus(photos)
+        grounded = bound.at(ground(texts, known), rows)
+        return cls(grounded, rows, permitted.of(rows), transfers, groups, texts[rows], known.of(rows))
 
     def shifts(self, concepts: np.ndarray, images: np.ndarray, shows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         """Shifts (k, d) of these concepts (k,) from where they were grounded if one answer, whether an
@@ -200,8 +200,8 @@ def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = 
     train, classes = split(space.images(X), labels.y, None, None)[0], labels.classes.tolist()
     photos = _photo_evidence(knowledge, train, X, concepts.names)
     answers, groups = knowledge.aligned(classes, concepts.names), class_groups(train, len(classes))
-    found = transfer(space.own_texts(concepts.embeddings), answers, groups, photos)
-    return dict(zip(concepts.names, found.tolist(), strict=True))
+    values = transfer(space.own_texts(concepts.embeddings), answers, groups, photos)
+    return dict(zip(concepts.names, values.tolist(), strict=True))
 
 
 def informed_facts(knowledge: Knowledge | None, known: GroundedBound, names: Sequence[str]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, UnreachableError
 from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
 from ccr.io.remote import AnyPath, Place, as_place
-from ccr.scale.cluster import driver_actor, connected, task_errors
+from ccr.scale.cluster import connected, driver_actor, task_errors
 from ccr.scale.prediction import EncoderOfNode, Member, answers
 
 # Contents: the hash of every image of a data set, found by tasks all over a cluster, so that copies are known before
@@ -251,14 +251,14 @@ def totals_of(facts: Sequence[dict[str, Any]]) -> Totals:
 
 def pieces(starts: np.ndarray, start: int, stop: int) -> list[tuple[int, int, int]]:
     """The rows start:stop of all, as (part, first row, last row + 1) of parts that begin at `starts`."""
-    found = []
+    spans = []
     for part in range(int(np.searchsorted(starts, start, side="right")) - 1, len(starts) - 1):
         first, last = max(start, int(starts[part])), min(stop, int(starts[part + 1]))
         if first >= stop:
             break
         if first < last:
-            found.append((part, first - int(starts[part]), last - int(starts[part])))
-    return found
+            spans.append((part, first - int(starts[part]), last - int(starts[part])))
+    return spans
 
 
 def write_rows(folder: str, number: int, wanted: Sequence[tuple[int, int, int]], shape: Shape) -> dict[str, Any]:
@@ -268,10 +268,10 @@ def write_rows(folder: str, number: int, wanted: Sequence[tuple[int, int, int]],
 
     @lru_cache(maxsize=64)
     def part(which: int) -> StorePart:
-        found = load_part(part_path(place, which), shape.dimension, shape.dtype)
-        if found is None:
+        loaded = load_part(part_path(place, which), shape.dimension, shape.dtype)
+        if loaded is None:
             raise UnreachableError(f"part {which} of {folder} was damaged meanwhile: run the same command again")
-        return found
+        return loaded
 
     rows, metadata = [], []
     for which, start, stop in wanted:

@@ -190,9 +190,7 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     ]
     rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:
-        rows.append(
-            (f"baseline ({bound_text(baseline.model.provenance.settings)})", *_numbers(baseline.evaluation))
-        )
+        rows.append((f"baseline ({bound_text(baseline.model.provenance.settings)})", *_numbers(baseline.evaluation)))
         ours, theirs = model.predictions == truth, baseline.predictions == truth
         gain = 100 * (evaluation.accuracy - baseline.evaluation.accuracy)
         parts.append(

@@ -83,15 +83,15 @@ def class_statistics(X: Any, y: np.ndarray) -> ClassStatistics:
     return ClassStatistics(classes, counts, mean, means, covariance, covariance - apart.T @ apart)
 
 
-def score_statistics(found: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
+def score_statistics(statistics: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
     """Score statistics of concepts with text embeddings `texts` (n, d), centred among themselves as in a model."""
     check_number(len(texts))
     rows = _centred(texts)
-    spread = spreads(found, texts)
-    within = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ found.within, rows), 1e-12)) / spread
-    means = (found.means - found.mean) @ rows.T / spread
+    spread = spreads(statistics, texts)
+    within = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ statistics.within, rows), 1e-12)) / spread
+    means = (statistics.means - statistics.mean) @ rows.T / spread
     scaled = rows / spread[:, None]
-    correlation = (scaled @ found.covariance).astype(np.float32) @ scaled.T.astype(np.float32)
+    correlation = (scaled @ statistics.covariance).astype(np.float32) @ scaled.T.astype(np.float32)
     return ScoreStatistics(means, within, spread, correlation)
 
 
@@ -104,10 +104,10 @@ def check_number(n: int) -> None:
         )
 
 
-def spreads(found: ClassStatistics, texts: np.ndarray) -> np.ndarray:
+def spreads(statistics: ClassStatistics, texts: np.ndarray) -> np.ndarray:
     """How far the raw scores of concepts with these text embeddings (n, d) spread over images (n,)."""
     rows = _centred(texts)
-    return np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ found.covariance, rows), 1e-12))
+    return np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ statistics.covariance, rows), 1e-12))
 
 
 def _centred(texts: np.ndarray) -> np.ndarray:
@@ -172,7 +172,7 @@ class Objective:
 
 
 def choose(
-    found: ClassStatistics,
+    statistics: ClassStatistics,
     texts: np.ndarray,
     *,
     size: int,
@@ -192,13 +192,13 @@ def choose(
     """
     if size < 1:
         raise CCRError(f"size must be at least 1, got {size}: it is how many concepts to choose")
-    scores = score_statistics(found, texts)
-    visibility = visible(scores.spread, scores.spread if control is None else spreads(found, control))
+    scores = score_statistics(statistics, texts)
+    visibility = visible(scores.spread, scores.spread if control is None else spreads(statistics, control))
     plausible = np.ones(len(texts)) if reasons is None else reasons.max(axis=1)
     different = _different(scores, visibility * plausible)
     different = different[plausible[different] > 0]
     weights = None if reasons is None else reasons[different]
-    objective = Objective.of(_part(scores, different), confusable(found), visibility[different], weights)
+    objective = Objective.of(_part(scores, different), confusable(statistics), visibility[different], weights)
     chosen = greedy(objective, size, tell=tell)
     return Choice(different[chosen.rows], chosen.values)
 
@@ -233,12 +233,12 @@ def greedy(objective: Objective, size: int, *, tell: Tell = no_progress) -> Choi
     return Choice(np.array(rows, dtype=np.int64), np.array(values))
 
 
-def confusable(found: ClassStatistics) -> np.ndarray:
+def confusable(statistics: ClassStatistics) -> np.ndarray:
     """Pairs (P, 2) of classes that lie near each other in standard deviations within classes: of each class its nearest
     ones, at most `MOST_PAIRS`, the nearest first."""
-    values, vectors = np.linalg.eigh(found.within)
+    values, vectors = np.linalg.eigh(statistics.within)
     shrunk = 0.5 * np.maximum(values, 0.0) + 0.5 * max(values.mean(), 1e-12)
-    placed = ((found.means - found.mean) @ vectors / np.sqrt(shrunk)).astype(np.float32)
+    placed = ((statistics.means - statistics.mean) @ vectors / np.sqrt(shrunk)).astype(np.float32)
     pairs: dict[tuple[int, int], float] = {}
     squares = (placed**2).sum(axis=1)
     for row in range(len(placed)):
@@ -261,14 +261,14 @@ class _State:
 
     def gains(self, rows: np.ndarray) -> np.ndarray:
         """Marginal gain in value of each of these candidates."""
-        found = np.empty(len(rows))
+        gains = np.empty(len(rows))
         before = np.sqrt(self._had).sum(dtype=np.float64)
         for start in range(0, len(rows), AT_ONCE):
             part = rows[start : start + AT_ONCE]
             roots = np.sqrt(self._had + self._roots[part]).sum(axis=1, dtype=np.float64) - before
             more = np.maximum(self._objective.diversity[part] - self._diversity, 0.0).sum(axis=1, dtype=np.float64)
-            found[start : start + AT_ONCE] = roots + more
-        return found
+            gains[start : start + AT_ONCE] = roots + more
+        return gains
 
     def add(self, row: int) -> None:
         self._had += self._roots[row]
@@ -315,10 +315,10 @@ def read_classes(path: Path) -> Classes:
 def store_classes(store: EmbeddingStore) -> Classes:
     """The classes of a store, with their training photos."""
     train = training_part(store)
-    found = class_statistics(train, train.y)
-    rows = unit_rows(found.means - found.mean)
-    photos = dict(zip(map(str, found.classes), rows, strict=True))
-    return Classes([str(name) for name in found.classes], photos, grey_photos(train))
+    statistics = class_statistics(train, train.y)
+    rows = unit_rows(statistics.means - statistics.mean)
+    photos = dict(zip(map(str, statistics.classes), rows, strict=True))
+    return Classes([str(name) for name in statistics.classes], photos, grey_photos(train))
 
 
 def grey_photos(store: EmbeddingStore) -> bool:
@@ -420,10 +420,12 @@ def choose_on(
             f"{store.path} has {train.shape[1]} dimensions and the concepts {candidates.dimension}: embed both with "
             "the same encoder"
         )
-    found = class_statistics(train, train.y)
-    if len(found.classes) < 2:
-        raise CCRError(f"concepts are chosen to tell classes apart, but {store.path} has only {found.classes[0]!r}")
-    words = control_words(CONTROL_WORDS, texts=[*candidates.names, *map(str, found.classes)])
+    statistics = class_statistics(train, train.y)
+    if len(statistics.classes) < 2:
+        raise CCRError(
+            f"concepts are chosen to tell classes apart, but {store.path} has only {statistics.classes[0]!r}"
+        )
+    words = control_words(CONTROL_WORDS, texts=[*candidates.names, *map(str, statistics.classes)])
     control = encoder.embed_texts(words)
-    reasons = proposals.reasons([str(name) for name in found.classes])
-    return choose(found, candidates.embeddings, size=size, control=control, reasons=reasons, tell=tell).rows
+    reasons = proposals.reasons([str(name) for name in statistics.classes])
+    return choose(statistics, candidates.embeddings, size=size, control=control, reasons=reasons, tell=tell).rows

@@ -50,14 +50,14 @@ class LearnedConcept:
             content: Any = json.loads(read_regular(path))
             direction = np.array(content["direction"], dtype=np.float64)
             texts = str(content["name"]), str(content["encoder_fingerprint"])
-            found = cls(texts[0], direction, texts[1], float(content["error"]), tuple(map(str, content["wrong"])))
+            concept = cls(texts[0], direction, texts[1], float(content["error"]), tuple(map(str, content["wrong"])))
         except OSError as error:
             raise FormatError(f"the learned concept {path} cannot be read: {error.strerror or error}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path} is not what `ccr concepts learn` wrote: learn it again") from error
         if direction.ndim != 1 or not np.isclose(np.linalg.norm(direction), 1.0, atol=1e-3):
             raise FormatError(f"{path} holds no unit direction: learn it again")
-        return found
+        return concept
 
 
 def learn_concept(
@@ -75,10 +75,10 @@ def learn_concept(
     `text` draws it toward the text that is its name, the more the fewer the photos.
     """
     files = [_photos(paths) for paths in (shows, lacks)]
-    for found, option, what in ((files[0], "--shows", "that show it"), (files[1], "--lacks", "that do not")):
-        if len(found) < 2:
+    for photos, option, what in ((files[0], "--shows", "that show it"), (files[1], "--lacks", "that do not")):
+        if len(photos) < 2:
             least = f"a concept is learned from at least 2 photos {what}"
-            raise CCRError(f"{least}, got {len(found)}: give more by {option}")
+            raise CCRError(f"{least}, got {len(photos)}: give more by {option}")
     both = [path for path in files[0] if path in files[1]]
     if both:
         raise CCRError(f"a photo cannot both show {name!r} and lack it, got {both[0]}: take it out of one")
@@ -86,8 +86,8 @@ def learn_concept(
     tell(0, 0, "reading the store")
     moments = Embeddings(store).moments()
     own = _text_direction(name, encoder) if text else None
-    seen, unseen = np.split(rows, [len(files[0])])
-    learned = learn_direction(seen, unseen, text=own, mean=moments.mean, covariance=moments.covariance)
+    showing, lacking = np.split(rows, [len(files[0])])
+    learned = learn_direction(showing, lacking, text=own, mean=moments.mean, covariance=moments.covariance)
     wrong = [str(path) for path, is_wrong in zip([*files[0], *files[1]], learned.wrong, strict=True) if is_wrong]
     return LearnedConcept(name, learned.direction, encoder.fingerprint, learned.error, tuple(wrong))
 
@@ -121,13 +121,13 @@ def _text_direction(name: str, encoder: Encoder) -> np.ndarray:
 
 
 def _photos(paths: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
+    photos: list[Path] = []
     for path in paths:
         inside = sorted(file for file in path.iterdir() if _is_photo(file)) if path.is_dir() else [path]
         if not inside:
             raise CCRError(f"{path} holds no photos ({', '.join(sorted(SUFFIXES))}): give another folder")
-        found += inside
-    return list(dict.fromkeys(found))
+        photos += inside
+    return list(dict.fromkeys(photos))
 
 
 def _is_photo(file: Path) -> bool:

@@ -76,8 +76,8 @@ def concept_line(name: str) -> str:
 def _plain(line: str) -> str:
     """A line in composed form, with plain single spaces and without characters that take no room: two lines that look
     the same are the same."""
-    seen = "".join(sign for sign in line if sign in _JOINERS or unicodedata.category(sign) != "Cf")
-    text = _LONE_JOINER.sub("", unicodedata.normalize("NFC", _SPACES.sub(" ", seen)))
+    visible = "".join(sign for sign in line if sign in _JOINERS or unicodedata.category(sign) != "Cf")
+    text = _LONE_JOINER.sub("", unicodedata.normalize("NFC", _SPACES.sub(" ", visible)))
     return _SPACES.sub(" ", unicodedata.normalize("NFC", text))
 
 

@@ -230,8 +230,8 @@ class WordNet:
     def above(self, synset: Synset) -> Iterator[Synset]:
         """The kinds that the synset belongs to, the nearest first; of several the first."""
         seen = {synset.place}
-        while found := self.pointed(synset, "@", "@i"):
-            synset = found[0]
+        while kinds := self.pointed(synset, "@", "@i"):
+            synset = kinds[0]
             if synset.place in seen:
                 return
             seen.add(synset.place)

@@ -15,7 +15,7 @@ from PIL import Image
 from ccr.data.datasets.base import Dataset, Sample, make_dataset
 from ccr.data.datasets.sources import MAX_BYTES, BadImage
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import read_regular, format_errors
+from ccr.io.files import format_errors, read_regular
 from ccr_lab.published.listing import find_root, lines, not_found
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -15,7 +15,15 @@ import numpy as np
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
-from ccr.io.files import check_writable, map_array, read_object, remove_leftovers, format_errors, write_bytes, write_json
+from ccr.io.files import (
+    check_writable,
+    format_errors,
+    map_array,
+    read_object,
+    remove_leftovers,
+    write_bytes,
+    write_json,
+)
 from ccr.io.format import stored_concepts
 from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel

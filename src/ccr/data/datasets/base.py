@@ -92,14 +92,14 @@ class SampleTable(Sequence[Sample]):
 
     @classmethod
     def of(
-        cls, files: Sequence[AnyPath], make: Callable[[AnyPath, int, int], Source], found: Sequence[Index]
+        cls, files: Sequence[AnyPath], make: Callable[[AnyPath, int, int], Source], indexes: Sequence[Index]
     ) -> SampleTable:
         """The images of shards, in their order."""
-        numbers = np.repeat(np.arange(len(found)), [len(one.names) for one in found])
-        where = np.concatenate([one.where.reshape(-1, 2) for one in found]).astype(np.int64)
-        keys = pa.concat_arrays([pa.array(one.names, pa.large_string()) for one in found])
+        numbers = np.repeat(np.arange(len(indexes)), [len(one.names) for one in indexes])
+        where = np.concatenate([one.where.reshape(-1, 2) for one in indexes]).astype(np.int64)
+        keys = pa.concat_arrays([pa.array(one.names, pa.large_string()) for one in indexes])
         columns = (
-            shared(value for one in found for value in getattr(one, name)) for name in ("labels", "splits", "groups")
+            shared(value for one in indexes for value in getattr(one, name)) for name in ("labels", "splits", "groups")
         )
         return cls(files, make, keys, np.column_stack([numbers, where]), *columns)
 
@@ -232,7 +232,7 @@ def with_groups(dataset: Dataset, pattern: str) -> Dataset:
         raise CCRError(f"{rule}, got {pattern!r}: {error}") from None
     samples = dataset.samples
     keys = samples.keys.to_pylist() if isinstance(samples, SampleTable) else [sample.key for sample in samples]
-    names = [None if (found := find(key)) is None else "/".join(map(str, found.groups() or [found[0]])) for key in keys]
+    names = [None if (match := find(key)) is None else "/".join(map(str, match.groups() or [match[0]])) for key in keys]
     if not any(names):
         raise CCRError(
             f"{rule}; {pattern!r} is no column, and it matches none of the paths, such as {keys[0]!r}: "
@@ -326,13 +326,13 @@ def _identities(samples: Sequence[Sample], max_bytes: int, tell: Tell) -> list[o
     other file has is not read."""
     sizes = [sample.source.size() if isinstance(sample.source, Sized) else None for sample in samples]
     count = Counter(sizes)
-    found: list[object] = []
+    identities: list[object] = []
     for sample, size in zip(samples, sizes, strict=True):
         known: object = ("alone", sample.key)
         if size is None or count[size] > 1:
             with suppress(BadImage):
                 known = content_hash(sample.source.read(max_bytes))
-        found.append(known)
-        if len(found) % TOLD == 0:
-            tell(len(found), len(samples), "looking for copies")
-    return found
+        identities.append(known)
+        if len(identities) % TOLD == 0:
+            tell(len(identities), len(samples), "looking for copies")
+    return identities

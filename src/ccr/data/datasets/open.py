@@ -183,11 +183,11 @@ def _own_splits(dataset: Dataset) -> str:
     for split, name in zip(dataset.column("split"), dataset.column("group"), strict=True):
         if name is not None and split is not None:
             splits.setdefault(name, set()).add(split)
-    torn = sorted(name for name, found in splits.items() if len(found) > 1)
-    said = "the data has splits of its own, which are kept; "
+    torn = sorted(name for name, names in splits.items() if len(names) > 1)
+    note = "the data has splits of its own, which are kept; "
     if not torn:
-        return said + "no group is in two of them"
-    return said + (
+        return note + "no group is in two of them"
+    return note + (
         f"{len(torn):,} of {len(splits):,} groups are in more than one, such as {visible(torn[0])!r}: photos of one "
         "object are in training and test, which flatters the model. To have them divided by groups, put the images of "
         "all splits into one folder per class"

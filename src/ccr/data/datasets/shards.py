@@ -23,7 +23,7 @@ from ccr.data.datasets.files import IMAGE_SUFFIXES, Shards, refuse_some_splits, 
 from ccr.data.datasets.sources import CellImage, MemberImage, content_hash, open_parquet
 from ccr.encoders.assets import DEMO_PHOTOS, Log, fetch
 from ccr.errors import CCRWarning, FormatError
-from ccr.io.files import open_regular, format_errors
+from ccr.io.files import format_errors, open_regular
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.texts import counted, visible
 
@@ -54,10 +54,10 @@ def open_parquet_images(
     """The images of the files' rows, in order; labels, splits and groups are columns, where there are some."""
     with ThreadPoolExecutor(READERS) as pool:
         read = partial(_index, column=column, label_column=label_column, group_column=group_column)
-        found = list(pool.map(read, shards.names, shards.files))
-    if len({split is None for one in found for split in one.splits}) > 1:
+        indexes = list(pool.map(read, shards.names, shards.files))
+    if len({split is None for one in indexes for split in one.splits}) > 1:
         raise FormatError(f"either every row of {origin} has a split or none: fill it in")
-    table = SampleTable.of(shards.files, partial(CellImage, column=column), found)
+    table = SampleTable.of(shards.files, partial(CellImage, column=column), indexes)
     return make_dataset({"kind": "parquet", "path": origin}, table)
 
 
@@ -181,7 +181,7 @@ def open_tar(
     """
     with ThreadPoolExecutor(READERS) as pool:
         read = partial(index_tar, label_column=label_column, group_column=group_column)
-        found, unusable = zip(*pool.map(read, shards.files, shards.names), strict=True)
+        indexes, unusable = zip(*pool.map(read, shards.files, shards.names), strict=True)
     lost = [name for names in unusable for name in names]
     if lost and labelled:
         warnings.warn(
@@ -190,11 +190,11 @@ def open_tar(
             CCRWarning,
             stacklevel=2,
         )
-    folders = {tuple(_folders(key, name)) for name, one in zip(shards.names, found, strict=True) for key in one.names}
+    folders = {tuple(_folders(key, name)) for name, one in zip(shards.names, indexes, strict=True) for key in one.names}
     has_splits = folders != {()} and all(split_name(parts[0]) for parts in folders - {()})
-    if labelled and not has_splits and not all(label for one in found for label in one.labels):
+    if labelled and not has_splits and not all(label for one in indexes for label in one.labels):
         refuse_some_splits(folders - {()}, origin)
-    placed = [_placed(name, one, has_splits) for name, one in zip(shards.names, found, strict=True)]
+    placed = [_placed(name, one, has_splits) for name, one in zip(shards.names, indexes, strict=True)]
     odd = [key for one in placed for key, split in zip(one.names, one.splits, strict=True) if split is None]
     if 0 < len(odd) < sum(len(one.names) for one in placed):
         if labelled:
@@ -207,15 +207,15 @@ def open_tar(
     return make_dataset({"kind": "tar", "path": origin, "label_column": label_column}, table)
 
 
-def _placed(shard: str, found: Index, has_splits: bool) -> Index:
+def _placed(shard: str, index: Index, has_splits: bool) -> Index:
     """The index with what the folders in members' names, and the shard's name, say of images that say nothing."""
     labels, splits = [], []
-    for key, label, split in zip(found.names, found.labels, found.splits, strict=True):
+    for key, label, split in zip(index.names, index.labels, index.splits, strict=True):
         folders = _folders(key, shard)
         above = split_name(folders.pop(0)) if has_splits and folders else None
         labels.append(label or (label_text(folders[0]) if folders else None))
         splits.append(split or above or split_of_name(shard))
-    return found._replace(labels=labels, splits=splits)
+    return index._replace(labels=labels, splits=splits)
 
 
 def index_tar(
@@ -232,11 +232,11 @@ def index_tar(
         _check_end(path, stream, archive.offset)
     known = _joined(sides, label_column)
     images = _images(files)
-    found = [known.get(_stem(name)) or known.get(_group(name)) or _Side() for name in images]
+    side_facts = [known.get(_stem(name)) or known.get(_group(name)) or _Side() for name in images]
     names = [f"{shard}/{printable(name)}" for name in images]
     where = np.array(list(images.values()), np.int64).reshape(-1, 2)
     lost = [f"{shard}/{name}" for name, one in sides.items() if not one.usable and known[_stem(name)].label is None]
-    columns = ([getattr(side, name) for side in found] for name in ("label", "split", "group"))
+    columns = ([getattr(side, name) for side in side_facts] for name in ("label", "split", "group"))
     return Index(names, where, *columns), lost
 
 

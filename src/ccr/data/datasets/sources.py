@@ -339,9 +339,9 @@ def open_parquet(path: AnyPath) -> pq.ParquetFile:
     if isinstance(path, Place):
         size, source = path.size(), pq.ParquetFile(path.open())
     else:
-        found = os.stat(path)
-        check_regular(found, None, path)
-        size, source = found.st_size, pq.ParquetFile(str(path))
+        status = os.stat(path)
+        check_regular(status, None, path)
+        size, source = status.st_size, pq.ParquetFile(str(path))
     check_rows(source.metadata.num_rows, size)
     return source
 

@@ -28,7 +28,7 @@ from ccr.data.store.workers import Chunk, ChunkBuilder, Decoded, Decoders, First
 from ccr.encoders import Encoder
 from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, FormatError, UnreachableError
-from ccr.io.files import locked, format_errors, write_json
+from ccr.io.files import format_errors, locked, write_json
 from ccr.io.remote import AnyPath, Place, as_place
 
 
@@ -159,10 +159,10 @@ def _is_touched(sample: Sample, since: float) -> bool:
         return since == EVER
     path = getattr(sample.source, "path", None)
     try:
-        found = path.stat() if isinstance(path, Path) else None
+        status = path.stat() if isinstance(path, Path) else None
     except (OSError, ValueError):
         return False
-    return found is not None and max(found.st_mtime, found.st_ctime) >= since
+    return status is not None and max(status.st_mtime, status.st_ctime) >= since
 
 
 def _content(sample: Sample, readable: bool, limits: Limits) -> str:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ccr.data.datasets.base import label_text
 from ccr.data.datasets.sources import open_parquet
 from ccr.errors import FormatError
-from ccr.io.files import read_object, format_errors
+from ccr.io.files import format_errors, read_object
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.texts import check_name
 
@@ -54,8 +54,8 @@ def numbered(folder: Path, pattern: str) -> list[Path]:
 
 def shard_number(name: str) -> int | None:
     """The number in the name of a shard's file; None for other names."""
-    found = _NUMBER.search(name)
-    return None if found is None else int(found[1])
+    match = _NUMBER.search(name)
+    return None if match is None else int(match[1])
 
 
 def read_json(path: AnyPath) -> dict[str, Any]:
@@ -180,11 +180,11 @@ def _read_table(file: AnyPath, length: int, columns: Sequence[str]) -> dict[str,
         present = [name for name in columns if name in source.schema_arrow.names]
         table = source.read(columns=present)
         table.validate(full=True)
-    found = {name: np.full(length, None, dtype=object) for name in columns}
+    table_columns = {name: np.full(length, None, dtype=object) for name in columns}
     for name in present:
         with format_errors(file, f"have one column {name} of texts", _REMEDY):
-            found[name] = _texts(table.column(name), label_text if name in ("label", "split") else str)
-    return found
+            table_columns[name] = _texts(table.column(name), label_text if name in ("label", "split") else str)
+    return table_columns
 
 
 def _texts(column: pa.ChunkedArray, text: Callable[[object], str | None]) -> np.ndarray:

@@ -344,7 +344,9 @@ def _matrix(folder: AnyPath, description: dict[str, Any]) -> ShardedMatrix:
     the description says what they are, and each is checked when it is first read."""
     lengths = described_lengths(description) if description else []
     if description and (isinstance(folder, Place) or len(lengths) > LOOKED_AT):
-        with format_errors(folder / DESCRIPTION, "describe the store as ccr does", "copy the store again or embed again"):
+        with format_errors(
+            folder / DESCRIPTION, "describe the store as ccr does", "copy the store again or embed again"
+        ):
             form = Form(int(description["encoder"]["dimension"]), np.dtype(str(description["dtype"])))
         return ShardedMatrix([embeddings_path(folder, shard) for shard in range(len(lengths))], lengths, form)
     files: Sequence[AnyPath]

@@ -13,12 +13,12 @@ from ccr.kernels.plain.rows import (
     add_row,
     copy_into,
     dot,
+    multiply,
+    pace_of,
     update_bias,
     update_concept,
     update_threshold,
     update_weights,
-    multiply,
-    pace_of,
 )
 from ccr.kernels.plain.select import DictionaryInFloats, scores_of, select_active, step_salt
 from ccr.utils.threads import Workers

@@ -16,7 +16,15 @@ from numba import types
 from numba.extending import intrinsic
 
 from ccr.kernels.plain.arguments import LINE, Criterion, Dropout, Entries
-from ccr.kernels.plain.rows import copy_into, update_bias, update_concept, update_threshold, update_weights, multiply, pace_of
+from ccr.kernels.plain.rows import (
+    copy_into,
+    multiply,
+    pace_of,
+    update_bias,
+    update_concept,
+    update_threshold,
+    update_weights,
+)
 from ccr.kernels.plain.select import step_salt
 from ccr.kernels.x86.arguments import PanelColumns, RowBlock, Screen
 from ccr.kernels.x86.rounding import pack_concepts
@@ -89,8 +97,8 @@ def exponentials(context, values, vectors):  # type: ignore[no-untyped-def]
         values, vectors = arguments
 
         def larger(place: Any, held: list[Any]) -> list[Any]:
-            found = load(builder, values, vector(FLOAT), place)
-            return [builder.select(builder.fcmp_ordered(">", held[0], found), held[0], found)]
+            loaded = load(builder, values, vector(FLOAT), place)
+            return [builder.select(builder.fcmp_ordered(">", held[0], loaded), held[0], loaded)]
 
         first = [load(builder, values, vector(FLOAT), LONG(0))]
         (most,) = counted(builder, LONG(1), vectors, first, larger)

@@ -161,7 +161,7 @@ def _scores_by_concept(block, dictionary, chosen, ends, values):  # type: ignore
         places[chosen[entry] + 1] += 1
     for concept in range(n):
         places[concept + 1] += places[concept]
-    sources, homes, found = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.float32)
+    sources, homes, scores = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.float32)
     for row in range(len(rows)):
         for entry in range(ends[row], ends[row + 1]):
             place = places[chosen[entry]]
@@ -173,10 +173,10 @@ def _scores_by_concept(block, dictionary, chosen, ends, values):  # type: ignore
         later = min(concept + SOON, n - 1)
         if places[later] > places[later - 1]:
             fetch_array(dictionary[later])
-        dot_rows(dictionary[concept], x, sources, np.int64(start), stop, np.float32(1.0), found)
+        dot_rows(dictionary[concept], x, sources, np.int64(start), stop, np.float32(1.0), scores)
         start = stop
     for entry in range(count):
-        values[homes[entry]] = found[entry]
+        values[homes[entry]] = scores[entry]
 
 
 @part

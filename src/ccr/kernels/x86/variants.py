@@ -45,14 +45,14 @@ def lacking(variant: Variant, features: Mapping[str, bool]) -> list[str]:
 
 def choose(wish: str, features: Mapping[str, bool]) -> Variant:
     """The variant of that name; for any other wish the best one."""
-    found = runnable(features)
-    if not found:
+    usable = runnable(features)
+    if not usable:
         raise ImportError("this CPU has no AVX2 and FMA")
     for variant in VARIANTS:
-        if variant.name == wish and variant not in found:
-            names = ", ".join(each.name for each in found)
+        if variant.name == wish and variant not in usable:
+            names = ", ".join(each.name for each in usable)
             raise ImportError(f"this CPU has no {', '.join(lacking(variant, features))}, and can run {names}")
-    return next((variant for variant in found if variant.name == wish), found[0])
+    return next((variant for variant in usable if variant.name == wish), usable[0])
 
 
 # If numba compiles for another CPU, the plain tier is used, which runs on every CPU.
