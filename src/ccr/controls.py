@@ -84,10 +84,8 @@ def refinement_gain(
 
     Parameters
     ----------
-    options : mapping
-        Further parameters of CCR's `ConceptClassifier`, and but for its bound of its baseline's.
-    jobs : int
-        Models fitted at a time, at least 1, each on one thread.
+    options : further parameters of CCR's `ConceptClassifier`, and but for its bound of its baseline's.
+    jobs : models fitted at a time, at least 1, each on one thread.
     """
     settings = (unrefined(options), dict(options))
 

@@ -81,12 +81,10 @@ class BundledEncoder:
 
     Parameters
     ----------
-    template : str, optional
-        What texts are put into, with {} once where the text goes. None: texts as they are.
-    threads : int, optional
-        Images, and blocks of texts, that are run side by side, from 1, which changes no number. None: one per core.
-    log : callable, optional
-        Called with a message when something is downloaded.
+    template : what texts are put into, with {} once where the text goes. None: texts as they are.
+    threads : images, and blocks of texts, that are run side by side, from 1, which changes no number. None: one per
+        core.
+    log : called with a message when something is downloaded.
     """
 
     name = "bundled"

@@ -72,14 +72,10 @@ class HFEncoder(TorchEncoder):
 
     Parameters
     ----------
-    target : str
-        A name on the hub, or a folder with the model, its image processor and its tokenizer.
-    device : str
-        "cpu", "cuda", ... or "auto": a GPU if there is one.
-    batch_size : int
-        Images or texts that are embedded at a time, from 1.
-    template : str, optional
-        What texts are put into, with {} once where the text goes. None: texts are embedded as they are.
+    target : a name on the hub, or a folder with the model, its image processor and its tokenizer.
+    device : "cpu", "cuda", ... or "auto": a GPU if there is one.
+    batch_size : images or texts that are embedded at a time, from 1.
+    template : what texts are put into, with {} once where the text goes. None: texts are embedded as they are.
     """
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:

@@ -35,14 +35,10 @@ class OpenClipEncoder(TorchEncoder):
 
     Parameters
     ----------
-    target : str
-        MODEL/TAG with a tag that open_clip lists for the model, or MODEL/PATH with the path of a checkpoint.
-    device : str
-        "cpu", "cuda", ... or "auto": a GPU if there is one.
-    batch_size : int
-        Images or texts that are embedded at a time, from 1.
-    template : str, optional
-        What texts are put into, with {} once where the text goes. None: texts are embedded as they are.
+    target : MODEL/TAG with a tag that open_clip lists for the model, or MODEL/PATH with the path of a checkpoint.
+    device : "cpu", "cuda", ... or "auto": a GPU if there is one.
+    batch_size : images or texts that are embedded at a time, from 1.
+    template : what texts are put into, with {} once where the text goes. None: texts are embedded as they are.
     """
 
     def __init__(self, target: str, *, device: str = "auto", batch_size: int = 32, template: str | None = None) -> None:

@@ -46,19 +46,14 @@ def explain_image(
 
     Parameters
     ----------
-    model : ConceptModel or ConceptClassifier
-        A fitted model.
-    encoder : Encoder
-        The encoder that the model was fitted with.
-    image : Image
-        RGB, of any size.
-    way : str
-        "exact" (the encoder's last layer taken apart), "values" (MaskCLIP), "occlusion" (parts covered, 50 times the
+    model : a fitted model.
+    encoder : the encoder that the model was fitted with.
+    image : RGB, of any size.
+    way : "exact" (the encoder's last layer taken apart), "values" (MaskCLIP), "occlusion" (parts covered, 50 times the
         work), or "auto": exact where the encoder can, else occlusion.
-    smoothing : float
-        How far, in patches, each patch shares its term with its neighbours, at least 0; sums stay what they are.
-    tell : callable
-        Told about progress while parts are covered.
+    smoothing : how far, in patches, each patch shares its term with its neighbours, at least 0; sums stay what they
+        are.
+    tell : called with the progress while parts are covered.
     """
     fitted: ConceptModel = getattr(model, "model_", model)
     encoder_of_model(fitted, encoder)

@@ -315,16 +315,12 @@ def embed(
 
     Parameters
     ----------
-    dataset : Dataset
-        The images, as `open_dataset` or `open_samples` gives them; without splits of their own they are divided here.
-    encoder : Encoder
-        As `load_encoder` gives it; every worker loads the same by its name.
-    out : str or Path
-        The store's URL, or a folder that all nodes see.
-    address : str
-        The cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
-    workers : int, optional
-        Encoders at work at once. None: one for each GPU, or else for each core, of the cluster.
+    dataset : the images, as `open_dataset` or `open_samples` gives them; without splits of their own they are divided
+        here.
+    encoder : as `load_encoder` gives it; every worker loads the same by its name.
+    out : the store's URL, or a folder that all nodes see.
+    address : the cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
+    workers : encoders at work at once. None: one for each GPU, or else for each core, of the cluster.
     val, test, seed
         As of `open_dataset`.
     dtype, batch_size, shard_size, max_pixels, max_bytes, strict, progress

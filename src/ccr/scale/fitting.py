@@ -48,17 +48,13 @@ def fit(
 
     Parameters
     ----------
-    model : ConceptClassifier
-        What to fit; it is not changed.
+    model : what to fit; it is not changed.
     X, y, validation, sample_weight, callback
         As of `ConceptClassifier.fit`. A store is read by the node, so all nodes must see it; a store brings its labels.
-    storage : str or Path
-        URL, or a folder that all nodes see, for the checkpoint of the last epoch. The same call goes on from there,
-        also after this process was killed; what it wrote is removed when the fit is done.
-    address : str
-        The cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
-    cpus : int or None
-        Cores of the node that the fit takes, and so threads; None: as many as the largest node has.
+    storage : URL, or a folder that all nodes see, for the checkpoint of the last epoch. The same call goes on from
+        there, also after this process was killed; what it wrote is removed when the fit is done.
+    address : the cluster: HOST:PORT, "auto" (one that runs here, or a new one) or "local".
+    cpus : cores of the node that the fit takes, and so threads; None: as many as the largest node has.
     """
     place = as_place(storage).absolute()
     check_writable(place)

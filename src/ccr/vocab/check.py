@@ -113,20 +113,14 @@ def check_texts(
 
     Parameters
     ----------
-    names : sequence of str
-        The concepts as they stand in a file, repeated ones too.
-    leaking : iterable of str
-        Texts that give a label away; see `label_texts`.
-    wordnet : WordNet, optional
-        Finds rare words and things that cannot be seen. None: these are not looked for.
-    domains : iterable of str
-        The domains of the classes, as `fitting_domains` says: a concept that cannot be said of them is implausible.
-    tied : iterable of str
-        Concepts that a source ties to a class, which are plausible whatever the domains.
-    grey : bool
-        Whether the photos are grey, so that no colour is plausible.
-    tell : callable
-        Called as the work goes on with (names checked, names in all, what is being done).
+    names : the concepts as they stand in a file, repeated ones too.
+    leaking : texts that give a label away; see `label_texts`.
+    wordnet : finds rare words and things that cannot be seen. None: these are not looked for.
+    domains : the domains of the classes, as `fitting_domains` says: a concept that cannot be said of them is
+        implausible.
+    tied : concepts that a source ties to a class, which are plausible whatever the domains.
+    grey : whether the photos are grey, so that no colour is plausible.
+    tell : called as the work goes on with (names checked, names in all, what is being done).
     """
     labels, fits, tied_keys = LabelTexts(leaking), set(domains), {concept_key(name) for name in tied}
     first: dict[str, str] = {}

@@ -40,8 +40,7 @@ def read_concepts(path: str | Path) -> list[str]:
 
     Parameters
     ----------
-    path : str or Path
-        A file in UTF-8 of at least one concept, each of at most 200 characters without control characters.
+    path : a file in UTF-8 of at least one concept, each of at most 200 characters without control characters.
     """
     file = Path(path)
     lines: dict[str, int] = {}
@@ -88,14 +87,10 @@ def embed_concepts(
 
     Parameters
     ----------
-    names : sequence of str, length n
-        The concepts' names: different, not empty.
-    encoder : Encoder
-        What embeds them, into d dimensions; as `load_encoder` gives it.
-    template : str, optional
-        A text that holds {} once, where the name goes, such as "a photo of {}". None: the encoder's own.
-    tell : callable
-        Called as the work goes on with (names embedded, names in all, what is being done).
+    names : the n concepts' names: different, not empty.
+    encoder : what embeds them, into d dimensions; as `load_encoder` gives it.
+    template : a text that holds {} once, where the name goes, such as "a photo of {}". None: the encoder's own.
+    tell : called as the work goes on with (names embedded, names in all, what is being done).
 
     Returns
     -------
@@ -133,12 +128,9 @@ def random_words(n: int, *, seed: int, exclude: Iterable[str] = ()) -> list[str]
 
     Parameters
     ----------
-    n : int
-        How many, from 1 to the number of words and pairs of words (some 380,000).
-    seed : int
-        Which ones, and in which order; from 0.
-    exclude : iterable of str
-        Texts, such as class names: words that occur in one of them are left out.
+    n : how many, from 1 to the number of words and pairs of words (some 380,000).
+    seed : which ones, and in which order; from 0.
+    exclude : texts, such as class names: words that occur in one of them are left out.
     """
     used = {word for text in exclude for word in re.findall(r"\w+", text.casefold())}
     words = [word for word in read_concepts(WORDS_FILE) if word.casefold() not in used]

@@ -223,12 +223,9 @@ def wordnet_proposals(
 
     Parameters
     ----------
-    classes : sequence of str
-        The classes' names; compound ones resolve by their parts.
-    embed : callable, optional
-        Texts to unit rows, by which the sense of a name is chosen. None: the most frequent sense.
-    photos : mapping of class to array (d,), optional
-        Mean of each class's photos measured from the mean of all; see `choose_senses`.
+    classes : the classes' names; compound ones resolve by their parts.
+    embed : texts to unit rows, by which the sense of a name is chosen. None: the most frequent sense.
+    photos : (d,), mean of each class's photos measured from the mean of all; see `choose_senses`.
     """
     different = list(dict.fromkeys(classes))
     looked_up = [item for item in (look_up(name, wordnet) for name in different) if item is not None]

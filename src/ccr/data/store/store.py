@@ -45,16 +45,11 @@ class EmbeddingStore:
 
     Parameters
     ----------
-    path : Path
-        The store's folder.
-    matrix : ShardedMatrix
-        The embeddings of all rows in the folder.
-    description : mapping
-        The content of `store.json`; empty for a folder that has none.
-    rows : array of int, shape (m,), optional
-        Which rows of the matrix belong to this store, in its order. None: all.
-    parent : EmbeddingStore, optional
-        The store of all rows that this one is a selection of; its metadata is read once for both.
+    path : the store's folder.
+    matrix : the embeddings of all rows in the folder.
+    description : the content of `store.json`; empty for a folder that has none.
+    rows : (m,), which rows of the matrix belong to this store, in its order. None: all.
+    parent : the store of all rows that this one is a selection of; its metadata is read once for both.
     """
 
     def __init__(
@@ -82,10 +77,8 @@ class EmbeddingStore:
 
         Parameters
         ----------
-        path : str or Path
-            The folder, or its URL; it holds `img_emb/img_emb_0.npy`. Of an object store, rows are read by ranges.
-        data : str or Path, optional
-            Where the images are now, if they have moved since they were embedded.
+        path : the folder, or its URL; it holds `img_emb/img_emb_0.npy`. Of an object store, rows are read by ranges.
+        data : where the images are now, if they have moved since they were embedded.
         """
         folder = as_place(path)
         description = read_description(folder) if (folder / DESCRIPTION).exists() else {}
@@ -261,10 +254,8 @@ class EmbeddingStore:
 
         Parameters
         ----------
-        split : str, optional
-            Only the rows of this split, such as "train".
-        rows : array of int or bool, optional
-            Only these of them: numbers from 0 in the order wanted, or a mask.
+        split : only the rows of this split, such as "train".
+        rows : only these of them: numbers from 0 in the order wanted, or a mask.
         """
         chosen = np.arange(len(self))
         if split is not None:
