@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from ccr.coding import HardThreshold, code_size
 from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult, plain_fields
 from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part, store_parts, stratified_folds
 from ccr.metrics import SHOWN, Interval, largest_shown, paired_bootstrap
@@ -152,17 +153,13 @@ NOTED = "controls"
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(PlainResult):
     """Accuracy in [0, 1] with meaningless concepts, and the meaning gap: how far the model is ahead, with its interval
     by a paired bootstrap over the images."""
 
     accuracy: float
     gap: float
     interval: Interval
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {"accuracy": self.accuracy, "gap": self.gap, "interval": list(self.interval)}
 
 
 @dataclass(frozen=True)
@@ -332,11 +329,11 @@ class CrossValidation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        return {**asdict(self), "folds": self.folds, "interval": list(self.interval), "by_fold": list(self.by_fold)}
+        return {**plain_fields(self), "folds": self.folds}
 
 
 @dataclass(frozen=True)
-class Stability:
+class Stability(PlainResult):
     """Stability of explanations when the model is fitted again, with another seed and on a bootstrap sample of the
     training images.
 
@@ -352,10 +349,6 @@ class Stability:
     overlap_same_class: float
     same_class: float
     lasting_claims: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return asdict(self)
 
 
 def stability_sentence(stability: Stability) -> str:

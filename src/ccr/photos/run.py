@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -25,7 +25,7 @@ from ccr.data.store.workers import Decoded, Decoders, Limits
 from ccr.encoders.assets import Log
 from ccr.encoders.registry import Encoder, check_named, checked_batch_size, load_encoder
 from ccr.errors import CCRError, FormatError, UnreachableError
-from ccr.explain.terms import Contribution, contributions, plain
+from ccr.explain.terms import Contribution, PlainResult, contributions, plain
 from ccr.io.files import locked, read_object, read_regular, remove_leftovers, write_json, write_stream
 from ccr.io.format import pack
 from ccr.io.remote import is_url
@@ -54,7 +54,7 @@ def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(PlainResult):
     """One photo: its class, or the `error` for which there is none.
 
     `bias` + the sum of `concepts` + `others` == `logit`: the concepts with the largest contributions, as many as were
@@ -71,10 +71,6 @@ class Prediction:
     concepts: tuple[Contribution, ...] = ()
     others: float | None = None
     error: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {**asdict(self), "concepts": [asdict(term) for term in self.concepts]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Prediction:
@@ -297,7 +293,7 @@ Make = Callable[[Sequence[int]], Iterable[tuple[int, Sequence[Prediction]]]]
 
 
 @dataclass(frozen=True)
-class PredictSummary:
+class PredictSummary(PlainResult):
     """Summary of a prediction run; `resumed` photos were predicted by an earlier run."""
 
     out: str
@@ -308,10 +304,6 @@ class PredictSummary:
     resumed: int
     seconds: float
     photos_per_second: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON can hold it."""
-        return asdict(self)
 
 
 @dataclass

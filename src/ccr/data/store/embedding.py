@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ccr.data.store.workers import Chunk, ChunkBuilder, Decoded, Decoders, First
 from ccr.encoders import Encoder
 from ccr.encoders.registry import checked_batch_size
 from ccr.errors import CCRError, FormatError, UnreachableError
+from ccr.explain.terms import PlainResult
 from ccr.io.files import format_errors, locked, write_json
 from ccr.io.remote import AnyPath, Place, as_place
 
@@ -216,7 +217,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class EmbedSummary:
+class EmbedSummary(PlainResult):
     """Summary of an embedding run: the content of the store and the work done.
 
     Attributes
@@ -239,10 +240,6 @@ class EmbedSummary:
     resumed: int
     seconds: float
     images_per_second: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON can hold it."""
-        return asdict(self)
 
 
 def embed_dataset(

@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from ccr.data.datasets.base import printable
 from ccr.encoders import Encoder
 from ccr.encoders.registry import Crop, batches
 from ccr.errors import CCRError, UnreachableError
+from ccr.explain.terms import PlainResult
 from ccr.io.files import MOST_TENSOR_BYTES, read_regular, write_bytes
 from ccr.io.remote import AnyPath, Place
 from ccr.utils.processes import isolated_python
@@ -53,7 +54,7 @@ class NearCopy:
 
 
 @dataclass(frozen=True)
-class NearCopies:
+class NearCopies(PlainResult):
     """Images outside the training split that look like a training image: `found` of `compared`, the first of them as
     `examples`, most alike first; alike means at most `most_bits` different bits of 128."""
 
@@ -61,10 +62,6 @@ class NearCopies:
     found: int
     most_bits: int
     examples: tuple[NearCopy, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {**asdict(self), "examples": [asdict(one) for one in self.examples]}
 
 
 def look_of(image: Image.Image) -> str:
