@@ -192,32 +192,31 @@ class Trainer:
 
     def _restrict(self, number: int, epochs: int) -> bool:
         """Take weights away from classes that have too many for this epoch; whether they have no more than they may in
-        the end. Then concepts without any leave, if the codes of the others do not depend on them, and the mean length
-        of what is left is held from there on; if few are left, so that images would show none of them, as many as a
-        class has weights, and never more than was asked for."""
+        the end. Then concepts without any leave, too, if the codes of the others do not depend on them, and the mean
+        length of those in play is held from there on."""
         n, weights = len(self.problem.dictionary), self.training.weights_per_class
         keep, before = (self.training.kept_weights(n, at, epochs) for at in (number, number - 1))
         final = weights is None or (keep or math.inf) <= weights
         if keep is not None and (number == 1 or keep != before):
-            candidates = None if self.candidates is None else self.candidates.of(self.rows)
-            preference = None if self.problem.permitted is None else self.problem.permitted.preference
-            self.engine.restrict(
-                strongest_weights(
-                    self.engine.state(),
-                    self.sample,
-                    keep,
-                    candidates,
-                    self.workers,
-                    preference=None if preference is None else preference[self.rows],
-                )
-            )
+            self.engine.restrict(self._strongest(keep))
             if final:  # once: what is kept from here on has these rows
-                self._leave(*self._playing(self.engine.state(), least=keep))
+                self._keep_rows(*self._in_play(self.engine.state(), least=keep))
         return final
 
-    def _playing(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
-        """The rows of concepts with a weight, and the rule for them alone, of a mean length of at least `least`, a
-        quarter of them or what was asked for, whichever is least; all rows where that cannot be."""
+    def _strongest(self, keep: int) -> np.ndarray:
+        """Mask (n, C) of the weights that stay, `keep` for each class."""
+        candidates = None if self.candidates is None else self.candidates.of(self.rows)
+        preference = None if self.problem.permitted is None else self.problem.permitted.preference
+        if preference is not None:
+            preference = preference[self.rows]
+        return strongest_weights(
+            self.engine.state(), self.sample, keep, candidates, self.workers, preference=preference
+        )
+
+    def _in_play(self, state: State, *, least: float = 0.0) -> tuple[np.ndarray, ScoreRule]:
+        """The rows of concepts with a weight, and the rule for them alone; all rows where that cannot be. If few are
+        left, images would show none of them: their mean length is at least `least`, but no more than a quarter of them
+        or than was asked for."""
         rows = np.flatnonzero(state.weights.any(axis=1))
         smaller = replace(
             state, dictionary=state.dictionary[rows], weights=state.weights[rows], rule=state.rule.of(rows)
@@ -230,16 +229,18 @@ class Trainer:
                 return rows, rule.recalibrated(self.sample, smaller.dictionary)
         return np.arange(len(state.dictionary)), state.rule
 
-    def _leave(self, rows: np.ndarray, rule: ScoreRule) -> None:
+    def _keep_rows(self, rows: np.ndarray, rule: ScoreRule) -> None:
         """Go on with these rows of the dictionary alone, under their rule."""
         if len(rows) == len(self.rows):
             return
         arrays = self.engine.state_dict()
         self.rows = self.rows[rows]
-        self._remake({name: array[rows] if name in self.engine.by_concept else array for name, array in arrays.items()})
+        self._rebuild_engine(
+            {name: array[rows] if name in self.engine.by_concept else array for name, array in arrays.items()}
+        )
         self.engine.rule = rule
 
-    def _remake(self, arrays: dict[str, np.ndarray]) -> None:
+    def _rebuild_engine(self, arrays: dict[str, np.ndarray]) -> None:
         """An engine for the rows that are left, in this state."""
         start = State(
             self.start.dictionary[self.rows], self.start.weights[self.rows], self.start.bias,
@@ -252,7 +253,7 @@ class Trainer:
     def _result(self, now: Progress, stopped: Stop) -> Refinement:
         state, kept = now.kept, self.rows
         if self.training.weights_per_class is not None:
-            playing, rule = self._playing(state)
+            playing, rule = self._in_play(state)
             state = State(state.dictionary[playing], state.weights[playing], state.bias, rule)
             kept = kept[playing]
         return Refinement(
@@ -267,7 +268,7 @@ class Trainer:
         saved = None if checkpoint is None else checkpoint.load(run)
         if saved is not None:
             self.rows, arrays, rule = unpack(saved, now)
-            self._remake(arrays)
+            self._rebuild_engine(arrays)
             self.engine.rule = rule
         return now
 
