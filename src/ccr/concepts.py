@@ -156,7 +156,7 @@ def _checked_rows(embeddings: Any) -> np.ndarray:
         raise CCRError(f"embeddings must be finite, got NaN or infinity in row {bad}: embed that text again")
     if not rows.any(axis=1).all():
         bad = int(np.flatnonzero(~rows.any(axis=1))[0])
-        raise CCRError(f"an embedding must point somewhere, got only zeros in row {bad}: embed that text again")
+        raise CCRError(f"row {bad} of the concepts is all zeros: embeddings need a norm above 0; embed that text again")
     unit = unit_rows(rows).astype(np.float32)
     unit.setflags(write=False)
     return unit

@@ -69,7 +69,7 @@ def not_finite(row: int) -> CCRError:
 
 
 def only_zeros(row: int) -> CCRError:
-    return CCRError(f"an embedding must point somewhere, got only zeros in row {row} of X: embed it again")
+    return CCRError(f"row {row} of X is all zeros: embeddings need a norm above 0; embed that image again")
 
 
 def in_range(rows: Any) -> Any:
