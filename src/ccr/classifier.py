@@ -185,8 +185,8 @@ class ModelEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):
         for each concept; one of pandas is sparse."""
         self.check_columns(X)
         codes = self.fitted().encode(X)
-        wanted = _get_output_config("transform", self)["dense"]
-        return codes if wanted == "default" else coded_frame(codes, self.get_feature_names_out(), wanted, X)
+        kind = _get_output_config("transform", self)["dense"]
+        return codes if kind == "default" else coded_frame(codes, self.get_feature_names_out(), kind, X)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits (m, classes): intercept plus the sum of contributions. Of two classes, as scikit-learn wants it, how
@@ -549,8 +549,8 @@ class ConceptClassifier(ModelEstimator, OnHub):
         """The frozen model, of the concepts that are left."""
         kept, space, images = known.rows[result.kept], known.bound.space, data.problem.train.X
         initial, texts = kept_concepts(known.bound.initial, result.kept), kept_concepts(data.texts, kept)
-        own = space.own_texts(texts.embeddings) if self.knowledge is None else initial.embeddings
-        measured = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, own)
+        origins = space.own_texts(texts.embeddings) if self.knowledge is None else initial.embeddings
+        measured = fidelity(images.sample(FIDELITY_ROWS), result.dictionary, origins)
         facts = informed_facts(self.knowledge, known, data.texts.names) | left_out_facts(data.texts, kept)
         facts |= training_facts(result, initial, fidelity=measured)
         model = ConceptModel(

@@ -202,9 +202,9 @@ def measure_controls(
     if fitted.provenance.texts is None:
         raise CCRError("the model does not know its concepts' texts, so nothing can stand in their place: fit it again")
     fitted.images(store)  # refuses embeddings of another encoder
-    given = [*fitted.names, *fitted.provenance.left_out]
-    like = Concepts(given, np.ones((len(given), fitted.dimension)))
-    words = random_words(len(given), seed=seed, exclude=[*given, *map(str, fitted.classes.tolist())])
+    listed = [*fitted.names, *fitted.provenance.left_out]
+    like = Concepts(listed, np.ones((len(listed), fitted.dimension)))
+    words = random_words(len(listed), seed=seed, exclude=[*listed, *map(str, fitted.classes.tolist())])
     kinds = {"random words": embed_concepts(words, encoder), "random vectors": random_unit_concepts(like, seed=seed)}
     test = parts["test"]
     right = [fitted.predict(test.X) == test.y]
@@ -216,11 +216,11 @@ def measure_controls(
         shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **shuffled_knowledge)
         right.append(shuffled.predict(test.X) == test.y)
     scores = np.array(right, np.float64)
-    _, apart = paired_bootstrap(scores)
+    _, gaps = paired_bootstrap(scores)
     means = scores.mean(axis=1)
     controls = [
         Control(float(mean), float(means[0] - mean), each.turned())
-        for mean, each in zip(means[1:], apart[1:], strict=True)
+        for mean, each in zip(means[1:], gaps[1:], strict=True)
     ]
     return Controls(len(test.y), float(means[0]), *controls)
 
@@ -443,15 +443,15 @@ def stability(
         overlaps.append(np.where(either > 0, both / np.maximum(either, 1), 1.0))
         alike.append(first == second)
     overlap, same = np.concatenate(overlaps), np.concatenate(alike)
-    own = _claims(model)
-    lasting = own.intersection(*(claims for _, _, claims in found))
+    claimed = _claims(model)
+    lasting = claimed.intersection(*(claims for _, _, claims in found))
     return Stability(
         refits=refits,
         images=len(found[0][0]),
         overlap=float(overlap.mean()),
         overlap_same_class=float(overlap[same].mean()) if same.any() else 0.0,
         same_class=float(same.mean()),
-        lasting_claims=len(lasting) / max(len(own), 1),
+        lasting_claims=len(lasting) / max(len(claimed), 1),
     )
 
 

@@ -141,29 +141,29 @@ def _merged(model: ConceptModel, first: str, second: str, name: str | None) -> C
     The merged code is (s1 + s2) / |d1 + d2|, so weights (w1 + w2) |d1 + d2| / 2 leave logits as they are where both
     concepts have the same code.
     """
-    one, two = model.row(first), model.row(second)
-    if one == two:
+    first_row, second_row = model.row(first), model.row(second)
+    if first_row == second_row:
         raise CCRError(f"merging needs two different concepts, got {first!r} twice")
     rows, apart = {}, 0.0
     for key, before in _row_sets(model).items():
-        total = before[one].astype(np.float64) + before[two]
+        total = before[first_row].astype(np.float64) + before[second_row]
         if np.linalg.norm(total) < 1e-3:
             raise CCRError(
                 f"{first!r} and {second!r} are opposites, with nothing halfway between: suppress one instead"
             )
         rows[key] = before.copy()
-        rows[key][one] = unit_rows(total[None, :])[0]
+        rows[key][first_row] = unit_rows(total[None, :])[0]
         if key == "refined":
             apart = float(np.linalg.norm(total))
     coef = model.head.coef.copy()
-    coef[:, one] = (coef[:, one] + coef[:, two]) * (apart / 2)
+    coef[:, first_row] = (coef[:, first_row] + coef[:, second_row]) * (apart / 2)
     names = list(model.names)
-    names[one] = names[one] if name is None else name
-    names[two] = "merged"  # gone in a moment; the new name may be the second one's
-    while names.count(names[two]) > 1:
-        names[two] += "_"
+    names[first_row] = names[first_row] if name is None else name
+    names[second_row] = "merged"  # gone in a moment; the new name may be the second one's
+    while names.count(names[second_row]) > 1:
+        names[second_row] += "_"
     merged = _rebuilt(_with_coef(model, coef), names, **rows)
-    return _kept(merged, [row for row in range(len(names)) if row != two])
+    return _kept(merged, [row for row in range(len(names)) if row != second_row])
 
 
 def _with_coef(model: ConceptModel, coef: np.ndarray) -> ConceptModel:

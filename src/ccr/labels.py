@@ -146,11 +146,11 @@ def training_weights(labels: Labels, *, class_weight: ClassWeight, sample_weight
     return (weight / (total / m)).astype(np.float32)
 
 
-def sample_weights(given: Any, m: int) -> np.ndarray:
+def sample_weights(weights: Any, m: int) -> np.ndarray:
     try:
-        weight = np.asarray(given, np.float64)
+        weight = np.asarray(weights, np.float64)
     except (TypeError, ValueError) as error:
-        raise CCRError(f"sample_weight must be {m} numbers, got {type(given).__name__}: {error}") from None
+        raise CCRError(f"sample_weight must be {m} numbers, got {type(weights).__name__}: {error}") from None
     if weight.shape != (m,):
         raise CCRError(f"sample_weight must be {m} numbers, one for each image, got shape {weight.shape}")
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))

@@ -183,8 +183,8 @@ def retention(dictionary: Any, initial: Any) -> float:
     A tie counts as retained: concepts that started as duplicates are not lost by staying so.
     """
     cosines = unit_rows(_rows(dictionary)) @ unit_rows(_rows(initial)).T
-    own = np.diagonal(cosines)
-    return float(np.mean(own >= cosines.max(axis=1) - 1e-6))
+    to_start = np.diagonal(cosines)
+    return float(np.mean(to_start >= cosines.max(axis=1) - 1e-6))
 
 
 def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
@@ -194,15 +194,15 @@ def fidelity(images: Any, dictionary: Any, texts: Any) -> np.ndarray:
     or `Embeddings`. Exact, by the images' covariance. NaN where one of the two scores all images alike, up to rounding.
     """
     embeddings = images if isinstance(images, Embeddings) else Embeddings(images, normalize=False)
-    moments, rows, own = embeddings.moments(), _rows(dictionary), _rows(texts)
+    moments, rows, text_rows = embeddings.moments(), _rows(dictionary), _rows(texts)
 
     def products(one: np.ndarray, two: np.ndarray) -> np.ndarray:
         return np.asarray(((one @ moments.covariance) * two).sum(axis=1))
 
-    by_concept, by_text, least = products(rows, rows), products(own, own), _rounding(moments)
-    known = (by_concept > least * (rows**2).sum(axis=1)) & (by_text > least * (own**2).sum(axis=1))
+    by_concept, by_text, least = products(rows, rows), products(text_rows, text_rows), _rounding(moments)
+    known = (by_concept > least * (rows**2).sum(axis=1)) & (by_text > least * (text_rows**2).sum(axis=1))
     scale = np.sqrt(np.where(known, by_concept, 1.0)) * np.sqrt(np.where(known, by_text, 1.0))
-    return np.where(known, np.clip(products(rows, own) / scale, -1.0, 1.0), np.nan)
+    return np.where(known, np.clip(products(rows, text_rows) / scale, -1.0, 1.0), np.nan)
 
 
 def _rounding(moments: Moments) -> float:
@@ -297,9 +297,9 @@ def paired_bootstrap(
     for number in range(rounds):
         means[number] = scores @ np.bincount(rng.integers(0, m, m), minlength=m) / m
     ends = [50 * (1 - confidence), 50 * (1 + confidence)]
-    own = np.percentile(means, ends, axis=0)
-    apart = np.percentile(means - means[:, :1], ends, axis=0)
-    return [Interval(*map(float, pair)) for pair in own.T], [Interval(*map(float, pair)) for pair in apart.T]
+    intervals = np.percentile(means, ends, axis=0)
+    gaps = np.percentile(means - means[:, :1], ends, axis=0)
+    return [Interval(*map(float, pair)) for pair in intervals.T], [Interval(*map(float, pair)) for pair in gaps.T]
 
 
 def _contributions(codes: sparse.csr_matrix, head: LinearHead) -> tuple[np.ndarray, np.ndarray]:
@@ -360,8 +360,8 @@ def macro_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 def among_first(logits: np.ndarray, numbers: np.ndarray, k: int) -> np.ndarray:
     """Top-k hits (b,): fewer than k classes have a larger logit (b, classes) than the row's class by `numbers` (b,)."""
-    own = np.take_along_axis(logits, numbers[:, None], axis=1)
-    return np.asarray((logits > own).sum(axis=1) < k)
+    true = np.take_along_axis(logits, numbers[:, None], axis=1)
+    return np.asarray((logits > true).sum(axis=1) < k)
 
 
 def confidences(logits: np.ndarray) -> np.ndarray:

@@ -496,9 +496,9 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         options: dict[str, Any] = {"neighbours": neighbours, "images": images, "fidelity": self.provenance.fidelity}
         options["transfer"] = self.transfer
         if X is not None:
-            own, embeddings = self._origins(), self.images(X)
+            origins, embeddings = self._origins(), self.images(X)
             length = sum(codes.nnz for codes in self._codes(X)) / len(embeddings)
-            options["before"] = code_chunks(rule_at_length(self.rule, length, embeddings, own), embeddings, own)
+            options["before"] = code_chunks(rule_at_length(self.rule, length, embeddings, origins), embeddings, origins)
             options |= {"after": self._codes(X), "fidelity": self.fidelity(X)}
         return audit(self.initial, self.concepts, **options)
 

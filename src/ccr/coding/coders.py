@@ -258,11 +258,11 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
 
 def rule_from_dict(values: Mapping[str, Any]) -> Rule:
     """The rule of `rule_to_dict`."""
-    given = dict(values)
-    kind = RULES.get(str(given.pop("type", None)))
+    fields = dict(values)
+    kind = RULES.get(str(fields.pop("type", None)))
     if kind is None:
         raise FormatError(f"a rule is one of {', '.join(RULES)}, got {values.get('type')!r}: a newer ccr may know it")
-    rule: Rule = kind(**given)
+    rule: Rule = kind(**fields)
     return rule
 
 

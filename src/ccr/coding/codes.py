@@ -72,8 +72,8 @@ def _threshold(rule: ThresholdRule, dictionary: np.ndarray) -> Decide:
         rows, which = np.unique(np.searchsorted(codes.pointers, doubtful, side="right") - 1, return_inverse=True)
         concepts = dictionary[codes.indices[doubtful]].astype(np.float64)
         scores = np.einsum("ij,ij->i", exact(rows)[which], concepts)
-        own = bound[doubtful] if rule.factors is not None else bound
-        gone = scores <= own if rule.positive else np.abs(scores) < own
+        bound_of_each = bound[doubtful] if rule.factors is not None else bound
+        gone = scores <= bound_of_each if rule.positive else np.abs(scores) < bound_of_each
         kept = np.ones(len(codes.data), bool)
         kept[doubtful[gone]] = False
         return _only(codes, kept)

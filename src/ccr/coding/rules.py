@@ -301,10 +301,10 @@ class ThresholdRule(ScoreRule):
         return np.divide(sizes, factors, out=np.full_like(sizes, np.inf), where=factors > 0)
 
     def recalibrated_by(self, levels: np.ndarray, rows: int) -> tuple[ThresholdRule, float] | None:
-        wanted = len(levels) if self.length is None else round(rows * self.length)
-        if self.length is None or not 0 < wanted < len(levels):
+        active = len(levels) if self.length is None else round(rows * self.length)
+        if self.length is None or not 0 < active < len(levels):
             return None
-        place = len(levels) - wanted
+        place = len(levels) - active
         next_, last = np.partition(levels, (place - 1, place))[place - 1 : place + 1]
         if not np.isfinite(last):  # more scores than wanted are active at any threshold
             return None
@@ -396,14 +396,14 @@ def calibrate(
     rows = np.arange(len(X))
     if len(X) > CALIBRATION_ROWS:
         rows = np.linspace(0, len(X) - 1, CALIBRATION_ROWS).astype(np.int64)
-    wanted = min(round(len(rows) * length), len(rows) * len(dictionary))
-    largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, NEAR * near, factors)
-    if len(largest) <= wanted and near > 0.0:
-        largest = _largest_scores(X, rows, dictionary, wanted + 1, positive, 0.0, factors)
-    if len(largest) > wanted:
+    count = min(round(len(rows) * length), len(rows) * len(dictionary))
+    largest = _largest_scores(X, rows, dictionary, count + 1, positive, NEAR * near, factors)
+    if len(largest) <= count and near > 0.0:
+        largest = _largest_scores(X, rows, dictionary, count + 1, positive, 0.0, factors)
+    if len(largest) > count:
         return float(np.partition(largest, 1)[:2].sum()) / 2
     # Every usable score is wanted: two-sided that is all of them, one-sided all that are positive.
-    if warn and positive and len(largest) < wanted * 0.95:
+    if warn and positive and len(largest) < count * 0.95:
         warnings.warn(
             f"length {length:g} cannot be reached with positive scores alone: images have "
             f"{len(largest) / len(rows):.1f} on average; use sign='both' or a smaller length",

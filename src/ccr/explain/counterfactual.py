@@ -242,7 +242,7 @@ def _dense(codes: Any) -> np.ndarray:
 
 
 def _checked_steps(steps: Sequence[int]) -> list[int]:
-    given = list(steps)
-    if not given or not all(is_number(step) and step >= 0 and step == int(step) for step in given):
-        raise CCRError(f"steps must be whole numbers of corrected concepts, >= 0, got {given}: try (0, 1, 2, 5, 10)")
-    return sorted({int(step) for step in given})
+    checked = list(steps)
+    if not checked or not all(is_number(step) and step >= 0 and step == int(step) for step in checked):
+        raise CCRError(f"steps must be whole numbers of corrected concepts, >= 0, got {checked}: try (0, 1, 2, 5, 10)")
+    return sorted({int(step) for step in checked})

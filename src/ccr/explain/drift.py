@@ -158,15 +158,15 @@ def _places(initial: Concepts, refined: Concepts, neighbours: int) -> list[dict[
     """Distance of each concept from its start, and its neighbours among the others' starts, as fields of a
     `ConceptDrift`."""
     start, now = initial.embeddings.astype(np.float64), refined.embeddings.astype(np.float64)
-    own = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
+    cosines = np.einsum("ij,ij->i", now, start) / np.linalg.norm(now, axis=1) / np.linalg.norm(start, axis=1)
     count = min(max(neighbours, 1), len(start) - 1)
     before, after = (_nearest(rows, start, count, refined.names) for rows in (start, now))
     closest = np.array([near[0].cosine if near else -1.0 for near in after])
     columns = {
         "concept": refined.names,
         "deviation": np.linalg.norm(now - start, axis=1).tolist(),
-        "own_cosine": own.tolist(),
-        "retained": (own >= closest - TIE).tolist(),
+        "own_cosine": cosines.tolist(),
+        "retained": (cosines >= closest - TIE).tolist(),
         "nearest_before": before,
         "nearest_after": after,
     }
@@ -180,8 +180,8 @@ def _activity(
     of a `ConceptDrift`."""
     was_active, is_active, both = np.zeros((3, n), np.int64)
     gained, lost, done = TopCandidates(n, images), TopCandidates(n, images), 0
-    for one, other in zip(before, after, strict=True):
-        old, new = one.toarray(), other.toarray()  # chunks are small
+    for codes_before, codes_after in zip(before, after, strict=True):
+        old, new = codes_before.toarray(), codes_after.toarray()  # chunks are small
         was, now = old != 0, new != 0
         was_active += was.sum(axis=0)
         is_active += now.sum(axis=0)
@@ -268,8 +268,8 @@ def _nearest(rows: np.ndarray, places: np.ndarray, count: int, names: Sequence[s
     size = max(1, CHUNK_VALUES // len(places))
     for start in range(0, len(rows), size):
         cosines = rows[start : start + size] @ places.T
-        own = np.arange(len(cosines))
-        cosines[own, own + start] = -np.inf
+        lines = np.arange(len(cosines))
+        cosines[lines, lines + start] = -np.inf
         best = np.sort(np.argpartition(-cosines, count, axis=1)[:, :count], axis=1)
         order = np.argsort(-np.take_along_axis(cosines, best, axis=1), axis=1, kind="stable")
         best = np.take_along_axis(best, order, axis=1)

@@ -266,7 +266,7 @@ class Explanation:
         this explanation's prediction. Concepts are matched by name, largest effect first."""
         of = self.prediction if of is None else of
         both, places = (self, other), (position(self.classes, of), position(other.classes, of))
-        mine, theirs = ({term.concept: term for term in one.contributions_to(of)} for one in both)
+        mine, theirs = ({term.concept: term for term in explanation.contributions_to(of)} for explanation in both)
         rows = [ComparedConcept(name, mine.get(name), theirs.get(name)) for name in {**mine, **theirs}]
         return Comparison(
             of=self.classes[places[0]],

@@ -330,8 +330,8 @@ class ModelView:
         items = []
         for column in np.flatnonzero((counts > 0) & (counts >= min_share * images)):
             weight, code = float(self.head.coef[row, column]), float(self.totals[row, column] / counts[column])
-            share, own = float(counts[column]) / images, self.concepts[column]
-            items.append(CarryingConcept(own, weight, code, share, weight * code, share * weight * code))
+            share, name = float(counts[column]) / images, self.concepts[column]
+            items.append(CarryingConcept(name, weight, code, share, weight * code, share * weight * code))
         return sorted(items, key=lambda item: (-item.contribution, item.concept))
 
     def _confusion(self, first: int, second: int, concepts: int) -> Confusion:

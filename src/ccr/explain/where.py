@@ -80,8 +80,8 @@ def _bell(size: int, width: float) -> np.ndarray:
     """Shares (size, size) that each of some places in a row gives to all of them; its rows add up to 1."""
     if not width > 1e-3:  # nothing reaches the neighbours, and the quotient could overflow
         return np.eye(size)
-    apart = np.arange(size)[:, None] - np.arange(size)
-    shares = np.exp(-0.5 * (apart / width) ** 2)
+    distance = np.arange(size)[:, None] - np.arange(size)
+    shares = np.exp(-0.5 * (distance / width) ** 2)
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 

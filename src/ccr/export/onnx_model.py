@@ -406,8 +406,8 @@ def _bicubic(parts: GraphParts, side: str, position: str) -> str:
     """((a + 2) x - (a + 3)) x x + 1 up to 1, (((x - 5) x + 8) x - 4) a up to 2, with a = -0.5."""
 
     def step(operator: str, value: str, other: float | str, name: str) -> str:
-        given = other if isinstance(other, str) else parts.constant(f"{side}_{name}_by", np.float64(other))
-        return parts.add(operator, value, given, name=f"{side}_{name}")
+        operand = other if isinstance(other, str) else parts.constant(f"{side}_{name}_by", np.float64(other))
+        return parts.add(operator, value, operand, name=f"{side}_{name}")
 
     x = parts.add("Abs", position, name=f"{side}_x")
     near = step("Sub", step("Mul", x, 1.5, "near_1"), 2.5, "near_2")

@@ -189,9 +189,9 @@ def tensor(
     """The tensor of this name and shape, float32 if `narrow`, with infinity only if `infinite` and NaN if `unknown`."""
     if name not in tensors:
         raise FormatError(f"the model has no tensor {name!r}: save it again")
-    array, wanted = tensors[name], "float32" if narrow else "float32 or float64"
+    array, kinds = tensors[name], "float32" if narrow else "float32 or float64"
     fits = array.shape == shape and array.dtype in _WIDTHS[: 1 if narrow else 2]
-    require(fits, f"{name!r} must be {wanted} {shape}, got {array.dtype} {array.shape}", "save it again")
+    require(fits, f"{name!r} must be {kinds} {shape}, got {array.dtype} {array.shape}", "save it again")
     known = (infinite or not np.isinf(array).any()) and (unknown or not np.isnan(array).any())
     require(known, f"{name!r} holds NaN or infinity", "save it again")
     return array
@@ -464,8 +464,8 @@ def unpack_space(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], d
 
 def _pack_choice(value: Any) -> Any:
     if type(value).__name__ in CHOICES:
-        given = value.get_params(deep=False)
-        return {"type": type(value).__name__, **{name: _pack_choice(item) for name, item in given.items()}}
+        parameters = value.get_params(deep=False)
+        return {"type": type(value).__name__, **{name: _pack_choice(item) for name, item in parameters.items()}}
     if isinstance(value, Mapping):  # class weights; JSON keys are texts, labels may be numbers
         return {"type": "mapping", "items": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if isinstance(value, np.random.RandomState):
@@ -478,9 +478,9 @@ def _unpack_choice(value: Any) -> Any:
         return tuple(value)
     if not isinstance(value, dict):
         return value
-    given = dict(value)
-    kind = given.pop("type")
-    return dict(given["items"]) if kind == "mapping" else CHOICES[kind](**given)
+    parameters = dict(value)
+    kind = parameters.pop("type")
+    return dict(parameters["items"]) if kind == "mapping" else CHOICES[kind](**parameters)
 
 
 def _plain(value: Any) -> Any:

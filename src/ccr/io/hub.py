@@ -336,15 +336,15 @@ class OnHub:
         with TemporaryDirectory() as scratch, hub_errors(repo_id):
             folder = self.save_pretrained(Path(scratch) / "model", repo_id=repo_id, **options)
             api = hub.HfApi(endpoint=endpoint(), token=token, library_name="ccr")
-            made = api.create_repo(repo_id, private=private, exist_ok=True)
+            repository = api.create_repo(repo_id, private=private, exist_ok=True)
             api.upload_folder(
-                repo_id=made.repo_id,
+                repo_id=repository.repo_id,
                 folder_path=folder,
                 commit_message=commit_message,
                 revision=revision,
                 create_pr=create_pr or None,
             )
-            return str(made)
+            return str(repository)
 
     @classmethod
     def from_pretrained(cls: type[Kind], name_or_path: str | os.PathLike[str], **options: Any) -> Kind:

@@ -167,7 +167,7 @@ class Signature:
         try:
             by, at, policy, without, digest = (_text(fields[name]) for name in _TEXTS)
             may, never = (
-                tuple(Statement(*(_text(one[part]) for part in _PARTS)) for one in fields[name])
+                tuple(Statement(*(_text(entry[part]) for part in _PARTS)) for entry in fields[name])
                 for name in ("may", "never")
             )
             against = tuple((_text(label), _text(concept)) for label, concept in fields["against"])

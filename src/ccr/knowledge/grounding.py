@@ -156,13 +156,13 @@ def transfer(
     right, pairs = np.zeros(len(texts)), np.zeros(len(texts))
     for start in range(0, len(texts), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        own = texts[part]
+        part_texts = texts[part]
         more = None if photos is None else photos.of(part)
         for unseen in left_out:
-            others, rows = np.setdiff1d(there, unseen), own
+            others, rows = np.setdiff1d(there, unseen), part_texts
             if grounded:
                 known = Groups(groups.means[others], groups.counts[others])
-                rows = ground(own, evidence(answers[others, part], known, unknown=UNKNOWN_SHARE).plus(more))
+                rows = ground(part_texts, evidence(answers[others, part], known, unknown=UNKNOWN_SHARE).plus(more))
             scores = np.asarray(rows, np.float64) @ groups.means[unseen].T
             for at, (score, labels) in enumerate(zip(scores, answers[unseen, part].T, strict=True), start=start):
                 ordered, possible = _ordered_pairs(score, labels)
@@ -230,11 +230,11 @@ def learn_direction(
     origin = np.zeros(d) if mean is None else np.asarray(mean, np.float64)
     rows = rows - origin
     whiten, color = _metric(covariance, d)
-    own = None if text is None else unit_rows((np.asarray(text, np.float64) @ color)[None])[0]
+    text_direction = None if text is None else unit_rows((np.asarray(text, np.float64) @ color)[None])[0]
     rows = rows @ whiten
     kinds = np.arange(len(rows)) < p
-    wrong = np.array([_is_wrong(rows, kinds, own, at) for at in range(len(rows))])
-    direction, threshold = _direction(rows, kinds, own)
+    wrong = np.array([_is_wrong(rows, kinds, text_direction, at) for at in range(len(rows))])
+    direction, threshold = _direction(rows, kinds, text_direction)
     back = direction @ whiten
     size = np.linalg.norm(back)
     unit = back / size
@@ -253,11 +253,11 @@ def _checked(shows: Any, lacks: Any) -> tuple[np.ndarray, int]:
     return unit_rows(np.concatenate(kinds)), len(kinds[0])
 
 
-def _check_shape(name: str, given: np.ndarray | None, shape: tuple[int, ...]) -> None:
+def _check_shape(name: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
     """An error where something that goes with photos of d dimensions has others, or is not finite."""
-    if given is None:
+    if array is None:
         return
-    values = np.asarray(given)
+    values = np.asarray(array)
     if values.shape != shape:
         raise CCRError(f"{name} must have the photos' dimensions, shape {shape}, got {values.shape}")
     if not np.isfinite(np.asarray(values, np.float64)).all():
@@ -277,11 +277,11 @@ def _metric(covariance: np.ndarray | None, d: int) -> tuple[np.ndarray, np.ndarr
 def _direction(rows: np.ndarray, kinds: np.ndarray, text: np.ndarray | None) -> tuple[np.ndarray, float]:
     """The unit direction in the metric, and the threshold halfway between the two means on it."""
     answers = np.where(kinds, YES, NO)[:, None]
-    own = evidence(answers, Groups(rows, np.ones(len(rows), np.int64)))
-    contrast = contrasts(own)
+    answered = evidence(answers, Groups(rows, np.ones(len(rows), np.int64)))
+    contrast = contrasts(answered)
     if not contrast.known[0]:
         raise CCRError("the photos that show it and those that do not have the same mean: give other photos")
-    direction = contrast.direction[0] if text is None else ground(text[None], own)[0]
+    direction = contrast.direction[0] if text is None else ground(text[None], answered)[0]
     return direction, float(direction @ (contrast.shown[0] + contrast.lacking[0]) / 2.0)
 
 

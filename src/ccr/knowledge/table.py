@@ -194,25 +194,25 @@ class Knowledge:
         concepts: dict[str, int] = {}
         texts = {"": 0}
         subjects, columns = [], []
-        for one in given:
-            if one.answer not in _VALUES:
-                raise CCRError(f"an answer is yes, no or unknown, got {one.answer!r} for {one.concept!r}")
+        for answer in given:
+            if answer.answer not in _VALUES:
+                raise CCRError(f"an answer is yes, no or unknown, got {answer.answer!r} for {answer.concept!r}")
             label, concept, photo, source, by = (
-                str(name).strip() for name in (one.label, one.concept, one.photo, one.source, one.by)
+                str(name).strip() for name in (answer.label, answer.concept, answer.photo, answer.source, answer.by)
             )
             if not concept:
                 raise CCRError(f"every answer needs a concept, got an empty name for {label or photo!r}: fill it in")
             if not label and not photo:
                 raise CCRError(f"an answer is about a class or a photo, got neither for the concept {concept!r}")
             _check_plain({"class": label, "concept": concept, "photo": photo, "source": source, "author": by})
-            _time(one.at)
+            _time(answer.at)
             named, pool = (photo, photos) if photo else (label, classes)
             subjects.append((bool(photo), pool.setdefault(named, len(pool))))
             # The class of an answer about it is its subject: told twice, the same answers had another digest.
             facts = [
-                texts.setdefault(text, len(texts)) for text in (source or "file", by, one.at, label if photo else "")
+                texts.setdefault(text, len(texts)) for text in (source or "file", by, answer.at, label if photo else "")
             ]
-            columns.append((concepts.setdefault(concept, len(concepts)), _VALUES[one.answer], *facts))
+            columns.append((concepts.setdefault(concept, len(concepts)), _VALUES[answer.answer], *facts))
         data = np.array(columns, np.int64).reshape(-1, 6)
         subject = np.array([number + len(classes) * photo for photo, number in subjects], np.int64)
         codes = [data[:, column].astype(np.int32) for column in range(2, 6)]
@@ -245,10 +245,10 @@ class Knowledge:
         if not columns:
             return cls.of([])
         together = _Columns(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-        made = cls.__new__(cls)._fill(list(classes), list(concepts), list(photos), together, list(texts))
-        every = [*(pair for part in parts for pair in part.conflicts), *made.conflicts]
-        made.__dict__["conflicts"] = tuple(dict.fromkeys(every))
-        return made
+        merged = cls.__new__(cls)._fill(list(classes), list(concepts), list(photos), together, list(texts))
+        every = [*(pair for part in parts for pair in part.conflicts), *merged.conflicts]
+        merged.__dict__["conflicts"] = tuple(dict.fromkeys(every))
+        return merged
 
     def merge(self, *others: Knowledge) -> Knowledge:
         """This and others as one, see `merged`."""
@@ -321,8 +321,8 @@ class Knowledge:
     def table(self) -> np.ndarray:
         """(classes, concepts) int8: 1 yes, -1 no, 0 unknown."""
         table = np.zeros((len(self.classes), len(self.concepts)), np.int8)
-        own = self._columns.subject < len(self.classes)
-        table[self._columns.subject[own], self._columns.concept[own]] = self._columns.value[own]
+        of_class = self._columns.subject < len(self.classes)
+        table[self._columns.subject[of_class], self._columns.concept[of_class]] = self._columns.value[of_class]
         table.setflags(write=False)
         return table
 
@@ -365,10 +365,10 @@ class Knowledge:
 
     @property
     def _table_of_people(self) -> np.ndarray:
-        own, table = self._columns, self.table.copy()
-        machine = np.array([text in MACHINES for text in self._texts] or [False])[own.source]
-        machine &= (own.value == YES) & (own.subject < len(self.classes))
-        table[own.subject[machine], own.concept[machine]] = UNKNOWN
+        columns, table = self._columns, self.table.copy()
+        machine = np.array([text in MACHINES for text in self._texts] or [False])[columns.source]
+        machine &= (columns.value == YES) & (columns.subject < len(self.classes))
+        table[columns.subject[machine], columns.concept[machine]] = UNKNOWN
         return table
 
     def aligned_photos(self, concepts: Sequence[str]) -> sparse.csr_matrix:
@@ -403,13 +403,13 @@ class Knowledge:
         names = [name for name, there in zip(self.concepts, concept, strict=True) if there]
         return Knowledge.__new__(Knowledge)._fill(rows, names, self.photos, columns, self._texts)
 
-    def renamed(self, concept: str, to: str) -> Knowledge:
+    def about(self, concept: str, to: str) -> Knowledge:
         """The same answers with the concept under another name; answers that name has already join them."""
         if concept not in self._places or concept == to:
             return self
-        own = self.about(concepts=[concept])
+        about = self.about(concepts=[concept])
         names = [to]
-        moved = Knowledge.__new__(Knowledge)._fill(own.classes, names, own.photos, own._columns, own._texts)
+        moved = Knowledge.__new__(Knowledge)._fill(about.classes, names, about.photos, about._columns, about._texts)
         return Knowledge.merged(self.about(concepts=set(self.concepts) - {concept}), moved)
 
     def shuffled(self, seed: int = 0) -> Knowledge:

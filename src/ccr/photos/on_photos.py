@@ -111,11 +111,11 @@ def predict_several(
 
 def explain_several(model: Any, images: Any, encoder: Encoder | str | None) -> Explanations:
     """`ConceptModel.explain_images`."""
-    given, names = pictures(images)
-    rows = encoder_of_model(model, encoder).embed_images(given)
+    opened, names = pictures(images)
+    rows = encoder_of_model(model, encoder).embed_images(opened)
     explained = model.explain_many(rows)
     return Explanations(
-        [replace(item, thumbnail=thumbnail(image)) for item, image in zip(explained, given, strict=True)], names
+        [replace(item, thumbnail=thumbnail(image)) for item, image in zip(explained, opened, strict=True)], names
     )
 
 

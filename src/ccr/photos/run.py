@@ -183,7 +183,7 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
     codes = model.encode(X)
     logits, probabilities = model.head.logits(codes), model.predict_proba(X)
     classes = [plain(name) for name in model.classes]
-    made = []
+    predictions = []
     for row, path in enumerate(paths):
         first = int(logits[row].argmax())
         second = int(np.where(np.arange(len(classes)) == first, -np.inf, logits[row]).argmax())
@@ -195,8 +195,8 @@ def predict_rows(model: Any, X: Any, paths: Sequence[str], *, explain: int) -> l
             runner_up_probability=float(probabilities[row, second]),
             **(_sum(model, codes, row, first, explain) if explain else {}),
         )
-        made.append(prediction)
-    return made
+        predictions.append(prediction)
+    return predictions
 
 
 def _sum(model: Any, codes: Any, row: int, winner: int, explain: int) -> dict[str, Any]:

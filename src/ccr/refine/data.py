@@ -62,8 +62,8 @@ class Labelled(NamedTuple):
             x, rows = self.X.prepared, self.rows[chosen]
             lasting = x is not None
             if x is None:
-                wanted, rows = np.unique(rows, return_inverse=True)  # read in the file's order
-                x = self.X.take(wanted, workers)
+                sorted_rows, rows = np.unique(rows, return_inverse=True)  # read in the file's order
+                x = self.X.take(sorted_rows, workers)
             yield Window(x, rows, self.y[chosen], self.weight[chosen], lasting)
 
 
@@ -181,8 +181,8 @@ def evidence(dictionary: np.ndarray, data: Labelled, classes: int, workers: Work
     means = np.where(groups.counts[:, None] > 0, groups.means, moments.mean) - moments.mean
     rows = dictionary.astype(np.float64)
     spread = np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ moments.covariance, rows), 0.0))
-    apart = rows @ means.T
-    deviations = np.divide(apart, spread[:, None], out=np.zeros_like(apart), where=spread[:, None] > 1e-12)
+    distances = rows @ means.T
+    deviations = np.divide(distances, spread[:, None], out=np.zeros_like(distances), where=spread[:, None] > 1e-12)
     return deviations.astype(np.float32)
 
 

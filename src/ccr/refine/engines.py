@@ -205,10 +205,10 @@ class DenseEngine:
             tensor.copy_(torch.from_numpy(state[name].copy()))
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        own = {"dictionary": self.dictionary, "weights": self.weights, "bias": self.bias, "allowed": self.allowed}
+        tensors = {"dictionary": self.dictionary, "weights": self.weights, "bias": self.bias, "allowed": self.allowed}
         for number, (moment, size) in enumerate(zip(self.moments, self.sizes, strict=True)):
-            own |= {f"moment{number}": moment, f"size{number}": size}
-        return own
+            tensors |= {f"moment{number}": moment, f"size{number}": size}
+        return tensors
 
     def _update_head(self, gradient: Gradients, rate: float) -> None:
         settings = self.settings

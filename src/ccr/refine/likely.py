@@ -177,8 +177,8 @@ def answered_pairs(
     order = np.lexsort((answers.col[decided], answers.row[decided]))
     concepts, asked = answers.col[decided][order].astype(np.int64), rows[answers.row[decided][order]]
     classes = np.full(len(images), -1)
-    for one in labelled:
-        classes[one.rows] = one.y
+    for rows_of_class in labelled:
+        classes[rows_of_class.rows] = rows_of_class.y
     shows = answers.data[decided][order] == YES
     return Pairs(images, asked, concepts, shows, classes[asked], np.isin(asked, grounding))
 
@@ -212,13 +212,13 @@ def _scores(pairs: Pairs, dictionary: np.ndarray, known: GroundedBound) -> np.nd
     parts = [slice(at, at + AT_ONCE) for at in range(0, len(place), AT_ONCE)]
     scores = []
     for part in parts:
-        own, concepts, grounded = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
+        images, concepts, grounded = rows[place[part]], pairs.concepts[part], pairs.grounds[part]
         concept_rows = dictionary[concepts].astype(np.float64)
         shifts = known.shifts(
-            concepts[grounded], own[grounded], pairs.shows[part][grounded], pairs.classes[part][grounded]
+            concepts[grounded], images[grounded], pairs.shows[part][grounded], pairs.classes[part][grounded]
         )
         concept_rows[grounded] = unit_rows(concept_rows[grounded] + shifts)
-        scores.append(np.einsum("kd,kd->k", own, concept_rows))
+        scores.append(np.einsum("kd,kd->k", images, concept_rows))
     return np.concatenate(scores)
 
 

@@ -425,8 +425,8 @@ def solve_with_weights(
     training = problem.training
 
     def with_weights(count: int | None, follow: Callback | None, kept: PartedCheckpoint | None) -> Refinement:
-        own = problem._replace(training=replace(training, weights_per_class=count))
-        return solve(own, engine=engine, callback=follow, checkpoint=kept)
+        sparse_problem = problem._replace(training=replace(training, weights_per_class=count))
+        return solve(sparse_problem, engine=engine, callback=follow, checkpoint=kept)
 
     if weights != "auto":
         return with_weights(weights, callback, checkpoint)

@@ -186,10 +186,10 @@ class GroundedBound:
         assert self.groups is not None
         assert self.texts is not None
         assert self.evidence is not None
-        own, texts, counts = self.evidence.of(concepts), self.texts[concepts], self.groups.counts[classes][:, None]
+        answered, texts, counts = self.evidence.of(concepts), self.texts[concepts], self.groups.counts[classes][:, None]
         others = (counts * self.groups.means[classes] - images) / np.maximum(counts - 1, 1)
         change = np.where(counts > 1, others - images, 0.0)  # no other images, no mean of theirs
-        return ground(texts, own.replaced(change, shows)) - ground(texts, own)
+        return ground(texts, answered.replaced(change, shows)) - ground(texts, answered)
 
 
 def measure_transfer(knowledge: Knowledge, concepts: Concepts, X: Any, y: Any = None) -> dict[str, float]:
@@ -236,20 +236,20 @@ def check_claims(knowledge: Any, claims: Any, min_transfer: Any) -> None:
 
 def _check_names(knowledge: Knowledge, classes: Sequence[Any], concepts: Sequence[str]) -> None:
     """An error where the table is about other things; a warning for names that are probably misspelt."""
-    apart = knowledge.unmatched(classes, concepts)
+    unmatched = knowledge.unmatched(classes, concepts)
     for what, own, theirs, extra in (
-        ("class", knowledge.classes, [str(name) for name in classes], apart.extra_classes),
-        ("concept", knowledge.concepts, list(concepts), apart.extra_concepts),
+        ("class", knowledge.classes, [str(name) for name in classes], unmatched.extra_classes),
+        ("concept", knowledge.concepts, list(concepts), unmatched.extra_concepts),
     ):
         if own and len(extra) == len(own):
-            hint = f" (did you mean {apart.meant[own[0]]!r}?)" if own[0] in apart.meant else ""
+            hint = f" (did you mean {unmatched.meant[own[0]]!r}?)" if own[0] in unmatched.meant else ""
             raise CCRError(
                 f"the knowledge shares no {what} with the data: it has {own[0]!r}{hint}, the data {theirs[0]!r}; names "
                 "must be spelled alike"
             )
-    if apart.meant:
-        shown = ", ".join(f"{name!r} for {known!r}" for name, known in list(apart.meant.items())[:3])
-        more = f" and {len(apart.meant) - 3} more" if len(apart.meant) > 3 else ""
+    if unmatched.meant:
+        shown = ", ".join(f"{name!r} for {known!r}" for name, known in list(unmatched.meant.items())[:3])
+        more = f" and {len(unmatched.meant) - 3} more" if len(unmatched.meant) > 3 else ""
         warnings.warn(
             f"names of the knowledge are not those of the data: {shown}{more}; their answers are not used: "
             "`ccr knowledge check` lists all",
@@ -276,12 +276,12 @@ def _photo_evidence(knowledge: Knowledge, train: Labelled, X: Any, names: Sequen
         return None
     paths = store_part(X, "paths")
     known = [str(row) for row in range(len(train.X))] if paths is None else [str(path) for path in paths]
-    wanted = {name: number for number, name in enumerate(knowledge.photos)}
+    numbers_of = {name: number for number, name in enumerate(knowledge.photos)}
     rows, numbers = [], []
     for row in train.rows.tolist():
-        if known[row] in wanted:
+        if known[row] in numbers_of:
             rows.append(row)
-            numbers.append(wanted[known[row]])
+            numbers.append(numbers_of[known[row]])
     if not rows:
         return None
     answers = knowledge.aligned_photos(names)[numbers]

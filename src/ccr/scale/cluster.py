@@ -198,16 +198,16 @@ def raise_original(error: BaseException) -> None:
     seen: set[int] = set()
     waiting: list[Any] = [error]
     while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        cause = waiting.pop()
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, CCRError):
+        seen.add(id(cause))
+        if isinstance(cause, CCRError):
             # Ray makes an error of two classes of it; one of the plain class is raised.
-            kind = next(base for base in type(one).__mro__ if base.__module__ == "ccr.errors")
-            raise (kind if kind is not CCRError else CCRError)(_message(one)) from None
-        waiting += [getattr(one, "cause", None), one.__cause__, one.__context__]
-        failures = getattr(one, "worker_failures", None)
+            kind = next(base for base in type(cause).__mro__ if base.__module__ == "ccr.errors")
+            raise (kind if kind is not CCRError else CCRError)(_message(cause)) from None
+        waiting += [getattr(cause, "cause", None), cause.__cause__, cause.__context__]
+        failures = getattr(cause, "worker_failures", None)
         waiting += list(failures.values()) if isinstance(failures, dict) else []
 
 

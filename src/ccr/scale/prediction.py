@@ -156,8 +156,8 @@ def predict(
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
                 actor = driver_actor(ray, ItemActor, [_from_anywhere(sample) for sample in samples], run.size)
-                given = arguments | {"actor": actor, "model": ray.put(model)}
-                yield from _predictions(answers(ray, PredictPhotos, numbers, workers, given), run)
+                own_arguments = arguments | {"actor": actor, "model": ray.put(model)}
+                yield from _predictions(answers(ray, PredictPhotos, numbers, workers, own_arguments), run)
 
         return run.write(make)
 
@@ -178,13 +178,13 @@ def predict_store(
 
         def make(numbers: Sequence[int]) -> Iterator[tuple[int, list[Prediction]]]:
             if numbers:
-                given = {
+                arguments = {
                     "actor": driver_actor(ray, ItemActor, paths, run.size),
                     "model": ray.put(model),
                     "store": store,
                 }
-                given |= {"size": run.size, "explain": explain}
-                yield from _predictions(answers(ray, PredictRows, numbers, workers, given), run)
+                arguments |= {"size": run.size, "explain": explain}
+                yield from _predictions(answers(ray, PredictRows, numbers, workers, arguments), run)
 
         return run.write(make)
 

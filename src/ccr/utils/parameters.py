@@ -53,7 +53,9 @@ class Parameters:
     def _defaults(cls) -> dict[str, Any]:
         """The parameters of `__init__`, sorted by name, and their defaults."""
         parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
-        return {one.name: one.default for one in sorted(parameters, key=lambda one: one.name)}
+        return {
+            parameter.name: parameter.default for parameter in sorted(parameters, key=lambda parameter: parameter.name)
+        }
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -79,8 +79,8 @@ def class_statistics(X: Any, y: np.ndarray) -> ClassStatistics:
     counts = np.bincount(numbers, minlength=len(classes))
     mean, means = sums.sum(axis=0) / start, sums / counts[:, None]
     covariance = square / start - np.outer(mean, mean)
-    apart = (means - mean) * np.sqrt(counts / start)[:, None]
-    return ClassStatistics(classes, counts, mean, means, covariance, covariance - apart.T @ apart)
+    between = (means - mean) * np.sqrt(counts / start)[:, None]
+    return ClassStatistics(classes, counts, mean, means, covariance, covariance - between.T @ between)
 
 
 def score_statistics(statistics: ClassStatistics, texts: np.ndarray) -> ScoreStatistics:
@@ -150,12 +150,12 @@ class Objective:
         """For candidates with these statistics; `pairs` (P, 2) of class numbers, `visibility` (n,) and `reasons` (n, C)
         from 0 to 1."""
         above = np.maximum(scores.means, 0.0).T * visibility[:, None]
-        apart = (scores.means[pairs[:, 0]] - scores.means[pairs[:, 1]]).T / scores.within[:, None]
+        distances = (scores.means[pairs[:, 0]] - scores.means[pairs[:, 1]]).T / scores.within[:, None]
         if reasons is not None:
             above = above * reasons
             # The class that shows the concept more is the one that it would be said of.
-            apart = apart * np.where(apart > 0, reasons[:, pairs[:, 0]], reasons[:, pairs[:, 1]])
-        parts = above, (apart * visibility[:, None]) ** 2
+            distances = distances * np.where(distances > 0, reasons[:, pairs[:, 0]], reasons[:, pairs[:, 1]])
+        parts = above, (distances * visibility[:, None]) ** 2
         scaled = [
             weight**2 * part / _whole(np.sqrt(part.sum(axis=0))) ** 2
             for weight, part in zip(WEIGHTS[:2], parts, strict=True)

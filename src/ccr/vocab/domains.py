@@ -222,7 +222,7 @@ def _related(names: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray])
     words = random_words(CONTROL_WORDS, seed=0, exclude=names)
     flat = [text for group in (*texts, *examples) for text in group]
     rows = embed([*names, *words, *flat])
-    own, control, rest = np.split(rows, [len(names), len(names) + len(words)])
+    named, control, rest = np.split(rows, [len(names), len(names) + len(words)])
     means, start = [], 0
     for group in (*texts, *examples):
         part = rest[start : start + len(group)]
@@ -232,7 +232,7 @@ def _related(names: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray])
     directions = unit_rows(centres - centres.mean(axis=0))
     middle = control.mean(axis=0)
     usual = unit_rows(control - middle) @ directions.T
-    near = ((unit_rows(own - middle) @ directions.T - usual.mean(axis=0)) / usual.std(axis=0)).mean(axis=0)
+    near = ((unit_rows(named - middle) @ directions.T - usual.mean(axis=0)) / usual.std(axis=0)).mean(axis=0)
     second, first = np.argsort(near)[-2:]
     sure = near[first] >= LEAST_RELATED and near[first] - near[second] >= LEAST_MARGIN
     return domains[first].name if sure else None

@@ -85,24 +85,24 @@ def learn_concept(
     rows = _embedded([*files[0], *files[1]], encoder, tell)
     tell(0, 0, "reading the store")
     moments = Embeddings(store).moments()
-    own = _text_direction(name, encoder) if text else None
+    text_direction = _text_direction(name, encoder) if text else None
     showing, lacking = np.split(rows, [len(files[0])])
-    learned = learn_direction(showing, lacking, text=own, mean=moments.mean, covariance=moments.covariance)
+    learned = learn_direction(showing, lacking, text=text_direction, mean=moments.mean, covariance=moments.covariance)
     wrong = [str(path) for path, is_wrong in zip([*files[0], *files[1]], learned.wrong, strict=True) if is_wrong]
     return LearnedConcept(name, learned.direction, encoder.fingerprint, learned.error, tuple(wrong))
 
 
 def join_learned(concepts: Concepts, learned: Sequence[LearnedConcept], fingerprint: str | None) -> Concepts:
     """A list and learned concepts, all of the encoder with this fingerprint, if it is known."""
-    for one in learned:
-        if fingerprint is not None and one.fingerprint != fingerprint:
+    for concept in learned:
+        if fingerprint is not None and concept.fingerprint != fingerprint:
             raise CCRError(
-                f"{one.name!r} was learned with another encoder ({one.fingerprint}) than the store's ({fingerprint}): "
+                f"{concept.name!r} was learned with another encoder ({concept.fingerprint}) than the store's ({fingerprint}): "
                 "learn it again with `ccr concepts learn`"
             )
-        if len(one.direction) != concepts.dimension:
-            raise CCRError(f"{one.name!r} has {len(one.direction)} dimensions, the list {concepts.dimension}")
-        concepts = concepts.with_direction(one.name, one.direction)
+        if len(concept.direction) != concepts.dimension:
+            raise CCRError(f"{concept.name!r} has {len(concept.direction)} dimensions, the list {concepts.dimension}")
+        concepts = concepts.with_direction(concept.name, concept.direction)
     return concepts
 
 

@@ -332,12 +332,12 @@ def write_proposed(proposals: Iterable[Proposal], path: Path) -> Knowledge:
     Answers that an earlier table has and that proposals do not give stay, and count: those of people and files, and
     every no or unknown, because proposals only say yes, so that a person must have corrected the cell.
     """
-    made = proposed_knowledge(proposals)
+    table = proposed_knowledge(proposals)
     if path.is_file():
         kept = [answer for answer in Knowledge.read(path) if answer.source not in PROPOSING or answer.answer != "yes"]
-        made = Knowledge.merged(made, Knowledge.of(kept))
-    made.write(path)
-    return made
+        table = Knowledge.merged(table, Knowledge.of(kept))
+    table.write(path)
+    return table
 
 
 def wordnet_knowledge(classes: Sequence[str], concepts: Sequence[str], proposals: Iterable[Proposal]) -> Knowledge:

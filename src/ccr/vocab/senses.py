@@ -138,8 +138,8 @@ class ClassContext:
     def kinship(self, item: Named, sense: Synset) -> float:
         """How near a sense is to the other classes, in [0, 1): from the mean number of kinds that it shares with one,
         so that a van among cars and trucks is no railway van."""
-        own = set(self._kinds(self._first(item)))
-        kinds = sum(self._counts[place] - (place in own) for place in self._kinds(sense))
+        kinds_of_item = set(self._kinds(self._first(item)))
+        kinds = sum(self._counts[place] - (place in kinds_of_item) for place in self._kinds(sense))
         return max(self.share(item, sense), 1.0 - math.exp(-kinds / (len(self._named) - 1 + FEW)))
 
     def known(self) -> list[Named]:
@@ -252,7 +252,7 @@ def _fits(
         targets = np.stack([photos.get(owner, nothing) for owner in owners])
     else:
         # What all classes have in common is the point here, so that only the texts' own mean is taken off.
-        own = {item.name: row for item, row in zip(others, rows[len(texts) :], strict=True)}
+        by_name = {item.name: row for item, row in zip(others, rows[len(texts) :], strict=True)}
         total, nothing = rows[len(texts) :].sum(axis=0), np.zeros(rows.shape[1])
-        targets = np.stack([total - own.get(owner, nothing) for owner in owners])
+        targets = np.stack([total - by_name.get(owner, nothing) for owner in owners])
     return np.einsum("sd,sd->s", glosses, unit_rows(targets))

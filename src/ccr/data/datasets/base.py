@@ -90,11 +90,12 @@ class SampleTable(Sequence[Sample]):
         cls, files: Sequence[AnyPath], make: Callable[[AnyPath, int, int], Source], indexes: Sequence[Index]
     ) -> SampleTable:
         """The images of shards, in their order."""
-        numbers = np.repeat(np.arange(len(indexes)), [len(one.names) for one in indexes])
-        where = np.concatenate([one.where.reshape(-1, 2) for one in indexes]).astype(np.int64)
-        keys = pa.concat_arrays([pa.array(one.names, pa.large_string()) for one in indexes])
+        numbers = np.repeat(np.arange(len(indexes)), [len(part.names) for part in indexes])
+        where = np.concatenate([part.where.reshape(-1, 2) for part in indexes]).astype(np.int64)
+        keys = pa.concat_arrays([pa.array(part.names, pa.large_string()) for part in indexes])
         columns = (
-            shared(value for one in indexes for value in getattr(one, name)) for name in ("labels", "splits", "groups")
+            shared(value for part in indexes for value in getattr(part, name))
+            for name in ("labels", "splits", "groups")
         )
         return cls(files, make, keys, np.column_stack([numbers, where]), *columns)
 
@@ -154,7 +155,7 @@ class Dataset:
 
     def select(self, split: str) -> Dataset:
         """The samples of one split, in the same order."""
-        rows = [row for row, own in enumerate(self.column("split")) if own == split]
+        rows = [row for row, name in enumerate(self.column("split")) if name == split]
         if not rows:
             raise FormatError(f"the data set has no split {split!r}; it has {', '.join(self.splits) or 'none'}")
         if isinstance(self.samples, SampleTable):
@@ -188,12 +189,12 @@ def make_dataset(origin: Mapping[str, Any], samples: Iterable[Sample], classes: 
     listed: Sequence[Sample] = samples if isinstance(samples, SampleTable) else tuple(samples)
     if not len(listed):
         raise FormatError(f"there are no images in {origin.get('path')}: give a folder, manifest or arrays with some")
-    made = Dataset(dict(origin), listed)
-    names = sorted({label for label in made.column("label") if label is not None})
+    dataset = Dataset(dict(origin), listed)
+    names = sorted({label for label in dataset.column("label") if label is not None})
     known = tuple(names if classes is None else classes)
     for name in {*names, *known}:
         check_name(name, "a class's name")
-    return replace(made, classes=known)
+    return replace(dataset, classes=known)
 
 
 def label_text(value: object) -> str | None:

@@ -62,36 +62,36 @@ def open_photos(
     allow_outside : whether a manifest's paths may lead out of its folder.
     """
     samples: list[Sample] = []
-    for one in given:
-        if str(one) == STREAM:
+    for name in given:
+        if str(name) == STREAM:
             samples += (_file(line.rstrip("\r\n")) for line in stream if line.strip())
         else:
-            samples += _photos(str(one), allow_outside)
+            samples += _photos(str(name), allow_outside)
     if not samples:
         raise CCRError(f"there are no photos in {', '.join(map(str, given)) or 'nothing'}: name files or folders")
     return tuple(samples)
 
 
-def _photos(given: str, allow_outside: bool) -> list[Sample]:
-    place = as_place(given) if is_url(given) else Path(given)
+def _photos(text: str, allow_outside: bool) -> list[Sample]:
+    place = as_place(text) if is_url(text) else Path(text)
     suffix, there = place.suffix.lower(), isinstance(place, Path) and place.exists()
     if isinstance(place, Place) and suffix in IMAGE_SUFFIXES:
         return [Sample(str(place), ObjectImage(place, place.size()))]
-    if is_pattern(given) and suffix in _SHARDS and not there:
-        return [Sample(f"{given}:{sample.key}", sample.source) for sample in open_samples(given, labelled=False)]
-    is_dataset = isinstance(place, Place) or place.is_dir() or suffix in _LISTS or (given == DEMO and not there)
+    if is_pattern(text) and suffix in _SHARDS and not there:
+        return [Sample(f"{text}:{sample.key}", sample.source) for sample in open_samples(text, labelled=False)]
+    is_dataset = isinstance(place, Place) or place.is_dir() or suffix in _LISTS or (text == DEMO and not there)
     if is_dataset:
-        dataset = open_samples(given, allow_outside=allow_outside, labelled=False)
+        dataset = open_samples(text, allow_outside=allow_outside, labelled=False)
         return [Sample(_path_of(place, dataset.origin, sample.key), sample.source) for sample in dataset]
-    given = str(place) if is_url(given) else given
-    if there or not glob.has_magic(given):
-        if not there and (given.endswith(("/", os.sep)) or suffix not in IMAGE_SUFFIXES):
-            raise CCRError(f"photos are files, folders, patterns or manifests, and there is no {given}: check the path")
-        return [_file(given)]  # an image that is not there is listed as unreadable, and not fatal
-    matches = sorted(glob.glob(given, recursive=True))
+    text = str(place) if is_url(text) else text
+    if there or not glob.has_magic(text):
+        if not there and (text.endswith(("/", os.sep)) or suffix not in IMAGE_SUFFIXES):
+            raise CCRError(f"photos are files, folders, patterns or manifests, and there is no {text}: check the path")
+        return [_file(text)]  # an image that is not there is listed as unreadable, and not fatal
+    matches = sorted(glob.glob(text, recursive=True))
     files = [match for match in matches if os.path.splitext(match)[1].lower() in IMAGE_SUFFIXES]
     if not files:
-        raise CCRError(f"no image matches the pattern {given!r}: check it, and put it in quotes")
+        raise CCRError(f"no image matches the pattern {text!r}: check it, and put it in quotes")
     return [_file(file) for file in files]
 
 

@@ -55,7 +55,7 @@ def open_parquet_images(
     with ThreadPoolExecutor(READERS) as pool:
         read = partial(_index, column=column, label_column=label_column, group_column=group_column)
         indexes = list(pool.map(read, shards.names, shards.files))
-    if len({split is None for one in indexes for split in one.splits}) > 1:
+    if len({split is None for part in indexes for split in part.splits}) > 1:
         raise FormatError(f"either every row of {origin} has a split or none: fill it in")
     table = SampleTable.of(shards.files, partial(CellImage, column=column), indexes)
     return make_dataset({"kind": "parquet", "path": origin}, table)
@@ -190,19 +190,21 @@ def open_tar(
             CCRWarning,
             stacklevel=2,
         )
-    folders = {tuple(_folders(key, name)) for name, one in zip(shards.names, indexes, strict=True) for key in one.names}
+    folders = {
+        tuple(_folders(key, name)) for name, part in zip(shards.names, indexes, strict=True) for key in part.names
+    }
     has_splits = folders != {()} and all(split_name(parts[0]) for parts in folders - {()})
-    if labelled and not has_splits and not all(label for one in indexes for label in one.labels):
+    if labelled and not has_splits and not all(label for part in indexes for label in part.labels):
         refuse_some_splits(folders - {()}, origin)
-    placed = [_placed(name, one, has_splits) for name, one in zip(shards.names, indexes, strict=True)]
-    odd = [key for one in placed for key, split in zip(one.names, one.splits, strict=True) if split is None]
-    if 0 < len(odd) < sum(len(one.names) for one in placed):
+    placed = [_placed(name, part, has_splits) for name, part in zip(shards.names, indexes, strict=True)]
+    odd = [key for part in placed for key, split in zip(part.names, part.splits, strict=True) if split is None]
+    if 0 < len(odd) < sum(len(part.names) for part in placed):
         if labelled:
             raise FormatError(
                 f"either every image of {origin} has a split or none, and {odd[0]!r} has none: give it one, by the "
                 "name of its shard or folder or in its .json, or leave it out"
             )
-        placed = [one._replace(splits=[None] * len(one.names)) for one in placed]
+        placed = [part._replace(splits=[None] * len(part.names)) for part in placed]
     table = SampleTable.of(shards.files, MemberImage, placed)
     return make_dataset({"kind": "tar", "path": origin, "label_column": label_column}, table)
 

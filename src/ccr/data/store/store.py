@@ -168,8 +168,8 @@ class EmbeddingStore:
         """Mask (m,) of the rows that may be trained on: those of `train`, or, where there are none, all but `test` and
         `val`."""
         splits = self.splits
-        own = splits == "train"
-        return own if own.any() else (splits != "test") & (splits != "val")
+        trained = splits == "train"
+        return trained if trained.any() else (splits != "test") & (splits != "val")
 
     @property
     def training(self) -> EmbeddingStore:

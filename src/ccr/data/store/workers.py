@@ -119,9 +119,9 @@ def _nearest(hashes: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
     step = max(1, AT_ONCE // len(others))
     for start in range(0, len(hashes), step):
         part = hashes[start : start + step]
-        apart = sum(np.bitwise_count(part[:, None, word] ^ others[None, :, word]) for word in (0, 1))
-        nearest[start : start + step] = apart.argmin(axis=1)
-        bits[start : start + step] = apart.min(axis=1)
+        differing = sum(np.bitwise_count(part[:, None, word] ^ others[None, :, word]) for word in (0, 1))
+        nearest[start : start + step] = differing.argmin(axis=1)
+        bits[start : start + step] = differing.min(axis=1)
     return bits, nearest
 
 

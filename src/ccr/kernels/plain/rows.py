@@ -111,12 +111,12 @@ def turn(row, moment, grad, along, decay, fresh, step):  # type: ignore[no-untyp
     """moment = decay * moment + fresh * (grad - along * row); row -= step * moment; its new squared length."""
     square = ZERO
     for column in range(len(row)):
-        own = row[column]
-        new = decay * moment[column] + fresh * (grad[column] - along * own)
+        value = row[column]
+        new = decay * moment[column] + fresh * (grad[column] - along * value)
         moment[column] = new
-        own -= step * new
-        row[column] = own
-        square += own * own
+        value -= step * new
+        row[column] = value
+        square += value * value
     return square
 
 
@@ -152,9 +152,9 @@ def scaled_from(row, factor, center):  # type: ignore[no-untyped-def]
     """row *= factor; then its squared distance from the center."""
     square = ZERO
     for column in range(len(row)):
-        own = row[column] * factor
-        row[column] = own
-        square += (own - center[column]) * (own - center[column])
+        value = row[column] * factor
+        row[column] = value
+        square += (value - center[column]) * (value - center[column])
     return square
 
 
@@ -199,22 +199,22 @@ def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
     if not (square > np.float32(1e-30) and square < np.float32(1e30)):
         unit_length(row, center)
         square = ONE
-    apart = scaled_from(row, ONE / np.sqrt(square), center)
-    if np.sqrt(apart) <= radius:
+    square_distance = scaled_from(row, ONE / np.sqrt(square), center)
+    if np.sqrt(square_distance) <= radius:
         return
     if len(row) == 1:
         copy_into(row, center)  # on a line the cap is the center alone, until the radius reaches 2
         return
     along = np.float32(1.0 - radius * radius / 2.0)
     across = np.float32(radius * np.sqrt(1.0 - radius * radius / 4.0))
-    if apart > np.float32(2.0):
+    if square_distance > np.float32(2.0):
         turned_orthogonal(row, center)
         mixed(row, across, center, along)
         return
     # A unit row at squared distance q of the center has the part 1 - q / 2 along it, and an orthogonal part of
     # length sqrt(q (1 - q / 4)).
-    across /= np.sqrt(apart * (ONE - apart / np.float32(4.0)))
-    mixed(row, across, center, along - across * (ONE - apart / np.float32(2.0)))
+    across /= np.sqrt(square_distance * (ONE - square_distance / np.float32(4.0)))
+    mixed(row, across, center, along - across * (ONE - square_distance / np.float32(2.0)))
 
 
 @compiled

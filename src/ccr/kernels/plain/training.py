@@ -31,7 +31,7 @@ ZERO = np.float32(0.0)
 @fused
 def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
     """share * CE(logits, y); the logits become its derivatives by them, which are added to `total`."""
-    top, own, mass = logits[0], logits[y], ZERO
+    top, true, mass = logits[0], logits[y], ZERO
     for column in range(len(logits)):
         top = max(top, logits[column])
     for column in range(len(logits)):
@@ -43,7 +43,7 @@ def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
         grad = logits[column] * factor - (share if column == y else ZERO)
         logits[column] = grad
         total[column] += grad
-    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
+    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(true))
 
 
 @compiled

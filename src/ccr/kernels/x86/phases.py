@@ -129,14 +129,14 @@ ZERO = np.float32(0.0)
 @fused
 def logit_gradient(logits, y, share, total):  # type: ignore[no-untyped-def]
     """Replace logits, a multiple of LANES, by their gradient, and return the loss; those FAR_BELOW become zero."""
-    own = logits[y]
+    true = logits[y]
     top, mass = exponentials(address(logits), len(logits) // LANES)
     factor = share / mass
     for column in range(len(logits)):
         grad = logits[column] * factor - (share if column == y else ZERO)
         logits[column] = grad
         total[column] += grad
-    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(own))
+    return share * (np.log(np.float64(mass)) + np.float64(top) - np.float64(true))
 
 
 @fused
@@ -368,8 +368,8 @@ def logits_and_gradients(chunk, begin, end, parameters, settings, plan, workspac
     """Logits, loss and gradient of a chunk."""
     first, last = _chunk(chunk, begin, end, workspace)
     codes, grad_bias = _together(chunk, last - first, workspace), workspace.grad_biases[chunk]
-    apart = len(workspace.owners) > 2
-    grad_scores = np.empty(len(codes.indices), np.float32) if apart else workspace.grad_scores[chunk]
+    by_owner = len(workspace.owners) > 2
+    grad_scores = np.empty(len(codes.indices), np.float32) if by_owner else workspace.grad_scores[chunk]
     grad_bias[:] = np.float32(0.0)
     y, share = plan.y[begin + first : begin + last], plan.share[begin + first : begin + last]
     if len(workspace.sparse.starts) > 0:
@@ -380,7 +380,7 @@ def logits_and_gradients(chunk, begin, end, parameters, settings, plan, workspac
         workspace.sums[chunk, 0] = head_gradients(
             codes, y, share, parameters, settings, workspace.grad_logits[first:last], grad_bias, grad_scores
         )
-    if apart:
+    if by_owner:
         _apart(grad_scores, chunk, last - first, workspace)
 
 

@@ -128,9 +128,11 @@ def _extents(context, values, count, out):  # type: ignore[no-untyped-def]
                 most, *squares = sums
                 for part in range(4):
                     place = builder.add(builder.mul(turn, LONG(4)), LONG(part))
-                    own = load(builder, values, kind, place)
-                    most = _larger(builder, called(builder, f"llvm.fabs.v{LANES}f32", kind, [own]), most)
-                    squares[part] = builder.fadd(squares[part], builder.fmul(own, own, ("contract",)), ("contract",))
+                    value = load(builder, values, kind, place)
+                    most = _larger(builder, called(builder, f"llvm.fabs.v{LANES}f32", kind, [value]), most)
+                    squares[part] = builder.fadd(
+                        squares[part], builder.fmul(value, value, ("contract",)), ("contract",)
+                    )
                 return [most, *squares]
 
             quarter = LONG(4)

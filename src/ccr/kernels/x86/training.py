@@ -164,12 +164,12 @@ def _wait(words, share, phase):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
+def train(words, thread, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Take all steps of the plan, as the thread of share `own`; `words` (APART * (shares + 1),) begins as zeros.
     Returns when the last step is taken."""
     panels, shares = (len(parameters.dictionary) + PANEL - 1) // PANEL, len(words) // APART - 1
     order = WIDE if len(workspace.logits) > 0 else NARROW
-    share, asked, own_phase, last_phase = own, 0, 0, 0
+    share, asked, own_phase, last_phase = thread, 0, 0, 0
     while True:
         ticket = shared_add(words, TICKETS + APART * share, 1)
         phase, taken = ticket >> 32, ticket & 0xFFFFFFFF
@@ -188,13 +188,13 @@ def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no
         elif kind == UPDATE:
             items = panels
         item = share * items // shares + taken
-        if share == own:
+        if share == thread:
             own_phase = phase
         if item >= (share + 1) * items // shares:
             share, asked = (share + 1) % shares, asked + 1
             if asked == shares:  # nothing is left to take
-                _wait(words, own, own_phase)
-                share, asked = own, 0
+                _wait(words, thread, own_phase)
+                share, asked = thread, 0
             continue
         if kind == CODE:
             phases.code(item // chunks, item % chunks, begin, end, parameters, settings, plan, workspace)
@@ -216,9 +216,9 @@ def train(words, own, parameters, settings, plan, workspace):  # type: ignore[no
             shared_write(words, DONE, 0)
             for other in range(shares):
                 shared_write(words, TICKETS + APART * other, (phase + 1) << 32)
-            share = own
+            share = thread
         elif phase != last_phase:
-            share = own
+            share = thread
         asked, last_phase = 0, phase
 
 

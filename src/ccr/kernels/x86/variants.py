@@ -35,7 +35,7 @@ VARIANTS = (
 
 def runnable(features: Mapping[str, bool]) -> tuple[Variant, ...]:
     """The variants that a CPU with these features can run, the best first."""
-    return tuple(one for one in VARIANTS if not lacking(one, features))
+    return tuple(variant for variant in VARIANTS if not lacking(variant, features))
 
 
 def lacking(variant: Variant, features: Mapping[str, bool]) -> list[str]:
