@@ -403,13 +403,12 @@ class Knowledge:
         names = [name for name, there in zip(self.concepts, concept, strict=True) if there]
         return Knowledge.__new__(Knowledge)._fill(rows, names, self.photos, columns, self._texts)
 
-    def about(self, concept: str, to: str) -> Knowledge:
+    def renamed(self, concept: str, to: str) -> Knowledge:
         """The same answers with the concept under another name; answers that name has already join them."""
         if concept not in self._places or concept == to:
             return self
         about = self.about(concepts=[concept])
-        names = [to]
-        moved = Knowledge.__new__(Knowledge)._fill(about.classes, names, about.photos, about._columns, about._texts)
+        moved = Knowledge.__new__(Knowledge)._fill(about.classes, [to], about.photos, about._columns, about._texts)
         return Knowledge.merged(self.about(concepts=set(self.concepts) - {concept}), moved)
 
     def shuffled(self, seed: int = 0) -> Knowledge:

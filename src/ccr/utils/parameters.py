@@ -52,10 +52,8 @@ class Parameters:
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
         """The parameters of `__init__`, sorted by name, and their defaults."""
-        parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
-        return {
-            parameter.name: parameter.default for parameter in sorted(parameters, key=lambda parameter: parameter.name)
-        }
+        parameters = dict(list(inspect.signature(cls.__init__).parameters.items())[1:])
+        return {name: parameters[name].default for name in sorted(parameters)}
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -97,8 +97,8 @@ def join_learned(concepts: Concepts, learned: Sequence[LearnedConcept], fingerpr
     for concept in learned:
         if fingerprint is not None and concept.fingerprint != fingerprint:
             raise CCRError(
-                f"{concept.name!r} was learned with another encoder ({concept.fingerprint}) than the store's ({fingerprint}): "
-                "learn it again with `ccr concepts learn`"
+                f"{concept.name!r} was learned with another encoder ({concept.fingerprint}) than the store's "
+                f"({fingerprint}): learn it again with `ccr concepts learn`"
             )
         if len(concept.direction) != concepts.dimension:
             raise CCRError(f"{concept.name!r} has {len(concept.direction)} dimensions, the list {concepts.dimension}")
