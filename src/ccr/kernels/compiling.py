@@ -79,7 +79,7 @@ def decorator(*relaxed: str, inline: str = "never", folder: str = "") -> Callabl
 #: Arithmetic as written. The first call compiles for a second or so, and keeps the result on disk.
 compiled = decorator()
 #: A part of one kernel, written apart: compiled with it, not before.
-part = decorator(inline="always")
+inlined = decorator(inline="always")
 #: Products and sums may fuse, and sums be taken in another, fixed order: what it takes to use vector registers.
 #: NaN and infinity stay what they are, so that a training that diverges is seen.
 fused = decorator("contract")

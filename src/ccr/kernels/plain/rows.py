@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccr.kernels.compiling import compiled, fused, part, summing
+from ccr.kernels.compiling import compiled, fused, inlined, summing
 from ccr.kernels.plain.arguments import SIZE_DECAY, SIZE_FLOOR, Pace
 
 
@@ -225,7 +225,7 @@ def pace_of(rates, parameters, settings):  # type: ignore[no-untyped-def]
     return Pace(head_rate, rates[1], 1.0 - settings.momentum**steps, 1.0 - SIZE_DECAY**steps)
 
 
-@part
+@inlined
 def update_weights(weights, moment, size, grad, settings, pace):  # type: ignore[no-untyped-def]
     """Step a concept's row of the head, against the gradient `grad`, which is written over; its new running size."""
     decay, fresh = np.float32(settings.momentum), np.float32(1.0 - settings.momentum) if settings.adaptive else ONE
@@ -235,7 +235,7 @@ def update_weights(weights, moment, size, grad, settings, pace):  # type: ignore
     return size
 
 
-@part
+@inlined
 def update_concept(row, moment, size, center, grad, settings, pace):  # type: ignore[no-untyped-def]
     """Step a concept's row of the dictionary, against the gradient `grad`, and back into its cap; its new running
     size."""

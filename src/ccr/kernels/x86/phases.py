@@ -30,7 +30,7 @@ from ccr.kernels.x86.arguments import PanelColumns, RowBlock, Screen
 from ccr.kernels.x86.rounding import pack_concepts
 from ccr.kernels.x86.score import active_entries
 from ccr.kernels.x86.tiles import PANEL
-from ccr.kernels.x86.variants import compiled, fused, part
+from ccr.kernels.x86.variants import compiled, fused, inlined
 from ccr.kernels.x86.vectors import (
     FLOAT,
     INT,
@@ -283,20 +283,20 @@ def chunks_of(begin, end, workspace):  # type: ignore[no-untyped-def]
     return (end - begin + size - 1) // size
 
 
-@part
+@inlined
 def _chunk(chunk, begin, end, workspace):  # type: ignore[no-untyped-def]
     """Rows of a chunk, in a batch of end - begin rows."""
     size = workspace.pointers.shape[1] - 1
     return chunk * size, min((chunk + 1) * size, end - begin)
 
 
-@part
+@inlined
 def _place(owner, chunk, workspace):  # type: ignore[no-untyped-def]
     """Index in the workspace of a chunk's codes over the concepts of an owner."""
     return owner * len(workspace.grad_biases) + chunk
 
 
-@part
+@inlined
 def _owned(panels, first, last):  # type: ignore[no-untyped-def]
     """The panels of concepts first:last, `first` the first of a panel."""
     start, stop, screen = first // PANEL, (last + PANEL - 1) // PANEL, panels.screen
@@ -308,7 +308,7 @@ def _owned(panels, first, last):  # type: ignore[no-untyped-def]
     return PanelColumns(panels.dictionary[first:last], own, panels.floats[start:stop], factors, first)
 
 
-@part
+@inlined
 def code(owner, chunk, begin, end, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Codes over the concepts of an owner, of a chunk of the batch, which is rows begin:end of the plan."""
     size, place = workspace.pointers.shape[1] - 1, _place(owner, chunk, workspace)
@@ -329,7 +329,7 @@ def code(owner, chunk, begin, end, parameters, settings, plan, workspace):  # ty
     count_concepts(codes.indices, entries, counts)
 
 
-@part
+@inlined
 def _together(chunk, rows, workspace):  # type: ignore[no-untyped-def]
     """A chunk's codes over all concepts."""
     owners, count = len(workspace.owners) - 1, 0
@@ -350,7 +350,7 @@ def _together(chunk, rows, workspace):  # type: ignore[no-untyped-def]
     return Entries(pointers, indices, data)
 
 
-@part
+@inlined
 def _apart(grad_scores, chunk, rows, workspace):  # type: ignore[no-untyped-def]
     """Give every owner its part of what belongs to the entries that `_together` gave."""
     owners, count = len(workspace.owners) - 1, 0
@@ -363,7 +363,7 @@ def _apart(grad_scores, chunk, rows, workspace):  # type: ignore[no-untyped-def]
                 count += 1
 
 
-@part
+@inlined
 def logits_and_gradients(chunk, begin, end, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Logits, loss and gradient of a chunk."""
     first, last = _chunk(chunk, begin, end, workspace)
@@ -384,7 +384,7 @@ def logits_and_gradients(chunk, begin, end, parameters, settings, plan, workspac
         _apart(grad_scores, chunk, last - first, workspace)
 
 
-@part
+@inlined
 def tile_logits(item, batch, parameters, workspace):  # type: ignore[no-untyped-def]
     """Logits of some classes, of all rows."""
     first, last = item * CLASSES, min((item + 1) * CLASSES, len(parameters.bias))
@@ -401,7 +401,7 @@ def tile_logits(item, batch, parameters, workspace):  # type: ignore[no-untyped-
         )  # fmt: skip
 
 
-@part
+@inlined
 def gradients_of_chunk(chunk, begin, end, parameters, plan, workspace):  # type: ignore[no-untyped-def]
     """Loss and gradient of a chunk, from its logits."""
     first, last = _chunk(chunk, begin, end, workspace)
@@ -417,7 +417,7 @@ def gradients_of_chunk(chunk, begin, end, parameters, plan, workspace):  # type:
     workspace.sums[chunk, 0] = loss
 
 
-@part
+@inlined
 def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
     """Find the start of each concept's entries in the sorted order."""
     n, starts = workspace.counts.shape[1], workspace.entries.starts
@@ -429,7 +429,7 @@ def find_starts(chunks, workspace):  # type: ignore[no-untyped-def]
         starts[concept + 1] = starts[concept] + together[concept]
 
 
-@part
+@inlined
 def sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Report loss and active concepts of the step, and update the bias and the threshold."""
     loss, active, n_exact = 0.0, 0.0, 0.0
@@ -447,7 +447,7 @@ def sum_up(chunks, batch, step, parameters, settings, plan, workspace):  # type:
     update_threshold(active / batch, parameters, settings)
 
 
-@part
+@inlined
 def update(panel, step, chunks, parameters, settings, plan, workspace):  # type: ignore[no-untyped-def]
     """Step the concepts of a panel, and pack them anew."""
     first, last = panel * PANEL, min((panel + 1) * PANEL, len(parameters.dictionary))
@@ -457,7 +457,7 @@ def update(panel, step, chunks, parameters, settings, plan, workspace):  # type:
         pack_concepts(first, last, workspace.panels)
 
 
-@part
+@inlined
 def sort(share, shares, begin, end, plan, workspace):  # type: ignore[no-untyped-def]
     """Sort the entries of the concepts that a share of the panels has, by concept and then by row."""
     n = workspace.counts.shape[1]

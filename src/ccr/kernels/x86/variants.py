@@ -64,5 +64,5 @@ VARIANT = choose(os.environ.get("CCR_KERNELS", ""), FEATURES)
 
 
 compiled = decorator(folder=VARIANT.name)
-part = decorator(inline="always", folder=VARIANT.name)
+inlined = decorator(inline="always", folder=VARIANT.name)
 fused = decorator("contract", folder=VARIANT.name)
