@@ -184,7 +184,8 @@ class LinearModel(ABC):
 
     @property
     def confirmed(self) -> np.ndarray | None:
-        """As `answers`, but unknown where only WordNet or a language model says yes: what explanations mark."""
+        """`answers` by people alone, which explanations mark: unknown where only WordNet or a language model says
+        yes."""
         return None
 
     def _explained(self, code: Any) -> Explanation:
@@ -368,7 +369,8 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
 
     @cached_property
     def confirmed(self) -> np.ndarray:
-        """As `answers`, but unknown where only WordNet or a language model says yes: what explanations mark."""
+        """`answers` by people alone, which explanations mark: unknown where only WordNet or a language model says
+        yes."""
         known = self.provenance.knowledge
         if known is None:
             return self.answers

@@ -44,7 +44,7 @@ class _OnPhotos(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """How far concepts recognise classes that they were not told about: AUC by concept, grounded and by text alone; NaN
+    """Transfer of concepts to classes left out of their grounding: AUC by concept, grounded and by text alone; NaN
     where it could not be measured."""
 
     grounded: dict[str, float]

@@ -129,7 +129,7 @@ def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, 
 
 
 def _pictures(store: EmbeddingStore, count: int) -> dict[str, list[str]]:
-    """Some training photos of each class as data: addresses."""
+    """A few training photos of each class as data: addresses."""
     train = training_rows(store)
     found: dict[str, list[str]] = {}
     for row, label in enumerate(train.labels):

@@ -126,7 +126,7 @@ def report(
 
 
 def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tuple[Locate | None, list[str]]:
-    """From a picture to its explanation with where, if the model's encoder is here and can; else a note."""
+    """Function from a picture to its explanation with maps, if the model's encoder is here and can; else a note."""
     from ccr.photos.on_photos import explain_image, why_not_exact
 
     if model.encoder_ is None and spec is None:

@@ -60,7 +60,7 @@ THUMBNAIL, BELOW = 160, 10
 
 
 class Asked(NamedTuple):
-    """How a round of questions ended: "done", "refit" or "quit", and how many answers it brought."""
+    """End of a round of questions: "done", "refit" or "quit", and how many answers it brought."""
 
     end: str
     answers: int

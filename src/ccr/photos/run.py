@@ -277,7 +277,7 @@ _WRITERS: dict[str, Callable[[IO[bytes], Iterable[Prediction], int, Any], None]]
 # file, written atomically, in a folder beside the output. A killed run resumes with the missing chunks, and the output
 # is the same to the byte, however often the run was interrupted and on whichever machine chunks were made.
 _PLAN = "plan.json"
-#: What two runs must agree on, in words.
+#: Entries of the plan that two runs must agree on, and their names.
 _ENTRIES = {
     "model": "model",
     "encoder": "encoder",
@@ -288,7 +288,7 @@ _ENTRIES = {
     "photos": "number of photos",
     "photos_sha256": "list of photos",
 }
-#: What makes the chunks of these numbers, each with its number, in any order.
+#: Function that makes the chunks of these numbers, each with its number, in any order.
 Make = Callable[[Sequence[int]], Iterable[tuple[int, Sequence[Prediction]]]]
 
 

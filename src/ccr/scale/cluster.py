@@ -44,7 +44,7 @@ class ItemActor:
 # Connecting to a Ray cluster, at an address or on this machine alone, and checking the versions on its nodes.
 #: Seconds in which a cluster must answer, and in which its nodes must say what is installed on them.
 ANSWER, VERSIONS = 5.0, 120.0
-#: What all nodes must have in the same version: numbers, or what is sent between them, depend on it.
+#: Packages that all nodes must have in the same version: numbers, or what is sent between them, depend on it.
 COMPARED = ("ccr-xai", "ray", "torch", "numpy", "pyarrow")
 #: Memory of the object store of a cluster of this machine: what is sent between tasks is small.
 OBJECT_STORE_BYTES = 400 << 20

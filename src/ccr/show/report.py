@@ -471,7 +471,7 @@ MOST_PHOTOS, MOST_OPEN_CONCEPTS = 200, 24
 
 
 def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:
-    """How much concepts are used, and which come together."""
+    """Section on the use of concepts, and those that come together."""
     used = [(use.concept, f"{use.share:.0%}", f"{use.code:+.3f}", f"{use.weight:.2f}") for use in view.use()[:12]]
     together = [(pair.first, pair.second, f"{pair.jaccard:.0%}", f"{pair.lift:.1f}") for pair in pairs[:12]]
     unused = view.unused()
@@ -511,7 +511,8 @@ def _photos(most: Sequence[ImageActivation], least: Sequence[ImageActivation], p
 
 
 def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> list[str]:
-    """Which concepts may no longer see what their names say; `least` is the fidelity they were held to, if any."""
+    """Section on concepts that may no longer see what their names say; `least` is the fidelity they were held to, if
+    any."""
     known, flagged = audit.fidelity, len(audit.flagged)
     measured = known is not None and not np.isnan(known.mean)
     said = f" Mean fidelity {known.mean:.2f}, lowest {known.min:.2f}." if known is not None and measured else ""

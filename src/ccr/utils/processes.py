@@ -54,7 +54,8 @@ _saying = threading.Lock()
 
 
 def watch() -> None:
-    """From now on, an interrupted process ends: by KeyboardInterrupt, or where that comes too late, at once.
+    """Install the SIGINT handler: an interrupted process ends by KeyboardInterrupt, or where that comes too late, at
+    once.
 
     The byte that the system's handler writes reaches the thread also while the main thread is inside compiled code or
     an import, where Python's own handler has to wait.

@@ -68,7 +68,7 @@ SHOWN_KINDS = {
     *("animal group", "collection", "gathering", "ill health", "light", "publication", "currency", "fire", "line"),
     *("outline", "procession"),
 }
-#: What other senses than sight tell, and judgements.
+#: Words for other senses than sight, and judgements.
 UNSEEN_WORDS = {
     *("taste", "tasty", "flavor", "flavour", "smell", "scent", "odor", "odour", "aroma", "sound", "noise", "loud"),
     *("sweet", "sour", "bitter", "salty", "delicious", "healthy", "expensive", "cheap", "popular", "famous", "vitamin"),
@@ -214,7 +214,7 @@ LEAST_SPREAD = 0.6
 ALWAYS = 0.6
 #: Standard deviations within classes by which some concept must lift a class above its nearest one.
 LEAST_LIFT = 1.0
-#: Of the images' covariance in their metric, as models have it.
+#: Shrinkage of the images' covariance in their metric, as models have it.
 SHRINKAGE = 0.5
 
 

@@ -105,7 +105,7 @@ def check_number(n: int) -> None:
 
 
 def spreads(statistics: ClassStatistics, texts: np.ndarray) -> np.ndarray:
-    """How far the raw scores of concepts with these text embeddings (n, d) spread over images (n,)."""
+    """Spread (n,) over images of the raw scores of concepts with these text embeddings (n, d)."""
     rows = _centred(texts)
     return np.sqrt(np.maximum(np.einsum("nd,nd->n", rows @ statistics.covariance, rows), 1e-12))
 
@@ -147,8 +147,8 @@ class Objective:
     def of(
         cls, scores: ScoreStatistics, pairs: np.ndarray, visibility: np.ndarray, reasons: np.ndarray | None = None
     ) -> Objective:
-        """For candidates with these statistics; `pairs` (P, 2) of class numbers, `visibility` (n,) and `reasons` (n, C)
-        from 0 to 1."""
+        """The objective for candidates with these statistics; `pairs` (P, 2) of class numbers, `visibility` (n,) and
+        `reasons` (n, C) from 0 to 1."""
         above = np.maximum(scores.means, 0.0).T * visibility[:, None]
         distances = (scores.means[pairs[:, 0]] - scores.means[pairs[:, 1]]).T / scores.within[:, None]
         if reasons is not None:
@@ -204,7 +204,8 @@ def choose(
 
 
 def visible(spread: np.ndarray, control: np.ndarray) -> np.ndarray:
-    """From 0 to 1, for each concept: how far its scores spread over images, in units of the median of the control's."""
+    """Visibility of each concept, from 0 to 1: the spread of its scores over images, in units of the control's
+    median."""
     return np.minimum(1.0, spread / float(np.median(control)))
 
 

@@ -157,7 +157,7 @@ def _shared(of_class: Mapping[str, Iterable[str]], total: int, source: str, *, l
 
 
 def implausible(concept: str, domains: Iterable[str], wordnet: WordNet) -> str | None:
-    """Why a concept can hardly be said of classes of these domains, or None where nothing speaks against it.
+    """Reason why a concept can hardly be said of classes of these domains; None where nothing speaks against it.
 
     Only clear cases: the generic list has it as a part of other living things alone; it names an animal or a part that
     only animals have, and the classes are none; or the classes are photographed close up, and it names a part or the

@@ -87,7 +87,7 @@ EMPTY = listed(
 WITH_ADJECTIVE = {"head", "back", "body", "side", "top", "edge", "base", "animal", "plant"}
 #: Words by which a part is defined that only an opened or entered thing shows.
 INDOORS = {"inside", "within", "inner", "interior"}
-#: What a photo does not show of a body or a machine, with everything of its kind.
+#: Parts of a body or a machine that a photo does not show, with everything of their kind.
 HIDDEN = listed(
     """
     internal organ, bone, skeletal structure, muscle, gland, nerve, cavity, blood vessel, ovary, mycelium, hymenium,
@@ -137,7 +137,7 @@ def compound(words: Sequence[str], wordnet: WordNet) -> Phrase | None:
         kind = "shape" if stem == "shap" else "colour"
         return Phrase(f"{words[0]} {kind}", kind)
     forms = (stem, f"{stem}e", f"{stem[:-1]}y" if stem.endswith("i") else stem, stem[:-1])
-    # Nobody is called yellow-billed or red-throated for what is not seen, whatever else a bill and a throat are.
+    # A name such as yellow-billed or red-throated is given for what is seen, whatever else a bill and a throat are.
     worn = look(words[0], wordnet) == "colour"
     known = (form for form in forms if len(form) > 2 and (seen(form, wordnet) or (worn and _of_animals(form, wordnet))))
     noun = next(known, None)
@@ -314,7 +314,7 @@ class Feature(NamedTuple):
 
 
 def features(named: Named, sense: Synset, wordnet: WordNet, *, common: Sequence[Synset] = ()) -> Iterator[Feature]:
-    """Everything to see of a class: of its name, its sense, and the kinds that it belongs to. Kinds that all classes
+    """Visible features of a class: of its name, its sense, and the kinds that it belongs to. Kinds that all classes
     have in `common` are not named, and what they are as a whole is left out: it tells no two classes apart."""
     shared = {spelling for kind in common for lemma in kind.lemmas for spelling in spellings(tuple(words_of(lemma)))}
     wholes = {f"{kind.lemmas[0]}: {kind.definition}" for kind in common}

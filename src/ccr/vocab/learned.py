@@ -131,7 +131,7 @@ def _photos(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_photo(file: Path) -> bool:
-    """By its name; hidden files, such as those that macOS leaves beside photos, are none."""
+    """Whether a file is a photo by its name; hidden ones, such as those that macOS leaves beside photos, are none."""
     return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
 
 

@@ -49,7 +49,7 @@ PROMPT = (
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model answers, and how it is asked.
+    """Endpoint of a language model, and how it is asked.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ COLOUR_NAMES = {"orange", "violet", "rose", "olive", "lilac", "lavender", "peach
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a concept came from: the class it was proposed for (None: any), the source, what kind of thing it is, and
+    """Origin of a concept: the class it was proposed for (None: any), the source, what kind of thing it is, and
     the sentence that says so."""
 
     class_name: str | None
@@ -75,7 +75,7 @@ class Proposals:
         return sum(item.tied for item in self.items) / max(len(self.items), 1)
 
     def reasons(self, classes: Sequence[str]) -> np.ndarray:
-        """How strong the reason is for which each concept may be said of each class (n, C), from 0 to 1: 1 where a
+        """Strength (n, C), from 0 to 1, of the reason for which each concept may be said of each class: 1 where a
         source ties it to the class or a person wrote it, `FITTING` where it only fits the domain."""
         column = {name: number for number, name in enumerate(classes)}
         reasons = np.full((len(self.items), len(classes)), FITTING)

@@ -19,17 +19,17 @@ from ccr.vocab.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
 
 #: Senses of a name that are considered, the most frequent ones.
 MOST_SENSES = 6
-#: What one place further down WordNet's order costs, in standard deviations of the fit over all senses.
+#: Cost of one place further down WordNet's order, in standard deviations of the fit over all senses.
 RANK_COST = 1.0
-#: What it costs besides, whether or not the senses were counted, so that of equals the first is taken.
+#: Further cost of it, whether or not the senses were counted, so that of equals the first is taken.
 TIE_COST = 0.15
-#: What the fit counts where there are no photos: names of classes say less about a sense than photos do.
+#: Weight of the fit where there are no photos: names of classes say less about a sense than photos do.
 NAMES_WEIGHT = 0.4
-#: What it brings, in the same unit, when all other classes are of a kind with it: "bird" among animals is no dish.
+#: Gain, in the same unit, of a sense when all other classes are of a kind with it: "bird" among animals is no dish.
 COMPANY_GAIN = 4.0
 #: How often senses are chosen, each time in the company of those chosen before: maple among trees is no wood.
 ROUNDS = 2
-#: What it brings a sense that is food when another is a plant, and when all classes have one: a fruit, not its tree.
+#: Gain of a sense that is food when another is a plant, and when all classes have one: a fruit, not its tree.
 FRUIT_GAIN, EATEN_GAIN = 1.1, 2.0
 #: Kinds that anything belongs to.
 ANYTHING = {
@@ -43,7 +43,7 @@ LEAST_COMPANY = 0.1
 #: Where such a share of the classes belongs to one kind, a name that few people use and whose senses are all strangers
 #: is taken as unknown.
 AGREED = 0.5
-#: What another class of the same domain counts beside one of the same kind.
+#: Weight of another class of the same domain, relative to one of the same kind.
 DOMAIN_COMPANY = 0.75
 #: Words of a definition that are embedded, and other classes that stand for all of them: the rest changes the sense of
 #: one name in 300 and takes half of the time.
@@ -136,7 +136,7 @@ class ClassContext:
         return max(others, default=0) / (len(self._named) - 1 + FEW)
 
     def kinship(self, item: Named, sense: Synset) -> float:
-        """How near a sense is to the other classes, in [0, 1): from the mean number of kinds that it shares with one,
+        """Nearness of a sense to the other classes, in [0, 1): from the mean number of kinds that it shares with one,
         so that a van among cars and trucks is no railway van."""
         kinds_of_item = set(self._kinds(self._first(item)))
         kinds = sum(self._counts[place] - (place in kinds_of_item) for place in self._kinds(sense))
@@ -241,7 +241,7 @@ def _fits(
     photos: Mapping[str, np.ndarray] | None,
     tell: Tell,
 ) -> np.ndarray:
-    """How well each sense's text fits its class's photos, or the names of the other classes."""
+    """Fit of each sense's text to its class's photos, or to the names of the other classes."""
     texts = [_text(sense) for item in open_ones for sense in item.senses]
     others = [] if photos is not None else named[:: -(-len(named) // MOST_OTHERS)]
     rows = _embedded([*texts, *(item.head for item in others)], embed, tell)

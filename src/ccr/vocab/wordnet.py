@@ -155,7 +155,7 @@ class WordNet:
 
     @cached_property
     def _uses(self) -> Counter[str]:
-        """How often glosses of nouns use each word; names do not count, so that "Wales" are no planks."""
+        """Counts of words in the glosses of nouns; names do not count, so that "Wales" are no planks."""
         glosses = b"\n".join(re.findall(rb"\|(.*)", self._data("noun")))
         return Counter(word.decode() for word in re.findall(rb"(?<![A-Za-z'-])[a-z]{3,}", glosses))
 
@@ -270,7 +270,7 @@ _FILES = {"n": "noun", "a": "adj", "s": "adj", "v": "verb", "r": "adv"}
 
 
 def _installed() -> Iterator[Path]:
-    """Where copies of WordNet are usually installed."""
+    """Folders in which copies of WordNet are usually installed."""
     if "WNSEARCHDIR" in os.environ:
         yield Path(os.environ["WNSEARCHDIR"])
     roots = [Path(root) for root in os.environ.get("NLTK_DATA", "").split(os.pathsep) if root]

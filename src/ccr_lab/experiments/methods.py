@@ -25,9 +25,9 @@ from ccr_lab.rivals.model import head_mask
 
 #: A radius that never binds on the unit sphere: refinement without projection.
 UNBOUND = 2.0
-#: Of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
+#: Reference of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
 DISPERSION = Symmetric(DEFAULT_STRENGTH)
-#: Of the elastic net: as published first.
+#: Reference of the elastic net: as published first.
 L1_RATIOS = (0.99, 0.8)
 #: Penalties tried, in units of 1 / (number of training images) for codes scaled to size 1, strongest first.
 PENALTIES = (10.0, 3.0, 1.0, 0.3)

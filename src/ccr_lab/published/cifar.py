@@ -20,7 +20,7 @@ from ccr_lab.published.listing import find_root, lines, not_found
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR_SIDE = 32
-#: What the origin of the npm package's images is called in a store.
+#: Name of the origin of the npm package's images in a store.
 NPM = "cifar10"
 _NPM_ROWS = 10_000
 # `lables` is the package's own spelling.

@@ -21,7 +21,7 @@ MOST_DIMENSIONS, MOST_CHARACTERS = 65_536, 1_000
 
 Embedding = Annotated[list[FiniteFloat], Field(min_length=1, max_length=MOST_DIMENSIONS)]
 ClassName = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-#: Of every top-n: how many of the largest to show.
+#: Bounds of every top-n: how many of the largest to show.
 Top = Annotated[int, Field(ge=0, le=1000)]
 
 

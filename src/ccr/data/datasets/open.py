@@ -42,7 +42,7 @@ from ccr.io.remote import AnyPath, Place, as_place, is_url
 from ccr.utils.processes import Tell, no_progress
 from ccr.utils.texts import visible
 
-# What a user points at when photos are to be predicted: files, folders, patterns, manifests, paths on a stream.
+# Arguments that name photos to predict: files, folders, patterns, manifests, paths on a stream.
 STREAM = "-"
 _LISTS = (".csv", ".parquet", ".npy", ".tar")
 _SHARDS = (".tar", ".parquet")

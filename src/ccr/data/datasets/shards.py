@@ -155,7 +155,7 @@ def locate_in_demo(key: str) -> CellImage:
 
 
 # WebDataset's tar shards: members of one name are one sample, as img2dataset writes them (.jpg, .json, .txt, .cls).
-#: Of a member that may hold a label.
+#: Most bytes of a member that may hold a label.
 MOST_LABEL_BYTES = 1 << 20
 #: Characters of a label.
 MOST_LABEL = 1000
