@@ -159,7 +159,7 @@ def _is_cached(path: Path, asset: Asset) -> bool:
     if not path.is_file():
         return False
     status = path.stat()
-    # The time of the last change of any kind, which nobody can set: what it was hashed at is what is there.
+    # The time of the last change of any kind, which cannot be set: what it was hashed at is what is there.
     state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return status.st_size == asset.size and _sha256_at(path, state) == asset.sha256
 

@@ -171,7 +171,7 @@ def lock(handle: int, busy: str | None = None) -> None:
 def locked(folder: str | os.PathLike[str], busy: str) -> Iterator[None]:
     """One process at a time in `folder`; another one gets an error that says `busy`. The lock goes with the process,
     however it ends."""
-    # Neither emptied nor followed: whoever made the folder may have made it a link to something of worth.
+    # Neither emptied nor followed: the maker of the folder may have made it a link to something of worth.
     handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         lock(handle, busy)
@@ -326,7 +326,7 @@ def open_regular(path: Path, most: int | None = None) -> IO[bytes]:
     A folder from elsewhere may have a pipe, on which a reader waits for ever, or a link to a device without an end.
     """
     check_regular(os.stat(path), most, path)  # opening a device may do something already
-    # Not waiting for somebody to open the other end of a pipe; means nothing for regular files.
+    # Not waiting for another process to open the other end of a pipe; means nothing for regular files.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         check_regular(os.fstat(handle), most, path)

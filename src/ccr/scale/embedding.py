@@ -208,7 +208,7 @@ def _check(sample: Sample, item: Decoded, content: bytes) -> None:
     if item.failure is not None:
         raise UnreachableError(item.failure)
     if item.image is not None and item.content.encode() != bytes(content):
-        raise CCRError(f"{sample.key!r} changed while it was embedded: let nobody write there, and run again")
+        raise CCRError(f"{sample.key!r} changed while it was embedded: stop what writes there, and run again")
 
 
 # Assembly of the shards of a store: one task per shard, which reads the parts that contain its rows.

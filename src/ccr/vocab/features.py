@@ -419,7 +419,7 @@ def _below(sense: Synset, wordnet: WordNet) -> list[Synset]:
 
 def _parts(kind: Synset, wordnet: WordNet, *, inherited: bool) -> Iterator[str]:
     """Parts that a photo can show and that people have words for. What a kind above may be made of is left out, and
-    what a substance is made of: nobody sees the silicon in quartz."""
+    what a substance is made of: the silicon in quartz cannot be seen."""
     made_of = () if inherited or kind.file == SUBSTANCE else ("%s",)
     for part in wordnet.pointed(kind, "%p", *made_of):
         text = _usual_name(part, wordnet)

@@ -174,7 +174,7 @@ def locate_in_folder(root: Path, key: str) -> FileImage:
 
 
 def inside(root: Path, name: str) -> Path:
-    """`root / name`; an error if that is not below `root`. Links are not followed: whoever made them may point
+    """`root / name`; an error if that is not below `root`. Links are not followed: their maker may point
     anywhere, a name may not.
     """
     base = os.path.abspath(root)

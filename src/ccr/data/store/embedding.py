@@ -138,7 +138,7 @@ def check_same_files(folder: AnyPath, dataset: Dataset, limits: Limits) -> None:
 
 def touched_since(file: AnyPath, origin: object, wanted: Mapping[str, Any]) -> float:
     """Since when a touched file of the data may not be the one embedded: since the time of `file`, which is when the
-    run began; ever, if the data came from another `origin` than `wanted` or nobody noted it. An object store shows no
+    run began; ever, if the data came from another `origin` than `wanted` or none was noted. An object store shows no
     times that could be compared, and is believed."""
     if origin != dict(wanted):
         return EVER

@@ -230,7 +230,7 @@ class EmbeddingStore:
 
     def check_encoder(self, fingerprint: str | None) -> None:
         """An error when another encoder made the store than the one with this `fingerprint`; a warning when
-        nobody knows.
+        one of them is not known.
         """
         if self.fingerprint is None or fingerprint is None:
             warnings.warn(
