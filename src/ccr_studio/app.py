@@ -31,7 +31,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
 )
-#: Who may show the page in a frame: nobody; or notebooks of this machine.
+#: Origins that may show the page in a frame: none; or notebooks of this machine.
 NOBODY, NOTEBOOKS = "'none'", "http://127.0.0.1:* http://localhost:*"
 PREFIX = "/api"
 #: A report is made within this many seconds, and a photo has at most so many bytes.

@@ -39,7 +39,7 @@ HEAD_START = 1.5
 
 
 def _beside(store: EmbeddingStore) -> Path:
-    """Where models are kept that are saved under a name alone: beside the store, or, of a store at a URL, here."""
+    """Folder of models that are saved under a name alone: beside the store, or, of a store at a URL, here."""
     folder = store.path.resolve().parent
     return Path.cwd() if isinstance(folder, Place) else folder
 
@@ -88,7 +88,7 @@ def own_session(store: EmbeddingStore, concepts: str, given: Path | None = None,
 
 
 def _session(store: EmbeddingStore, given: Path | None, read_only: bool, *parts: str) -> Path:
-    """Where a session is written; to look, where one was written, by whomever."""
+    """Place of a written session; to look, of one that any studio wrote."""
     if not read_only:
         return session_folder(sessions_of(store, given), *parts)
     beside = _sessions_beside(store)

@@ -25,7 +25,7 @@ from ccr.cli.common_photo import show_estimate
 from ccr.errors import CCRError, MissingExtraError
 
 if TYPE_CHECKING:
-    from ccr.vocab.classes import Classes
+    from ccr.vocab.choose import Classes
     from ccr.vocab.senses import EmbedTexts
     from ccr.vocab.wordnet import WordNet
 
@@ -92,7 +92,7 @@ def propose(
             photos=found.photos,
             grey=found.grey,
             sources=wanted,
-            told=answered.proposals if answered else (),
+            answered=answered.proposals if answered else (),
             tell=tell,
         )
     failed = answered.failed if answered else {}
@@ -135,7 +135,7 @@ def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, Em
     """The classes of a file or a store, and what embeds texts to choose senses by."""
     from ccr.data.store import EmbeddingStore
     from ccr.encoders import load_encoder
-    from ccr.vocab.classes import read_classes, store_classes
+    from ccr.vocab.choose import read_classes, store_classes
 
     if path.is_dir():
         store = EmbeddingStore.open(path)
@@ -194,8 +194,7 @@ def choose(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.vocab import embed_concepts, read_concepts
-    from ccr.vocab.choose import check_number
-    from ccr.vocab.classes import choose_on, usual_size
+    from ccr.vocab.choose import check_number, choose_on, usual_size
     from ccr.vocab.proposals import Origin, Proposal, Proposals, read_origins
 
     if size is not None and per_class is not None:

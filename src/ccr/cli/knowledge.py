@@ -115,7 +115,7 @@ def ask(
 
 
 def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, silent: bool) -> Knowledge:
-    from ccr.vocab.classes import store_classes
+    from ccr.vocab.choose import store_classes
     from ccr.vocab.proposals import wordnet_knowledge, wordnet_proposals
     from ccr.vocab.wordnet import WordNet
 
@@ -129,7 +129,7 @@ def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, 
 
 
 def _pictures(store: EmbeddingStore, count: int) -> dict[str, list[str]]:
-    """Some training photos of each class as data: addresses."""
+    """A few training photos of each class as data: addresses."""
     train = training_rows(store)
     found: dict[str, list[str]] = {}
     for row, label in enumerate(train.labels):

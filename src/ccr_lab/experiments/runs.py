@@ -57,7 +57,7 @@ class MethodRun:
     truth: float | None = None
 
     def correct(self) -> np.ndarray:
-        """Which test images were right (m,), as booleans."""
+        """Mask (m,) of the test images that were right."""
         return np.unpackbits(np.frombuffer(bytes.fromhex(self.right), np.uint8))[: self.images].astype(bool)
 
     def to_dict(self) -> dict[str, Any]:
