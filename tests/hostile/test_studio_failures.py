@@ -21,8 +21,8 @@ from ccr.data.store import EmbeddingStore
 from ccr.edit import EditSession
 from ccr.io import files
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
+from ccr_studio.serving import NOBODY, POLICY, studio_app
 from ccr_studio.work.session import StudioSession
 from ccr_studio.work.workbench import Workbench
 from tests.serve.conftest import small_model

@@ -11,9 +11,8 @@ from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.serving import Running
+from ccr_studio.serving import NOBODY, POLICY, Running, studio_app
 from ccr_studio.work.workbench import Workbench
 from tests.studio.helpers import fit_model, make_bench, make_store
 

@@ -27,7 +27,7 @@ from ccr.data.store.layout import embeddings_path, metadata_path
 from ccr.model import ConceptModel
 from ccr_studio import serving
 from ccr_studio.layout import Layout
-from ccr_studio.work.folds import Folds
+from ccr_studio.work.refits import Folds
 from ccr_studio.work.workbench import Workbench
 from tests.data.helpers import PixelEncoder, encoded
 

@@ -20,9 +20,8 @@ from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
 from ccr.photos.on_photos import explain_image
 from ccr.vocab import read_concepts
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
-from ccr_studio.serving import model_session, open_workbench
+from ccr_studio.serving import NOBODY, POLICY, model_session, open_workbench, studio_app
 from ccr_studio.work.workbench import Workbench
 from tests.data.helpers import PixelEncoder, bomb_png, encoded, folder_files
 from tests.studio.helpers import HOSTILE, colour_picture, finish, make_bench

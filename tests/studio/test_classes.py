@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from ccr.classifier import ConceptClassifier
 from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
+from ccr_studio.serving import NOBODY, POLICY, studio_app
 from ccr_studio.work.refits import _own
 from tests.data.helpers import PixelEncoder
 from tests.studio.helpers import CONCEPTS, finish, make_bench, write_store

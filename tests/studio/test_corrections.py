@@ -19,8 +19,8 @@ from ccr.errors import FormatError
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.review import out_of_fold
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
+from ccr_studio.serving import NOBODY, POLICY, studio_app
 from ccr_studio.work.corrections import Corrections
 from ccr_studio.work.workbench import Workbench
 from tests.studio.helpers import finish, make_bench

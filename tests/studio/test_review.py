@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import access_for
+from ccr_studio.serving import NOBODY, POLICY, studio_app
 from ccr_studio.work.workbench import Workbench
 from tests.studio.helpers import finish, make_bench
 

@@ -15,9 +15,8 @@ from ccr.concepts import Concepts
 from ccr.data.store import EmbeddingStore
 from ccr.knowledge import Answer, Knowledge
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
 from ccr_studio.service.guards import SIGN_IN, access_for
-from ccr_studio.serving import opening_page
+from ccr_studio.serving import NOBODY, POLICY, opening_page, studio_app
 from ccr_studio.work.session import HONEST
 from ccr_studio.work.workbench import OtherStep, Workbench
 from tests.data.helpers import PixelEncoder

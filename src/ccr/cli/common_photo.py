@@ -3,6 +3,7 @@ keys as answers."""
 
 from __future__ import annotations
 
+import getpass
 import math
 import os
 import select
@@ -248,6 +249,14 @@ def columns_for(image: Image.Image, *, below: int = 10) -> int:
     size = shutil.get_terminal_size()
     high = max(4, size.lines - below)
     return max(8, min(size.columns, 80, int(2 * high * image.width / image.height)))
+
+
+def login_name() -> str:
+    """Login name of the current user; empty if the system has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return ""
 
 
 def read_key(prompt: str, keys: Mapping[str, str], out: IO[str] | None = None) -> str:

@@ -100,7 +100,7 @@ def judge(
     if read is not None:
         _read(read, place, sheet, name, as_json=as_json)
     elif page is not None:
-        from ccr.show.questions_page import judge_page
+        from ccr.show.pages import judge_page
 
         check_writable(page)
         write_text(page, judge_page(sheet, _rows(sheet, store), judge=name))

@@ -15,8 +15,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import training_rows
-from ccr.cli.common_photo import columns_for, draw_photo, read_key
-from ccr.cli.knowledge_terminal import login_name
+from ccr.cli.common_photo import columns_for, draw_photo, login_name, read_key
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_text
 from ccr.utils import processes as interrupt

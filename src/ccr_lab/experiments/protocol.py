@@ -160,7 +160,7 @@ def run_protocol(
     lengths = [k for k in pursuit_lengths if k <= min(len(concepts), concepts.dimension)]
     results: list[Any] = run_all(
         _fit,
-        _Same(models, concepts, train, test, overrides or {}),
+        _ProtocolData(models, concepts, train, test, overrides or {}),
         [*fits, *lengths],
         names=[*(f"{name}, seed {seed}" for name, seed in fits), *(f"CLIP-IP-OMP, k = {k}" for k in lengths)],
         key=lambda item: {
@@ -176,7 +176,7 @@ def run_protocol(
     return Protocol(dataset, (len(train.y), len(test.y)), len(concepts), trained, pursued, REPORTED[dataset])
 
 
-class _Same(NamedTuple):
+class _ProtocolData(NamedTuple):
     """Settings, concepts and data that all fits share."""
 
     models: Mapping[str, ConceptClassifier]
@@ -186,7 +186,7 @@ class _Same(NamedTuple):
     overrides: Mapping[str, Any]
 
 
-def _fit(same: _Same, item: tuple[str, int] | int) -> dict[str, Any]:
+def _fit(same: _ProtocolData, item: tuple[str, int] | int) -> dict[str, Any]:
     return _pursue(same, item) if isinstance(item, int) else _train(same, *item)
 
 
@@ -204,7 +204,7 @@ def settings(dataset: str, concepts: Concepts) -> dict[str, ConceptClassifier]:
     }
 
 
-def _train(same: _Same, name: str, seed: int) -> dict[str, Any]:
+def _train(same: _ProtocolData, name: str, seed: int) -> dict[str, Any]:
     """Follow the test images by epoch and keep the last epoch: nothing is chosen by them."""
     model, test = same.models[name], same.test
     model.set_params(random_state=seed, n_iter_no_change=10**6, tol=1.0, **same.overrides)
@@ -219,7 +219,7 @@ def _train(same: _Same, name: str, seed: int) -> dict[str, Any]:
     return Trained(name, seed, *measured, model.history_).to_dict()
 
 
-def _pursue(same: _Same, k: int) -> dict[str, Any]:
+def _pursue(same: _ProtocolData, k: int) -> dict[str, Any]:
     fixed: dict[str, Any] = {"radius": 0.0, "weights_per_class": None, "center": None, "dispersion": None}
     model = ConceptClassifier(same.concepts, coder=IPOMP(length=k), validation_fraction=0.0, **fixed)
     kernels.warm_up_before_timing("pursuit", "coding")
