@@ -110,7 +110,7 @@ def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
         if found.text_fidelity is not None:
             mean, least = map(fidelity_text, found.text_fidelity)
             parts.append(f"fidelity to the bare texts {mean}, lowest {least} (above: to where they were grounded)")
-        console.print(f"{escape(name)}: {'; '.join(parts)}", highlight=False)
+        console.print(f"{escape(name)}: {'; '.join(parts)}")
 
 
 def fidelity_text(value: float) -> str:
@@ -137,7 +137,6 @@ def show_sets(sets: SetQuality, temperature: float) -> None:
     console.print(
         f"Sets of coverage {100 * sets.asked:g}% hold the true class of {sets.covered:.1%} of the images ({low:.1%} to "
         f"{high:.1%}), with {sets.mean_size:.2f} classes on average; temperature {temperature:.2f}{kept}.\n{answered}",
-        highlight=False,
     )
 
 

@@ -92,7 +92,6 @@ def evaluate(
     console.print(
         f"macro F1 {evaluation.macro_f1:.3f};{top5} calibration error "
         f"{100 * evaluation.calibration_error:.1f} points between confidence and accuracy",
-        highlight=False,
     )
     show_knowledge({str(model): evaluation})
     if sets is not None:
@@ -104,7 +103,7 @@ def evaluate(
     if steady is not None:
         from ccr.controls import in_words
 
-        console.print(in_words(steady), highlight=False)
+        console.print(in_words(steady))
 
 
 def _confusion(model: Any, rows: EmbeddingStore) -> tuple[np.ndarray, list[str]]:
@@ -196,7 +195,6 @@ def _show_folds(found: CrossValidation) -> None:
         f"Cross-validation: {found.accuracy:.1%} ({found.interval.low:.1%} to {found.interval.high:.1%}) of the "
         f"{found.n:,} images{joined} are right, each predicted by a refit that did not see it; "
         f"the {found.folds} folds: {by_fold}",
-        highlight=False,
     )
     if found.groups > 0.9 * found.n:  # copies alone are no groups
         note("photos of one object in several folds flatter: ccr embed --group keeps them together")
@@ -278,4 +276,4 @@ def _audit_legend(drift: Audit, *, informed: bool) -> None:
     if few:
         lines.append(f"transfer below {TRANSFERS:g} ({len(few)}): {listed(few, MOST_NAMED, ' and {} more')}")
     for line in [*lines, drift.footnote, NOT_TRUTH]:
-        console.print(escape(line), style="dim", highlight=False)
+        console.print(escape(line), style="dim")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -18,7 +17,7 @@ from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_text
 from ccr.io.remote import as_place
 from ccr.utils import processes as interrupt
-from ccr.utils.texts import check_name, counted, did_you_mean, visible
+from ccr.utils.texts import check_name, counted, did_you_mean, timestamp, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -300,14 +299,12 @@ def _show_result(session: Session, failed: dict[str, str], *, as_json: bool) -> 
         f"{counted(len(values), 'answer')} about photos in {file} for {counted(len(session.ladders), 'concept')} in "
         f"use, {session.new} new: {counts['yes']} yes, {counts['no']} no, {counts['unknown']} unclear; "
         + (f"at most {left} are left to ask: run the same command again" if left else "nothing is left to ask"),
-        highlight=False,
     )
     if unseen:
         names = ", ".join(map(visible, unseen))
         console.print(
             f"The encoder does not see {escape(names)}: at least two yes and two no, and the scores order them no "
             "better than chance. Take such concepts off the list, or reword them, and fit again.",
-            highlight=False,
         )
 
 
@@ -406,9 +403,8 @@ class Session:
         """Note what a photo shows, by concept, and write the table."""
         from ccr.knowledge import Answer, Knowledge
 
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         label, photo = self.label(row), self.paths[row]
-        told = [Answer(label, concept, said, source, by, at, photo) for concept, said in verdicts.items()]
+        told = [Answer(label, concept, said, source, by, timestamp(), photo) for concept, said in verdicts.items()]
         self.add(Knowledge.of(told))
 
     def add(self, told: Knowledge) -> None:
@@ -542,8 +538,5 @@ def _show_question(session: Session, ladder: Ladder, row: int, picture: Image.Im
         f"{escape(visible(shown))}{f' ({escape(label)})' if label else ''}; concept {number} of "
         f"{len(session.ladders)}, answer {session.given(ladder) + 1} of at most {session.answers}",
         style="dim",
-        highlight=False,
     )
-    out.print(
-        f"Does this photo show [bold]{escape(visible(ladder.concept))}[/bold]?\n[dim]{HELP}[/dim]", highlight=False
-    )
+    out.print(f"Does this photo show [bold]{escape(visible(ladder.concept))}[/bold]?\n[dim]{HELP}[/dim]")

@@ -7,6 +7,7 @@ import io
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from numbers import Number
 
@@ -73,6 +74,11 @@ def closest(name: object, known: Iterable[object]) -> str | None:
     spelled = {str(one).casefold(): str(one) for one in known}
     close = get_close_matches(str(name).strip().casefold(), spelled, n=1)
     return spelled[close[0]] if close else None
+
+
+def timestamp() -> str:
+    """The time now, to the second, as ISO 8601 has it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def counted(number: object, what: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from ccr.classifier import PAPER_THRESHOLDS, ConceptClassifier
 from ccr.coding import IPOMP, HardThreshold
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult
 from ccr.labels import Part
 from ccr.metrics import deviation, retention
 from ccr.refine import Epoch
@@ -46,7 +47,7 @@ REPORTED = {
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(PlainResult):
     """One fit, measured on the test images after its last epoch; accuracy, sparsity and retention are in [0, 1]."""
 
     name: str
@@ -60,16 +61,13 @@ class Trained:
     seconds: float
     history: tuple[Epoch, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "history": [asdict(epoch) for epoch in self.history]}
-
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Trained:
         return cls(**{**stored, "history": tuple(Epoch(**epoch) for epoch in stored["history"])})
 
 
 @dataclass(frozen=True)
-class Pursued:
+class Pursued(PlainResult):
     """CLIP-IP-OMP with k concepts per image: test accuracy, seconds to code all images and to fit the head."""
 
     k: int
@@ -122,7 +120,7 @@ class Protocol:
             "concepts": self.concepts,
             "reported": self.reported._asdict(),
             "trained": [run.to_dict() for run in self.trained],
-            "ip_omp": [asdict(run) for run in self.pursued],
+            "ip_omp": [run.to_dict() for run in self.pursued],
         }
 
 
@@ -226,4 +224,4 @@ def _pursue(same: _ProtocolData, k: int) -> dict[str, Any]:
     start = time.perf_counter()
     model.fit(same.train.X, same.train.y)
     right = float(np.mean(model.predict(same.test.X) == same.test.y))
-    return asdict(Pursued(k, right, time.perf_counter() - start))
+    return Pursued(k, right, time.perf_counter() - start).to_dict()

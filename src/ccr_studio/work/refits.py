@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -38,8 +37,9 @@ from ccr.model import ConceptModel
 from ccr.refine import Epoch
 from ccr.review import out_of_fold
 from ccr.review.rounds import FEWEST_IMAGES
-from ccr.utils.processes import end_with_parent, isolated_python
-from ccr_studio.cache import npy
+from ccr.utils.processes import isolated_python
+from ccr.utils.texts import timestamp
+from ccr_studio.cache import Computation, npy, read_order
 from ccr_studio.photos import Photos
 from ccr_studio.seen import SeenModel
 from ccr_studio.work.corrections import Corrections
@@ -366,9 +366,8 @@ def _fit(
 
 def _with_claims(knowledge: Knowledge | None, claims: list[list[str]], names: Sequence[str]) -> Knowledge | None:
     """Knowledge merged with the answers given in the studio about concepts of the list, which take precedence."""
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     given = [
-        Answer(label, concept, "no" if said == "no" else "unknown", "person", at=now)
+        Answer(label, concept, "no" if said == "no" else "unknown", "person", at=timestamp())
         for concept, label, said in claims
         if concept in names
     ]
@@ -430,7 +429,7 @@ class Folds:
         self._folder, self._compute = folder, compute
         self._lock = threading.Lock()
         self._found: tuple[str, Held] | None = None
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Computation | None = None
         self._computing, self._failed = "", ""
 
     def state(self, seen: SeenModel) -> FoldState:
@@ -465,9 +464,8 @@ class Folds:
 
     def _stop(self) -> None:
         process, self._process, self._computing = self._process, None, ""
-        if process is not None and process.poll() is None:
-            process.kill()
-            process.wait()
+        if process is not None:
+            process.stop()
 
     def _begin(self, key: str, seen: SeenModel, rows: np.ndarray) -> None:
         self._stop()
@@ -476,25 +474,11 @@ class Folds:
         write_bytes(place / "rows.npy", npy(rows))
         write_bytes(place / "labels.npy", npy(seen.truth[rows].astype(np.int64)))
         order = {"store": str(seen.photos.store.path.resolve()), "folder": str(place), "file": str(self._file(key))}
-        process = subprocess.Popen(
-            isolated_python(FOLD_PROGRAM),
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for the studio, which then ends it
-        )
-        self._process, self._computing = process, key
-        assert process.stdin is not None
-        with suppress(OSError):
-            process.stdin.write(json.dumps(order) + "\n")
-            process.stdin.flush()  # and stays open: its end is the sign that the studio is gone
-        threading.Thread(target=self._wait, args=(process, key), daemon=True).start()
+        self._process, self._computing = Computation(FOLD_PROGRAM, order), key
+        threading.Thread(target=self._wait, args=(self._process, key), daemon=True).start()
 
-    def _wait(self, process: subprocess.Popen[str], key: str) -> None:
+    def _wait(self, process: Computation, key: str) -> None:
         process.wait()
-        with suppress(OSError):
-            if process.stdin is not None:
-                process.stdin.close()
         with self._lock:
             if self._process is process:
                 self._process, self._computing = None, ""
@@ -520,8 +504,7 @@ def _fits(seen: SeenModel) -> bool:
 
 def fold() -> None:
     """Read one order, and write the predictions (2, m) that it asks for: class numbers, and their probability."""
-    order: dict[str, Any] = json.loads(sys.stdin.readline())
-    end_with_parent()
+    order = read_order()
     folder = Path(order["folder"])
     model = ConceptModel.load(folder / "model")
     rows, labels = (
