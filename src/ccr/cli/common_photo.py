@@ -4,7 +4,6 @@ keys as answers."""
 from __future__ import annotations
 
 import getpass
-import math
 import os
 import select
 import shutil
@@ -21,7 +20,7 @@ from rich.text import Text
 
 from ccr.cli.common import console, note, print_json
 from ccr.errors import CCRError
-from ccr.utils.texts import counted, visible
+from ccr.utils.texts import counted, fidelity_text, visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -94,28 +93,11 @@ def note_few(images: int) -> None:
 
 def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
     """Print, for each model fitted with knowledge, a sentence on its claims, truth, transfer and text fidelity."""
-    from ccr.show.pages import claims_in_words
+    from ccr.show.pages import knowledge_in_words
 
     for name, found in evaluations.items():
-        if found.claims is None:
-            continue
-        parts = [claims_in_words(found.claims)]
-        if found.truth is not None:
-            unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
-            parts.append(
-                f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class"
-            )
-        if found.transfer is not None:
-            parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
-        if found.text_fidelity is not None:
-            mean, least = map(fidelity_text, found.text_fidelity)
-            parts.append(f"fidelity to the bare texts {mean}, lowest {least} (above: to where they were grounded)")
-        console.print(f"{escape(name)}: {'; '.join(parts)}")
-
-
-def fidelity_text(value: float) -> str:
-    """Two digits, or a dash where all images score alike."""
-    return "-" if math.isnan(value) else f"{value:.2f}"
+        if found.claims is not None:
+            console.print(f"{escape(name)}: {knowledge_in_words(found)}")
 
 
 def add_whole_column(table: Table, heading: str, texts: Iterable[str], *, justify: JustifyMethod = "right") -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ccr.cli.common import Json, bar, console, errors, note, print_json
+from ccr.cli.common_data import kept_answers
 from ccr.cli.common_photo import STOP, columns_for, draw_photo, login_name, read_key, show_estimate
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_text
@@ -150,7 +151,6 @@ def _check_files(knowledge: Path, page: Path | None, read: Path | None) -> None:
 
 def _ask_model(session: Session, endpoint: Endpoint, *, silent: bool) -> dict[str, str]:
     """Ask a model all that is open; why it failed, by photo."""
-    from ccr.encoders.assets import cache_folder
     from ccr.vocab.llm import answered
 
     failed: dict[str, str] = {}
@@ -158,7 +158,7 @@ def _ask_model(session: Session, endpoint: Endpoint, *, silent: bool) -> dict[st
         total, words = session.left, f"asking {endpoint.model}"
         tell(0, total, words)
         asked = _requests(session)
-        for question, verdicts in answered(asked, endpoint, cache_folder() / "llm", failed):
+        for question, verdicts in answered(asked, endpoint, kept_answers(), failed):
             session.answer(session.rows[question.name], verdicts, "llm", endpoint.model)
             tell(session.new, total, words)
     return failed
@@ -205,13 +205,12 @@ def _question(path: str, concepts: list[str], picture: Image.Image) -> LLMQuesti
 def _show_cost(session: Session, endpoint: Endpoint, prices: str | None, *, as_json: bool) -> None:
     """Print an upper bound of the cost: the first round exactly, and one request for each later answer, because which
     photo it needs depends on earlier answers."""
-    from ccr.encoders.assets import cache_folder
     from ccr.vocab.llm import ANSWER_TOKENS, PICTURE_TOKENS, TOKEN_CHARACTERS, estimated
 
     first = _round(session, set())
     pictures = ((row, session.picture(row)) for row in first)
     questions = [_question(session.paths[row], first[row], picture) for row, picture in pictures if picture is not None]
-    cost = estimated(questions, endpoint, cache_folder() / "llm")
+    cost = estimated(questions, endpoint, kept_answers())
     later = session.left - sum(map(len, first.values()))
     longest = max((len(ladder.concept) for ladder in session.ladders), default=0)
     tokens = (len(PROMPT) + longest) // TOKEN_CHARACTERS + 1 + PICTURE_TOKENS

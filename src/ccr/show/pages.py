@@ -20,10 +20,11 @@ from ccr.explain.claims import Claim
 from ccr.knowledge import COLUMNS, Knowledge
 from ccr.show import page
 from ccr.show.pictures import Pictures
-from ccr.utils.texts import counted, visible, whole_percent
+from ccr.utils.texts import counted, fidelity_text, visible, whole_percent
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
+    from ccr.metrics import Evaluation
     from ccr.review.judgement import Sheet
 
 # A model's claims as a page: by class, every sentence that a positive weight says, with what speaks for it.
@@ -49,10 +50,33 @@ def claims_in_words(counts: Mapping[str, int]) -> str:
     return f"{total:,} claim{'' if total == 1 else 's'}: {parts}"
 
 
+def knowledge_in_words(found: Evaluation) -> str:
+    """What was measured of a model that was fitted with knowledge: its claims, truth, transfer and text fidelity."""
+    assert found.claims is not None
+    parts = [claims_in_words(found.claims)]
+    if found.truth is not None:
+        unknown = f" ({found.unanswered:.1%} have none)" if found.unanswered else ""
+        parts.append(f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class")
+    if found.transfer is not None:
+        parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
+    if found.text_fidelity is not None:
+        mean, least = map(fidelity_text, found.text_fidelity)
+        parts.append(f"fidelity to the bare texts {mean}, lowest {least} (above: to where they were grounded)")
+    return "; ".join(parts)
+
+
 def count_claims(claims: Sequence[Claim]) -> dict[str, int]:
     """How many of the claims are confirmed, unknown and contradicted."""
     found = [claim.status for claim in claims]
     return {status: found.count(status) for status in ("confirmed", "unknown", "contradicted")}
+
+
+def edit_rows(edits: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """The edits made by hand, oldest first: number, what was done, and to what."""
+    return [
+        (str(number), str(edit["action"]), ", ".join(f"{key}: {edit[key]}" for key in edit if key != "action"))
+        for number, edit in enumerate(edits, 1)
+    ]
 
 
 def claims_page(

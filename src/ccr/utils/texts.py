@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -114,6 +115,11 @@ def percent(probability: float, *, digits: int = 0) -> str:
     if probability >= 0.9995:
         return ">99.9%"
     return f"{probability:.{max(digits, 1) if probability >= 0.985 else digits}%}"
+
+
+def fidelity_text(value: float) -> str:
+    """Two digits, or a dash where all images score alike."""
+    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def share_text(share: float) -> str:

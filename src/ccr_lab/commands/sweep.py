@@ -38,8 +38,9 @@ from ccr.cli.common_data import (
     chosen_knowledge,
     load_concepts,
 )
-from ccr.cli.common_photo import add_whole_column, fidelity_text
+from ccr.cli.common_photo import add_whole_column
 from ccr.errors import CCRError
+from ccr.utils.texts import fidelity_text
 
 if TYPE_CHECKING:
     from ccr_lab.experiments.curves import FixedLambda

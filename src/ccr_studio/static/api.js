@@ -2,7 +2,7 @@
 
 export class Refused extends Error {}
 
-export function query(values) {
+function query(values) {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
     if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
