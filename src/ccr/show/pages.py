@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from ccr.controls import Gain
 from ccr.explain import Explanation
 from ccr.explain.claims import Claim
 from ccr.knowledge import COLUMNS, Knowledge
@@ -23,6 +22,7 @@ from ccr.show.pictures import Pictures
 from ccr.utils.texts import counted, fidelity_text, visible, whole_percent
 
 if TYPE_CHECKING:
+    from ccr.controls import Gain
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
     from ccr.review.judgement import Sheet

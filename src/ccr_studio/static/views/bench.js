@@ -1,7 +1,7 @@
 // The bench: find photos by words, add and remove concepts, refit with a live curve, see what it brought, save.
 
 import { first } from "../address.js";
-import { get, latest, post, remove } from "../api.js";
+import { followRefit, get, latest, post, remove } from "../api.js";
 import { combobox } from "../combobox.js";
 import { curve } from "../curve.js";
 import { toast } from "../dialogs.js";
@@ -35,7 +35,7 @@ export default function bench(root, values, app) {
   const keepWishes = () => remember(wished, app.wishes);
   let words = first(values, "words", ""),
     job = app.state.job,
-    timer = null,
+    following = 0,
     against = "base",
     alive = true;
   const searching = latest(),
@@ -331,18 +331,15 @@ export default function bench(root, values, app) {
   }
 
   async function follow() {
-    clearTimeout(timer);
-    if (!alive) return;
-    try {
-      job = await get("refit");
-    } catch {
-      return;
-    }
-    drawJob();
-    if (job.state === "running") {
-      timer = setTimeout(follow, 200);
-      return;
-    }
+    const mine = (following += 1);
+    const ended = await followRefit(
+      () => alive && mine === following,
+      (now) => {
+        job = now;
+        drawJob();
+      },
+    );
+    if (!ended) return;
     if (job.state === "done") {
       await app.changed();
       toast(`Refitted in ${job.seconds.toFixed(1)} s${job.message ? `; ${job.message}` : ""}`, app.undoing());
@@ -570,7 +567,6 @@ export default function bench(root, values, app) {
     },
     leave() {
       alive = false;
-      clearTimeout(timer);
       searching.stop();
       measuring.stop();
     },
