@@ -107,7 +107,7 @@ def _with_few_weights(problem: RefinementProblem, workers: Workers) -> Trainer:
 
 def _by_tier(tier: str, work: Callable[[], Any]) -> Callable[[], Any]:
     """The same work by the kernels of a tier."""
-    names = ("SCREENS", "PackedConcepts", "Training", "code_rows", "logits")
+    names = ("SCREENS", "PackedConcepts", "StepKernels", "code_rows", "logits")
 
     def run() -> Any:
         before, chosen = {name: getattr(kernels, name) for name in names}, choose_tier(tier)

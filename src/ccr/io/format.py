@@ -94,21 +94,33 @@ def load_folder(path: str | os.PathLike[str]) -> ModelFolder:
     """Read a folder written by `save_folder`; damaged, foreign or newer ones are refused with the reason."""
     folder = as_place(path)
     recover_folder(folder)
-    config = _read_config(folder)
     for _ in range(REPLACED):
+        before = _state(folder)
         try:
+            config = _read_config(folder)
             blob = _read_tensors(folder, config)
             break
         except FormatError:
             # Another process may have replaced the folder between the two files: then both are read again.
-            before, config = config, _read_config(folder)
-            if config == before:
+            if _state(folder) == before:
                 raise
     else:
         raise FormatError(f"{folder} is replaced over and over while it is read: wait until that ends")
     with understood(folder / TENSORS, "be safetensors", "copy or save it again"):
         tensors = load_tensors(blob)
     return ModelFolder(config, tensors)
+
+
+def _state(folder: AnyPath) -> Any:
+    """What changes whenever a model is replaced: the folder's identity, or in an object store its configuration. (The
+    configuration alone would not do on a disk: two models may take turns, and be replaced twice between two reads.)"""
+    try:
+        if isinstance(folder, Place):
+            return (folder / CONFIG).read_bytes()
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _read_tensors(folder: AnyPath, config: Mapping[str, Any]) -> bytes:
