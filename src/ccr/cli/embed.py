@@ -151,7 +151,7 @@ def layout_notes(data: str, dataset: Dataset) -> list[str]:
         named = listed([f"{name} ({count})" for name, count in few.items()], MOST_NAMED)
         lines.append(
             f"note: {len(few)} {'class' if len(few) == 1 else 'classes'} with fewer than {FEW} images: {named}. "
-            "Accuracy on them says little: see docs/howto/few-images.md"
+            "Accuracy on them says little: see docs/howto/tuning.md"
         )
     unread = unread_pictures(Path(data)) if folder and Path(data).is_dir() else {}
     if unread:
