@@ -72,12 +72,12 @@ def claims(
         print_json({"model": str(model), **facts, "claims": [_row(claim) for claim in found]})
         return
     _show(found, everything=everything or wanted is not None)
-    console.print(claims_in_words(counts), highlight=False, style="bold")
-    console.print(escape(measured), highlight=False)
+    console.print(claims_in_words(counts), style="bold")
+    console.print(escape(measured))
     said = "Fitted without knowledge." if knowledge is None else f"Fitted with knowledge {knowledge.digest}."
-    console.print(said, highlight=False)
+    console.print(said)
     if signed is not None:
-        console.print(escape(signed), highlight=False, style="bold")
+        console.print(escape(signed), style="bold")
     if out is not None:
         console.print(f"Written to {escape(str(out))}")
 

@@ -187,8 +187,9 @@ class _PlainConsole(Console):
         return super().render_str(visible(text, keep="\n"), **options)
 
 
-console = _PlainConsole(emoji=False)  # no emoji: a concept may be called ":apple:"
-errors = _PlainConsole(stderr=True, emoji=False)
+# No emoji: a concept may be called ":apple:".
+console = _PlainConsole(emoji=False, highlight=False)
+errors = _PlainConsole(stderr=True, emoji=False, highlight=False)
 
 
 def fail(message: str, *, as_json: bool) -> int:
@@ -196,7 +197,7 @@ def fail(message: str, *, as_json: bool) -> int:
     if as_json:
         print_json({"error": message})
     else:
-        errors.print(f"[bold red]error:[/bold red] {escape(visible(message))}", highlight=False)
+        errors.print(f"[bold red]error:[/bold red] {escape(visible(message))}")
     return 1
 
 
@@ -223,7 +224,7 @@ def replace_unprintable() -> None:
 def note(message: str, *, silent: bool = False) -> None:
     """Print a line about what is going on, on stderr."""
     if not silent:
-        errors.print(escape(visible(message)), style="dim", highlight=False, soft_wrap=True)
+        errors.print(escape(visible(message)), style="dim", soft_wrap=True)
 
 
 class _Notes(logging.Handler):

@@ -164,10 +164,21 @@ def chosen_sources(text: str, known: Sequence[str]) -> list[str]:
     return wanted
 
 
-def chosen_endpoint(url: str | None, model: str | None, rate: float | None) -> Endpoint:
-    """The language model of --llm-url, --llm-model and --llm-rate."""
+def chosen_endpoint(
+    sources: Sequence[str], url: str | None, model: str | None, rate: float | None, *, dry_run: bool, **others: Any
+) -> Endpoint | None:
+    """The language model of --llm-url, --llm-model and --llm-rate, if it is one of the `sources`; without it these, a
+    dry run and `others` that were given are misuse."""
     from ccr.vocab.llm import Endpoint
 
+    if "llm" not in sources:
+        asked = {"llm_url": url, "llm_model": model, "llm_rate": rate, **others}
+        for name in [name for name, value in asked.items() if value]:
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{option} is for the source llm: give --sources {','.join(sources)},llm, too")
+        if dry_run:
+            raise typer.BadParameter("--dry-run shows what a language model would cost: give --sources llm")
+        return None
     if url is None or model is None:
         raise typer.BadParameter("the source llm needs --llm-url and --llm-model")
     return Endpoint(url, model, per_minute=rate)

@@ -164,29 +164,17 @@ def _by_words(
 
 
 def _transfer(concepts: Concepts, train: EmbeddingStore, file: Path) -> Transfer:
-    """Transfer of concepts by the answers about classes in a file, on the training photos."""
-    import numpy as np
-
-    from ccr.classifier import ConceptClassifier
+    """Transfer of concepts by the answers in a file, on the training photos."""
     from ccr.knowledge import Knowledge
-    from ccr.knowledge.grounding import transfer
-    from ccr.refine.data import Labelled, class_groups
-    from ccr.space import Space
+    from ccr.refine.region import measure_transfer
 
-    known = Knowledge.read(file)
-    labels, y = np.unique(np.asarray(train.y), return_inverse=True)
-    answers = known.aligned(labels.tolist(), concepts.names)
-    if not answers.any():
+    known, labels = Knowledge.read(file), sorted(set(map(str, train.y)))
+    if not known.aligned(labels, concepts.names).any():
         raise CCRError(
             f"--knowledge must say something of the list's concepts and the store's classes, {file} does not: spell "
-            f"names alike, such as {concepts.names[0]!r} and {str(labels[0])!r}"
+            f"names alike, such as {concepts.names[0]!r} and {labels[0]!r}"
         )
-    space = Space.fit_metric(concepts.embeddings, train, shrinkage=ConceptClassifier().shrinkage)
-    images = space.images(train)
-    groups = class_groups(Labelled(images, np.arange(len(y)), y, np.ones(len(y), np.float32)), len(labels))
-    texts = space.texts(concepts.embeddings)
-    found = [transfer(texts, answers, groups, grounded=grounded).tolist() for grounded in (True, False)]
-    return Transfer(*(dict(zip(concepts.names, values, strict=True)) for values in found))
+    return Transfer(*(measure_transfer(known, concepts, train, grounded=grounded) for grounded in (True, False)))
 
 
 def _on_photos(

@@ -246,7 +246,7 @@ def _show(out: Path, measured: DemoMeasured, chosen: DemoPhotos) -> None:
     console.print(f"\nThe report: {escape(str((out / 'report.html').resolve()))}", soft_wrap=True)
     console.print(f"All that the model may ever say: ccr claims {escape(shlex.quote(str(out / 'model')))}\n")
     console.print("With your own photos, in folders photos/CLASS/IMAGE.jpg:")
-    console.print(OWN_PHOTOS, highlight=False, soft_wrap=True)
+    console.print(OWN_PHOTOS, soft_wrap=True)
 
 
 def _table(measured: DemoMeasured) -> Table:

@@ -15,8 +15,7 @@ from rich.markup import escape
 
 from ccr.cli.common import Json, console, fitting, note, print_json
 from ccr.cli.common_data import training_rows
-from ccr.cli.common_photo import columns_for, draw_photo, read_key
-from ccr.cli.knowledge_terminal import login_name
+from ccr.cli.common_photo import columns_for, draw_photo, login_name, read_key
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, write_text
 from ccr.utils import processes as interrupt
@@ -182,11 +181,11 @@ def _show_photos(
         console.print(f"above: {len(found.mine)} of the class; below: {len(found.others)} of others", style="dim")
     counts = review.counts()
     progress = f"{heading}; {counts['confirmed']} of {sum(counts.values())} claims confirmed"
-    console.print(f"\n{escape(visible(progress))}", style="dim", highlight=False)
+    console.print(f"\n{escape(visible(progress))}", style="dim")
     question = f"[bold]{escape(visible(str(one.label)))}[/bold] shows [bold]{escape(visible(one.concept))}[/bold]?"
-    console.print(question, highlight=False)
-    console.print(escape(_numbers(one, found)), style="dim", highlight=False)
-    console.print(escape(HELP), style="dim", highlight=False)
+    console.print(question)
+    console.print(escape(_numbers(one, found)), style="dim")
+    console.print(escape(HELP), style="dim")
     return sheet
 
 
@@ -520,7 +519,7 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
                 "counts": review.counts(),
                 "open": [one.to_dict() for one in left],
                 "thin": [one.remedy for one in thin_classes(review.model)],
-                "agreement": [vars(one).copy() for one in review.own.agreements()],
+                "agreement": [one.to_dict() for one in review.own.agreements()],
                 "disputes": [[one.label, one.concept] for one in review.own.disputes(known=review.known)],
                 "signed": review.model.is_signed,
                 "signature": None if signature is None else signature.to_dict(),
@@ -529,21 +528,21 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
         )
         return check and bool(problems)
     counts = ", ".join(f"{number} {state}" for state, number in review.counts().items() if number)
-    console.print(f"{counted(sum(review.counts().values()), 'claim')}: {escape(counts)}", style="bold", highlight=False)
+    console.print(f"{counted(sum(review.counts().values()), 'claim')}: {escape(counts)}", style="bold")
     for one in review.own.agreements():
         if one.share is not None:
             kappa = "" if one.kappa is None else f", kappa {one.kappa:.2f}"
             words = f"{one.first} and {one.second} agree on {one.share:.0%} of {one.questions} claims{kappa}"
-            console.print(escape(words), highlight=False)
+            console.print(escape(words))
     for question in left[:NAMED]:
-        console.print(f"  {question.state}: {escape(question.sentence)}", highlight=False)
+        console.print(f"  {question.state}: {escape(question.sentence)}")
     if len(left) > NAMED:
-        console.print(f"  and {len(left) - NAMED} more", highlight=False)
+        console.print(f"  and {len(left) - NAMED} more")
     if left and not check and len(review.decisions):
         where = visible(str(review.decisions.path))
-        console.print(f"Answers are in {escape(where)}; the same command goes on from there", highlight=False)
+        console.print(f"Answers are in {escape(where)}; the same command goes on from there")
     remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
-    console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[0]}.{remedy}"), highlight=False)
+    console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[0]}.{remedy}"))
     if found.rounds:
-        console.print(f"The refitted model is in {escape(str(target))}", highlight=False)
+        console.print(f"The refitted model is in {escape(str(target))}")
     return check and bool(problems)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccr.errors import CCRError, FormatError
+from ccr.explain.terms import plain
 from ccr.io.files import lock, write_text
 from ccr.metrics import SHOWN, Interval, cohens_kappa
 from ccr.utils.texts import check_name, did_you_mean, visible
@@ -276,17 +277,12 @@ class Scores:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        origins = [
-            {name: list(value) if isinstance(value, tuple) else value for name, value in vars(origin).items()}
-            for origin in self.origins
-        ]
-        agreements = [{**vars(one), "judges": list(one.judges)} for one in self.agreements]
         return {
             "photos": self.photos,
             "claims": self.claims,
             "judges": [{"name": judge, "left": left} for judge, left in self.left.items()],
-            "origins": origins,
-            "agreements": agreements,
+            "origins": plain(self.origins),
+            "agreements": plain(self.agreements),
         }
 
 

@@ -88,12 +88,12 @@ def thumbnail(image: Image.Image, size: int = 230) -> str:
     return f'<img alt="" src="{jpeg_address(image, size)}">'
 
 
-def jpeg_address(image: Image.Image, size: int) -> str:
+def jpeg_address(image: Image.Image, size: int, *, quality: int = 80) -> str:
     """The image as a data: address of a JPEG that is at most `size` pixels wide and high."""
     small = image.convert("RGB")
     small.thumbnail((size, size))
     buffer = BytesIO()
-    small.save(buffer, "JPEG", quality=80)
+    small.save(buffer, "JPEG", quality=quality)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 

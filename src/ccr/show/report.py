@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -38,11 +37,11 @@ from ccr.model import ConceptModel
 from ccr.refine.region import bound_text, chosen_fidelity
 from ccr.show import page, plots
 from ccr.show import pictures as where_pictures
-from ccr.show.pages import claims_in_words, claims_table, count_claims
+from ccr.show.pages import claims_in_words, claims_table, count_claims, edit_rows, knowledge_in_words
 from ccr.show.pictures import TINY, Pictures
 from ccr.space import Symmetric
 from ccr.utils.processes import Tell, no_progress
-from ccr.utils.texts import counted, listed, percent, share_text, without_folders
+from ccr.utils.texts import counted, fidelity_text, listed, percent, share_text, without_folders
 
 SECTIONS = {
     "numbers": "Numbers",
@@ -142,7 +141,7 @@ def report_page(
     least = chosen_fidelity(settings.get("radius"), settings.get("fidelity"))
     parts["fidelity"] = drift_section(fitted.audit(rows), least=least, pictures=pictures)
     if edits:
-        parts["edits"] = [edit_table(edits)]
+        parts["edits"] = [page.table(("", "edit", "of"), edit_rows(edits), texts=(1, 2))]
     parts["settings"] = [page.table(("what", ""), [*facts, *_settings(fitted, rows)], texts=(1,))]
 
     tell(len(SECTIONS), len(SECTIONS), "done")
@@ -217,14 +216,7 @@ def _knowledge(measured: Measured) -> list[str]:
     found = measured.evaluation
     if found.claims is None:
         return []
-    parts = [claims_in_words(found.claims)]
-    if found.truth is not None:
-        parts.append(f"{share_text(found.truth)} of the shown concepts with an answer are true of the image's class")
-    if found.transfer is not None:
-        parts.append(f"mean transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
-    if found.text_fidelity is not None and math.isfinite(found.text_fidelity.mean):
-        parts.append(f"fidelity to the bare texts {found.text_fidelity.mean:.2f}, lowest {found.text_fidelity.min:.2f}")
-    lines = [f"<p>{escape('; '.join(parts))}.</p>", f'<p class="muted">{escape(GROUNDED)}</p>']
+    lines = [f"<p>{escape(knowledge_in_words(found))}.</p>", f'<p class="muted">{escape(GROUNDED)}</p>']
     few = sorted((value, name) for name, value in (measured.model.transfer or {}).items() if value < TRANSFERS)
     if few:
         named = listed([f"{page.name(name)} ({value:.2f})" for value, name in few], MOST_NAMED, " and {:,} more")
@@ -234,8 +226,7 @@ def _knowledge(measured: Measured) -> list[str]:
 
 def _numbers(found: Evaluation) -> tuple[str, ...]:
     means = (f"{value:.1f}" for value in (found.length, found.in_play, found.weights_per_class))
-    fidelity = ("-" if math.isnan(value) else f"{value:.2f}" for value in found.fidelity)
-    return f"{found.accuracy:.1%}", _interval(found.interval), *means, *fidelity
+    return f"{found.accuracy:.1%}", _interval(found.interval), *means, *map(fidelity_text, found.fidelity)
 
 
 def _interval(interval: tuple[float, float]) -> str:
@@ -549,15 +540,6 @@ def _drift_cells(item: ConceptDrift) -> list[str]:
     counts = [str(item.active_after), str(item.gained), str(item.lost), f"{item.overlap:.0%}"]
     near = ", ".join(neighbour.concept for neighbour in item.nearest_after[:3])
     return [item.concept, ", ".join(item.flags), fidelity, *(counts if item.overlap is not None else [""] * 4), near]
-
-
-def edit_table(edits: Sequence[Mapping[str, Any]]) -> str:
-    """The edits made by hand, oldest first."""
-    rows = []
-    for number, edit in enumerate(edits, 1):
-        what = ", ".join(f"{key}: {value}" for key, value in edit.items() if key != "action")
-        rows.append((str(number), str(edit["action"]), what))
-    return page.table(("", "edit", "of"), rows, texts=(1, 2))
 
 
 # Settings and fingerprints: enough to make the same model again.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from numbers import Number
 
@@ -76,6 +78,11 @@ def closest(name: object, known: Iterable[object]) -> str | None:
     return spelled[close[0]] if close else None
 
 
+def timestamp() -> str:
+    """The time now, to the second, as ISO 8601 has it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
 def counted(number: object, what: str) -> str:
     """A number with its noun, in the plural if needed: "1 concept", "3 concepts"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
@@ -109,6 +116,11 @@ def percent(probability: float, *, digits: int = 0) -> str:
     if probability >= 0.9995:
         return ">99.9%"
     return f"{probability:.{max(digits, 1) if probability >= 0.985 else digits}%}"
+
+
+def fidelity_text(value: float) -> str:
+    """Two digits, or a dash where all images score alike."""
+    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def share_text(share: float) -> str:

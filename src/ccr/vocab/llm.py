@@ -13,7 +13,6 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -26,6 +25,7 @@ from ccr.errors import CCRError
 from ccr.io.files import read_regular, write_json
 from ccr.knowledge import Answer, Knowledge
 from ccr.utils.processes import Tell, no_progress
+from ccr.utils.texts import timestamp
 from ccr.vocab.proposals import Origin, Proposal
 
 KINDS = ("parts", "colours", "shapes", "textures", "surroundings")
@@ -346,7 +346,7 @@ def answer_tokens(concepts: Sequence[str]) -> int:
 def ask_model(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> Told:
     """The model's answers to these questions; those that the cache has are not asked again."""
     failed: dict[str, str] = {}
-    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    at = timestamp()
     answers = [
         Answer(question.name, concept, verdict, "llm", endpoint.model, at)
         for question, verdicts in answered(questions, endpoint, cache, failed, tell=tell)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,8 @@ from ccr.classifier import ConceptClassifier
 from ccr.coding import HardThreshold
 from ccr.concepts import Concepts
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult
 from ccr.geometry import fidelity_radius, project_to_cap, unit_rows
-from ccr.metrics import finite
 from ccr.refine.region import METRIC_STRIDE
 from ccr.space import ImageMetric, Space
 from ccr_lab.theory.judging import ClaimGroup, ClaimResult, any_size, check_group, claim_group
@@ -38,7 +38,7 @@ ENOUGH = 0.9
 
 
 @dataclass(frozen=True)
-class Isotropy:
+class Isotropy(PlainResult):
     """Spread of the images. `shrinkage`: of the metric that whitened them, None: as they are.
 
     `dimensions` is the effective number, (sum of eigenvalues)^2 / (sum of their squares), of `of`; `condition` the
@@ -54,10 +54,6 @@ class Isotropy:
     condition: float
     along_random: float
     fidelity: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {name: value if value is None else finite(value) for name, value in asdict(self).items()}
 
 
 def isotropy(

@@ -24,12 +24,11 @@ from ccr.vocab.lists import concept_line
 from ccr_studio.api.common import Name, VersionedAnswer, attachment
 from ccr_studio.api.views import interval_of, share_of
 from ccr_studio.seen import SeenModel
-from ccr_studio.service.answers import Problem, Strict
+from ccr_studio.service.answers import ErrorAnswer, Strict
 from ccr_studio.service.app import REFUSALS, ParsedAside
 from ccr_studio.service.limits import DECODING
 from ccr_studio.work.edits import plain_entry
-from ccr_studio.work.folds import FoldState
-from ccr_studio.work.refits import Job
+from ccr_studio.work.refits import FoldState, Job
 from ccr_studio.work.session import StudioState
 from ccr_studio.work.workbench import Workbench, step_words
 
@@ -145,9 +144,9 @@ class SavedAs(VersionedAnswer):
 
 
 #: How saving may be refused beside the usual.
-TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": Problem, "description": "A model of that name is there."}}
+TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": ErrorAnswer, "description": "A model of that name is there."}}
 OTHER_STEP: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "Another step is the current one."}
+    409: {"model": ErrorAnswer, "description": "Another step is the current one."}
 }
 WHICHEVER = Expected()
 Against = Annotated[

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
@@ -18,7 +16,7 @@ from ccr.errors import CCRError
 from ccr.explain import Contrast, Counterfactual, Explanation
 from ccr.explain.counterfactual import Shift
 from ccr.explain.explanation import MissingConcept
-from ccr.utils.texts import to_cell, visible
+from ccr.utils.texts import csv_text, visible
 from ccr_studio.api.common import (
     Held,
     Name,
@@ -29,7 +27,6 @@ from ccr_studio.api.common import (
     VersionedAnswer,
     attachment,
     sum_of,
-    tile,
     tiles,
 )
 from ccr_studio.cache import Recent
@@ -328,18 +325,9 @@ def _before(rows: np.ndarray, row: int) -> int:
 
 def photos_csv(seen: SeenModel, rows: np.ndarray) -> str:
     """These photos as CSV, texts as inert as a spreadsheet lets them be."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
     paths = seen.photos.store.paths
-    for row in rows.tolist():
-        facts = {**dict(tile(seen, row)), "path": "" if paths[row] is None else str(paths[row])}
-        writer.writerow([_cell(facts[column]) for column in COLUMNS])
-    return stream.getvalue()
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.6f}" if isinstance(value, float) else to_cell(value)
+    facts = ({**dict(one), "path": paths[one.row], "confidence": f"{one.confidence:.6f}"} for one in tiles(seen, rows))
+    return csv_text(COLUMNS, ([one[column] for column in COLUMNS] for one in facts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from ccr.io.files import (
 from ccr.io.format import stored_concepts
 from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
+from ccr.utils.texts import timestamp
 from ccr_studio.cache import npy
 
 FORMAT, FORMAT_VERSION = "ccr-studio-session", 1
@@ -105,7 +105,7 @@ class StudioSession:
             raise CCRError(f"{folder} holds no session yet: give a model to begin with")
         state, edit = StudioState.of(base), {"action": "open", "fitted_here": fitted_here}
         if read_only:
-            return cls(folder, [Step(0, edit, _now())], 0, 1, held=state), state
+            return cls(folder, [Step(0, edit, timestamp())], 0, 1, held=state), state
         session = cls(folder, [], -1, 0)
         session.add(state, edit)
         return session, state
@@ -135,7 +135,7 @@ class StudioSession:
 
     def add(self, state: StudioState, edit: Mapping[str, Any]) -> Step:
         """Keep a new state after the current one; what was undone is gone."""
-        step = Step(self.next, dict(edit), _now())
+        step = Step(self.next, dict(edit), timestamp())
         self._write_state(step, state)
         steps, dropped = [*self.steps[: self.position + 1], step], self.steps[self.position + 1 :]
         while len(steps) > MOST_STEPS:
@@ -230,10 +230,6 @@ class StudioSession:
             if not 0 <= position < len(steps) or following <= max(step.id for step in steps):
                 raise ValueError("its position is not among its steps")
             return cls(folder, steps, position, following, int(content["looks"]), list(map(str, content["looked"])))
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def with_entry(model: ConceptModel, before: ConceptModel, entry: Mapping[str, Any]) -> ConceptModel:

@@ -33,8 +33,7 @@ from ccr_studio.seen import PlacedPhotos, SeenModel
 from ccr_studio.work import edits
 from ccr_studio.work.corrections import LOG as CORRECTIONS
 from ccr_studio.work.corrections import Corrections, Kind
-from ccr_studio.work.folds import Folds
-from ccr_studio.work.refits import Job, RefitKind, Refits
+from ccr_studio.work.refits import Folds, Job, RefitKind, Refits
 from ccr_studio.work.session import HONEST, SESSION, Step, StudioSession, StudioState, with_entry
 
 #: Models whose columns are kept: the current one, those around it, and what it is compared with.
