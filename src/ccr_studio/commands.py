@@ -254,5 +254,5 @@ def _title(path: AnyPath) -> str:
     return folder.parent.name if folder.name in ("model", "store") and folder.parent.name else folder.name
 
 
-#: What the entry point names.
+#: Commands, for the entry point.
 COMMANDS = (serve, studio)

@@ -55,7 +55,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
 )
-#: Who may show the page in a frame: nobody; or notebooks of this machine.
+#: Origins that may show the page in a frame: none; or notebooks of this machine.
 NOBODY, NOTEBOOKS = "'none'", "http://127.0.0.1:* http://localhost:*"
 PREFIX = "/api"
 #: A report is made within this many seconds, and a photo has at most so many bytes.
@@ -66,7 +66,7 @@ HEAD_START = 1.5
 
 
 def _beside(store: EmbeddingStore) -> Path:
-    """Where models are kept that are saved under a name alone: beside the store, or, of a store at a URL, here."""
+    """Folder of models that are saved under a name alone: beside the store, or, of a store at a URL, here."""
     folder = store.path.resolve().parent
     return Path.cwd() if isinstance(folder, Place) else folder
 
@@ -115,7 +115,7 @@ def own_session(store: EmbeddingStore, concepts: str, given: Path | None = None,
 
 
 def _session(store: EmbeddingStore, given: Path | None, read_only: bool, *parts: str) -> Path:
-    """Where a session is written; to look, where one was written, by whomever."""
+    """Place of a written session; to look, of one that any studio wrote."""
     if not read_only:
         return session_folder(sessions_of(store, given), *parts)
     beside = _sessions_beside(store)

@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 from ccr.data.store import EmbeddingStore
 from ccr.edit import EditSession
 from ccr.io import files
+from ccr.io.files import read_regular
 from ccr.model import ConceptModel
 from ccr_studio.work.session import StudioSession
 from ccr_studio.work.workbench import Workbench
@@ -198,6 +199,27 @@ def test_readers_see_one_whole_model_while_it_is_replaced(model: ConceptModel, t
         loads += 1
     writer.join()
     assert seen <= sums
+
+
+def test_a_model_replaced_twice_between_its_two_files_is_read_again(
+    model: ConceptModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another model comes and goes between the two reads: the configuration is as before, the tensors are another's."""
+    other = EditSession(model).scale(model.names[0], 0.5).model()
+    model.save(tmp_path / "model")
+    turns = [other]
+
+    def read(path: Path, most: int) -> bytes:
+        if not turns:
+            return read_regular(path, most)
+        turns.pop().save(tmp_path / "model")
+        blob = read_regular(path, most)
+        model.save(tmp_path / "model")
+        return blob
+
+    monkeypatch.setattr("ccr.io.format.read_regular", read)
+    assert np.array_equal(ConceptModel.load(tmp_path / "model").head.coef, model.head.coef)
+    assert not turns
 
 
 def test_a_served_model_that_is_replaced_answers_as_it_was_loaded(tmp_path: Path) -> None:

@@ -119,5 +119,5 @@ def main() -> None:
     except OSError as error:
         sys.exit(fail(in_words(error), as_json=as_json))
     except (Stopped, KeyboardInterrupt):
-        interrupt.tell_stopped()
+        interrupt.report_stopped()
         sys.exit(interrupt.CODE)

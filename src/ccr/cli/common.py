@@ -32,12 +32,12 @@ from ccr.utils.texts import has_control, visible
 if TYPE_CHECKING:
     from ccr.scale.cluster import RayPool
 
-# What happens around every command: --out is checked before the work, and Ctrl-C says what is kept.
+# Work around every command: --out is checked before the work, and Ctrl-C says what is kept.
 #: Commands that write one file; the others' --out is a folder.
 FILES = (
     "ask", "merge", "explain", "predict", "export", "claims", "judge", "report", "propose", "check", "choose", "learn",
 )  # fmt: skip
-#: What commands keep as they go.
+#: Results that commands keep as they go.
 KEPT = {
     "demo": "photos embedded so far are kept in {out}",
     "embed": "images embedded so far are kept in {out}",
@@ -163,9 +163,9 @@ def pool_at(address: str | None) -> Iterator[RayPool | None]:
         yield None
         return
     check_extra()
-    from ccr.scale.cluster import RayPool, connected, in_words
+    from ccr.scale.cluster import RayPool, connected, task_errors
 
-    with connected(address) as ray, in_words(ray):
+    with connected(address) as ray, task_errors(ray):
         yield RayPool(ray)
 
 

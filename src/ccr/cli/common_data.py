@@ -185,7 +185,7 @@ def chosen_endpoint(
 
 
 def kept_answers() -> Path:
-    """Where answers of language models are kept, so that nothing is paid twice."""
+    """Cache of answers of language models, so that nothing is paid twice."""
     from ccr.encoders.assets import cache_folder
 
     return cache_folder() / "llm"
@@ -286,7 +286,7 @@ def propose_concepts(
     store: EmbeddingStore, out: Path, *, spec: str | None, template: str | None = None, silent: bool
 ) -> Concepts:
     """Concepts for a store that comes without a list: proposed and chosen, written to `out` with their origins."""
-    from ccr.vocab.classes import automatic_concepts
+    from ccr.vocab.choose import automatic_concepts
     from ccr.vocab.proposals import known_path, write_proposed
 
     check_list_target(out)
@@ -388,7 +388,7 @@ def noted_controls(
 
 
 def measured_stability(path: Path, store: EmbeddingStore, rows: EmbeddingStore, *, silent: bool) -> Stability:
-    """How much of what the model in a folder shows for these rows stays when it is fitted again on the store."""
+    """Stability of what the model in a folder shows for these rows when it is fitted again on the store."""
     from ccr.classifier import ConceptClassifier
     from ccr.controls import stability
 

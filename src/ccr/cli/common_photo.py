@@ -107,7 +107,7 @@ def add_whole_column(table: Table, heading: str, texts: Iterable[str], *, justif
 
 
 def show_sets(sets: SetQuality, temperature: float) -> None:
-    """How prediction sets hold, in two sentences."""
+    """Print how prediction sets hold, in two sentences."""
     low, high = sets.interval
     answered = "No image is answered by exactly one class: all are left to people."
     if sets.answered > 0:
@@ -158,7 +158,7 @@ def terms_table(
     return table
 
 
-#: What the columns of a sum are.
+#: Meaning of the columns of a sum.
 TERMS_LEGEND = "contribution = code (how strongly the image shows the concept) x weight (for this class)"
 
 

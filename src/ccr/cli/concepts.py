@@ -25,7 +25,7 @@ from ccr.cli.common_photo import show_estimate
 from ccr.errors import CCRError, MissingExtraError
 
 if TYPE_CHECKING:
-    from ccr.vocab.classes import Classes
+    from ccr.vocab.choose import Classes
     from ccr.vocab.senses import EmbedTexts
     from ccr.vocab.wordnet import WordNet
 
@@ -79,9 +79,9 @@ def propose(
     wordnet = _wordnet(wanted, silent=as_json)
     with bar(silent=as_json) as tell:
         answered = None if endpoint is None else ask(found.names, endpoint, kept_answers(), tell=tell)
-        told = answered.proposals if answered else ()
+        answers = answered.proposals if answered else ()
         photos: dict[str, Any] = {"embed": embed, "photos": found.photos, "grey": found.grey}
-        result = reasoned_proposals(found.names, wordnet, **photos, sources=wanted, told=told, tell=tell)
+        result = reasoned_proposals(found.names, wordnet, **photos, sources=wanted, answered=answers, tell=tell)
     if not result.items:
         raise CCRError(f"nothing was proposed for {len(found.names)} classes: add generic to --sources")
     beside, known = result.write(out), known_path(out)
@@ -128,7 +128,7 @@ def _classes(path: Path, spec: str | None, *, silent: bool) -> tuple[Classes, Em
     """The classes of a file or a store, and what embeds texts to choose senses by."""
     from ccr.data.store import EmbeddingStore
     from ccr.encoders import load_encoder
-    from ccr.vocab.classes import read_classes, store_classes
+    from ccr.vocab.choose import read_classes, store_classes
 
     if path.is_dir():
         store = EmbeddingStore.open(path)
@@ -187,8 +187,7 @@ def choose(
     """
     from ccr.data.store import EmbeddingStore
     from ccr.vocab import embed_concepts, read_concepts
-    from ccr.vocab.choose import check_number
-    from ccr.vocab.classes import choose_on, usual_size
+    from ccr.vocab.choose import check_number, choose_on, usual_size
     from ccr.vocab.proposals import Origin, Proposal, Proposals, read_origins
 
     if size is not None and per_class is not None:

@@ -44,7 +44,7 @@ class _OnPhotos(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """How far concepts recognise classes that they were not told about: AUC by concept, grounded and by text alone; NaN
+    """Transfer of concepts to classes left out of their grounding: AUC by concept, grounded and by text alone; NaN
     where it could not be measured."""
 
     grounded: dict[str, float]
@@ -133,7 +133,7 @@ def _by_words(
     names: list[str], store: EmbeddingStore | None, classes: Path | None, spec: str | None, *, silent: bool
 ) -> list[list[Problem]]:
     from ccr.vocab.check import check_texts
-    from ccr.vocab.classes import grey_photos, read_classes
+    from ccr.vocab.choose import grey_photos, read_classes
     from ccr.vocab.domains import fitting_domains
     from ccr.vocab.proposals import label_texts, wordnet_proposals
     from ccr.vocab.wordnet import WordNet
@@ -184,8 +184,7 @@ def _on_photos(
     from ccr.labels import Part
     from ccr.vocab import embed_concepts
     from ccr.vocab.check import check_seen
-    from ccr.vocab.choose import check_number
-    from ccr.vocab.classes import training_part
+    from ccr.vocab.choose import check_number, training_part
     from ccr.vocab.lists import control_words
 
     check_number(len(names))

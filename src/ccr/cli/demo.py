@@ -119,10 +119,10 @@ def _store(path: Path, encoder: Encoder, *, embed: bool, silent: bool) -> tuple[
     dataset = open_demo()
     checked = None if embed or path.exists() else check_shipped(dataset, encoder)
     if checked is not None:
-        note(checked.in_words, silent=silent)
+        note(checked.sentence, silent=silent)
     if checked is not None and checked.agrees:
         copy_shipped(path)
-        return EmbeddingStore.open(path), f"came with the package: {checked.in_words}"
+        return EmbeddingStore.open(path), f"came with the package: {checked.sentence}"
     with bar(silent=silent) as tell:
         embed_dataset(dataset, encoder, path, progress=lambda done, total: tell(done, total, "embedding photos"))
     return EmbeddingStore.open(path), "all made by this run"

@@ -101,9 +101,9 @@ def evaluate(
     if crossed is not None:
         _show_folds(crossed)
     if steady is not None:
-        from ccr.controls import in_words
+        from ccr.controls import stability_sentence
 
-        console.print(in_words(steady))
+        console.print(stability_sentence(steady))
 
 
 def _confusion(model: Any, rows: EmbeddingStore) -> tuple[np.ndarray, list[str]]:

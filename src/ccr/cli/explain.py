@@ -133,7 +133,7 @@ def _explained(
 ) -> list[Explained]:
     from ccr.data.datasets import load_image
     from ccr.explain.terms import position
-    from ccr.io.provenance import signature_in_words
+    from ccr.io.provenance import signature_sentence
     from ccr.model import ConceptModel
 
     model = ConceptModel.load(folder)
@@ -141,7 +141,7 @@ def _explained(
         position(model.classes.tolist(), against)  # refuses a class that is none before anything is embedded
     other = None if baseline is None else _checked_baseline(ConceptModel.load(baseline), model, baseline)
     pictures = [load_image(path) for path in images]
-    loaded, signature = model_encoder(model, spec, silent=silent), signature_in_words(model)
+    loaded, signature = model_encoder(model, spec, silent=silent), signature_sentence(model)
     with bar(silent=silent) as tell:
         rows = _embedded(loaded, pictures, tell)
     places = [None] * len(images) if way is None else _places(model, loaded, pictures, way, silent=silent)

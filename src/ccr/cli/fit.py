@@ -258,12 +258,12 @@ def _embedded(
 
 def _named(options: dict[str, Any], *, baseline: bool) -> dict[str, dict[str, Any]]:
     """Options of each model to fit, by name: the baseline without refinement if asked for, then the model to keep."""
-    from ccr.refine.region import bound_in_words, chosen_radius, unrefined
+    from ccr.refine.region import bound_text, chosen_radius, unrefined
 
     if not baseline or chosen_radius(options["radius"], options["fidelity"]) == 0:
         return {"CCR": options}
     without = unrefined(options)
-    return {f"baseline ({bound_in_words(without)})": without, f"CCR ({bound_in_words(options)})": options}
+    return {f"baseline ({bound_text(without)})": without, f"CCR ({bound_text(options)})": options}
 
 
 def _fitted(

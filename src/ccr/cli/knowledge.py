@@ -105,7 +105,7 @@ def ask(
 
 
 def _from_wordnet(store: EmbeddingStore, names: list[str], spec: str | None, *, silent: bool) -> Knowledge:
-    from ccr.vocab.classes import store_classes
+    from ccr.vocab.choose import store_classes
     from ccr.vocab.proposals import wordnet_knowledge, wordnet_proposals
     from ccr.vocab.wordnet import WordNet
 

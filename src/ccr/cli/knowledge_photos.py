@@ -117,7 +117,7 @@ def _checked(
     *,
     dry_run: bool,
 ) -> Endpoint | None:
-    """Where a model answers, if one does; misuse where options do not go together."""
+    """The endpoint of the model that answers, if one does; misuse where options do not go together."""
     from ccr.vocab.llm import Endpoint
 
     given = [option for option, value in (("--page", page), ("--read", read), ("--vlm-url", url)) if value is not None]

@@ -73,7 +73,7 @@ def report(
     Example: `ccr report photos-model photos-store --out report.html --mistakes-first`
     """
     from ccr.classifier import ConceptClassifier
-    from ccr.controls import in_words
+    from ccr.controls import stability_sentence
     from ccr.data.store import EmbeddingStore
     from ccr.show.report import report_page
 
@@ -87,7 +87,7 @@ def report(
     options |= {"--data": data, "--where": where, "--encoder": encoder, "--stability": stability}
     notes = [FLATTERED] if name in ("train", "all") else []
     locate, unlocated = _locate(loaded, encoder, silent=as_json) if min(where, images) else (None, [])
-    steady = [in_words(measured_stability(model, opened, rows, silent=as_json))] if stability else []
+    steady = [stability_sentence(measured_stability(model, opened, rows, silent=as_json))] if stability else []
     facts = [("model", _name(model)), ("store", f"{_name(store)}, split {name}")]
     with fitting(silent=as_json) as tell:
         compared = _compared(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
@@ -121,7 +121,7 @@ def report(
 
 
 def _locate(model: ConceptClassifier, spec: str | None, *, silent: bool) -> tuple[Locate | None, list[str]]:
-    """From a picture to its explanation with where, if the model's encoder is here and can; else a note."""
+    """Function from a picture to its explanation with maps, if the model's encoder is here and can; else a note."""
     from ccr.photos.on_photos import explain_image, why_not_exact
 
     if model.encoder_ is None and spec is None:

@@ -59,7 +59,7 @@ THUMBNAIL, BELOW = 160, 10
 
 
 class Asked(NamedTuple):
-    """How a round of questions ended: "done", "refit" or "quit", and how many answers it brought."""
+    """End of a round of questions: "done", "refit" or "quit", and how many answers it brought."""
 
     end: str
     answers: int
@@ -232,9 +232,9 @@ def _open(sheet: Image.Image | None) -> None:
 
 def _reasons(path: Path) -> dict[tuple[str, str], str]:
     """The column `reason` of a table with one row per answer, if it has one."""
-    from ccr.io.files import read_regular, understood
+    from ccr.io.files import format_errors, read_regular
 
-    with understood(path, "be a CSV table in UTF-8", "see docs/howto/review.md for its columns"):
+    with format_errors(path, "be a CSV table in UTF-8", "see docs/howto/review.md for its columns"):
         lines = read_regular(path).decode("utf-8-sig").splitlines()
         rows = [
             {str(name).strip().casefold(): from_cell(cell or "").strip() for name, cell in row.items()}
@@ -469,7 +469,7 @@ def _signed(found: Found, target: Path, by: str) -> Found:
 
 
 def _export(review: Review, path: Path, name: str) -> None:
-    from ccr.io.provenance import signature_in_words
+    from ccr.io.provenance import signature_sentence
     from ccr.review import review_rows, unsigned
     from ccr.review.rounds import COLUMNS
 
@@ -484,7 +484,7 @@ def _export(review: Review, path: Path, name: str) -> None:
         return
     from ccr.show.pages import review_page
 
-    sentence = signature_in_words(review.model) or ". ".join(unsigned(review.model, review)).capitalize() + "."
+    sentence = signature_sentence(review.model) or ". ".join(unsigned(review.model, review)).capitalize() + "."
     without = signature.without if signature is not None and review.model.is_signed else ""
     write_text(path, review_page(f"What {name} may say", rows, signed=sentence, without=without))
 
@@ -501,7 +501,7 @@ def _show_round(done: ReviewRound, number: int, *, silent: bool) -> None:
 
 def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
     """Print how the review stands; whether a check fails."""
-    from ccr.io.provenance import signature_in_words
+    from ccr.io.provenance import signature_sentence
     from ccr.review import unsigned
     from ccr.review.rounds import thin_classes
 
@@ -542,7 +542,7 @@ def _show(found: Found, target: Path, *, check: bool, as_json: bool) -> bool:
         where = visible(str(review.decisions.path))
         console.print(f"Answers are in {escape(where)}; the same command goes on from there")
     remedy = "" if left or check else " Every claim is confirmed: with --sign it is signed."
-    console.print(escape(signature_in_words(review.model) or f"Not signed: {problems[0]}.{remedy}"))
+    console.print(escape(signature_sentence(review.model) or f"Not signed: {problems[0]}.{remedy}"))
     if found.rounds:
         console.print(f"The refitted model is in {escape(str(target))}")
     return check and bool(problems)

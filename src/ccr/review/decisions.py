@@ -79,8 +79,8 @@ class Vote(NamedTuple):
 
 @dataclass(frozen=True)
 class ReviewerAgreement(PlainResult):
-    """How two reviewers agree on the `questions` that both answered: the `share` of equal answers, and Cohen's `kappa`,
-    which is 0 for chance; None where it is not defined."""
+    """Agreement of two reviewers on the `questions` that both answered: the `share` of equal answers, and Cohen's
+    `kappa`, which is 0 for chance; None where it is not defined."""
 
     first: str
     second: str
@@ -288,11 +288,11 @@ class Decisions:
         return Knowledge.of([*rest, *(one for one in said if one is not None)])
 
     def agreements(self) -> tuple[ReviewerAgreement, ...]:
-        """How each two reviewers agree."""
+        """Agreement of each pair of reviewers."""
         return tuple(self.agreement(*pair) for pair in combinations(self.reviewers, 2))
 
     def agreement(self, first: str, second: str) -> ReviewerAgreement:
-        """How two reviewers agree on what both answered; a concept that both struck counts as one question."""
+        """Agreement of two reviewers on what both answered; a concept that both struck counts as one question."""
         said = [self._said(by) for by in (first, second)]
         asked = {question for one in said for question in one}
         pairs = [(_answer(said[0], *question), _answer(said[1], *question)) for question in sorted(asked, key=str)]

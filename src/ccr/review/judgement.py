@@ -233,7 +233,7 @@ def read_answers(path: str | os.PathLike[str], sheet: Sheet) -> tuple[str, dict[
 
 @dataclass(frozen=True)
 class OriginScore:
-    """How true the claims of one origin are.
+    """Truth of the claims of one origin.
 
     `claims` were made, `judged` of them have a verdict. `true`, `half` and `false` are shares of the judged claims;
     where several judges judged a claim, each counts for its part. `share` is `true` plus half of `half`, with the
@@ -257,7 +257,7 @@ class OriginScore:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two judges agree on the claims that both judged; None without any, and where kappa is not defined."""
+    """Agreement of two judges on the claims that both judged; None without any, and where kappa is not defined."""
 
     judges: tuple[str, str]
     claims: int

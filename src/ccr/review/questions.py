@@ -452,7 +452,7 @@ class ReviewEvidence:
         return tuple(found)
 
     def _standing(self, review: Review, known: Knowledge) -> np.ndarray:
-        """How far the images of each class stand out on every concept of the list (C, n), in standard deviations over
+        """Standing (C, n) of each class's images on every concept of the list, in standard deviations over
         the classes."""
         groups = self._groups
         scores = groups.means @ self._grounded(review, known).T

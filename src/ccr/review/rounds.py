@@ -366,7 +366,7 @@ def _group_folds(groups: Any, images: int, folds: int) -> np.ndarray:
 
 
 def _rows(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of X, as a store if it is one: photos are known by a store's paths."""
+    """Selection of rows of X, as a store if it is one: photos are known by a store's paths."""
     select: Callable[..., Any] | None = store_part(X, "select")
     return X[rows] if select is None else X.select(rows=rows)
 

@@ -135,7 +135,7 @@ def explanation_card(
 
 
 def contrast(against: Contrast, top: int) -> str:
-    """Why one class rather than another."""
+    """Contrast of one class with another."""
     heading = f"{name(against.prediction)} rather than {name(against.other)}"
     together = f'<div class="muted">together {against.difference:+.2f}</div>'
     return f'<p class="verdict">{heading}</p>{terms(against.bias, against.contributions, top)}{together}'

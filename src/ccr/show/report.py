@@ -31,10 +31,10 @@ from ccr.explain.claims import Claim
 from ccr.explain.drift import FLAGS, GROUNDED, NOT_TRUTH, TRANSFERS
 from ccr.explain.explanation import overlap
 from ccr.explain.terms import signed_name
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.metrics import Evaluation, wilson_interval
 from ccr.model import ConceptModel
-from ccr.refine.region import bound_in_words, chosen_fidelity
+from ccr.refine.region import bound_text, chosen_fidelity
 from ccr.show import page, plots
 from ccr.show import pictures as where_pictures
 from ccr.show.pages import claims_in_words, claims_table, count_claims, edit_rows, knowledge_in_words
@@ -189,9 +189,7 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
     ]
     rows = [("this model", *_numbers(evaluation))]
     if baseline is not None:
-        rows.append(
-            (f"baseline ({bound_in_words(baseline.model.provenance.settings)})", *_numbers(baseline.evaluation))
-        )
+        rows.append((f"baseline ({bound_text(baseline.model.provenance.settings)})", *_numbers(baseline.evaluation)))
         ours, theirs = model.predictions == truth, baseline.predictions == truth
         gain = 100 * (evaluation.accuracy - baseline.evaluation.accuracy)
         parts.append(
@@ -209,7 +207,7 @@ def headline(model: Measured, baseline: Measured | None, probe: float | None, tr
         "own texts over these images.</p>",
         *_knowledge(model),
     ]
-    signed = signature_in_words(model.model)
+    signed = signature_sentence(model.model)
     return parts if signed is None else [*parts, f"<p><strong>{page.name(signed)}</strong></p>"]
 
 
@@ -464,7 +462,7 @@ MOST_PHOTOS, MOST_OPEN_CONCEPTS = 200, 24
 
 
 def use_section(view: ModelView, pairs: Sequence[Coactivation]) -> list[str]:
-    """How much concepts are used, and which come together."""
+    """Section on the use of concepts, and those that come together."""
     used = [(use.concept, f"{use.share:.0%}", f"{use.code:+.3f}", f"{use.weight:.2f}") for use in view.use()[:12]]
     together = [(pair.first, pair.second, f"{pair.jaccard:.0%}", f"{pair.lift:.1f}") for pair in pairs[:12]]
     unused = view.unused()
@@ -504,7 +502,8 @@ def _photos(most: Sequence[ImageActivation], least: Sequence[ImageActivation], p
 
 
 def drift_section(audit: Audit, *, least: float | None, pictures: Pictures) -> list[str]:
-    """Which concepts may no longer see what their names say; `least` is the fidelity they were held to, if any."""
+    """Section on concepts that may no longer see what their names say; `least` is the fidelity they were held to, if
+    any."""
     known, flagged = audit.fidelity, len(audit.flagged)
     measured = known is not None and not np.isnan(known.mean)
     said = f" Mean fidelity {known.mean:.2f}, lowest {known.min:.2f}." if known is not None and measured else ""

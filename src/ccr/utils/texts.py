@@ -16,7 +16,8 @@ from ccr.errors import CCRError
 
 # Control characters (C0, DEL, C1), other line separators, and bidirectional formatting characters.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-# What a spreadsheet would compute, also behind apostrophes; some read the wide signs of Chinese and Japanese likewise.
+# Cells that a spreadsheet would compute, also behind apostrophes; some read the wide signs of Chinese and Japanese
+# likewise.
 _FORMULA = re.compile("'*[=+\\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 #: Letters and signs that are drawn as nothing: Hangul fillers, Khmer inherent vowels, an empty Braille cell.
 _BLANK = "\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"

@@ -270,7 +270,7 @@ def _accuracy(outcome: Outcome, measure: str) -> str:
 
 
 def _reasons(results: Sweep) -> dict[str, list[str]]:
-    """Why settings failed, and which did so."""
+    """Print the settings that failed, and the reasons."""
     reasons: dict[str, list[str]] = {}
     for failure in results.failures:
         name = failure.setting.described(results.varied()) or "the only setting"

@@ -141,7 +141,7 @@ class MethodComparison:
         return KnowledgeGain(row.method, row.title, float(means[1] - means[0]), apart[1], *shuffled)
 
     def right(self, method: str) -> np.ndarray:
-        """In which share of a method's runs each test image was right (m,)."""
+        """Share of a method's runs in which each test image was right (m,)."""
         return np.asarray(np.mean([run.correct() for run in self.runs if run.method == method], axis=0))
 
     @property

@@ -55,7 +55,7 @@ class MethodRun(PlainResult):
     truth: float | None = None
 
     def correct(self) -> np.ndarray:
-        """Which test images were right (m,), as booleans."""
+        """Mask (m,) of the test images that were right."""
         return np.unpackbits(np.frombuffer(bytes.fromhex(self.right), np.uint8))[: self.images].astype(bool)
 
     @classmethod

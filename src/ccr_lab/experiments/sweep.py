@@ -23,7 +23,7 @@ from ccr.utils.processes import Pool, Tell, no_progress
 from ccr.utils.texts import did_you_mean
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options, run_all
 
-#: What an axis may vary, with an example of each.
+#: Settings that an axis may vary, with an example of each.
 AXES = {
     "length": "5,10,20",
     "threshold": "0.1,0.15",

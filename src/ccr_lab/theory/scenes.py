@@ -45,7 +45,7 @@ class NecessityCurve:
 
 @dataclass(frozen=True)
 class EventFrequency(PlainResult):
-    """In which share of worlds the spectral event held, for every number of samples."""
+    """Share of worlds in which the spectral event held, for every number of samples."""
 
     n: int
     k: int
@@ -93,7 +93,7 @@ def necessity_curve(
 
 
 def event_frequency(n: int, k: int, samples: Sequence[int], *, worlds: int = 100, seed: int = 0) -> EventFrequency:
-    """How often the spectral event of the many-sample theorem holds as the number of samples grows (n = d)."""
+    """Frequency of the spectral event of the many-sample theorem as the number of samples grows (n = d)."""
     bed, shares = Testbed(n, n, k), []
     with threadpool_limits(1):
         for m in samples:

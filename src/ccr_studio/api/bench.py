@@ -83,7 +83,7 @@ class JobInfo(BaseModel):
 
 
 class SessionState(VersionedAnswer):
-    """Where the session stands."""
+    """State of the session."""
 
     title: str
     store: str
@@ -160,12 +160,12 @@ Against = Annotated[
 
 
 def bench_router(bench: Workbench) -> APIRouter:
-    """Everything around the model as it changes."""
+    """Routes around the model as it changes."""
     router = APIRouter(tags=["bench"], responses=REFUSALS, route_class=ParsedAside)
 
     @router.get("/state", operation_id="state")
     def state() -> SessionState:
-        """Where the session stands."""
+        """State of the session."""
         return state_of(bench)
 
     @router.post("/undo", operation_id="undo", responses=OTHER_STEP)
@@ -283,7 +283,7 @@ def _there(job: JobInfo | None) -> JobInfo:
 
 
 def state_of(bench: Workbench) -> SessionState:
-    """Where the session stands."""
+    """State of the session."""
     seen, _, session = bench.snapshot()
     photos, rows = bench.photos, bench.photos.validation
     known = rows[seen.truth[rows] >= 0]

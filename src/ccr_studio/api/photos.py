@@ -49,7 +49,7 @@ COLUMNS = ("row", "name", "path", "split", "truth", "predicted", "confidence", "
 
 
 class PhotoPage(VersionedAnswer):
-    """Some of the photos that the filters leave."""
+    """A page of the photos that the filters leave."""
 
     total: int
     offset: int
@@ -65,7 +65,7 @@ class ActiveConcept(BaseModel):
 
 
 class MistakeFacts(BaseModel):
-    """Where the true class came in, and what was missing for it."""
+    """Rank of the true class, and what was missing for it."""
 
     rank: int
     probability: float
@@ -101,7 +101,7 @@ class Photo(VersionedAnswer, Sum):
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoContrast(Contrast):
-    """Why one class and not another, by the model of a `version`."""
+    """Contrast of one class with another, by the model of a `version`."""
 
     version: str
 
@@ -120,7 +120,7 @@ class Codes(Strict):
 
 
 class ConceptPlace(VersionedAnswer):
-    """Where a concept is: how much each patch of the photo adds to it, row by row."""
+    """Map of a concept: how much each patch of the photo adds to it, row by row."""
 
     concept: str
     rows: int
@@ -267,7 +267,7 @@ def photos_router(bench: Workbench) -> APIRouter:
 
     @router.get("/photos/{key}/contrast", operation_id="photo_contrast")
     def contrast(key: str, other: Annotated[str, Query(max_length=200)]) -> PhotoContrast:
-        """Why the predicted class and not another."""
+        """Contrast of the predicted class with another."""
         seen = bench.now()
         found = explanation_of(seen, bench.uploads, key).contrast(other)
         return PhotoContrast(**vars(found), version=seen.version)
@@ -283,7 +283,7 @@ def photos_router(bench: Workbench) -> APIRouter:
 
     @router.get("/photos/{key}/where", operation_id="photo_where")
     def where(key: str, concept: Annotated[str, Query(max_length=200)]) -> ConceptPlace:
-        """Where in the photo a concept is, if the encoder can say."""
+        """Map of a concept in the photo, if the encoder can make one."""
         seen = bench.now()
         return ConceptPlace(version=seen.version, **bench.places.of(seen, key, concept))
 
@@ -352,14 +352,14 @@ class Subject:
 
 
 def explanation_of(seen: SeenModel, uploads: Uploads, key: str) -> Explanation:
-    """Why the photo that an id names is predicted as it is."""
+    """Explanation of the prediction of the photo that an id names."""
     if key.startswith("u"):
         return seen.model.explain(uploads.get(key).embedding)
     return seen.explain(seen.photos.row(key))
 
 
 def photo_page(bench: Workbench, seen: SeenModel, key: str) -> Photo:
-    """Everything that a photo's page shows at first."""
+    """Data that a photo's page shows at first."""
     about = Subject.find(seen, bench.uploads, key)
     why, row = about.explanation, about.row
     said = {} if row is None else bench.corrections.of(row)

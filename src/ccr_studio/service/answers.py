@@ -12,7 +12,7 @@ from ccr import metrics
 from ccr.explain import Contrast, Contribution, Counterfactual
 from ccr.explain.explanation import Question
 from ccr.explain.terms import plain
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.model import ConceptModel
 
 Label = str | bool | int | float
@@ -21,7 +21,7 @@ MOST_DIMENSIONS, MOST_CHARACTERS = 65_536, 1_000
 
 Embedding = Annotated[list[FiniteFloat], Field(min_length=1, max_length=MOST_DIMENSIONS)]
 ClassName = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-#: Of every top-n: how many of the largest to show.
+#: Bounds of every top-n: how many of the largest to show.
 Top = Annotated[int, Field(ge=0, le=1000)]
 
 
@@ -207,7 +207,7 @@ def model_info(name: str, model: ConceptModel, *, reads_photos: bool) -> ModelIn
         coverage=None if model.calibration is None else model.calibration.coverage,
         knowledge=None if origin.knowledge is None else origin.knowledge.digest,
         claims=model.claim_counts,
-        signature=signature_in_words(model),
+        signature=signature_sentence(model),
         edits=len(origin.edits),
         metrics=plain(origin.metrics),
     )

@@ -34,7 +34,7 @@ from ccr_studio.service.service import SentFile, Service
 
 #: Paths about the model begin so.
 PREFIX = "/v1"
-#: Of every path: how it may be refused.
+#: Responses of every path that refuse a request.
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": answers.ErrorAnswer, "description": "The request is not what it says it is."},
     401: {"model": answers.ErrorAnswer, "description": "The token is missing or wrong."},

@@ -71,7 +71,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """How long it took, or takes already."""
+        """Seconds that it took, or takes already."""
         return (time.monotonic() if self.ended is None else self.ended) - self.started
 
     def end(self, state: JobState, message: str = "") -> None:

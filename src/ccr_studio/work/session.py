@@ -14,7 +14,15 @@ import numpy as np
 
 from ccr.concepts import Concepts
 from ccr.errors import CCRError, FormatError, WriteError
-from ccr.io.files import check_writable, map_array, read_object, remove_leftovers, understood, write_bytes, write_json
+from ccr.io.files import (
+    check_writable,
+    format_errors,
+    map_array,
+    read_object,
+    remove_leftovers,
+    write_bytes,
+    write_json,
+)
 from ccr.io.format import stored_concepts
 from ccr.io.provenance import whole_list
 from ccr.model import ConceptModel
@@ -158,7 +166,7 @@ class StudioSession:
         model = ConceptModel.load(place / "model")
         notes = read_object(place / "list.json", "be the list of a step", REMEDY)
         rows = np.array(map_array(place / "list.npy", "be the embeddings of a step", REMEDY))
-        with understood(place, "hold a step of a session", REMEDY):
+        with format_errors(place, "hold a step of a session", REMEDY):
             texts = stored_concepts([str(name) for name in notes["names"]], rows)
             claims = tuple((str(a), str(b), str(c)) for a, b, c in notes.get("claims", ()))
             pinned, removed = (tuple(map(str, notes[name])) for name in ("pinned", "removed"))
@@ -216,7 +224,7 @@ class StudioSession:
         content = read_object(path, "be the JSON of a session", REMEDY)
         if content.get("format") != FORMAT or content.get("format_version") != FORMAT_VERSION:
             raise FormatError(f"{path} is of another program or version: {REMEDY}")
-        with understood(path, "be a session", REMEDY):
+        with format_errors(path, "be a session", REMEDY):
             steps = [Step(int(one["id"]), dict(one["edit"]), str(one["at"])) for one in content["steps"]]
             position, following = int(content["position"]), int(content["next"])
             if not 0 <= position < len(steps) or following <= max(step.id for step in steps):
