@@ -313,7 +313,7 @@ def _print_json(model: ConceptClassifier, found: MeasuredFits, out: Path, *, con
 
 def _show(model: ConceptClassifier, found: MeasuredFits, out: Path) -> None:
     images = next(iter(found.evaluations.values())).n
-    console.print(evaluation_table(found.evaluations, f"MeasuredFits on {images} images, split {found.split}"))
+    console.print(evaluation_table(found.evaluations, f"Measured on {images} images, split {found.split}"))
     note_few(images)
     show_knowledge(found.evaluations)
     if found.split == "all":
