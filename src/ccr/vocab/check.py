@@ -219,7 +219,7 @@ SHRINKAGE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ImageCheck:
     """Check of n concepts on images: `problems` of each, `share` of images in which each is active (n,), `top` rows of
     X that show each most (n, up to 5), mean `coherence`, and `uncovered`, the classes that no concept distinguishes
     from their nearest class, each with that class."""
@@ -231,9 +231,9 @@ class Seen:
     uncovered: dict[str, str]
 
 
-def check_seen(
+def check_on_images(
     concepts: Concepts, X: Any, y: np.ndarray, *, control: np.ndarray | None = None, tell: OnProgress = no_progress
-) -> Seen:
+) -> ImageCheck:
     """Check concepts on images.
 
     Parameters
@@ -253,7 +253,7 @@ def check_seen(
     usual = None if control is None else float(np.median(spreads(statistics, control)))
     share, top, spread_out = _looked_at(concepts, X, tell)
     problems = [_problems(row, concepts.names, scores, share, usual) for row in range(len(concepts))]
-    return Seen(problems, share, top, spread_out, uncovered(statistics, scores))
+    return ImageCheck(problems, share, top, spread_out, uncovered(statistics, scores))
 
 
 def uncovered(statistics: ClassStatistics, scores: ScoreStatistics) -> dict[str, str]:

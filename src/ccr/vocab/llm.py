@@ -306,7 +306,7 @@ CLAIMS_PROMPT = (
 ATTACHED = " Some photos of the class are attached."
 
 
-class Told(NamedTuple):
+class KnowledgeAnswers(NamedTuple):
     """Knowledge from the answers of a language model, and the reason of failure for each class that failed."""
 
     knowledge: Knowledge
@@ -345,7 +345,7 @@ def answer_tokens(concepts: Sequence[str]) -> int:
 
 def ask_model(
     questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path, *, tell: OnProgress = no_progress
-) -> Told:
+) -> KnowledgeAnswers:
     """The model's answers to these questions; those that the cache has are not asked again."""
     failed: dict[str, str] = {}
     at = timestamp()
@@ -354,7 +354,7 @@ def ask_model(
         for question, verdicts in answered(questions, endpoint, cache, failed, tell=tell)
         for concept, verdict in verdicts.items()
     ]
-    return Told(Knowledge.of(answers), failed)
+    return KnowledgeAnswers(Knowledge.of(answers), failed)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
