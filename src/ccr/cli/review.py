@@ -472,20 +472,20 @@ def _signed(found: Found, target: Path, by: str) -> Found:
 def _export(review: Review, path: Path, name: str) -> None:
     from ccr.io.provenance import signature_in_words
     from ccr.review import review_rows, unsigned
-    from ccr.review.rounds import COLUMNS
+    from ccr.review.rounds import COLUMNS, review_table
 
-    rows, kind = review_rows(review), path.suffix.lower()
+    kind = path.suffix.lower()
+    if kind == ".json":
+        write_text(path, json.dumps(review_table(review, name), indent=1, ensure_ascii=False) + "\n")
+        return
+    rows = review_rows(review)
     if kind == ".csv":
         write_text(path, csv_text(COLUMNS, (row.values() for row in rows)))
         return
-    signature = review.model.signature
-    if kind == ".json":
-        state = {"signed": review.model.is_signed, "signature": None if signature is None else signature.to_dict()}
-        write_text(path, json.dumps({"model": name, **state, "claims": rows}, indent=1, ensure_ascii=False) + "\n")
-        return
     from ccr.show.pages import review_page
 
-    sentence = signature_in_words(review.model) or ". ".join(unsigned(review.model, review)).capitalize() + "."
+    signature = review.model.signature
+    sentence = signature_in_words(review.model) or f"Not signed: {'; '.join(unsigned(review.model, review))}."
     without = signature.without if signature is not None and review.model.is_signed else ""
     write_text(path, review_page(f"What {name} may say", rows, signed=sentence, without=without))
 

@@ -183,6 +183,8 @@ export default function photo(root, values, app) {
   }
 
   function mend() {
+    if (!shown.corrects && shown.split === "test")
+      return muted("A test photo: nothing can be learned from it, so that models can be tested on it.");
     if (!shown.corrects || app.state.read_only) return null;
     const said = shown.corrected !== null || shown.left_out;
     return h(

@@ -85,7 +85,7 @@ export default function review(root, values, app) {
     if (!shown) fill(body, h("h1", "Review"), spinner());
     try {
       const signal = asking.signal();
-      shown = await get("claims", { by: reviewer() }, signal);
+      shown = await get("claims", { by: app.viewer() }, signal);
       if (round?.version !== shown.version) round = await get("review/round", {}, signal);
     } catch (error) {
       if (error.name !== "AbortError") fill(body, empty(error.message));
@@ -549,7 +549,6 @@ export default function review(root, values, app) {
               "button",
               {
                 disabled: busy,
-                class: "rare",
                 onclick: () => refit("confirmed"),
                 title: "Only what was confirmed may be a reason",
               },
@@ -750,6 +749,8 @@ export default function review(root, values, app) {
     else if (key === "[" || key === "]") toClass(key === "]" ? 1 : -1);
     else if (key === "w" && !event.repeat) where();
     else if (key === "r") refit("open");
+    else if (key === "enter" && current && !event.target.closest("a, button, summary"))
+      app.go("concept", { name: current.concept });
     else if (key === "?") help();
     else return;
     event.preventDefault();
