@@ -77,11 +77,9 @@ def serve(
         if as_json:
             print_json({"url": url, "model": str(model), "openapi": f"{url}/openapi.json", "token": token is not None})
             return
-        console.print(
-            f"Serving {escape(served.name)} at {url} (Ctrl-C stops it); try:", highlight=False, soft_wrap=True
-        )
+        console.print(f"Serving {escape(served.name)} at {url} (Ctrl-C stops it); try:", soft_wrap=True)
         bearer = "-H 'Authorization: Bearer TOKEN' " if token else ""
-        console.print(f"  curl {bearer}-F photos=@PHOTO {url}/v1/predict", highlight=False, soft_wrap=True)
+        console.print(f"  curl {bearer}-F photos=@PHOTO {url}/v1/predict", soft_wrap=True)
 
     runner.run(
         app.create_app(service, access=access, root_path=root),
@@ -194,7 +192,7 @@ def studio(
             print_json({"url": url, "session": str(bench.folder) if kept else None})
         else:
             asked = "" if token is None else " (it asks for the token once)"
-            console.print(f"The studio is at [bold]{escape(url)}[/bold]{asked}", highlight=False, soft_wrap=True)
+            console.print(f"The studio is at [bold]{escape(url)}[/bold]{asked}", soft_wrap=True)
             steps = f"Every step is kept in {escape(str(bench.folder))}"
             if read_only:
                 folder = escape(str(bench.folder))
@@ -256,5 +254,5 @@ def _title(path: AnyPath) -> str:
     return folder.parent.name if folder.name in ("model", "store") and folder.parent.name else folder.name
 
 
-#: What the entry point names.
+#: Commands, for the entry point.
 COMMANDS = (serve, studio)

@@ -70,7 +70,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Contrast(PlainResult):
-    """Why `prediction` and not `other`: `bias` + sum of contributions == `difference` of their logits."""
+    """Contrast of `prediction` with `other`: `bias` + sum of contributions == `difference` of their logits."""
 
     prediction: Any
     other: Any
@@ -264,10 +264,10 @@ def _bar(row: SumRow, zero: float, wide: float) -> str:
     left, colour = (zero, FOR) if row.value >= 0 else (zero - width, AGAINST)
     line = f"background:linear-gradient({NEUTRAL},{NEUTRAL}) {zero:.1f}% 0/1px 100% no-repeat"
     bar = f"position:absolute;top:0;height:100%;left:{left:.1f}%;width:{width:.1f}%;background:{colour}"
-    said = escape(f"{visible(row.name)}: {row_hint(row)}")
+    hint = escape(f"{visible(row.name)}: {row_hint(row)}")
     mark = "" if row.claim is None else f' <span style="color:{_CLAIMS[row.claim]}">{MARKS[row.claim]}</span>'
     return (
-        f'<span style="{_NAME}" title="{said}">{shown(row.name)}{mark}</span>'
-        f'<span style="position:relative;height:.9em;{line}" title="{said}"><span style="{bar}"></span></span>'
+        f'<span style="{_NAME}" title="{hint}">{shown(row.name)}{mark}</span>'
+        f'<span style="position:relative;height:.9em;{line}" title="{hint}"><span style="{bar}"></span></span>'
         f'<span style="{_SUM}">{row.value:+.2f}</span>'
     )

@@ -88,12 +88,12 @@ def thumbnail(image: Image.Image, size: int = 230) -> str:
     return f'<img alt="" src="{jpeg_address(image, size)}">'
 
 
-def jpeg_address(image: Image.Image, size: int) -> str:
+def jpeg_address(image: Image.Image, size: int, *, quality: int = 80) -> str:
     """The image as a data: address of a JPEG that is at most `size` pixels wide and high."""
     small = image.convert("RGB")
     small.thumbnail((size, size))
     buffer = BytesIO()
-    small.save(buffer, "JPEG", quality=80)
+    small.save(buffer, "JPEG", quality=quality)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -135,7 +135,7 @@ def explanation_card(
 
 
 def contrast(against: Contrast, top: int) -> str:
-    """Why one class rather than another."""
+    """Contrast of one class with another."""
     heading = f"{name(against.prediction)} rather than {name(against.other)}"
     together = f'<div class="muted">together {against.difference:+.2f}</div>'
     return f'<p class="verdict">{heading}</p>{terms(against.bias, against.contributions, top)}{together}'

@@ -16,7 +16,7 @@ from ccr.controls import random_unit_concepts
 from ccr.errors import CCRError
 from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part
-from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_in_words, unrefined
+from ccr.refine.region import DEFAULT_STRENGTH, PAPER_RADIUS, bound_text, unrefined
 from ccr.space import Angular, Symmetric
 from ccr.utils.texts import did_you_mean
 from ccr_lab.experiments.task import ComparisonTask
@@ -25,9 +25,9 @@ from ccr_lab.rivals.model import head_mask
 
 #: A radius that never binds on the unit sphere: refinement without projection.
 UNBOUND = 2.0
-#: Of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
+#: Reference of concepts that are refined in a ball, and of pursuit, unless a method says otherwise.
 DISPERSION = Symmetric(DEFAULT_STRENGTH)
-#: Of the elastic net: as published first.
+#: Reference of the elastic net: as published first.
 L1_RATIOS = (0.99, 0.8)
 #: Penalties tried, in units of 1 / (number of training images) for codes scaled to size 1, strongest first.
 PENALTIES = (10.0, 3.0, 1.0, 0.3)
@@ -116,7 +116,7 @@ def _shuffled(fit: Fit, task: ComparisonTask, train: Part, validation: Part, see
 
 def all_methods(task: ComparisonTask) -> tuple[Method, ...]:
     """Every method once: where the task itself asks for a ball, CCR is the one in the ball."""
-    same = bound_in_words(_in_ball(task).settings) == bound_in_words(task.settings)
+    same = bound_text(_in_ball(task).settings) == bound_text(task.settings)
     return tuple(method for method in METHODS if not (same and method.name == "ccr-ball"))
 
 

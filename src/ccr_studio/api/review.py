@@ -172,7 +172,7 @@ def review_router(bench: Workbench) -> APIRouter:
 
     @router.get("/review/round", operation_id="last_round")
     def last_round() -> LastRound:
-        """What the last refit changed: claims that went, claims that are new, and the accuracy."""
+        """Changes by the last refit: claims that went, claims that are new, and the accuracy."""
         return round_of(bench)
 
     @router.post("/sign", operation_id="sign_model")
@@ -183,7 +183,7 @@ def review_router(bench: Workbench) -> APIRouter:
 
     @router.get("/signature", operation_id="signature")
     def signature() -> Signed:
-        """What the model may say and may never say, by whom and when."""
+        """Statements that the model may and may never make, by whom and when."""
         seen = bench.now()
         found = seen.model.signature if seen.model.is_signed else None
         return Signed(version=seen.version, signature=None if found is None else found.to_dict())
