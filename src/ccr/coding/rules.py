@@ -219,7 +219,7 @@ def encode_selected(rule: ScoreRule, dictionary: np.ndarray) -> Encode:
 
 
 @dataclass(frozen=True)
-class ThresholdRule(ScoreRule):
+class ThresholdRule:
     """Keep scores with |s| >= threshold, or with s > threshold when `positive` (Algorithm 2, docs/method.md).
 
     `length`, when given, is the average number of active concepts that the threshold is held to. `factors` (n,), when
@@ -275,6 +275,9 @@ class ThresholdRule(ScoreRule):
     @property
     def expected_length(self) -> float:
         return 32.0 if self.length is None else self.length
+
+    def encoder(self, dictionary: np.ndarray) -> Encode:
+        return encode_selected(self, dictionary)
 
     def with_threshold(self, threshold: float) -> ThresholdRule:
         return replace(self, threshold=threshold)
