@@ -96,12 +96,10 @@ export default function photo(root, values, app) {
             ].join("; "),
           ),
         ),
-        h("div.stack", why, sliders()),
+        h("div.stack", why, sliders(), counterfactual(), missing()),
         h(
           "div.stack",
           contrast(),
-          counterfactual(),
-          missing(),
           card(
             "Training photos most like it",
             muted("1.00 would be the same photo."),
@@ -480,11 +478,14 @@ export default function photo(root, values, app) {
     return card(
       ["Why not ", classLink(shown.truth), "?"],
       muted(
-        `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. Concepts that its photos usually show, and this one does not:`,
+        `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. `,
+        rows.length
+          ? "Concepts that its photos usually show, and this one does not:"
+          : "No concept is missing that its photos usually show.",
       ),
       rows.length
         ? bars(rows, shown.corrects && app.state.decides ? { extra: (row) => answers(row.concept) } : {})
-        : h("p", "None is missing."),
+        : null,
     );
   }
 

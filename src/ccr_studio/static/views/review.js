@@ -190,7 +190,10 @@ export default function review(root, values, app) {
           h(
             "div",
             muted(
-              `✓ confirmed ${counts.confirmed} · × rejected ${counts.rejected} · ? unclear ${counts.unclear} · open ${counts.open}${counts.disputed ? ` · ! disputed ${counts.disputed}` : ""}`,
+              Object.keys(STATES)
+                .filter((state) => state !== "disputed" || counts.disputed)
+                .map((state) => [...STATES[state], counts[state]].filter((word) => word !== "").join("\u00a0"))
+                .join(" · "),
             ),
             agreements
               .filter((one) => one.questions)
@@ -319,7 +322,8 @@ export default function review(root, values, app) {
   const sentence = (one) => [bdi(one.class), " shows ", h("b", bdi(one.concept))];
   function verdict(one) {
     const reason = one.votes.find((vote) => vote.reason)?.reason,
-      votes = one.votes.length > 1 ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
+      others = one.votes.some((vote) => vote.by !== reviewer()),
+      votes = others ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
       why = [reason, votes].filter(Boolean).join("; ");
     return h(
       "span",
