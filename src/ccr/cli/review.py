@@ -198,7 +198,8 @@ def _numbers(one: ReviewQuestion, found: ClaimPhotos) -> str:
     if found.purity is not None:
         parts.append(f"{share_text(found.purity)} of those showing it are of the class")
     if found.accuracy_without is not None:
-        parts.append(f"accuracy on these photos {found.accuracy:.1%}, without it {found.accuracy_without:.1%}")
+        with_it, without = f"{found.accuracy:.1%}", f"{found.accuracy_without:.1%}"
+        parts.append(f"right on {with_it} of these photos, which it may have been trained on, {without} without it")
     return "; ".join(parts)
 
 

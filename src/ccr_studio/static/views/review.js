@@ -542,7 +542,7 @@ export default function review(root, values, app) {
             h(
               "button",
               {
-                disabled: busy || shown.blocking > 0,
+                disabled: busy || shown.signed || shown.blocking > 0,
                 title: shown.blocking ? `${many(shown.blocking, "claim is", "claims are")} not confirmed` : "",
                 onclick: sign,
               },
