@@ -162,6 +162,7 @@ def open_workbench(
     fitted_here: bool = False,
     decides: bool = False,
     policy: Policy = "one",
+    log: Path | None = None,
 ) -> Workbench:
     """A workbench on a session's folder, which no other studio may have open unless it only shows."""
     held = None if read_only else _locked(folder)
@@ -176,6 +177,7 @@ def open_workbench(
         fitted_here=fitted_here,
         decides=decides,
         policy=policy,
+        log=log,
     )
     bench.lock = held
     return bench

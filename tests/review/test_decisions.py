@@ -250,11 +250,13 @@ def test_a_table_counts_as_a_vote_of_its_author_but_not_a_language_model() -> No
     log = Decisions()
     assert [vote.by for vote in log.votes("pear", "bumpy", known=table)] == ["file"]
     assert log.votes("pear", "round", known=table) == ()
+    assert [vote.by for vote in log.votes("pear", "bumpy", known=table, viewer="bob")] == ["file"]
     log.decide("pear", "bumpy", "no", by="ann")
     assert log.knowledge(known=table).find("pear", "bumpy") is None  # disputed: nobody knows
     assert log.knowledge(known=table).find("pear", "round").source == "llm"
     log.decide("pear", "bumpy", "yes", by="ann")
     assert log.knowledge("two", known=table).find("pear", "bumpy").by == "file and ann"
+    assert [vote.by for vote in log.votes("pear", "bumpy", known=table, viewer="bob")] == ["file"]  # and not ann
 
 
 def test_an_answer_that_a_model_has_from_the_log_is_not_a_second_vote() -> None:

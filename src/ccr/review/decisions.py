@@ -235,19 +235,20 @@ class Decisions:
     ) -> tuple[Vote, ...]:
         """The last answer of every reviewer about a claim, and of a table `known` the one that it has from somebody.
 
-        A `viewer` who has not decided yet sees nobody's: reviewers are blind to each other until then.
+        A `viewer` who has not decided yet sees the table's alone: reviewers are blind to each other until then.
         """
-        found: dict[str, Vote] = {}
+        table: dict[str, Vote] = {}
         told = None if known is None else known.find(label, concept)
         if told is not None and told.source in TRUSTED and told.answer != "unknown" and not self._is_own(told):
             name = told.by or told.source
-            found[name] = Vote(name, told.answer, "", told.at, told.source)
+            table[name] = Vote(name, told.answer, "", told.at, told.source)
+        said: dict[str, Vote] = {}
         for one in self._grouped[0].get(concept, ()):
             if one.label is None or one.label == str(label):
-                found[one.by] = Vote(one.by, one.answer, one.reason, one.at)
-        if viewer is not None and viewer not in found:
-            return ()
-        return tuple(found.values())
+                said[one.by] = Vote(one.by, one.answer, one.reason, one.at)
+        if viewer is not None and viewer not in table | said:
+            return tuple(vote for name, vote in table.items() if name not in said)
+        return tuple((table | said).values())
 
     def verdict(self, votes: Sequence[Vote], policy: Policy = "one") -> Reply | Literal["disputed", "open"]:
         """Verdict of the votes about a claim: yes or no where enough reviewers agree and none says the opposite."""

@@ -102,6 +102,17 @@ def review_rows(review: Review) -> list[dict[str, Any]]:
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 
+def review_table(review: Review, name: str) -> dict[str, Any]:
+    """The rows of `review_rows` as claims of the model `name`, with its signature; plain types only, ready for JSON."""
+    signature = review.model.signature
+    return {
+        "model": name,
+        "signed": review.model.is_signed,
+        "signature": None if signature is None else signature.to_dict(),
+        "claims": review_rows(review),
+    }
+
+
 def _named(left: Any) -> str:
     shown = listed([f"{one.sentence} ({one.state})" for one in left], NAMED, " and {:,} more")
     verb = "claim is" if len(left) == 1 else "claims are"

@@ -38,6 +38,8 @@ from ccr_studio.work.session import HONEST, SESSION, Step, StudioSession, Studio
 
 #: Models whose columns are kept: the current one, those around it, and what it is compared with.
 KEPT_SEEN = 4
+#: The log of decisions in a session's folder, where no other is given: it belongs to no step, so undo leaves it alone.
+DECISIONS = "decisions.jsonl"
 #: Names of saved models.
 NAME = re.compile(r"[\w][\w .-]{0,79}")
 
@@ -74,6 +76,7 @@ class Workbench:
     read_only : refuse every change.
     decides : answers of reviewers are taken all the same: they belong to no step.
     policy : how many reviewers must agree on a claim.
+    log : the log of reviewers' decisions; None is one in `folder`.
     fitted_here : the base was fitted by `serving.first_model`.
     """
 
@@ -90,7 +93,9 @@ class Workbench:
         fitted_here: bool = False,
         decides: bool = False,
         policy: Policy = "one",
+        log: Path | None = None,
     ) -> None:
+        self.log = folder / DECISIONS if log is None else log
         self.decides, self.policy = decides or not read_only, policy
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
