@@ -15,7 +15,7 @@ from benchmarks.opponents import DenseLoop
 from ccr import HardThreshold, kernels
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
-from ccr.kernels.choice import choose_tier
+from ccr.kernels.tiers import choose_tier
 from ccr.refine.data import Labelled
 from ccr.refine.engines import SparseEngine
 from ccr.refine.loop import RefinementProblem, Trainer

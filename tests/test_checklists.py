@@ -70,8 +70,7 @@ def test_every_method_of_a_comparison_is_named_and_explained() -> None:
 def test_every_encoder(spec: str) -> None:
     kind = parse_spec(spec).kind
     module = {"open_clip": "openclip"}.get(kind, kind)
-    shared = "bundled_texts" if kind == "bundled" else "torch_common"
-    home = text_of(f"src/ccr/encoders/{module}.py", f"src/ccr/encoders/{shared}.py")
+    home = text_of(f"src/ccr/encoders/{module}.py", "src/ccr/encoders/torch_common.py")
     for part in ("fingerprint", "text_fingerprint", "crop", "template", "embed_images", "embed_texts"):
         assert part in home, f"{module}.py has no {part}"
     assert "MissingExtraError" in home

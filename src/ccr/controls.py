@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from ccr.coding import HardThreshold, code_size
 from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError
+from ccr.explain.terms import PlainResult, plain_fields
 from ccr.heads import LinearHead, fit_softmax
 from ccr.labels import Part, store_parts, stratified_folds
 from ccr.metrics import SHOWN, Interval, largest_shown, paired_bootstrap
@@ -84,10 +85,8 @@ def refinement_gain(
 
     Parameters
     ----------
-    options : mapping
-        Further parameters of CCR's `ConceptClassifier`, and but for its bound of its baseline's.
-    jobs : int
-        Models fitted at a time, at least 1, each on one thread.
+    options : further parameters of CCR's `ConceptClassifier`, and but for its bound of its baseline's.
+    jobs : models fitted at a time, at least 1, each on one thread.
     """
     settings = (unrefined(options), dict(options))
 
@@ -154,17 +153,13 @@ NOTED = "controls"
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(PlainResult):
     """Accuracy in [0, 1] with meaningless concepts, and the meaning gap: how far the model is ahead, with its interval
     by a paired bootstrap over the images."""
 
     accuracy: float
     gap: float
     interval: Interval
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {"accuracy": self.accuracy, "gap": self.gap, "interval": list(self.interval)}
 
 
 @dataclass(frozen=True)
@@ -207,9 +202,9 @@ def measure_controls(
     if fitted.provenance.texts is None:
         raise CCRError("the model does not know its concepts' texts, so nothing can stand in their place: fit it again")
     fitted.images(store)  # refuses embeddings of another encoder
-    given = [*fitted.names, *fitted.provenance.left_out]
-    like = Concepts(given, np.ones((len(given), fitted.dimension)))
-    words = random_words(len(given), seed=seed, exclude=[*given, *map(str, fitted.classes.tolist())])
+    listed = [*fitted.names, *fitted.provenance.left_out]
+    like = Concepts(listed, np.ones((len(listed), fitted.dimension)))
+    words = random_words(len(listed), seed=seed, exclude=[*listed, *map(str, fitted.classes.tolist())])
     kinds = {"random words": embed_concepts(words, encoder), "random vectors": random_unit_concepts(like, seed=seed)}
     test = parts["test"]
     right = [fitted.predict(test.X) == test.y]
@@ -217,15 +212,15 @@ def measure_controls(
         right.append(_fitted(model, concepts, parts, name, tell).predict(test.X) == test.y)
     if model.knowledge is not None:
         assert model.concepts is not None
-        told = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
-        shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **told)
+        shuffled_knowledge = {"knowledge": model.knowledge.shuffled(seed), "claims": model.claims}
+        shuffled = _fitted(model, model.concepts, parts, "shuffled knowledge", tell, **shuffled_knowledge)
         right.append(shuffled.predict(test.X) == test.y)
     scores = np.array(right, np.float64)
-    _, apart = paired_bootstrap(scores)
+    _, gaps = paired_bootstrap(scores)
     means = scores.mean(axis=1)
     controls = [
-        Control(float(mean), float(means[0] - mean), found.turned())
-        for mean, found in zip(means[1:], apart[1:], strict=True)
+        Control(float(mean), float(means[0] - mean), each.turned())
+        for mean, each in zip(means[1:], gaps[1:], strict=True)
     ]
     return Controls(len(test.y), float(means[0]), *controls)
 
@@ -252,7 +247,7 @@ def _fitted(
 
 
 def random_unit_concepts(concepts: Concepts, *, seed: int) -> Concepts:
-    """As many isotropic random unit vectors as there are concepts, of their dimension, called "random 0", ..."""
+    """Isotropic random unit vectors, as many as there are concepts and of their dimension, called "random 0", ..."""
     rows = np.random.default_rng(seed).normal(size=concepts.embeddings.shape)
     return Concepts([f"random {row}" for row in range(len(rows))], rows)
 
@@ -271,7 +266,7 @@ class Worth(NamedTuple):
 
     @property
     def ahead(self) -> float:
-        """How far the list is ahead of random words without refinement. The *meaning gap* is something else: of a
+        """Lead of the list over random words without refinement. The *meaning gap* is something else: of a
         refined model, at its own settings, over its controls (`ccr fit --controls`, `ccr compare`)."""
         return self.accuracy - self.random_words
 
@@ -334,11 +329,11 @@ class CrossValidation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        return {**asdict(self), "folds": self.folds, "interval": list(self.interval), "by_fold": list(self.by_fold)}
+        return {**plain_fields(self), "folds": self.folds}
 
 
 @dataclass(frozen=True)
-class Stability:
+class Stability(PlainResult):
     """Stability of explanations when the model is fitted again, with another seed and on a bootstrap sample of the
     training images.
 
@@ -355,19 +350,15 @@ class Stability:
     same_class: float
     lasting_claims: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return asdict(self)
 
-
-def in_words(found: Stability) -> str:
+def stability_sentence(stability: Stability) -> str:
     """Stability in a few sentences."""
     return (
-        f"Stability over {found.refits} refits with other seeds and samples of the training images: of the {SHOWN} "
-        f"concepts shown first for an image, {found.overlap:.2f} stay from one refit to another (shown by both / by "
-        f"either), {found.overlap_same_class:.2f} where both predict the same class, as they do for "
-        f"{found.same_class:.0%}. {found.lasting_claims:.0%} of the model's positive weights are in every refit. A "
-        "reason that comes and goes is not a reason."
+        f"Stability over {stability.refits} refits with other seeds and samples of the training images: of the {SHOWN} "
+        f"concepts shown first for an image, {stability.overlap:.2f} stay from one refit to another (shown by both / "
+        f"by either), {stability.overlap_same_class:.2f} where both predict the same class, as they do for "
+        f"{stability.same_class:.0%}. {stability.lasting_claims:.0%} of the model's positive weights are in every "
+        "refit. A reason that comes and goes is not a reason."
     )
 
 
@@ -452,15 +443,15 @@ def stability(
         overlaps.append(np.where(either > 0, both / np.maximum(either, 1), 1.0))
         alike.append(first == second)
     overlap, same = np.concatenate(overlaps), np.concatenate(alike)
-    own = _claims(model)
-    lasting = own.intersection(*(claims for _, _, claims in found))
+    claimed = _claims(model)
+    lasting = claimed.intersection(*(claims for _, _, claims in found))
     return Stability(
         refits=refits,
         images=len(found[0][0]),
         overlap=float(overlap.mean()),
         overlap_same_class=float(overlap[same].mean()) if same.any() else 0.0,
         same_class=float(same.mean()),
-        lasting_claims=len(lasting) / max(len(own), 1),
+        lasting_claims=len(lasting) / max(len(claimed), 1),
     )
 
 

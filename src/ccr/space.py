@@ -181,7 +181,7 @@ class Space:
         x, weights = np.asarray(embedding, np.float64), np.asarray(rows, np.float64)
         norm = float(np.linalg.norm(x))
         if not norm > 0.0:
-            raise CCRError("an embedding must point somewhere, got only zeros: embed the image again")
+            raise CCRError("the embedding is all zeros: it needs a norm above 0; embed the image again")
         mean = np.zeros_like(x) if self.image_mean is None else self.image_mean.astype(np.float64)
         placed = x / norm - mean
         if self.metric is not None:

@@ -22,13 +22,22 @@ from ccr.edit import EditSession
 from ccr.io import files
 from ccr.io.files import read_regular
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.service.guards import access_for
 from ccr_studio.work.session import StudioSession
 from ccr_studio.work.workbench import Workbench
 from tests.serve.conftest import small_model
 from tests.serve.test_runner import started
-from tests.studio.helpers import ask, children_end, children_of, finish, fit_model, make_bench, make_store, start, tell
+from tests.studio.helpers import (
+    ask,
+    children_end,
+    children_of,
+    client_of,
+    finish,
+    fit_model,
+    make_bench,
+    make_store,
+    start,
+    tell,
+)
 
 if os.name != "posix":
     pytest.skip("signals and renames of POSIX", allow_module_level=True)
@@ -56,8 +65,7 @@ def bench(
 
 @pytest.fixture
 def client(bench: Workbench) -> TestClient:
-    app = studio_app(bench, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY))
-    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+    return client_of(bench)
 
 
 class Failing:

@@ -10,10 +10,8 @@ from starlette.testclient import TestClient
 
 from ccr.data.store import EmbeddingStore
 from ccr.model import ConceptModel
-from ccr_studio.app import NOBODY, POLICY, studio_app
-from ccr_studio.service.guards import access_for
 from ccr_studio.work.workbench import Workbench
-from tests.studio.helpers import finish, make_bench
+from tests.studio.helpers import client_of, finish, make_bench
 
 
 def claims_of(client: TestClient, by: str = "ann") -> list[dict[str, Any]]:
@@ -95,8 +93,7 @@ def test_decisions_outlive_undo_and_a_new_start(
     assert claims_of(client)[0]["state"] == "confirmed"
     # Another studio that takes answers alone, beside the one that writes.
     other = make_bench(store, None, tmp_path, read_only=True, decides=True)
-    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
-    theirs = TestClient(studio_app(other, access=access), base_url="http://127.0.0.1")
+    theirs = client_of(other)
     assert claims_of(theirs)[0]["state"] == "confirmed"
     decide(theirs, claims_of(theirs)[1], "no", by="ben")
     assert claims_of(client, "ben")[1]["state"] == "rejected"
@@ -108,9 +105,7 @@ def test_decisions_outlive_undo_and_a_new_start(
 
 def test_a_studio_that_only_shows_takes_no_answers(store: EmbeddingStore, bench: Workbench, tmp_path: Path) -> None:
     reader = make_bench(store, None, tmp_path, read_only=True)
-    client = TestClient(
-        studio_app(reader, access=access_for("127.0.0.1", None, policy=POLICY + NOBODY)), base_url="http://127.0.0.1"
-    )
+    client = client_of(reader)
     one = claims_of(client)[0]
     body = {"by": "ann", "class": one["class"], "concept": one["concept"], "answer": "yes"}
     assert client.post("/api/decisions", json=body).status_code == 403
@@ -133,8 +128,7 @@ def test_as_many_must_agree_as_the_policy_says(
     store: EmbeddingStore, model: ConceptModel, tmp_path: Path, policy: Any, states: list[str]
 ) -> None:
     bench = make_bench(store, model, tmp_path, policy=policy)
-    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
-    client = TestClient(studio_app(bench, access=access), base_url="http://127.0.0.1")
+    client = client_of(bench)
     one = claims_of(client)[0]
     for by, state in zip(("ann", "ben", "cal"), states, strict=True):
         decide(client, one, "yes", by=by)
@@ -153,8 +147,7 @@ def test_as_many_must_agree_as_the_policy_says(
 
 def test_all_reviewers_must_agree_by_the_policy_all(store: EmbeddingStore, model: ConceptModel, tmp_path: Path) -> None:
     bench = make_bench(store, model, tmp_path, policy="all")
-    access = access_for("127.0.0.1", None, policy=POLICY + NOBODY)
-    client = TestClient(studio_app(bench, access=access), base_url="http://127.0.0.1")
+    client = client_of(bench)
     one, other = claims_of(client)[:2]
     decide(client, other, "yes", by="ben")  # whoever has answered anything is asked about everything
     decide(client, one, "yes", by="ann")

@@ -44,8 +44,8 @@ class OnPhotos:
         return predict_several(self, paths, encoder, **options)
 
     def explain_image(self, image: Any, *, encoder: Encoder | str | None = None, where: bool = False) -> Explanation:
-        """Why the photo is predicted as it is; a notebook shows it beside the sum. It is a path, an image of Pillow, or
-        an array (height, width, 3) of uint8.
+        """Explanation of the prediction of a photo; a notebook shows the photo next to the sum. It is a path, an image
+        of Pillow, or an array (height, width, 3) of uint8.
 
         `where` adds which parts of the picture each contribution comes from (docs/where.md).
         """

@@ -318,13 +318,6 @@ class Review:
             self._told = (own, own.knowledge(self.policy, classes=labels, known=self.known))
         return self._told[1]
 
-    def thin_classes(self) -> dict[str, int]:
-        """Classes with fewer than two reasons that were not rejected, and how many they have."""
-        counts = dict.fromkeys((str(label) for label in self.model.classes.tolist()), 0)
-        for one in self.claims():
-            counts[str(one.label)] += one.state != "rejected"
-        return {label: count for label, count in counts.items() if count < FEWEST_REASONS}
-
     @property
     def _model(self) -> str:
         return self.model.digest[:16]
@@ -459,7 +452,7 @@ class ReviewEvidence:
         return tuple(found)
 
     def _standing(self, review: Review, known: Knowledge) -> np.ndarray:
-        """How far the images of each class stand out on every concept of the list (C, n), in standard deviations over
+        """Standing (C, n) of each class's images on every concept of the list, in standard deviations over
         the classes."""
         groups = self._groups
         scores = groups.means @ self._grounded(review, known).T

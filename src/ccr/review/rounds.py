@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
 from ccr.errors import CCRError
 from ccr.explain.claims import Claim
+from ccr.explain.terms import plain
 from ccr.io.provenance import Signature, Statement, whole_list
 from ccr.knowledge import Knowledge
 from ccr.labels import store_part, validation_pair
@@ -20,7 +20,7 @@ from ccr.refine.region import Claims
 from ccr.review.decisions import Decisions, Policy
 from ccr.review.questions import FEWEST_REASONS, Review, ReviewQuestion, class_numbers
 from ccr.utils.processes import Tell
-from ccr.utils.texts import check_name, listed
+from ccr.utils.texts import check_name, listed, timestamp
 
 # Signing: a model gets a signature once every claim is confirmed; the next change ends it.
 
@@ -55,7 +55,7 @@ def sign(
         raise CCRError("the model makes no claim, so there is nothing to sign: it has no positive weight")
     made = Signature(
         by.strip(),
-        at or datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        at or timestamp(),
         policy,
         tuple(_statement(one) for one in claims),
         tuple(_never(review)),
@@ -166,6 +166,10 @@ class ThinClass:
     label: str
     reasons: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return {"class": self.label, "reasons": self.reasons, "remedy": self.remedy}
+
     @property
     def remedy(self) -> str:
         """Advice for the class, as a sentence."""
@@ -196,17 +200,8 @@ class ReviewRound:
     thin: tuple[ThinClass, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        return {
-            "gone": [claim.to_dict() for claim in self.gone],
-            "new": [claim.to_dict() for claim in self.new],
-            "kept": self.kept,
-            "accuracy_before": self.accuracy_before,
-            "accuracy_after": self.accuracy_after,
-            "images": self.images,
-            "measured": self.measured,
-            "thin": [{"class": one.label, "reasons": one.reasons, "remedy": one.remedy} for one in self.thin],
-        }
+        """Plain types only, ready for JSON, without the models."""
+        return {name: plain(value) for name, value in vars(self).items() if name not in ("before", "after")}
 
 
 def refit(
@@ -371,7 +366,7 @@ def _group_folds(groups: Any, images: int, folds: int) -> np.ndarray:
 
 
 def _rows(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of X, as a store if it is one: photos are known by a store's paths."""
+    """Selection of rows of X, as a store if it is one: photos are known by a store's paths."""
     select: Callable[..., Any] | None = store_part(X, "select")
     return X[rows] if select is None else X.select(rows=rows)
 

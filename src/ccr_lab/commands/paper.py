@@ -217,13 +217,13 @@ def _concept_file(dataset: str, data: Path, given: Path | None) -> Path:
 
 def _files(protocol: Protocol) -> dict[str, bytes]:
     from ccr.show import plots
-    from ccr_lab.experiments.cache import csv_text
+    from ccr_lab.experiments.cache import records_csv
     from ccr_lab.plots import experiment_plots
 
     rows = protocol.table()
     files = {
         "reproduce.json": json.dumps({**protocol.to_dict(), "table": rows}, indent=1).encode(),
-        "reproduce.csv": csv_text(rows).encode(),
+        "reproduce.csv": records_csv(rows).encode(),
         "by_epoch.png": plots.png(experiment_plots.training_figure(protocol.curves), dpi=100),
     }
     if protocol.pursued:

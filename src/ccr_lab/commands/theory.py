@@ -126,16 +126,9 @@ def _summary(
         "seed": seed,
         "instances": instances,
         "ok": all(result.ok for result in results),
-        "claims": [_finite(result.to_dict()) for result in results],
+        "claims": [result.to_dict() for result in results],
         "events": [event.to_dict() for event in events],
     }
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows no infinity and no NaN."""
-    from ccr.metrics import finite
-
-    return {**row, "worst": finite(row["worst"])}
 
 
 def _show(

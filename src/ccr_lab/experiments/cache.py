@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +16,7 @@ from ccr.io.files import write_bytes
 from ccr.knowledge import Knowledge
 from ccr.labels import as_labels, labels_of
 from ccr.utils.processes import Done, Pool, Tell
-from ccr.utils.texts import to_cell
+from ccr.utils.texts import csv_text, to_cell
 
 
 class RunCache:
@@ -148,11 +146,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+def records_csv(records: Sequence[Mapping[str, Any]]) -> str:
     """Records, at least one, as CSV: the first one's names are the header; a field that a later one lacks is empty."""
-    buffer = io.StringIO()
     names = list(records[0])
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([to_cell(name) for name in names])
-    writer.writerows([to_cell(record.get(name)) for name in names] for record in records)
-    return buffer.getvalue()
+    return csv_text([to_cell(name) for name in names], ([record.get(name) for name in names] for record in records))

@@ -4,11 +4,12 @@ accuracy against concepts in play, beside the rivals."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ccr.classifier import ConceptClassifier
 from ccr.controls import probe_accuracy, random_unit_concepts
+from ccr.explain.terms import PlainResult
 from ccr.metrics import finite
 from ccr.refine.region import DEFAULT_FIDELITY
 from ccr.utils.processes import Tell, no_progress
@@ -54,7 +55,7 @@ class RivalPoint:
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(PlainResult):
     """Points of all methods. `shown` is the fidelity at which CCR stands beside the rivals, `probe` the accuracy of a
     linear probe, `failures` are kinds of concepts and rivals that could not be fitted, with the reason."""
 
@@ -75,9 +76,6 @@ class Frontier:
         """Points of named concepts at one fidelity, by concepts in play."""
         chosen = [point for point in self.points if (point.kind, point.fidelity) == (NAMED, fidelity)]
         return sorted(chosen, key=lambda point: point.in_play)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

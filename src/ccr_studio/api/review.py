@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import threading
 from collections import Counter
@@ -16,10 +14,10 @@ from pydantic import Field
 
 from ccr.errors import CCRError
 from ccr.review import Decision, Decisions, Review, ReviewEvidence
-from ccr.review.decisions import ReviewerAgreement
+from ccr.review.decisions import ReviewerAgreement, Vote
 from ccr.review.questions import STATES
 from ccr.review.rounds import claims_only_of, thin_classes
-from ccr.utils.texts import to_cell
+from ccr.utils.texts import csv_text
 from ccr_studio.api.bench import JobInfo, SessionState, effect_of, job_info, state_of
 from ccr_studio.api.common import (
     Called,
@@ -175,7 +173,7 @@ def review_router(bench: Workbench) -> APIRouter:
 
     @router.get("/review/round", operation_id="last_round")
     def last_round() -> LastRound:
-        """What the last refit changed: claims that went, claims that are new, and the accuracy."""
+        """Changes by the last refit: claims that went, claims that are new, and the accuracy."""
         return round_of(bench)
 
     @router.post("/sign", operation_id="sign_model")
@@ -186,7 +184,7 @@ def review_router(bench: Workbench) -> APIRouter:
 
     @router.get("/signature", operation_id="signature")
     def signature() -> Signed:
-        """What the model may say and may never say, by whom and when."""
+        """Statements that the model may and may never make, by whom and when."""
         seen = bench.now()
         found = seen.model.signature if seen.model.is_signed else None
         return Signed(version=seen.version, signature=None if found is None else found.to_dict())
@@ -195,13 +193,11 @@ def review_router(bench: Workbench) -> APIRouter:
     def claims_csv() -> Response:
         """The claims with their states and votes, as CSV."""
         seen = bench.now()
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for one in reviewing.review(seen).claims():
-            votes = "; ".join(f"{vote.by}: {vote.answer} {vote.reason}".strip() for vote in one.votes)
-            writer.writerow([to_cell(cell) for cell in (one.label, one.concept, one.state, one.weight, votes)])
-        return attachment(stream.getvalue(), "claims.csv", "text/csv; charset=utf-8", seen.version)
+        rows = [
+            (one.label, one.concept, one.state, one.weight, "; ".join(map(_vote_text, one.votes)))
+            for one in reviewing.review(seen).claims()
+        ]
+        return attachment(csv_text(COLUMNS, rows), "claims.csv", "text/csv; charset=utf-8", seen.version)
 
     @router.get("/exports/claims.json", operation_id="export_claims_json")
     def claims_json() -> Response:
@@ -217,6 +213,10 @@ def review_router(bench: Workbench) -> APIRouter:
         return class_page(bench.shown(held=held), name)
 
     return router
+
+
+def _vote_text(vote: Vote) -> str:
+    return f"{vote.by}: {vote.answer} {vote.reason}".strip()
 
 
 #: The log of decisions in a session's folder: it belongs to no step, so undo leaves it alone.

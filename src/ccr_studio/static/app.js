@@ -55,6 +55,13 @@ const app = {
     if (name) remember("ccr-reviewer", name, { forGood: true });
     return name;
   },
+  // The names of the model's concepts, asked for once for each step.
+  async named() {
+    if (app.names && app.namesOf === app.state.version) return;
+    const { concepts: lines, version } = await get("concepts");
+    app.names = lines.map((one) => one.name);
+    app.namesOf = version;
+  },
   // What was said of a photo is shown already; numbers in the header may be others now.
   async noted() {
     take(await get("state"));

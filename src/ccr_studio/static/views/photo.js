@@ -19,6 +19,7 @@ import {
   many,
   muted,
   percent,
+  select,
   spinner,
 } from "../dom.js";
 import { keptSet, strip } from "../tiles.js";
@@ -200,16 +201,12 @@ export default function photo(root, values, app) {
             h(
               "label.field.grow",
               h("span", shown.corrected === null ? "It is in truth" : "Corrected to"),
-              h(
-                "select",
-                {
-                  "aria-label": "The right class",
-                  onchange: (event) =>
-                    event.target.value &&
-                    say("label", event.target.value, "", `Labelled ${event.target.value}; the store stays as it is.`),
-                },
-                h("option", { value: "" }, "choose a class"),
-                app.state.classes.map((one) => h("option", { value: one, selected: one === shown.truth || null }, one)),
+              select(
+                "The right class",
+                [["", "choose a class"], ...app.state.classes],
+                shown.truth,
+                (value) => value && say("label", value, "", `Labelled ${value}; the store stays as it is.`),
+                {},
               ),
             ),
             shown.corrected === null
@@ -441,15 +438,7 @@ export default function photo(root, values, app) {
     load(start ?? others[0]);
     return card(
       [classLink(shown.prediction), " rather than"],
-      h(
-        "select",
-        {
-          "aria-label": "Class to contrast with",
-          style: { "margin-bottom": ".6rem" },
-          onchange: (event) => load(event.target.value),
-        },
-        others.map((one) => h("option", { value: one, selected: one === start || null }, one)),
-      ),
+      select("Class to contrast with", others, start, load, { "margin-bottom": ".6rem" }),
       result,
     );
   }
@@ -509,13 +498,7 @@ export default function photo(root, values, app) {
 
   document.addEventListener("keydown", keys);
   load();
-  if (!app.names)
-    get("concepts")
-      .then((answer) => {
-        app.names = answer.concepts.map((one) => one.name);
-        app.namesOf = answer.version;
-      })
-      .catch(() => {});
+  app.named().catch(() => {});
   return {
     update(next) {
       id = first(next, "id", "0");

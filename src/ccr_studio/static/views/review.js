@@ -1,7 +1,7 @@
 // Review: every positive weight is a claim about a class. People answer it with the photos before their eyes.
 
 import { first, write } from "../address.js";
-import { get, latest, post } from "../api.js";
+import { followRefit, get, latest, post } from "../api.js";
 import { toast } from "../dialogs.js";
 import {
   bdi,
@@ -66,7 +66,6 @@ export default function review(root, values, app) {
     aside = null,
     round = null,
     fresh = false,
-    timer = null,
     alive = true;
   const asking = latest(),
     looking = latest(),
@@ -654,32 +653,19 @@ export default function review(root, values, app) {
       app.fail(error);
       return;
     }
-    const follow = async () => {
-      if (!alive) return;
-      let job;
-      try {
-        job = await get("refit");
-      } catch {
-        timer = setTimeout(follow, 1000);
-        return;
-      }
-      if (job.state === "running") {
-        timer = setTimeout(follow, 250);
-        return;
-      }
-      await app.changed();
-      if (job.state !== "done") {
-        toast(job.message, { bad: true });
-        drawBar();
-        return;
-      }
-      current = null;
-      fresh = true;
-      await load();
-      toast(`${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new to judge.`);
-      scrollTo(0, 0);
-    };
-    follow();
+    const job = await followRefit(() => alive);
+    if (!job) return;
+    await app.changed();
+    if (job.state !== "done") {
+      toast(job.message, { bad: true });
+      drawBar();
+      return;
+    }
+    current = null;
+    fresh = true;
+    await load();
+    toast(`${many(round.gone.length, "claim")} went, ${many(round.new.length, "is", "are")} new to judge.`);
+    scrollTo(0, 0);
   }
   async function sign() {
     const name = await app.whoAmI();
@@ -772,7 +758,6 @@ export default function review(root, values, app) {
     refresh: () => load(),
     leave() {
       alive = false;
-      clearTimeout(timer);
       asking.stop();
       looking.stop();
       lining.stop();
