@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,7 @@ def damaged(change: Any, tmp_path: Path) -> Path:
         (lambda plain: plain.pop("photos"), "not a sheet of claims"),
         (lambda plain: plain.update(photos=[1, 2, 3]), "not a sheet of claims"),
         (lambda plain: plain.update(photos=[], made_by=[]), "0 photos"),
+        (lambda plain: plain["photos"][0].update(row=float("inf")), "not a sheet of claims"),
     ],
 )
 def test_a_damaged_sheet_is_refused_with_photo_and_claim(change: Any, said: str, tmp_path: Path) -> None:
@@ -237,6 +239,15 @@ def test_verdicts_of_a_page_are_those_of_its_own_sheet(tmp_path: Path) -> None:
     saved.write_text(json.dumps({"sheet": sheet.digest, "verdicts": [["yes", *rows[0][1:]], *rows[1:]]}))
     with pytest.raises(CCRError, match="got 'yes' for the claim 'tall'"):
         sheet.with_verdicts(*read_answers(saved, sheet))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
+def test_a_pipe_in_the_place_of_a_sheet_or_of_verdicts_is_refused(tmp_path: Path) -> None:
+    """Its reader waited for ever."""
+    os.mkfifo(tmp_path / "pipe.json")
+    for read in (Sheet.read, lambda path: read_answers(path, small())):
+        with pytest.raises(OSError, match="not a regular file"):
+            read(tmp_path / "pipe.json")
 
 
 def _record_all(path: Path, judge: str) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccr.errors import CCRError, FormatError
-from ccr.io.files import lock, write_text
+from ccr.io.files import lock, read_regular, write_text
 from ccr.metrics import SHOWN, Interval, cohens_kappa
 from ccr.utils.texts import check_name, did_you_mean, visible
 
@@ -36,7 +36,7 @@ UNNAMED = ""
 #: Bootstrap draws of photos.
 ROUNDS = 4000
 #: Errors of reading JSON that has other parts than expected.
-_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Sheet:
     def read(cls, path: str | os.PathLike[str]) -> Sheet:
         """Read a sheet, also one of earlier versions, with one judge and without facts; a malformed one is an error."""
         try:
-            plain = json.loads(Path(path).read_text(encoding="utf-8"))
+            plain = json.loads(read_regular(Path(path)))
             photos = tuple(
                 JudgedPhoto(int(one["row"]), _text(one.get("class")), _text(one.get("path")), tuple(one["verdicts"]))
                 for one in plain["photos"]
@@ -209,7 +209,7 @@ def record(path: str | os.PathLike[str], judge: str, given: Mapping[tuple[int, s
 def read_answers(path: str | os.PathLike[str], sheet: Sheet) -> tuple[str, dict[tuple[int, str], str]]:
     """The judge and the verdicts of a file that the page of `sheet` saved; claims without a verdict are left out."""
     try:
-        plain = json.loads(Path(path).read_text(encoding="utf-8"))
+        plain = json.loads(read_regular(Path(path)))
         digest, judge, rows = plain["sheet"], str(plain.get("judge", "")).strip(), plain["verdicts"]
         if digest != sheet.digest:
             raise CCRError(
