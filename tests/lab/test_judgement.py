@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ccr.errors import CCRError, FormatError
 from ccr.metrics import cohens_kappa
-from ccr.review.judgement import RANDOM, WORTH, JudgedPhoto, Sheet, read_answers, record, score
+from ccr.review.judgement import MOST_PHOTOS, RANDOM, WORTH, JudgedPhoto, Sheet, read_answers, record, score
 
 ROOT = Path(__file__).parents[2]
 #: Sheets of one judge without a name, as they were before several could share one.
@@ -151,6 +151,21 @@ def test_old_sheets_are_scored_and_written_as_they_were(path: Path, tmp_path: Pa
         said = [photo["verdicts"][claim] for photo, made in pairs for claim in made[origin.name]]
         assert origin.judged == len(said)
         assert origin.share == pytest.approx((said.count("true") + said.count("half") / 2) / len(said))
+
+
+def test_a_sheet_of_many_photos_takes_little_memory_and_one_of_too_many_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of a photo takes 30 bytes, and its draws took 32,000."""
+    whole = score(small().with_verdicts("anna", ANNA))
+    monkeypatch.setattr("ccr.review.judgement.DRAWN", 10)  # three draws at a time
+    for one, other in zip(whole.origins, score(small().with_verdicts("anna", ANNA)).origins, strict=True):
+        assert one.interval == pytest.approx(other.interval)
+        assert one.difference_interval == pytest.approx(other.difference_interval)
+    plain = {"photos": [{"row": 1, "verdicts": {}}] * (MOST_PHOTOS + 1), "made_by": [{"a": []}] * (MOST_PHOTOS + 1)}
+    (tmp_path / "s.json").write_text(json.dumps(plain))
+    with pytest.raises(FormatError, match="at most 100,000 photos, got 100,001"):
+        Sheet.read(tmp_path / "s.json")
 
 
 def test_a_sheet_without_verdicts_has_no_scores() -> None:

@@ -276,4 +276,5 @@ def _check_parts(adapter: TextAdapter, words: int) -> None:
 
 def _restored(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """Rows of bytes times the scale of each row."""
-    return tensors[name].astype(np.float32) * tensors[f"{name}_scale"].astype(np.float32)[:, None]
+    with np.errstate(all="ignore"):  # what is no number is refused afterwards
+        return tensors[name].astype(np.float32) * tensors[f"{name}_scale"].astype(np.float32)[:, None]

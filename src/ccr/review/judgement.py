@@ -35,6 +35,8 @@ RANDOM = "named at random"
 UNNAMED = ""
 #: Bootstrap draws of photos.
 ROUNDS = 4000
+#: Counts of photos that are drawn at once, and photos of a sheet, at most: a file of 30 MB could ask for 32 GB of them.
+DRAWN, MOST_PHOTOS = 1 << 24, 100_000
 #: Errors of reading JSON that has other parts than expected.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
@@ -338,12 +340,14 @@ def _table(sheet: Sheet, origin: str, given: Sequence[Sequence[Mapping[str, str]
 def _origin_scores(sheet: Sheet, tables: Sequence[np.ndarray], confidence: float, seed: int) -> tuple[OriginScore, ...]:
     """Scores of every origin from its table of verdicts. A share is a ratio of sums over photos: photos of which an
     origin says nothing, or which nobody has judged, add nothing to either."""
-    m = len(sheet.photos)
-    worth = np.array(list(WORTH.values()))
-    # The same draws of photos for all origins: what is hard to see for all of them cancels in the differences.
-    draws = np.random.default_rng(seed).multinomial(m, np.full(m, 1 / m), size=ROUNDS)
-    with np.errstate(invalid="ignore"):  # 0 / 0 in a draw without any judged claim: left out by nanpercentile
-        means = [(draws @ (table @ worth)) / (draws @ table.sum(axis=1)) for table in tables]
+    m, rng = len(sheet.photos), np.random.default_rng(seed)
+    worth, means = np.array(list(WORTH.values())), np.empty((len(tables), ROUNDS))
+    for start in range(0, ROUNDS, size := max(1, DRAWN // m)):
+        # The same draws of photos for all origins: what is hard to see for all of them cancels in the differences.
+        draws = rng.multinomial(m, np.full(m, 1 / m), size=min(size, ROUNDS - start))
+        with np.errstate(invalid="ignore"):  # 0 / 0 in a draw without any judged claim: left out by nanpercentile
+            for mean, table in zip(means, tables, strict=True):
+                mean[start : start + size] = (draws @ (table @ worth)) / (draws @ table.sum(axis=1))
     ends = [50 * (1 - confidence), 50 * (1 + confidence)]
     scores: list[OriginScore] = []
     for name, table, mean in zip(sheet.origins, tables, means, strict=True):
@@ -383,6 +387,8 @@ def _check(
             f'{path} must name the same origins for each photo under "made_by", got {len(photos)} photos and '
             f"{len(made_by)} lists of origins: restore the file, and change verdicts alone"
         )
+    if len(photos) > MOST_PHOTOS:
+        raise FormatError(f"{path} must have at most {MOST_PHOTOS:,} photos, got {len(photos):,}: draw a smaller sheet")
     for photo, made in zip(photos, made_by, strict=True):
         extra = {claim for claims in made.values() for claim in claims} - set(photo.claims)
         if extra:

@@ -18,6 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular
 from ccr.knowledge import Answer, Knowledge
@@ -60,7 +62,7 @@ class Corrections:
         is about that row, and about none where it is gone.
     """
 
-    def __init__(self, path: Path, paths: Sequence[Any] = ()) -> None:
+    def __init__(self, path: Path, paths: Sequence[Any] | np.ndarray = ()) -> None:
         self.path, self._paths = path, paths
         self._lock = threading.Lock()
         self._read = (0, 0, 0)
@@ -154,7 +156,7 @@ class Corrections:
         return stream.getvalue()
 
 
-def photo_name(paths: Sequence[Any], row: int) -> str:
+def photo_name(paths: Sequence[Any] | np.ndarray, row: int) -> str:
     """The name by which statements know a photo: its path in the store, or its row where it has none."""
     return str(row if paths[row] is None else paths[row])
 
