@@ -98,6 +98,7 @@ class Corrections:
         """Log a statement; it is on disk when this returns."""
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         made = _checked(Correction(row, photo, kind, answer, concept, by.strip(), at))
+        self.refresh()  # a damaged log is said before anything is added
         append_lines(self.path, [asdict(made)])
         self.refresh()
         return made
