@@ -25,7 +25,7 @@ from ccr.cli.common import (
 )
 from ccr.cli.common_data import load_concepts, model_encoder, propose_concepts
 from ccr.errors import CCRError
-from ccr.io.files import read_regular
+from ccr.io.files import check_writable, read_regular
 
 if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
@@ -152,6 +152,9 @@ def studio(
     policy: Annotated[
         str, typer.Option(help="How many reviewers must agree on a claim: one, two, or all that have answered.")
     ] = "one",
+    log: Annotated[
+        Path | None, typer.Option(help="Log of reviewers' answers, such as `ccr review` has. Default: in the session.")
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
     session: Annotated[
         Path | None, typer.Option(help="Folder of sessions. Default: STORE-studio beside the store.")
@@ -180,7 +183,9 @@ def studio(
     check_policy(policy)
     opened, read_only = EmbeddingStore.open(store, data=data), read_only or review
     serving.access_for(host, token)  # refused before the work rather than after it
-    options = {"encoder": encoder, "read_only": read_only, "decides": review, "policy": policy}
+    if log is not None and (review or not read_only):
+        check_writable(log)
+    options = {"encoder": encoder, "read_only": read_only, "decides": review, "policy": policy, "log": log}
     bench = _workbench(opened, model, concepts, session, options, silent=as_json)
     if bench.session.position > 0:
         note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)

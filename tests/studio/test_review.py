@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +70,35 @@ def test_rejected_claims_are_gone_after_the_refit_and_the_rest_can_be_signed(
     table = client.get("/api/signature").json()["signature"]
     assert len(table["may"]) == len(pairs)
     assert any(one["concept"] == first["concept"] for one in table["never"])
+    rows = list(csv.DictReader(io.StringIO(client.get("/api/exports/claims.csv").text)))
+    assert {(one["class"], one["concept"], one["by"]) for one in rows if one["answer"] == "yes"} == {
+        (*pair, "ann") for pair in pairs
+    }
+    never = [(one["class"], one["concept"], one["state"], one["reason"]) for one in rows if one["answer"] == "no"]
+    assert (first["class"], first["concept"], "rejected", "background") in never
+    found = client.get("/api/exports/claims.json").json()
+    assert (found["signed"], found["signature"]["by"], len(found["claims"])) == (True, "ann", len(rows))
     bench.edit("suppress", {"concept": bench.now().model.names[0]})
     assert client.get("/api/signature").json()["signature"] is None  # any edit ends it
+
+
+def test_a_refit_with_only_what_was_confirmed_leaves_nothing_open_and_names_thin_classes(
+    client: TestClient, bench: Workbench
+) -> None:
+    by_class = {name: [one for one in claims_of(client) if one["class"] == name] for name in bench.now().classes}
+    first, *rest = (found for found in by_class.values() if len(found) > 1)
+    for one in [first[0], *(one for found in rest for one in found)]:  # of the first class, a single reason
+        decide(client, one, "yes")
+    confirmed = {(one["class"], one["concept"]) for one in claims_of(client) if one["state"] == "confirmed"}
+    client.post("/api/review/refit?claims=confirmed")
+    finish(bench)
+    assert {(one["class"], one["concept"]) for one in claims_of(client)} <= confirmed
+    found = client.get("/api/claims", params={"by": "ann"}).json()
+    assert found["counts"]["open"] == found["blocking"] == 0
+    reasons = {name: len([pair for pair in confirmed if pair[0] == name]) for name in bench.now().classes}
+    thin = {one["class"]: one["reasons"] for one in found["thin"]}
+    assert thin.keys() >= {name for name, count in reasons.items() if count < 2}
+    assert thin[first[0]["class"]] <= 1
 
 
 def test_reviewers_are_blind_until_they_decide_and_undo_their_own(client: TestClient) -> None:
@@ -110,6 +139,21 @@ def test_a_studio_that_only_shows_takes_no_answers(store: EmbeddingStore, bench:
     body = {"by": "ann", "class": one["class"], "concept": one["concept"], "answer": "yes"}
     assert client.post("/api/decisions", json=body).status_code == 403
     reader.close()
+
+
+def test_a_concept_that_was_taught_anew_is_asked_again_and_a_renamed_one_is_not(
+    client: TestClient, bench: Workbench
+) -> None:
+    claims = claims_of(client)
+    taught = claims[0]
+    renamed = next(one for one in claims if one["concept"] != taught["concept"])
+    for one in (taught, renamed):
+        decide(client, one, "yes")
+    bench.teach(taught["concept"], [0, 1, 2], [20, 21, 22], by_name=True)
+    bench.edit("rename", {"concept": renamed["concept"], "to": "another name"})
+    states = {(one["class"], one["concept"]): one["state"] for one in claims_of(client)}
+    assert states[taught["class"], taught["concept"]] == "open"
+    assert states[renamed["class"], "another name"] == "confirmed"
 
 
 @pytest.mark.parametrize("name", ["apple", "plum"])

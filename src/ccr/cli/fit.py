@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
     from ccr.refine import Epoch
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
 
 #: Candidates per weight where the knowledge was proposed and nobody asked for another number: WordNet is right too
 #: rarely for its answers to displace all other concepts (docs/concepts.md).
@@ -271,7 +271,7 @@ def _fitted(
     settings: dict[str, Any],
     store: EmbeddingStore,
     name: str,
-    tell: Tell,
+    tell: OnProgress,
     *,
     out: Path,
     ray: str | None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.model import ConceptModel
     from ccr.show.report import Locate
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
 
 #: With more training images than this the linear probe is left out unless asked for.
 MOST_PROBED = 20_000
@@ -153,7 +153,7 @@ def _compared(
     *,
     fit: bool,
     probe: bool | None,
-    tell: Tell,
+    tell: OnProgress,
 ) -> Compared:
     from ccr.model import ConceptModel
     from ccr.refine.region import chosen_radius
@@ -208,7 +208,7 @@ def _unfitted_baseline(model: ConceptClassifier) -> ConceptClassifier:
     return ConceptClassifier(**settings)
 
 
-def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: Tell) -> float | None:
+def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: OnProgress) -> float | None:
     import numpy as np
 
     from ccr.controls import probe_accuracy

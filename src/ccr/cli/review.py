@@ -198,7 +198,8 @@ def _numbers(one: ReviewQuestion, found: ClaimPhotos) -> str:
     if found.purity is not None:
         parts.append(f"{share_text(found.purity)} of those showing it are of the class")
     if found.accuracy_without is not None:
-        parts.append(f"accuracy on these photos {found.accuracy:.1%}, without it {found.accuracy_without:.1%}")
+        with_it, without = f"{found.accuracy:.1%}", f"{found.accuracy_without:.1%}"
+        parts.append(f"right on {with_it} of these photos, which it may have been trained on, {without} without it")
     return "; ".join(parts)
 
 
@@ -471,20 +472,20 @@ def _signed(found: Found, target: Path, by: str) -> Found:
 def _export(review: Review, path: Path, name: str) -> None:
     from ccr.io.provenance import signature_sentence
     from ccr.review import review_rows, unsigned
-    from ccr.review.rounds import COLUMNS
+    from ccr.review.rounds import COLUMNS, review_table
 
-    rows, kind = review_rows(review), path.suffix.lower()
+    kind = path.suffix.lower()
+    if kind == ".json":
+        write_text(path, json.dumps(review_table(review, name), indent=1, ensure_ascii=False) + "\n")
+        return
+    rows = review_rows(review)
     if kind == ".csv":
         write_text(path, csv_text(COLUMNS, (row.values() for row in rows)))
         return
-    signature = review.model.signature
-    if kind == ".json":
-        state = {"signed": review.model.is_signed, "signature": None if signature is None else signature.to_dict()}
-        write_text(path, json.dumps({"model": name, **state, "claims": rows}, indent=1, ensure_ascii=False) + "\n")
-        return
     from ccr.show.pages import review_page
 
-    sentence = signature_sentence(review.model) or ". ".join(unsigned(review.model, review)).capitalize() + "."
+    signature = review.model.signature
+    sentence = signature_sentence(review.model) or f"Not signed: {'; '.join(unsigned(review.model, review))}."
     without = signature.without if signature is not None and review.model.is_signed else ""
     write_text(path, review_page(f"What {name} may say", rows, signed=sentence, without=without))
 

@@ -19,7 +19,7 @@ from ccr.explain import Explanation, Explanations, PatchTerms, Way
 from ccr.explain.terms import jpeg_address
 from ccr.photos.run import Prediction, Predictions, checked_explain, encoder_of_model, predict_samples
 from ccr.utils.arrays import paths_of
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
@@ -39,7 +39,7 @@ def explain_image(
     *,
     way: Wanted = "auto",
     smoothing: float = SMOOTHING,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Explanation:
     """Explanation of the prediction of a picture, with maps: its `where` has one for each contribution.
 
@@ -69,7 +69,9 @@ def explain_photo(model: Any, photo: Any, encoder: Encoder | str | None) -> Expl
     return replace(explained, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
 
 
-def split_image(encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: Tell = no_progress) -> PatchTerms:
+def split_image(
+    encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: OnProgress = no_progress
+) -> PatchTerms:
     """The embedding of a picture as a sum over its patches and a rest; `way` as in `explain_image`."""
     if way not in (known := ("auto", *get_args(Way))):
         raise CCRError(f"way must be one of {', '.join(known)}, got {way!r}: try auto")
@@ -94,7 +96,14 @@ THUMBNAIL = 240
 
 
 def predict_several(
-    model: Any, paths: Any, encoder: Encoder | str | None, *, explain: int, workers: int, batch_size: int, tell: Tell
+    model: Any,
+    paths: Any,
+    encoder: Encoder | str | None,
+    *,
+    explain: int,
+    workers: int,
+    batch_size: int,
+    tell: OnProgress,
 ) -> Predictions:
     """`ConceptModel.predict_images`."""
     explain = checked_explain(explain, model)

@@ -29,7 +29,7 @@ from ccr.io.files import locked, read_object, read_regular, remove_leftovers, wr
 from ccr.io.format import pack
 from ccr.io.remote import is_url
 from ccr.utils.arrays import to_frame
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import to_cell
 
 
@@ -315,7 +315,7 @@ class Run:
     size: int
     classes: np.ndarray
     explain: int
-    tell: Tell
+    tell: OnProgress
 
     def write(self, make: Make) -> PredictSummary:
         """Make the chunks that are missing, and write the file of all."""
@@ -434,7 +434,7 @@ def predict_photos(
     batch_size: int = 32,
     max_pixels: int = MAX_PIXELS,
     max_bytes: int = MAX_BYTES,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PredictSummary:
     """Predict every photo into the file `out`, a .csv, .parquet or .jsonl; go on where an earlier run was stopped.
 
@@ -463,7 +463,7 @@ def predict_photos(
 
 
 def predict_store(
-    model: Any, store: Any, out: str | Path, *, explain: int = 5, tell: Tell = no_progress
+    model: Any, store: Any, out: str | Path, *, explain: int = 5, tell: OnProgress = no_progress
 ) -> PredictSummary:
     """The same of photos whose embeddings are in a store, which need no encoder."""
     run, paths = store_run(model, store, out, explain=explain, tell=tell)
@@ -485,7 +485,7 @@ def photos_run(
     explain: int,
     batch_size: int,
     limits: Limits,
-    tell: Tell,
+    tell: OnProgress,
 ) -> Run:
     """The run of `predict_photos`, whose chunks this process or a cluster makes."""
     explain, size = checked_explain(explain, model), _BATCHES_PER_CHUNK * checked_batch_size(batch_size)
@@ -494,7 +494,7 @@ def photos_run(
     return Run(Path(out), plan, len(samples), size, model.classes, explain, tell)
 
 
-def store_run(model: Any, store: Any, out: str | Path, *, explain: int, tell: Tell) -> tuple[Run, list[str]]:
+def store_run(model: Any, store: Any, out: str | Path, *, explain: int, tell: OnProgress) -> tuple[Run, list[str]]:
     """The run of `predict_store`, and what its rows are called."""
     explain = checked_explain(explain, model)
     model.images(store)  # refuses embeddings of another encoder

@@ -276,7 +276,7 @@ class Review:
 
     def claims(self, *, viewer: str | None = None) -> tuple[ReviewQuestion, ...]:
         """Every claim of the model, by class, the largest weight first. To a `viewer` who has not decided yet, the
-        votes of others are not shown, and a claim that they settled or dispute is open."""
+        votes of other reviewers are not shown, and a claim that they settled or dispute is open."""
         return tuple(self.question(claim.label, claim.concept, viewer=viewer) for claim in self._claims)
 
     def question(self, label: Any, concept: str, *, viewer: str | None = None) -> ReviewQuestion:

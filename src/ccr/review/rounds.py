@@ -19,7 +19,7 @@ from ccr.refine import Callback
 from ccr.refine.region import Claims
 from ccr.review.decisions import Decisions, Policy
 from ccr.review.questions import FEWEST_REASONS, Review, ReviewQuestion, class_numbers
-from ccr.utils.processes import Tell
+from ccr.utils.processes import OnProgress
 from ccr.utils.texts import check_name, listed, timestamp
 
 # Signing: a model gets a signature once every claim is confirmed; the next change ends it.
@@ -41,11 +41,13 @@ def sign(
 ) -> ConceptModel:
     """The model with a signature; an error that names the claims that are not confirmed, if there are any.
 
-    `known` is a table whose answers by people count, too, by default the model's own knowledge; `at` is now.
+    `known` is a table whose answers by people count, too, by default the model's own knowledge; `at` is now. What
+    others have written into the log by now counts.
     """
     check_name(by, "who signs")
     if not by.strip():
         raise CCRError("a signature needs somebody who signs, got an empty name: give by=")
+    decisions.refresh()
     review = Review(model, decisions, known=known, policy=policy)
     claims = review.claims()
     left = [one for one in claims if one.state != "confirmed"]
@@ -100,6 +102,17 @@ def review_rows(review: Review) -> list[dict[str, Any]]:
         weight = weights.get((one.label, one.concept))
         rows.append({**one.to_dict(), "answer": said, "state": state, "weight": weight})
     return [{name: row[name] for name in COLUMNS} for row in rows]
+
+
+def review_table(review: Review, name: str) -> dict[str, Any]:
+    """The rows of `review_rows` as claims of the model `name`, with its signature; plain types only, ready for JSON."""
+    signature = review.model.signature
+    return {
+        "model": name,
+        "signed": review.model.is_signed,
+        "signature": None if signature is None else signature.to_dict(),
+        "claims": review_rows(review),
+    }
 
 
 def _named(left: Any) -> str:
@@ -251,7 +264,7 @@ def out_of_fold(
     folds: int = FOLDS,
     groups: Any = None,
     random_state: int = 0,
-    tell: Tell | None = None,
+    tell: OnProgress | None = None,
 ) -> OutOfFold:
     """Predictions for images (X, y), or a store, that the model was trained on: `folds` refits by its own settings and
     knowledge, each on the images of the other folds. What was edited by hand is not in the refits.
@@ -292,7 +305,7 @@ def review_round(
     unseen: Any = None,
     before: float | None = None,
     folds: int = FOLDS,
-    tell: Tell | None = None,
+    tell: OnProgress | None = None,
 ) -> ReviewRound:
     """Refit the model on (X, y), or a store, with what was answered, and compare both.
 

@@ -31,7 +31,7 @@ from ccr.encoders.assets import Log
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.lists import control_words, embed_concepts, read_concepts
 from ccr.vocab.proposals import Proposals, reasoned_proposals
 from ccr.vocab.wordnet import WordNet
@@ -178,7 +178,7 @@ def choose(
     size: int,
     control: np.ndarray | None = None,
     reasons: np.ndarray | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Choice:
     """The `size` candidates with text embeddings `texts` (n, d) that serve best on images with statistics `found`.
 
@@ -209,7 +209,7 @@ def visible(spread: np.ndarray, control: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, spread / float(np.median(control)))
 
 
-def greedy(objective: Objective, size: int, *, tell: Tell = no_progress) -> Choice:
+def greedy(objective: Objective, size: int, *, tell: OnProgress = no_progress) -> Choice:
     """The greedy subset: always the candidate that adds most. Lazy: what a candidate added earlier bounds what it adds
     now, so that only candidates near the top are computed again (Minoux, 1978)."""
     state = _State(objective)
@@ -366,7 +366,7 @@ class Automatic(NamedTuple):
     proposed: Proposals
 
 
-def automatic_concepts(store: EmbeddingStore, encoder: Encoder, *, log: Log | None, tell: Tell) -> Automatic:
+def automatic_concepts(store: EmbeddingStore, encoder: Encoder, *, log: Log | None, tell: OnProgress) -> Automatic:
     """Concepts for the classes of a labelled store, by its own encoder: from WordNet and the generic list of their
     domains, chosen on training images, `usual_size` of them."""
     classes = store_classes(store)
@@ -397,7 +397,7 @@ def choose_on(
     *,
     size: int,
     proposals: Proposals,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> np.ndarray:
     """Rows of the `size` candidates that serve best on the training images of a labelled store, in order of choice;
     `proposals` are the same candidates with their reasons."""

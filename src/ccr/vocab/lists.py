@@ -14,7 +14,7 @@ from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import check_name
 
 LONGEST_CONCEPT = 200
@@ -81,7 +81,7 @@ def _plain(line: str) -> str:
 
 
 def embed_concepts(
-    names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: Tell = no_progress
+    names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: OnProgress = no_progress
 ) -> Concepts:
     """The named concepts in the encoder's space.
 

@@ -13,10 +13,10 @@ from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
 from ccr.errors import CCRError
-from ccr.review import Decision, Decisions, Review, ReviewEvidence
-from ccr.review.decisions import ReviewerAgreement, Vote
+from ccr.review import Decision, Decisions, Review, ReviewEvidence, review_rows
+from ccr.review.decisions import ReviewerAgreement
 from ccr.review.questions import STATES
-from ccr.review.rounds import claims_only_of, thin_classes
+from ccr.review.rounds import COLUMNS, claims_only_of, review_table, thin_classes
 from ccr.utils.texts import csv_text
 from ccr_studio.api.bench import JobInfo, SessionState, effect_of, job_info, state_of
 from ccr_studio.api.common import (
@@ -126,7 +126,6 @@ class Signed(VersionedAnswer):
 
 Viewer = Annotated[str, Query(max_length=200, description="Who looks: others' answers are hidden until they decide.")]
 Label = Annotated[str, Query(min_length=1, max_length=200, alias="class")]
-COLUMNS = ("class", "concept", "state", "weight", "votes")
 
 
 def review_router(bench: Workbench) -> APIRouter:
@@ -191,19 +190,16 @@ def review_router(bench: Workbench) -> APIRouter:
 
     @router.get("/exports/claims.csv", operation_id="export_claims", response_class=PlainTextResponse)
     def claims_csv() -> Response:
-        """The claims with their states and votes, as CSV."""
+        """What the model may and may never say, as CSV: the table of `ccr review --export`."""
         seen = bench.now()
-        rows = [
-            (one.label, one.concept, one.state, one.weight, "; ".join(map(_vote_text, one.votes)))
-            for one in reviewing.review(seen).claims()
-        ]
-        return attachment(csv_text(COLUMNS, rows), "claims.csv", "text/csv; charset=utf-8", seen.version)
+        text = csv_text(COLUMNS, (row.values() for row in review_rows(reviewing.review(seen))))
+        return attachment(text, "claims.csv", "text/csv; charset=utf-8", seen.version)
 
     @router.get("/exports/claims.json", operation_id="export_claims_json")
     def claims_json() -> Response:
-        """The claims with their states and votes, and all decisions, as JSON."""
+        """The same as JSON, with the signature and all decisions."""
         seen = bench.now()
-        found: dict[str, Any] = {"claims": [one.to_dict() for one in reviewing.review(seen).claims()]}
+        found = review_table(reviewing.review(seen), bench.title)
         found["decisions"] = [one.to_dict() for one in reviewing.decisions]
         return attachment(json.dumps(found, indent=1, default=str), "claims.json", "application/json", seen.version)
 
@@ -215,12 +211,6 @@ def review_router(bench: Workbench) -> APIRouter:
     return router
 
 
-def _vote_text(vote: Vote) -> str:
-    return f"{vote.by}: {vote.answer} {vote.reason}".strip()
-
-
-#: The log of decisions in a session's folder: it belongs to no step, so undo leaves it alone.
-LOG = "decisions.jsonl"
 #: Photos of a class that head its claims.
 PORTRAITS = 5
 
@@ -230,7 +220,7 @@ class Reviewing:
 
     def __init__(self, bench: Workbench) -> None:
         self.bench, self.policy = bench, bench.policy
-        self.decisions = Decisions(bench.folder / LOG)
+        self.decisions = Decisions(bench.log)
         self._lock = threading.Lock()
         self._review: tuple[str, Review] | None = None
         self._evidence: tuple[SeenModel, ReviewEvidence, np.ndarray] | None = None
@@ -259,7 +249,7 @@ class Reviewing:
             blocking=len(claims) - settled["confirmed"],
             policy=self.policy,
             reviewers=list(self.decisions.reviewers),
-            agreements=list(self.decisions.agreements()),
+            agreements=list(review.own.agreements()),
             thin=[{"class": one.label, "reasons": one.reasons} for one in thin_classes(seen.model)],
             signed=seen.model.is_signed,
             without=str(seen.model.classes[int(np.argmax(seen.model.head.intercept))]),

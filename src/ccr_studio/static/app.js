@@ -43,6 +43,8 @@ const app = {
   },
   // The name under which answers are kept; asked for once.
   reviewer: () => recall("ccr-reviewer", { forGood: true }) ?? "",
+  // Who looks at claims: somebody without a name, who may answer them, is as blind as one who has not answered yet.
+  viewer: () => app.reviewer() || (app.state.decides ? " " : ""),
   async whoAmI(again = false) {
     if (app.reviewer() && !again) return app.reviewer();
     const name = await ask({

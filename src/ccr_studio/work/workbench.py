@@ -9,10 +9,11 @@ import shutil
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,12 +33,14 @@ from ccr_studio.photos import Photos, Thumbnails
 from ccr_studio.seen import PlacedPhotos, SeenModel
 from ccr_studio.work import edits
 from ccr_studio.work.corrections import LOG as CORRECTIONS
-from ccr_studio.work.corrections import Corrections, Kind
+from ccr_studio.work.corrections import Corrections, Kind, photo_name
 from ccr_studio.work.refits import Folds, Job, RefitKind, Refits
 from ccr_studio.work.session import HONEST, SESSION, Step, StudioSession, StudioState, with_entry
 
 #: Models whose columns are kept: the current one, those around it, and what it is compared with.
 KEPT_SEEN = 4
+#: The log of decisions in a session's folder, where no other is given: it belongs to no step, so undo leaves it alone.
+DECISIONS = "decisions.jsonl"
 #: Names of saved models.
 NAME = re.compile(r"[\w][\w .-]{0,79}")
 
@@ -74,6 +77,7 @@ class Workbench:
     read_only : refuse every change.
     decides : answers of reviewers are taken all the same: they belong to no step.
     policy : how many reviewers must agree on a claim.
+    log : the log of reviewers' decisions; None is one in `folder`.
     fitted_here : the base was fitted by `serving.first_model`.
     """
 
@@ -90,12 +94,14 @@ class Workbench:
         fitted_here: bool = False,
         decides: bool = False,
         policy: Policy = "one",
+        log: Path | None = None,
     ) -> None:
+        self.log = folder / DECISIONS if log is None else log
         self.decides, self.policy = decides or not read_only, policy
         self.title, self.models, self.read_only, self.folder = title or store.path.name, models, read_only, folder
         self.photos = Photos(store)
         self.session, self.state = StudioSession.open(folder, base, fitted_here=fitted_here, read_only=read_only)
-        self.corrections = Corrections(folder / CORRECTIONS)
+        self.corrections = Corrections(folder / CORRECTIONS, store.paths)
         self._uncorrected, self.revision = self.photos, 0
         self.photos = self.photos.corrected(self.corrections.labels, self.corrections.left_out)
         self._placed = PlacedPhotos(self.photos)
@@ -115,7 +121,7 @@ class Workbench:
         self.refits = Refits(self.photos, folder / "refit")
         self.folds = Folds(folder / "folds", compute=not read_only)
         self._held: tuple[SeenModel, SeenModel] | None = None
-        self.lock: IO[bytes] | None = None  # held while this studio may write the session
+        self.lock: ExitStack | None = None  # held while this studio may write the session
 
     def start(self) -> None:
         """Load in the background what will be needed soon."""
@@ -163,8 +169,8 @@ class Workbench:
             seen.number(answer)
         if kind == "concept":
             concept = seen.model.names[seen.model.row(concept)]
-        path = self.photos.store.paths[row]
-        self.corrections.add(row, str(row if path is None else path), kind, answer, concept=concept, by=by)
+        name = photo_name(self.photos.store.paths, row)
+        self.corrections.add(row, name, kind, answer, concept=concept, by=by)
         self._correct()
         return self.now()
 

@@ -335,10 +335,15 @@ export default function map(root, values, app) {
 
   function inView() {
     const corner = (x, y) => toMap(x, y);
-    select([corner(0, 0), corner(canvas.width, 0), corner(canvas.width, canvas.height), corner(0, canvas.height)]);
+    selectInside([
+      corner(0, 0),
+      corner(canvas.width, 0),
+      corner(canvas.width, canvas.height),
+      corner(0, canvas.height),
+    ]);
   }
 
-  async function select(corners) {
+  async function selectInside(corners) {
     try {
       const kept = await post("map/lasso", { corners });
       keepPlace();
@@ -413,7 +418,7 @@ export default function map(root, values, app) {
     if (!drag) return;
     const { kind, moved } = drag;
     drag = null;
-    if (kind === "lasso" && moved && outline.length >= 3) select(outline);
+    if (kind === "lasso" && moved && outline.length >= 3) selectInside(outline);
     else {
       outline = null;
       later();

@@ -96,12 +96,10 @@ export default function photo(root, values, app) {
             ].join("; "),
           ),
         ),
-        h("div.stack", why, sliders()),
+        h("div.stack", why, sliders(), counterfactual(), missing()),
         h(
           "div.stack",
           contrast(),
-          counterfactual(),
-          missing(),
           card(
             "Training photos most like it",
             muted("1.00 would be the same photo."),
@@ -184,6 +182,8 @@ export default function photo(root, values, app) {
   }
 
   function mend() {
+    if (!shown.corrects && shown.split === "test")
+      return muted("A test photo: nothing can be learned from it, so that models can be tested on it.");
     if (!shown.corrects || app.state.read_only) return null;
     const said = shown.corrected !== null || shown.left_out;
     return h(
@@ -478,11 +478,14 @@ export default function photo(root, values, app) {
     return card(
       ["Why not ", classLink(shown.truth), "?"],
       muted(
-        `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. Concepts that its photos usually show, and this one does not:`,
+        `It came in number ${shown.mistake.rank}, with ${percent(shown.mistake.probability, 1)}. `,
+        rows.length
+          ? "Concepts that its photos usually show, and this one does not:"
+          : "No concept is missing that its photos usually show.",
       ),
       rows.length
         ? bars(rows, shown.corrects && app.state.decides ? { extra: (row) => answers(row.concept) } : {})
-        : h("p", "None is missing."),
+        : null,
     );
   }
 

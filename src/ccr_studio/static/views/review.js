@@ -84,7 +84,7 @@ export default function review(root, values, app) {
     if (!shown) fill(body, h("h1", "Review"), spinner());
     try {
       const signal = asking.signal();
-      shown = await get("claims", { by: reviewer() }, signal);
+      shown = await get("claims", { by: app.viewer() }, signal);
       if (round?.version !== shown.version) round = await get("review/round", {}, signal);
     } catch (error) {
       if (error.name !== "AbortError") fill(body, empty(error.message));
@@ -190,7 +190,10 @@ export default function review(root, values, app) {
           h(
             "div",
             muted(
-              `✓ confirmed ${counts.confirmed} · × rejected ${counts.rejected} · ? unclear ${counts.unclear} · open ${counts.open}${counts.disputed ? ` · ! disputed ${counts.disputed}` : ""}`,
+              Object.keys(STATES)
+                .filter((state) => state !== "disputed" || counts.disputed)
+                .map((state) => [...STATES[state], counts[state]].filter((word) => word !== "").join("\u00a0"))
+                .join(" · "),
             ),
             agreements
               .filter((one) => one.questions)
@@ -319,7 +322,8 @@ export default function review(root, values, app) {
   const sentence = (one) => [bdi(one.class), " shows ", h("b", bdi(one.concept))];
   function verdict(one) {
     const reason = one.votes.find((vote) => vote.reason)?.reason,
-      votes = one.votes.length > 1 ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
+      others = one.votes.some((vote) => vote.by !== reviewer()),
+      votes = others ? one.votes.map((vote) => `${vote.by}: ${vote.answer}`).join(", ") : "",
       why = [reason, votes].filter(Boolean).join("; ");
     return h(
       "span",
@@ -538,7 +542,7 @@ export default function review(root, values, app) {
             h(
               "button",
               {
-                disabled: busy || shown.blocking > 0,
+                disabled: busy || shown.signed || shown.blocking > 0,
                 title: shown.blocking ? `${many(shown.blocking, "claim is", "claims are")} not confirmed` : "",
                 onclick: sign,
               },
@@ -548,7 +552,6 @@ export default function review(root, values, app) {
               "button",
               {
                 disabled: busy,
-                class: "rare",
                 onclick: () => refit("confirmed"),
                 title: "Only what was confirmed may be a reason",
               },
@@ -736,6 +739,8 @@ export default function review(root, values, app) {
     else if (key === "[" || key === "]") toClass(key === "]" ? 1 : -1);
     else if (key === "w" && !event.repeat) where();
     else if (key === "r") refit("open");
+    else if (key === "enter" && current && !event.target.closest("a, button, summary"))
+      app.go("concept", { name: current.concept });
     else if (key === "?") help();
     else return;
     event.preventDefault();
