@@ -28,7 +28,7 @@ from ccr.labels import Part, store_parts, stratified_folds
 from ccr.metrics import SHOWN, Interval, largest_shown, paired_bootstrap
 from ccr.refine.region import unrefined
 from ccr.space import Space
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab import embed_concepts, random_words
 
 # Gain of refinement: CCR against its own baseline at equal length and dispersion, and against a refitted head.
@@ -79,7 +79,7 @@ def refinement_gain(
     options: Mapping[str, Any],
     seeds: Sequence[int] = range(5),
     jobs: int = 1,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Gain:
     """Fit CCR and its baseline with the same options for every seed, and measure both on the test split.
 
@@ -116,7 +116,7 @@ def one_thread_each(jobs: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)
 
 
-def _finished(waiting: Sequence[Future[Any]], tell: Tell) -> Sequence[Future[Any]]:
+def _finished(waiting: Sequence[Future[Any]], tell: OnProgress) -> Sequence[Future[Any]]:
     """The same, all done."""
     for number, _ in enumerate(as_completed(waiting), start=1):
         tell(number, len(waiting), "fitting models")
@@ -184,7 +184,7 @@ class Controls:
 
 
 def measure_controls(
-    model: ConceptClassifier, store: Any, encoder: Encoder, *, seed: int = 0, tell: Tell = no_progress
+    model: ConceptClassifier, store: Any, encoder: Encoder, *, seed: int = 0, tell: OnProgress = no_progress
 ) -> Controls:
     """Fit as the model was fitted, on the store's training images, with as many random words and random vectors as it
     had concepts, and measure all three on the test images. These know nothing. A model with knowledge is also fitted
@@ -230,7 +230,7 @@ def _fitted(
     concepts: Concepts,
     parts: Mapping[str, Part],
     name: str,
-    tell: Tell,
+    tell: OnProgress,
     **known: Any,
 ) -> ConceptClassifier:
     """The same settings with other concepts, or knowledge; nothing is held out for certainty, which only the model
@@ -272,7 +272,7 @@ class Worth(NamedTuple):
 
 
 def list_worth(
-    concepts: Concepts, random_words: Concepts, *, train: Part, test: Part, tell: Tell = no_progress
+    concepts: Concepts, random_words: Concepts, *, train: Part, test: Part, tell: OnProgress = no_progress
 ) -> Worth:
     """The accuracy to expect without refinement, at 12 concepts per image and 5 weights per class."""
     accuracies = []
@@ -371,7 +371,7 @@ def cross_validate(
     folds: int = 5,
     seed: int = 0,
     jobs: int = 1,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> CrossValidation:
     """Fit the model's settings on all folds but one and measure on that one, each in turn.
 
@@ -418,7 +418,7 @@ def stability(
     refits: int = REFITS,
     seed: int = 0,
     jobs: int = 1,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Stability:
     """Fit the model's settings `refits` times, each on a bootstrap sample of `train` with a seed of its own, and
     compare what is shown for `images` (m, d).
@@ -476,7 +476,7 @@ def _rows(X: Any, rows: np.ndarray) -> Any:
     return X[rows] if select is None else select(rows=rows)
 
 
-def _in_turn(work: Any, items: Sequence[Any], jobs: int, what: str, tell: Tell) -> list[Any]:
+def _in_turn(work: Any, items: Sequence[Any], jobs: int, what: str, tell: OnProgress) -> list[Any]:
     """`work` of every item, in order, `jobs` at a time."""
     results = []
     tell(0, len(items), what)

@@ -499,6 +499,8 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         options["transfer"] = self.transfer
         if X is not None:
             origins, embeddings = self._origins(), self.images(X)
+            # At the model's threshold the texts would show more or fewer concepts, and all of them seem to gain or
+            # lose images: their threshold is the one of the same mean length.
             length = sum(codes.nnz for codes in self._codes(X)) / len(embeddings)
             options["before"] = code_chunks(rule_at_length(self.rule, length, embeddings, origins), embeddings, origins)
             options |= {"after": self._codes(X), "fidelity": self.fidelity(X)}
@@ -542,6 +544,7 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
         its claims are too many to read."""
         if np.count_nonzero(self.head.coef > 0) > MOST_CLAIMS:
             return self
+        # Evenly spaced rather than drawn: files are often sorted by class, and no seed is needed.
         rows = np.linspace(0, len(placed) - 1, min(CLAIM_ROWS, len(placed))).astype(np.int64)
         images = Embeddings.ready(placed.take(rows))
         codes = code_chunks(self.rule, images, self.concepts.embeddings, self._decide)
@@ -578,6 +581,8 @@ class ConceptModel(LinearModel, OnPhotos, OnHub):
 
     def _few(self, images: Embeddings) -> Entries | None:
         """Codes of a few images, with NumPy alone; None for many, and where codes are solved for by the kernels."""
+        # In float64, row by row: the active set is what the kernels decide (their close calls are decided in float64,
+        # too), and neither torch nor numba, seconds of import, is needed.
         if len(images) > FEW_ROWS or not isinstance(self.rule, (ThresholdRule, TopRule)):
             return None
         return few_codes(self.rule, images.exact(np.arange(len(images))), self._wide_concepts)

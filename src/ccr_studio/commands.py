@@ -12,17 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ccr.cli.common import Json, console, fitting, note, print_json, show_requests
+from ccr.cli.common import (
+    Json,
+    ModelEncoder,
+    ModelFolder,
+    StoreEncoder,
+    console,
+    fitting,
+    note,
+    print_json,
+    show_requests,
+)
 from ccr.cli.common_data import load_concepts, model_encoder, propose_concepts
 from ccr.errors import CCRError
 from ccr.io.files import check_writable, read_regular
 
 if TYPE_CHECKING:
+    from ccr.data.store import EmbeddingStore
+    from ccr.io.remote import AnyPath
     from ccr_studio.service.service import Served
+    from ccr_studio.work.workbench import Workbench
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: ModelFolder,
     host: Annotated[
         str, typer.Option(help="Where to listen. Beyond this machine, such as 0.0.0.0, a token is required.")
     ] = "127.0.0.1",
@@ -36,7 +49,7 @@ def serve(
         typer.Option(help="A further name by which the server is called, as by a proxy; may be given several times."),
     ] = None,
     root_path: Annotated[str, typer.Option(help="Where a proxy shows the server, such as /ccr.")] = "",
-    encoder: Annotated[str | None, typer.Option(help="Where the model's encoder is now, if it moved.")] = None,
+    encoder: ModelEncoder = None,
     photos: Annotated[int, typer.Option(min=1, help="Most photos in one request.")] = 32,
     megabytes: Annotated[float, typer.Option(min=0.001, help="Largest request, in megabytes.")] = 64,
     megapixels: Annotated[float, typer.Option(min=0.001, max=178, help="Largest photo, in megapixels.")] = 50,
@@ -112,12 +125,6 @@ def _ready(folder: Path, spec: str | None, *, silent: bool) -> Served:
     return Served(folder.name, loaded, encoder)
 
 
-if TYPE_CHECKING:
-    from ccr.data.store import EmbeddingStore
-    from ccr.io.remote import AnyPath
-    from ccr_studio.work.workbench import Workbench
-
-
 def studio(
     store: Annotated[Path, typer.Argument(help="Store made by `ccr embed`.")],
     model: Annotated[
@@ -153,7 +160,7 @@ def studio(
         Path | None, typer.Option(help="Folder of sessions. Default: STORE-studio beside the store.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Where the images are now, if they moved.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Where the store's encoder is now, if it moved.")] = None,
+    encoder: StoreEncoder = None,
     as_json: Json = False,
 ) -> None:
     """Open a page in the browser that shows why the model says what it says, finds what is wrong with it, and repairs
@@ -183,9 +190,7 @@ def studio(
     if bench.session.position > 0:
         note(f"going on where it was left: {bench.session.position} steps since it was opened", silent=as_json)
 
-    kept = not read_only or serving.has_session(bench.folder)
-
-    ending = ExitStack()
+    kept, ending = not read_only or serving.has_session(bench.folder), ExitStack()
 
     def started(url: str) -> None:
         if as_json:

@@ -35,7 +35,7 @@ from ccr.io.files import check_writable, lock
 from ccr.io.remote import AnyPath, Place
 from ccr.model import ConceptModel
 from ccr.review.decisions import Policy
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_studio.api.bench import bench_router
 from ccr_studio.api.concepts import concepts_router
 from ccr_studio.api.photos import photos_router
@@ -130,7 +130,7 @@ def has_session(folder: Path) -> bool:
     return (folder / SESSION).is_file()
 
 
-def first_model(store: EmbeddingStore, concepts: Concepts, tell: Tell = no_progress) -> ConceptModel:
+def first_model(store: EmbeddingStore, concepts: Concepts, tell: OnProgress = no_progress) -> ConceptModel:
     """A model with the defaults, fitted on the photos that a refit trains on too."""
     photos = Photos(store)
     if len(photos.training) < 2:

@@ -26,7 +26,7 @@ from ccr.errors import CCRError, CCRWarning
 from ccr.io.files import check_writable, write_bytes
 from ccr.io.remote import is_url
 from ccr.utils import processes as interrupt
-from ccr.utils.processes import Tell
+from ccr.utils.processes import OnProgress
 from ccr.utils.texts import has_control, visible
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def bar(*, silent: bool) -> Iterator[Tell]:
+def bar(*, silent: bool) -> Iterator[OnProgress]:
     """A progress bar on stderr, moved by what is yielded; of 0 steps in all it only shows that work goes on. Where
     stderr is no terminal, lines."""
     if silent:
@@ -333,7 +333,7 @@ def warnings_as_notes(*, silent: bool) -> Iterator[None]:
 
 
 @contextmanager
-def fitting(*, silent: bool) -> Iterator[Tell]:
+def fitting(*, silent: bool) -> Iterator[OnProgress]:
     """Around fits: kernels that are not on disk yet are compiled by another process, because the compiler would leave
     half a gigabyte in this one; warnings become notes; and a bar is drawn."""
     from ccr import kernels

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ccr.concepts import Concepts
     from ccr.controls import Worth
     from ccr.data.store import EmbeddingStore
-    from ccr.vocab.check import Problem, Seen
+    from ccr.vocab.check import ImageCheck, Problem
 
 #: Concepts that a list must have to be checked on photos: one is told apart from another.
 LEAST = 2
@@ -38,7 +38,7 @@ class _OnPhotos(NamedTuple):
 
     rows: EmbeddingStore
     names: list[str]
-    seen: Seen
+    seen: ImageCheck
     worth: Worth | None
     transfer: Transfer | None = None
 
@@ -183,7 +183,7 @@ def _on_photos(
     from ccr.controls import list_worth
     from ccr.labels import Part
     from ccr.vocab import embed_concepts
-    from ccr.vocab.check import check_seen
+    from ccr.vocab.check import check_on_images
     from ccr.vocab.choose import check_number, training_part
     from ccr.vocab.lists import control_words
 
@@ -192,7 +192,7 @@ def _on_photos(
     words = control_words(len(names), texts=[*names, *store.classes])
     with bar(silent=silent) as tell:
         concepts, control = embed_concepts(names, used, tell=tell), embed_concepts(words, used, tell=tell)
-        seen = check_seen(concepts, train, train.y, control=control.embeddings, tell=tell)
+        seen = check_on_images(concepts, train, train.y, control=control.embeddings, tell=tell)
     moved = None if knowledge is None else _transfer(concepts, train, knowledge)
     split, test = split_of(store, None)
     if not worth or split == "all":

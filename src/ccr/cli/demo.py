@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from ccr.show.pages import DemoMeasured, DemoPhotos
 
 LENGTH, SEEDS = 11, 5
-#: From a folder of photos to a report, as in README.md.
+#: From a folder of photos to a signed model, as in README.md.
 OWN_PHOTOS = """\
   ccr embed photos/ --out photos-store --encoder bundled
   ccr fit photos-store --out photos-model
-  ccr explain photos-model photos/CLASS/IMAGE.jpg --out why.html
-  ccr report photos-model photos-store --out report.html"""
+  ccr review photos-model photos-store --rounds 5 --sign
+  ccr report photos-model-reviewed photos-store --out report.html"""
 
 
 def demo(

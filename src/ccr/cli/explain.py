@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccr.encoders import Encoder
     from ccr.explain import Contrast, Counterfactual, Explanation
     from ccr.model import ConceptModel
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
 
 ENDINGS = (".html", ".png", ".json")
 #: Photos that are embedded between two steps of the progress bar: no core waits, and people see that it goes on.
@@ -155,7 +155,7 @@ def _explained(
     return explained
 
 
-def _embedded(encoder: Encoder, pictures: list[Image.Image], tell: Tell) -> list[np.ndarray]:
+def _embedded(encoder: Encoder, pictures: list[Image.Image], tell: OnProgress) -> list[np.ndarray]:
     """The embedding (d,) of each picture, a few pictures at a time."""
     rows: list[np.ndarray] = []
     for start in range(0, len(pictures), AT_A_TIME):

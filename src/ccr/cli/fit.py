@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.metrics import Evaluation
     from ccr.refine import Epoch
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
 
 #: Candidates per weight where the knowledge was proposed and nobody asked for another number: WordNet is right too
 #: rarely for its answers to displace all other concepts (docs/concepts.md).
@@ -199,7 +199,7 @@ def fit(
         _show(model, found, out)
 
 
-class Measured(NamedTuple):
+class MeasuredFits(NamedTuple):
     """The model to keep, which notes what was measured of it, and the evaluations of every model by name, on the images
     of a `split`; `sets` where the model is calibrated."""
 
@@ -271,7 +271,7 @@ def _fitted(
     settings: dict[str, Any],
     store: EmbeddingStore,
     name: str,
-    tell: Tell,
+    tell: OnProgress,
     *,
     out: Path,
     ray: str | None,
@@ -291,7 +291,7 @@ def _fitted(
     return scale.fit(model, store, callback=follow, storage=kept, address=ray, cpus=cpus)
 
 
-def _measured(models: dict[str, ConceptClassifier], store: EmbeddingStore) -> Measured:
+def _measured(models: dict[str, ConceptClassifier], store: EmbeddingStore) -> MeasuredFits:
     """All models measured on the same images; the last one notes what was measured of it."""
     split, rows = split_of(store, None)
     evaluations = {name: model.evaluate(rows) for name, model in models.items()}
@@ -300,10 +300,10 @@ def _measured(models: dict[str, ConceptClassifier], store: EmbeddingStore) -> Me
     found = evaluations[name].to_dict() | ({} if sets is None else {"sets": sets.to_dict()})
     counts = Counter("all" if part is None else str(part) for part in store.splits)
     noted = type(model).of(model.model_.with_metrics(split, found).with_metrics("images", dict(counts)))
-    return Measured(noted, evaluations, sets, split)
+    return MeasuredFits(noted, evaluations, sets, split)
 
 
-def _print_json(model: ConceptClassifier, found: Measured, out: Path, *, controls: bool) -> None:
+def _print_json(model: ConceptClassifier, found: MeasuredFits, out: Path, *, controls: bool) -> None:
     results = {name: evaluation.to_dict() for name, evaluation in found.evaluations.items()}
     more: dict[str, Any] = {"controls": model.metrics_["controls"]} if controls else {}
     if found.sets is not None:
@@ -311,7 +311,7 @@ def _print_json(model: ConceptClassifier, found: Measured, out: Path, *, control
     print_json({"model": str(out), "split": found.split, "epochs": len(model.history_), "results": results, **more})
 
 
-def _show(model: ConceptClassifier, found: Measured, out: Path) -> None:
+def _show(model: ConceptClassifier, found: MeasuredFits, out: Path) -> None:
     images = next(iter(found.evaluations.values())).n
     console.print(evaluation_table(found.evaluations, f"Measured on {images} images, split {found.split}"))
     note_few(images)

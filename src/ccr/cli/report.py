@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from ccr.data.store import EmbeddingStore
     from ccr.model import ConceptModel
     from ccr.show.report import Locate
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
 
 #: With more training images than this the linear probe is left out unless asked for.
 MOST_PROBED = 20_000
+FLATTERED = "These may be images that the model was trained on: accuracy is flattered."
 
 
 class Compared(NamedTuple):
@@ -84,14 +85,14 @@ def report(
     options: dict[str, Any] = {"--images": images, "--split": None if name == "all" else name, "--baseline": baseline}
     options |= {"--no-baseline": no_baseline, "--probe": probe, "--mistakes-first": mistakes_first, "--title": title}
     options |= {"--data": data, "--where": where, "--encoder": encoder, "--stability": stability}
-    flattered = "These may be images that the model was trained on: accuracy is flattered."
-    notes = [flattered] if name in ("train", "all") else []
+    notes = [FLATTERED] if name in ("train", "all") else []
     locate, unlocated = _locate(loaded, encoder, silent=as_json) if min(where, images) else (None, [])
     steady = [stability_sentence(measured_stability(model, opened, rows, silent=as_json))] if stability else []
     facts = [("model", _name(model)), ("store", f"{_name(store)}, split {name}")]
     with fitting(silent=as_json) as tell:
         compared = _compared(loaded, opened, rows, baseline, fit=not no_baseline, probe=probe, tell=tell)
         facts += [("baseline", compared.described), ("made by", _command(model, store, options))]
+        shown: dict[str, Any] = {"images": images, "mistakes_first": mistakes_first, "located": where}
         html = report_page(
             loaded.model_,
             rows,
@@ -99,12 +100,10 @@ def report(
             probe=compared.probe,
             notes=[*notes, *compared.notes, *unlocated, *steady],
             locate=locate,
-            located=where,
-            mistakes_first=mistakes_first,
-            images=images,
             title=title or _title(model, loaded),
             facts=facts,
             tell=tell,
+            **shown,
         )
     content = html.encode(errors="replace")
     write_bytes(out, content)
@@ -154,7 +153,7 @@ def _compared(
     *,
     fit: bool,
     probe: bool | None,
-    tell: Tell,
+    tell: OnProgress,
 ) -> Compared:
     from ccr.model import ConceptModel
     from ccr.refine.region import chosen_radius
@@ -209,7 +208,7 @@ def _unfitted_baseline(model: ConceptClassifier) -> ConceptClassifier:
     return ConceptClassifier(**settings)
 
 
-def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: Tell) -> float | None:
+def _probe(train: EmbeddingStore, rows: EmbeddingStore, notes: list[str], tell: OnProgress) -> float | None:
     import numpy as np
 
     from ccr.controls import probe_accuracy

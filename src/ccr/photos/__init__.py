@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 
 if TYPE_CHECKING:
     from ccr.encoders.registry import Encoder
@@ -23,7 +23,7 @@ class OnPhotos:
         explain: int = 5,
         workers: int = 0,
         batch_size: int = 32,
-        tell: Tell = no_progress,
+        tell: OnProgress = no_progress,
     ) -> Predictions:
         """Predict photos: class, probability, runner-up, and the concepts that contribute most.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,9 +16,10 @@ from ccr.encoders.patches import occluded_terms
 from ccr.encoders.registry import Encoder, PatchEncoder, batches, checked_batch_size
 from ccr.errors import CCRError
 from ccr.explain import Explanation, Explanations, PatchTerms, Way
+from ccr.explain.terms import jpeg_address
 from ccr.photos.run import Prediction, Predictions, checked_explain, encoder_of_model, predict_samples
 from ccr.utils.arrays import paths_of
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 
 if TYPE_CHECKING:
     from ccr.classifier import ConceptClassifier
@@ -40,7 +39,7 @@ def explain_image(
     *,
     way: Wanted = "auto",
     smoothing: float = SMOOTHING,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Explanation:
     """Explanation of the prediction of a picture, with maps: its `where` has one for each contribution.
 
@@ -67,10 +66,12 @@ def explain_photo(model: Any, photo: Any, encoder: Encoder | str | None) -> Expl
     """`ConceptModel.explain_image` with `where`."""
     image = pictures([photo])[0][0]
     explained = explain_image(model, encoder_of_model(model, encoder), image)
-    return replace(explained, thumbnail=thumbnail(image))
+    return replace(explained, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
 
 
-def split_image(encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: Tell = no_progress) -> PatchTerms:
+def split_image(
+    encoder: Encoder, image: Image.Image, *, way: Wanted = "auto", tell: OnProgress = no_progress
+) -> PatchTerms:
     """The embedding of a picture as a sum over its patches and a rest; `way` as in `explain_image`."""
     if way not in (known := ("auto", *get_args(Way))):
         raise CCRError(f"way must be one of {', '.join(known)}, got {way!r}: try auto")
@@ -95,7 +96,14 @@ THUMBNAIL = 240
 
 
 def predict_several(
-    model: Any, paths: Any, encoder: Encoder | str | None, *, explain: int, workers: int, batch_size: int, tell: Tell
+    model: Any,
+    paths: Any,
+    encoder: Encoder | str | None,
+    *,
+    explain: int,
+    workers: int,
+    batch_size: int,
+    tell: OnProgress,
 ) -> Predictions:
     """`ConceptModel.predict_images`."""
     explain = checked_explain(explain, model)
@@ -115,17 +123,12 @@ def explain_several(model: Any, images: Any, encoder: Encoder | str | None) -> E
     rows = encoder_of_model(model, encoder).embed_images(opened)
     explained = model.explain_many(rows)
     return Explanations(
-        [replace(item, thumbnail=thumbnail(image)) for item, image in zip(explained, opened, strict=True)], names
+        [
+            replace(item, thumbnail=jpeg_address(image, THUMBNAIL, quality=85))
+            for item, image in zip(explained, opened, strict=True)
+        ],
+        names,
     )
-
-
-def thumbnail(image: Image.Image) -> str:
-    """The image, made small, as a `data:` address."""
-    small = image.copy()
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    stream = io.BytesIO()
-    small.save(stream, "JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def pictures(images: Any) -> tuple[list[Image.Image], list[str]]:

@@ -22,7 +22,6 @@ from ccr.data.datasets import MAX_BYTES, MAX_PIXELS, Sample
 from ccr.data.datasets.base import printable
 from ccr.data.store import Skipped
 from ccr.data.store.workers import Decoded, Decoders, Limits
-from ccr.encoders.assets import Log
 from ccr.encoders.registry import Encoder, check_named, checked_batch_size, load_encoder
 from ccr.errors import CCRError, FormatError, UnreachableError
 from ccr.explain.terms import Contribution, PlainResult, contributions, plain
@@ -30,12 +29,12 @@ from ccr.io.files import locked, read_object, read_regular, remove_leftovers, wr
 from ccr.io.format import pack
 from ccr.io.remote import is_url
 from ccr.utils.arrays import to_frame
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import to_cell
 
 
 # Which encoder embeds a photo for a model: the one that it was fitted on, and no other.
-def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None = None) -> Encoder:
+def encoder_of_model(model: Any, given: Encoder | str | None) -> Encoder:
     """The encoder given, by itself or by its spec, or else the one that the model names; checked to be the model's."""
     origin = model.provenance
     if given is None:
@@ -44,7 +43,7 @@ def encoder_of_model(model: Any, given: Encoder | str | None, *, log: Log | None
                 'the model does not say which encoder made its embeddings: give encoder="bundled" or another'
             )
         check_named(origin.encoder, "the model")
-    loaded = load_encoder(given or origin.encoder, log=log) if given is None or isinstance(given, str) else given
+    loaded = load_encoder(given or origin.encoder) if given is None or isinstance(given, str) else given
     if origin.encoder_fingerprint not in (None, loaded.fingerprint):
         raise CCRError(
             f"the model was fitted on embeddings of encoder {origin.encoder_fingerprint} ({origin.encoder}), but "
@@ -316,7 +315,7 @@ class Run:
     size: int
     classes: np.ndarray
     explain: int
-    tell: Tell
+    tell: OnProgress
 
     def write(self, make: Make) -> PredictSummary:
         """Make the chunks that are missing, and write the file of all."""
@@ -435,7 +434,7 @@ def predict_photos(
     batch_size: int = 32,
     max_pixels: int = MAX_PIXELS,
     max_bytes: int = MAX_BYTES,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PredictSummary:
     """Predict every photo into the file `out`, a .csv, .parquet or .jsonl; go on where an earlier run was stopped.
 
@@ -464,7 +463,7 @@ def predict_photos(
 
 
 def predict_store(
-    model: Any, store: Any, out: str | Path, *, explain: int = 5, tell: Tell = no_progress
+    model: Any, store: Any, out: str | Path, *, explain: int = 5, tell: OnProgress = no_progress
 ) -> PredictSummary:
     """The same of photos whose embeddings are in a store, which need no encoder."""
     run, paths = store_run(model, store, out, explain=explain, tell=tell)
@@ -486,7 +485,7 @@ def photos_run(
     explain: int,
     batch_size: int,
     limits: Limits,
-    tell: Tell,
+    tell: OnProgress,
 ) -> Run:
     """The run of `predict_photos`, whose chunks this process or a cluster makes."""
     explain, size = checked_explain(explain, model), _BATCHES_PER_CHUNK * checked_batch_size(batch_size)
@@ -495,7 +494,7 @@ def photos_run(
     return Run(Path(out), plan, len(samples), size, model.classes, explain, tell)
 
 
-def store_run(model: Any, store: Any, out: str | Path, *, explain: int, tell: Tell) -> tuple[Run, list[str]]:
+def store_run(model: Any, store: Any, out: str | Path, *, explain: int, tell: OnProgress) -> tuple[Run, list[str]]:
     """The run of `predict_store`, and what its rows are called."""
     explain = checked_explain(explain, model)
     model.images(store)  # refuses embeddings of another encoder

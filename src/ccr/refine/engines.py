@@ -174,6 +174,7 @@ class DenseEngine:
             refine=settings.refine,
         )
         self.taken += 1
+        # The gradient was taken where head and dictionary stood together, so that the order of the updates is free.
         self._update_head(gradient, head_rate)
         if gradient.dictionary is not None:
             self._update_dictionary(gradient.dictionary, dictionary_rate)
@@ -312,6 +313,7 @@ class SparseEngine:
         self._kernels = kernels.StepKernels(self.parameters)
 
     def steps(self, window: Window, size: int, rates: np.ndarray) -> Report:
+        # The kernels hold the threshold to its length batch by batch, in `parameters.threshold`; the rule gets it back.
         criterion, threshold = self.rule.criterion(), self.parameters.threshold
         threshold[0] = criterion.bound
         size = min(size, len(window.rows))

@@ -194,6 +194,8 @@ class Trainer:
         """Take weights away from classes that have too many for this epoch; whether they have no more than they may in
         the end. Then concepts without any leave, too, if the codes of the others do not depend on them, and the mean
         length of those in play is held from there on."""
+        # Geometrically fewer, because concepts must have time to adapt to the weights that are left
+        # (A sparse head, docs/method.md).
         n, weights = len(self.problem.dictionary), self.training.weights_per_class
         keep, before = (self.training.kept_weights(n, at, epochs) for at in (number, number - 1))
         final = weights is None or (keep or math.inf) <= weights
@@ -235,6 +237,7 @@ class Trainer:
             return
         arrays = self.engine.state_dict()
         self.rows = self.rows[rows]
+        # Momentum and running sizes of the rows that stay go on as if the others had never been there.
         self._rebuild_engine(
             {name: array[rows] if name in self.engine.by_concept else array for name, array in arrays.items()}
         )

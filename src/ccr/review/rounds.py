@@ -19,7 +19,7 @@ from ccr.refine import Callback
 from ccr.refine.region import Claims
 from ccr.review.decisions import Decisions, Policy
 from ccr.review.questions import FEWEST_REASONS, Review, ReviewQuestion, class_numbers
-from ccr.utils.processes import Tell
+from ccr.utils.processes import OnProgress
 from ccr.utils.texts import check_name, listed, timestamp
 
 # Signing: a model gets a signature once every claim is confirmed; the next change ends it.
@@ -262,7 +262,7 @@ def out_of_fold(
     folds: int = FOLDS,
     groups: Any = None,
     random_state: int = 0,
-    tell: Tell | None = None,
+    tell: OnProgress | None = None,
 ) -> OutOfFold:
     """Predictions for images (X, y), or a store, that the model was trained on: `folds` refits by its own settings and
     knowledge, each on the images of the other folds. What was edited by hand is not in the refits.
@@ -303,7 +303,7 @@ def review_round(
     unseen: Any = None,
     before: float | None = None,
     folds: int = FOLDS,
-    tell: Tell | None = None,
+    tell: OnProgress | None = None,
 ) -> ReviewRound:
     """Refit the model on (X, y), or a store, with what was answered, and compare both.
 

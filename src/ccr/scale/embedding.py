@@ -409,7 +409,7 @@ class EmbedParts(Member):
     def answer(self, number: int) -> dict[str, Any]:
         import ray
 
-        check_seen(self.folder)
+        check_shared(self.folder)
         path, encoder = part_path(self.folder, number), self.encoder.get()
         task: Task = ray.get(self.actor.task.remote(number))
         part = load_part(path, encoder.dimension, str(self.plan["dtype"]))
@@ -422,7 +422,7 @@ class EmbedParts(Member):
         return {**part.facts(), "samples": len(task.samples), "resumed": resumed}
 
 
-def check_seen(folder: AnyPath) -> None:
+def check_shared(folder: AnyPath) -> None:
     """An error when this node does not see the store that the run began."""
     if not (folder / layout.PROGRESS / layout.PLAN).is_file():
         import socket

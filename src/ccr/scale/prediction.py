@@ -26,7 +26,7 @@ from ccr.encoders import Encoder, load_encoder
 from ccr.errors import CCRError, UnreachableError
 from ccr.photos.run import Prediction, PredictSummary, Run, photos_run, predict_rows, predict_samples, store_run
 from ccr.scale.cluster import ItemActor, connected, driver_actor, task_errors, workers_of
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 
 # A pool of actors of `ray.data`, each with an encoder of its own, that answer numbered tasks in JSON.
 #: Images that an encoder's threads decode ahead, in batches.
@@ -131,7 +131,7 @@ def predict(
     batch_size: int = 32,
     max_pixels: int = MAX_PIXELS,
     max_bytes: int = MAX_BYTES,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PredictSummary:
     """Predict every photo into the file `out` on a Ray cluster; go on where an earlier run was stopped.
 
@@ -170,7 +170,7 @@ def predict_store(
     address: str = "auto",
     workers: int | None = None,
     explain: int = 5,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PredictSummary:
     """The same of photos whose embeddings are in a store, which all nodes must see."""
     run, paths = store_run(model, store, out, explain=explain, tell=tell)

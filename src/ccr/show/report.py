@@ -40,7 +40,7 @@ from ccr.show import pictures as where_pictures
 from ccr.show.pages import claims_in_words, claims_table, count_claims, edit_rows, knowledge_in_words
 from ccr.show.pictures import TINY, Pictures
 from ccr.space import Symmetric
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import counted, fidelity_text, listed, percent, share_text, without_folders
 
 SECTIONS = {
@@ -88,7 +88,7 @@ def report_page(
     facts: Sequence[tuple[str, str]] = (),
     locate: Locate | None = None,
     located: int = 6,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> str:
     """A model on the labelled `rows` (an embedding store, or a part of one) as one static page.
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 # Progress callbacks for long-running work, and pools for the fits of a study (a cluster's: `ccr.scale.RayPool`).
 
 #: Progress callback: (steps done, steps in all, what is being done).
-Tell = Callable[[int, int, str], None]
+OnProgress = Callable[[int, int, str], None]
 
 
 def no_progress(done: int, total: int, what: str) -> None:

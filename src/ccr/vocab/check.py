@@ -14,7 +14,7 @@ from ccr.errors import CCRError
 from ccr.geometry import coherence
 from ccr.inputs import Embeddings
 from ccr.space import Space
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.choose import (
     SAME,
     ClassStatistics,
@@ -107,7 +107,7 @@ def check_texts(
     domains: Iterable[str] = (),
     tied: Iterable[str] = (),
     grey: bool = False,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> list[list[Problem]]:
     """The problems of each concept by its words alone.
 
@@ -219,7 +219,7 @@ SHRINKAGE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ImageCheck:
     """Check of n concepts on images: `problems` of each, `share` of images in which each is active (n,), `top` rows of
     X that show each most (n, up to 5), mean `coherence`, and `uncovered`, the classes that no concept distinguishes
     from their nearest class, each with that class."""
@@ -231,9 +231,9 @@ class Seen:
     uncovered: dict[str, str]
 
 
-def check_seen(
-    concepts: Concepts, X: Any, y: np.ndarray, *, control: np.ndarray | None = None, tell: Tell = no_progress
-) -> Seen:
+def check_on_images(
+    concepts: Concepts, X: Any, y: np.ndarray, *, control: np.ndarray | None = None, tell: OnProgress = no_progress
+) -> ImageCheck:
     """Check concepts on images.
 
     Parameters
@@ -253,7 +253,7 @@ def check_seen(
     usual = None if control is None else float(np.median(spreads(statistics, control)))
     share, top, spread_out = _looked_at(concepts, X, tell)
     problems = [_problems(row, concepts.names, scores, share, usual) for row in range(len(concepts))]
-    return Seen(problems, share, top, spread_out, uncovered(statistics, scores))
+    return ImageCheck(problems, share, top, spread_out, uncovered(statistics, scores))
 
 
 def uncovered(statistics: ClassStatistics, scores: ScoreStatistics) -> dict[str, str]:
@@ -269,7 +269,7 @@ def uncovered(statistics: ClassStatistics, scores: ScoreStatistics) -> dict[str,
     return {names[row]: names[nearest[row]] for row in sorted(lift) if lift[row] < LEAST_LIFT}
 
 
-def _looked_at(concepts: Concepts, X: Any, tell: Tell) -> tuple[np.ndarray, np.ndarray, float]:
+def _looked_at(concepts: Concepts, X: Any, tell: OnProgress) -> tuple[np.ndarray, np.ndarray, float]:
     """Shares of images in which concepts are active, the rows that show each most, and the mean coherence."""
     rows = np.linspace(0, len(X) - 1, min(MOST_IMAGES, len(X))).astype(np.int64)
     space = Space.fit_metric(concepts.embeddings, X, shrinkage=SHRINKAGE)

@@ -31,7 +31,7 @@ from ccr.encoders.assets import Log
 from ccr.errors import CCRError
 from ccr.geometry import unit_rows
 from ccr.inputs import Embeddings
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.lists import control_words, embed_concepts, read_concepts
 from ccr.vocab.proposals import Proposals, reasoned_proposals
 from ccr.vocab.wordnet import WordNet
@@ -178,7 +178,7 @@ def choose(
     size: int,
     control: np.ndarray | None = None,
     reasons: np.ndarray | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Choice:
     """The `size` candidates with text embeddings `texts` (n, d) that serve best on images with statistics `found`.
 
@@ -209,7 +209,7 @@ def visible(spread: np.ndarray, control: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, spread / float(np.median(control)))
 
 
-def greedy(objective: Objective, size: int, *, tell: Tell = no_progress) -> Choice:
+def greedy(objective: Objective, size: int, *, tell: OnProgress = no_progress) -> Choice:
     """The greedy subset: always the candidate that adds most. Lazy: what a candidate added earlier bounds what it adds
     now, so that only candidates near the top are computed again (Minoux, 1978)."""
     state = _State(objective)
@@ -366,22 +366,9 @@ class Automatic(NamedTuple):
     proposed: Proposals
 
 
-def automatic_concepts(
-    store: EmbeddingStore,
-    encoder: Encoder,
-    *,
-    size: int | None = None,
-    log: Log | None = None,
-    tell: Tell = no_progress,
-) -> Automatic:
-    """Concepts for the classes of a labelled store: WordNet and the generic list of their domains, chosen on training
-    images.
-
-    Parameters
-    ----------
-    encoder : the store's own.
-    size : how many, from 1. None: five per class, from 64 to 1,024.
-    """
+def automatic_concepts(store: EmbeddingStore, encoder: Encoder, *, log: Log | None, tell: OnProgress) -> Automatic:
+    """Concepts for the classes of a labelled store, by its own encoder: from WordNet and the generic list of their
+    domains, chosen on training images, `usual_size` of them."""
     classes = store_classes(store)
     proposed = reasoned_proposals(
         classes.names,
@@ -392,9 +379,8 @@ def automatic_concepts(
         tell=tell,
     )
     candidates = embed_concepts(proposed.names, encoder, tell=tell)
-    rows = choose_on(
-        store, candidates, encoder, size=size or usual_size(len(classes.names)), proposals=proposed, tell=tell
-    )
+    size = usual_size(len(classes.names))
+    rows = choose_on(store, candidates, encoder, size=size, proposals=proposed, tell=tell)
     chosen = Proposals(tuple(proposed.items[row] for row in rows), proposed.leaks, proposed.unknown)
     return Automatic(candidates.subset(rows), chosen, proposed)
 
@@ -411,7 +397,7 @@ def choose_on(
     *,
     size: int,
     proposals: Proposals,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> np.ndarray:
     """Rows of the `size` candidates that serve best on the training images of a labelled store, in order of choice;
     `proposals` are the same candidates with their reasons."""

@@ -19,7 +19,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.inputs import Embeddings
 from ccr.io.files import read_regular, write_json
 from ccr.knowledge.grounding import learn_direction
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.lists import random_words
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
@@ -68,7 +68,7 @@ def learn_concept(
     encoder: Encoder,
     *,
     text: bool = True,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> LearnedConcept:
     """A concept out of photos (files, or folders of them), in the metric of the store's images.
 
@@ -106,7 +106,7 @@ def join_learned(concepts: Concepts, learned: Sequence[LearnedConcept], fingerpr
     return concepts
 
 
-def _embedded(paths: Sequence[Path], encoder: Encoder, tell: Tell) -> np.ndarray:
+def _embedded(paths: Sequence[Path], encoder: Encoder, tell: OnProgress) -> np.ndarray:
     """Embeddings (m, d) of photos, a few at a time."""
     rows = []
     for start in range(0, len(paths), BATCH):

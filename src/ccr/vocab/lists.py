@@ -14,7 +14,7 @@ from ccr.concepts import Concepts
 from ccr.encoders import Encoder
 from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import check_name
 
 LONGEST_CONCEPT = 200
@@ -81,7 +81,7 @@ def _plain(line: str) -> str:
 
 
 def embed_concepts(
-    names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: Tell = no_progress
+    names: Sequence[str], encoder: Encoder, *, template: str | None = None, tell: OnProgress = no_progress
 ) -> Concepts:
     """The named concepts in the encoder's space.
 
@@ -91,11 +91,6 @@ def embed_concepts(
     encoder : what embeds them, into d dimensions; as `load_encoder` gives it.
     template : a text that holds {} once, where the name goes, such as "a photo of {}". None: the encoder's own.
     tell : called as the work goes on with (names embedded, names in all, what is being done).
-
-    Returns
-    -------
-    Concepts
-        The names with their embeddings (n, d), unit rows.
     """
     rows = []
     for start in range(0, max(len(names), 1), BATCH):  # once for no names at all: the encoder knows their shape

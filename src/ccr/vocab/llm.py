@@ -24,7 +24,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from ccr.errors import CCRError
 from ccr.io.files import read_regular, write_json
 from ccr.knowledge import Answer, Knowledge
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import timestamp
 from ccr.vocab.proposals import Origin, Proposal
 
@@ -117,7 +117,7 @@ def estimated(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path)
     return Estimate(len(waiting), len(questions) - len(waiting), tokens, answers)
 
 
-def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> LLMProposals:
+def ask(classes: Sequence[str], endpoint: Endpoint, cache: Path, *, tell: OnProgress = no_progress) -> LLMProposals:
     """Ask a language model for the visible concepts of each class; one request per class that is not in the cache."""
     proposals: list[Proposal] = []
     failed: dict[str, str] = {}
@@ -155,7 +155,7 @@ def answered(
     cache: Path,
     failed: dict[str, str],
     *,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Iterator[tuple[LLMQuestion, dict[str, Any]]]:
     """Each question with its parsed answer: from the cache, or asked and kept there. Questions that the model could not
     answer are left out, and `failed` says why by name. Each question is drawn after the answer before it was used, on
@@ -306,7 +306,7 @@ CLAIMS_PROMPT = (
 ATTACHED = " Some photos of the class are attached."
 
 
-class Told(NamedTuple):
+class KnowledgeAnswers(NamedTuple):
     """Knowledge from the answers of a language model, and the reason of failure for each class that failed."""
 
     knowledge: Knowledge
@@ -343,7 +343,9 @@ def answer_tokens(concepts: Sequence[str]) -> int:
     return max(ANSWER_TOKENS, len(longest.encode()) // 2)
 
 
-def ask_model(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path, *, tell: Tell = no_progress) -> Told:
+def ask_model(
+    questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path, *, tell: OnProgress = no_progress
+) -> KnowledgeAnswers:
     """The model's answers to these questions; those that the cache has are not asked again."""
     failed: dict[str, str] = {}
     at = timestamp()
@@ -352,7 +354,7 @@ def ask_model(questions: Sequence[LLMQuestion], endpoint: Endpoint, cache: Path,
         for question, verdicts in answered(questions, endpoint, cache, failed, tell=tell)
         for concept, verdict in verdicts.items()
     ]
-    return Told(Knowledge.of(answers), failed)
+    return KnowledgeAnswers(Knowledge.of(answers), failed)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

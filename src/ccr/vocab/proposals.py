@@ -18,7 +18,7 @@ from ccr.errors import CCRError, FormatError
 from ccr.io.files import read_regular, write_json, write_text
 from ccr.io.remote import AnyPath
 from ccr.knowledge import Answer, Knowledge
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.domains import fitting_domains, read_domains
 from ccr.vocab.features import Feature, features, look, name_features
 from ccr.vocab.lists import LONGEST_CONCEPT, concept_line
@@ -217,7 +217,7 @@ def wordnet_proposals(
     *,
     embed: EmbedTexts | None = None,
     photos: Mapping[str, np.ndarray] | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> FromWordNet:
     """Propose concepts for each class from WordNet, as far as a photo can show them.
 
@@ -259,7 +259,7 @@ def reasoned_proposals(
     grey: bool = False,
     sources: Sequence[str] = ("wordnet", "generic"),
     answered: Sequence[Proposal] = (),
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Proposals:
     """Concepts for classes, each with its reasons: WordNet ties it to a class, a language model said it, or it belongs
     to a part of the generic list that fits the domain of the classes.

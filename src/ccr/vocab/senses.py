@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccr.geometry import unit_rows
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.vocab.domains import BROAD, domains_of
 from ccr.vocab.lists import BATCH
 from ccr.vocab.wordnet import FOOD, PERSON, PLANT, Synset, WordNet
@@ -184,7 +184,7 @@ def choose_senses(
     embed: EmbedTexts | None,
     *,
     photos: Mapping[str, np.ndarray] | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> dict[str, Synset]:
     """Word sense disambiguation: the WordNet sense of each class whose words and gloss fit best, by class name.
 
@@ -223,7 +223,7 @@ def _text(sense: Synset) -> str:
     return f"{', '.join(sense.lemmas[:3])}: {' '.join(sense.definition.split()[:DEFINITION_WORDS])}"
 
 
-def _embedded(texts: Sequence[str], embed: EmbedTexts, tell: Tell) -> np.ndarray:
+def _embedded(texts: Sequence[str], embed: EmbedTexts, tell: OnProgress) -> np.ndarray:
     """Each different text once, in batches of similar length, so that progress can be seen."""
     different = sorted(set(texts), key=lambda text: (len(text), text))
     parts = []
@@ -239,7 +239,7 @@ def _fits(
     named: Sequence[Named],
     embed: EmbedTexts,
     photos: Mapping[str, np.ndarray] | None,
-    tell: Tell,
+    tell: OnProgress,
 ) -> np.ndarray:
     """Fit of each sense's text to its class's photos, or to the names of the other classes."""
     texts = [_text(sense) for item in open_ones for sense in item.senses]

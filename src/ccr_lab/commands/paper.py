@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ccr.data.store import EmbeddingStore
-    from ccr.utils.processes import Tell
+    from ccr.utils.processes import OnProgress
     from ccr_lab.experiments.cache import RunCache
     from ccr_lab.experiments.curves import PaperCurves
     from ccr_lab.experiments.frontier import Frontier
@@ -95,7 +95,7 @@ def figures(
     console.print(f"In {escape(str(out))}: {', '.join(files)}")
 
 
-def _frontier(task: ComparisonTask, length: float, cache: RunCache, tell: Tell) -> Frontier:
+def _frontier(task: ComparisonTask, length: float, cache: RunCache, tell: OnProgress) -> Frontier:
     from ccr_lab.experiments.frontier import FrontierGrid, measure_frontier
 
     return measure_frontier(task, FrontierGrid({"coder": chosen_coder(length, None)}), cache=cache, tell=tell)

@@ -15,7 +15,7 @@ from ccr.inputs import Embeddings
 from ccr.io.files import write_bytes
 from ccr.knowledge import Knowledge
 from ccr.labels import as_labels, labels_of
-from ccr.utils.processes import Done, Pool, Tell
+from ccr.utils.processes import Done, OnProgress, Pool
 from ccr.utils.texts import csv_text, to_cell
 
 
@@ -70,7 +70,7 @@ def run_all(
     names: Sequence[str],
     key: Callable[[Any], Mapping[str, Any]],
     cache: RunCache,
-    tell: Tell,
+    tell: OnProgress,
     pool: Pool | None = None,
     catch: type[Exception] | tuple[()] = CCRError,
 ) -> list[Mapping[str, Any] | str]:

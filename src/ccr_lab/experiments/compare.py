@@ -14,7 +14,7 @@ import numpy as np
 from ccr.errors import CCRError
 from ccr.explain.terms import PlainResult
 from ccr.metrics import Interval, paired_bootstrap
-from ccr.utils.processes import Pool, Tell, no_progress
+from ccr.utils.processes import OnProgress, Pool, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
 from ccr_lab.experiments.methods import NAMED, SHUFFLED, STAND_INS, WITHOUT, Method
 from ccr_lab.experiments.runs import KEPT, MethodRun, run_method
@@ -179,7 +179,7 @@ def run_comparison(
     *,
     seeds: Sequence[int] = range(5),
     cache: RunCache | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
     pool: Pool | None = None,
 ) -> MethodComparison:
     """Run every method with every seed, and say how far each is from the first.

@@ -24,7 +24,7 @@ from ccr.labels import Part
 from ccr.metrics import explanation_length
 from ccr.refine import Epoch
 from ccr.refine.region import PAPER_RADIUS, chosen_fidelity, unrefined
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options
 from ccr_lab.experiments.compare import shared_key
 from ccr_lab.experiments.methods import UNBOUND
@@ -66,7 +66,7 @@ class CurveFits:
     ----------
     options : mapping
         Parameters of every `ConceptClassifier`.
-    tell : Tell
+    tell : OnProgress
         Called before each fit.
     total : int
         How many fits there will be, for `tell`.
@@ -76,7 +76,7 @@ class CurveFits:
     train: Part
     test: Part
     options: Mapping[str, Any]
-    tell: Tell = no_progress
+    tell: OnProgress = no_progress
     total: int = 0
     done: Iterator[int] = field(default_factory=count, repr=False)
 
@@ -183,7 +183,7 @@ def _point(bench: CurveFits, name: str, value: float, **changes: Any) -> SweepPo
 
 
 def curves_by_epoch(
-    task: ComparisonTask, *, seeds: Sequence[int], cache: RunCache | None = None, tell: Tell = no_progress
+    task: ComparisonTask, *, seeds: Sequence[int], cache: RunCache | None = None, tell: OnProgress = no_progress
 ) -> list[Curve]:
     """Curves of CCR, then of its baseline, one per seed, at the task's held length; those in `cache` are not made
     again."""
@@ -232,7 +232,7 @@ def fixed_lambda(
     like: Setting,
     options: Mapping[str, Any],
     cache: RunCache | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> FixedLambda:
     """Both sweeps; finished ones are taken from the cache.
 

@@ -12,7 +12,7 @@ from ccr.controls import probe_accuracy, random_unit_concepts
 from ccr.explain.terms import PlainResult
 from ccr.metrics import finite
 from ccr.refine.region import DEFAULT_FIDELITY
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
 from ccr_lab.experiments.compare import run_comparison
 from ccr_lab.experiments.methods import methods_named
@@ -108,7 +108,11 @@ class FrontierGrid:
 
 
 def measure_frontier(
-    task: ComparisonTask, grid: FrontierGrid | None = None, *, cache: RunCache | None = None, tell: Tell = no_progress
+    task: ComparisonTask,
+    grid: FrontierGrid | None = None,
+    *,
+    cache: RunCache | None = None,
+    tell: OnProgress = no_progress,
 ) -> Frontier:
     """Fit all points of the grid, and the rivals; finished ones are taken from the cache.
 
@@ -134,7 +138,7 @@ def _points(
     grid: FrontierGrid,
     made_of: Mapping[str, Any],
     cache: RunCache,
-    tell: Tell,
+    tell: OnProgress,
     failures: dict[str, str],
 ) -> list[FrontierPoint]:
     words = {} if task.random_words is None else {WORDS: task.random_words}
@@ -177,7 +181,7 @@ def _measure(task: ComparisonTask, item: tuple[str, ConceptClassifier]) -> dict[
 
 
 def _rivals(
-    task: ComparisonTask, grid: FrontierGrid, cache: RunCache, tell: Tell, failures: dict[str, str]
+    task: ComparisonTask, grid: FrontierGrid, cache: RunCache, tell: OnProgress, failures: dict[str, str]
 ) -> list[RivalPoint]:
     """Methods of `ccr compare` at every length, their variants and penalties chosen on validation images."""
     points: list[RivalPoint] = []

@@ -21,7 +21,7 @@ from ccr.space import Angular, Symmetric
 from ccr.utils.texts import did_you_mean
 from ccr_lab.experiments.task import ComparisonTask
 from ccr_lab.rivals import LabelFreeCBM, LinearProbe, ZeroShot
-from ccr_lab.rivals.model import head_mask
+from ccr_lab.rivals.model import Rival, head_mask
 
 #: A radius that never binds on the unit sphere: refinement without projection.
 UNBOUND = 2.0
@@ -259,22 +259,26 @@ def _fixed(coder: Any) -> list[dict[str, Any]]:
     return [{**shared, "dispersion": spread} for spread in (None, DISPERSION)]
 
 
+def _rival(model: Rival, validation: Part, chosen: dict[str, Any], *, concepts: int | None = None) -> Contender:
+    """A fitted rival with its own head."""
+    accuracy = float(np.mean(model.predict(validation.X) == validation.y))
+    return Contender(model, model.head_, accuracy, chosen, concepts, dense=True)
+
+
 def _label_free(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:
     tried = []
     for l1_ratio in L1_RATIOS:
         model = LabelFreeCBM(task.concepts, length=task.length, center=task.center, l1_ratio=l1_ratio)
         model.fit(train.X, train.y, knowledge=task.knowledge, claims=task.claims)
-        accuracy = float(np.mean(model.predict(validation.X) == validation.y))
         chosen = {"l1_ratio": l1_ratio, "alpha": model.alpha_}
-        tried.append(Contender(model, model.head_, accuracy, chosen, len(task.concepts), dense=True))
+        tried.append(_rival(model, validation, chosen, concepts=len(task.concepts)))
     return max(tried, key=lambda contender: contender.validation_accuracy)
 
 
 def _probe(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:
     model = LinearProbe(center=task.center)
     model.fit(train.X, train.y, validation=(validation.X, validation.y))
-    accuracy = float(np.mean(model.predict(validation.X) == validation.y))
-    return Contender(model, model.head_, accuracy, {"penalty": model.alpha_}, None, dense=True)
+    return _rival(model, validation, {"penalty": model.alpha_})
 
 
 def _zero_shot(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:
@@ -282,8 +286,7 @@ def _zero_shot(task: ComparisonTask, train: Part, validation: Part, seed: int) -
         raise CCRError("zero-shot needs the embedded names of the classes: give class_texts")
     model = ZeroShot(task.class_texts, center=task.center)
     model.fit(train.X, train.y)
-    accuracy = float(np.mean(model.predict(validation.X) == validation.y))
-    return Contender(model, model.head_, accuracy, {}, None, dense=True)
+    return _rival(model, validation, {})
 
 
 def _random_words(task: ComparisonTask, train: Part, validation: Part, seed: int) -> Contender:

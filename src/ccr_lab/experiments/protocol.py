@@ -20,7 +20,7 @@ from ccr.labels import Part
 from ccr.metrics import deviation, retention
 from ccr.refine import Epoch
 from ccr.refine.region import PAPER_RADIUS, unrefined
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, run_all
 from ccr_lab.experiments.curves import Curve
 
@@ -133,7 +133,7 @@ def run_protocol(
     seeds: Sequence[int] = range(5),
     pursuit_lengths: Sequence[int] = PURSUIT_LENGTHS,
     cache: RunCache | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
     overrides: Mapping[str, Any] | None = None,
 ) -> Protocol:
     """All fits of the protocol; finished ones are taken from the cache.

@@ -19,7 +19,7 @@ from ccr.errors import CCRError
 from ccr.labels import Part, hold_out, store_parts
 from ccr.metrics import Evaluation, finite
 from ccr.space import Angular, Dispersion, parse_dispersion
-from ccr.utils.processes import Pool, Tell, no_progress
+from ccr.utils.processes import OnProgress, Pool, no_progress
 from ccr.utils.texts import did_you_mean
 from ccr_lab.experiments.cache import RunCache, fingerprint_concepts, fingerprint_data, plain_options, run_all
 
@@ -348,7 +348,7 @@ def run_sweep(
     options: Mapping[str, Any] | None = None,
     seeds: Sequence[int] = (0,),
     cache: RunCache | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
     pool: Pool | None = None,
 ) -> Sweep:
     """Fit every setting for every seed, the epoch chosen on `val`, and measure it on `val` and `test`.

@@ -15,7 +15,7 @@ from ccr.errors import CCRError
 from ccr.knowledge import Knowledge
 from ccr.labels import Part, hold_out, store_parts
 from ccr.refine.region import Claims, bound_text, chosen_radius
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import counted
 from ccr.vocab import embed_concepts, random_words, read_concepts
 
@@ -116,7 +116,7 @@ class ComparisonTask:
 
 
 def store_task(
-    store: EmbeddingStore, concepts: Path, encoder: Encoder, *, tell: Tell = no_progress, **options: Any
+    store: EmbeddingStore, concepts: Path, encoder: Encoder, *, tell: OnProgress = no_progress, **options: Any
 ) -> ComparisonTask:
     """The task of a store: its splits, the concepts of a file, and the texts that the controls need.
 

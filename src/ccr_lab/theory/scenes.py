@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from ccr.explain.terms import PlainResult
 from ccr.space import ImageMetric
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr_lab.theory.pursuit import eps_limit, estimator_loss, loss_bound, rotated
 from ccr_lab.theory.refinement import best_rate, refine_worlds, spectral_event, spectrum
 from ccr_lab.theory.testbed import MappedWorlds, Testbed, Worlds, orthonormal_rows, row_distance
@@ -110,7 +110,7 @@ def phase_diagram(
     radii: Sequence[float] | None = None,
     steps: int = 300,
     seed: int = 0,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> PhaseDiagram:
     """Refine from rho-balls far larger than the theorem's, for every k: where is D* still recovered?
 
@@ -199,7 +199,7 @@ def anisotropy_diagrams(
     metrics: Sequence[float | None] = METRICS,
     steps: int = 300,
     seed: int = 0,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> list[AnisotropyDiagram]:
     """Refine the same worlds from the same starts in every one of the `metrics`: how much of the error is left?
 

@@ -17,7 +17,7 @@ from PIL import Image
 from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, Sized, Source, content_hash, decode
 from ccr.errors import CCRError, FormatError
 from ccr.io.remote import AnyPath
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import check_name
 
 _SPLITS = {"train": "train training trainval", "val": "val valid validation dev", "test": "test testing"}
@@ -246,7 +246,7 @@ def split_dataset(
     seed: int = 0,
     contents: Sequence[object] | None = None,
     max_bytes: int = MAX_BYTES,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Dataset:
     """The same samples, each in `train`, `val` or `test`.
 
@@ -308,7 +308,7 @@ def joined(contents: Sequence[object], groups: Sequence[str | None]) -> Sequence
     return [root(row) for row in range(len(contents))]
 
 
-def _identities(samples: Sequence[Sample], max_bytes: int, tell: Tell) -> list[object]:
+def _identities(samples: Sequence[Sample], max_bytes: int, tell: OnProgress) -> list[object]:
     """Values that are equal for equal contents; an image that cannot be read equals no other. A file whose size no
     other file has is not read."""
     sizes = [sample.source.size() if isinstance(sample.source, Sized) else None for sample in samples]

@@ -39,7 +39,7 @@ from ccr.data.datasets.sources import MAX_BYTES, MAX_PIXELS, BadImage, FileImage
 from ccr.encoders.assets import Log
 from ccr.errors import CCRError, FormatError
 from ccr.io.remote import AnyPath, Place, as_place, is_url
-from ccr.utils.processes import Tell, no_progress
+from ccr.utils.processes import OnProgress, no_progress
 from ccr.utils.texts import visible
 
 # Arguments that name photos to predict: files, folders, patterns, manifests, paths on a stream.
@@ -135,7 +135,7 @@ def open_dataset(
     allow_outside: bool = False,
     max_bytes: int = MAX_BYTES,
     log: Log | None = None,
-    tell: Tell = no_progress,
+    tell: OnProgress = no_progress,
 ) -> Dataset:
     """The images of `source` with their labels and splits.
 

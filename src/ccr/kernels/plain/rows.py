@@ -205,6 +205,8 @@ def cap_row(row, center, radius, square):  # type: ignore[no-untyped-def]
     if len(row) == 1:
         copy_into(row, center)  # on a line the cap is the center alone, until the radius reaches 2
         return
+    # The nearest point of the cap lies on its edge, in the plane of row and center: `along` the center, `across` in the
+    # direction orthogonal to it. Clipping the chord and normalising again would leave the cap.
     along = np.float32(1.0 - radius * radius / 2.0)
     across = np.float32(radius * np.sqrt(1.0 - radius * radius / 4.0))
     if square_distance > np.float32(2.0):
