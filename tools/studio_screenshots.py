@@ -27,13 +27,14 @@ from ccr_studio.work.workbench import Workbench
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "studio"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 FLAGS += ["--disable-sync", "--no-first-run"]
-#: The five of the docs: view, light or dark.
+#: Those of the docs: view, light or dark.
 SHOWN = {
     "photos": ("#photos?right=wrong&sort=confidence&descending=true", "light"),
     "photo": ("#photo?id={mistake}", "light"),
     "mistakes": ("#mistakes?truth={truth}&predicted={predicted}", "light"),
     "concept": ("#concept?name={concept}", "dark"),
     "bench": ("#bench?words=netted+rind", "light"),
+    "review": ("#review?class={truth}", "light"),
 }
 WIDTHS, THEMES, TALLEST = (390, 1360, 1920), ("light", "dark"), 2400
 
@@ -161,7 +162,6 @@ STATES: dict[str, tuple[str, Act]] = {
     "compare-same": ("#compare?other={version}", _nothing),
     "undone": ("#bench", _press("Undo")),
     "redone": ("#bench", _press("Redo")),
-    "review": ("#review", _nothing),
     "review-answered": ("#review", _answer),
     "review-concept": ("#review?by=concept", _nothing),
     "review-open": ("#review?by=open", _nothing),
