@@ -26,7 +26,7 @@ from ccr.data.datasets import locate, open_dataset
 from ccr.data.datasets.sources import BadImage, decode
 from ccr.data.store import EmbeddingStore, embed_dataset
 from ccr.errors import CCRError
-from ccr.io.provenance import signature_in_words
+from ccr.io.provenance import signature_sentence
 from ccr.knowledge import Knowledge
 from ccr.model import ConceptModel
 from ccr.review import Review, review_rows
@@ -134,7 +134,7 @@ class Areas:
         assert np.isfinite(probabilities).all()
         said = json.dumps(model.explain(self.X[0]).to_dict(), allow_nan=False)
         assert not (model.is_signed and model.digest != self.signed_digest), "another model is signed"
-        signature_in_words(model)
+        signature_sentence(model)
         if model.provenance.texts is not None:
             review_rows(Review(model, Decisions()))
         assert said

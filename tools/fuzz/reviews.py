@@ -16,15 +16,14 @@ from unittest import mock
 import numpy as np
 from safetensors.numpy import save_file
 
-from ccr.cli.knowledge_photos import _checked_answers
-from ccr.cli.knowledge_terminal import Session
+from ccr.cli.knowledge_photos import Session, _checked_answers
 from ccr.data.store import EmbeddingStore
-from ccr.encoders.bundled_texts import load_adapter
+from ccr.encoders.bundled import load_adapter
 from ccr.errors import CCRError
 from ccr.knowledge import COLUMNS, Knowledge
 from ccr.model import ConceptModel
 from ccr.review.judgement import WORTH, Sheet, read_answers, record, score
-from ccr.show.questions_page import judge_page
+from ccr.show.pages import judge_page
 from ccr.utils.texts import csv_text
 from ccr.vocab.llm import Endpoint, LLMQuestion, answered, parse_answer, parse_verdicts
 from ccr_studio.photos import Photos
