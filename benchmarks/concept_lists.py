@@ -172,6 +172,20 @@ FOR_A_JUDGE = {
     "jewellery": World(("necklace", "bracelet", "ring", "brooch", "earring", "tiara", "pendant")),
     "farm animals": World(("cow", "sheep", "pig", "goat", "horse", "donkey", "hen", "turkey")),
 }
+#: Named before the rules were made on the worlds above, and before any of their own concepts was seen.
+FOR_ANOTHER_JUDGE = {
+    "electronics": World(
+        ("laptop", "keyboard", "mouse", "monitor", "printer", "smartphone", "headphones", "tablet"),
+    ),
+    "fish": World(("salmon", "trout", "carp", "pike", "eel", "goldfish", "tuna", "perch")),
+    "street furniture": World(
+        (
+            *("bench", "fire hydrant", "mailbox", "street light", "parking meter", "trash can", "bus stop"),
+            "phone booth",
+        )
+    ),
+    "shoes": World(("sneaker", "boot", "sandal", "slipper", "loafer", "moccasin", "clog", "high heel")),
+}
 
 
 class Case(NamedTuple):
