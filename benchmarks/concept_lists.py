@@ -78,8 +78,12 @@ class World(NamedTuple):
     photos: str | None = None
 
 
-#: Judged when no rule had been made on them; today's rules were made on all twenty.
-HELD_OUT = ("sea animals", "furniture", "clothes", "trees")
+#: Judged when no rule had been made on them, the last six by a judge who had made none; today's rules were made on all.
+GROUPS = {
+    **dict.fromkeys(("sea animals", "furniture", "clothes", "trees"), "the next four"),
+    **dict.fromkeys(("vegetables", "reptiles and amphibians", "boats", "office supplies"), "the last six"),
+    **dict.fromkeys(("jewellery", "farm animals"), "the last six"),
+}
 WORLDS = {
     "waste": World(("cardboard", "glass", "metal", "paper", "plastic", "trash")),
     "steel defects": World(("crazing", "inclusion", "patches", "pitted surface", "rolled-in scale", "scratches")),
@@ -153,9 +157,6 @@ WORLDS = {
     "furniture": World(("chair", "table", "sofa", "bed", "desk", "wardrobe", "bookcase", "stool")),
     "clothes": World(("shirt", "dress", "coat", "skirt", "jeans", "hat", "sock", "glove")),
     "trees": World(("oak", "pine", "birch", "maple", "palm", "willow", "cypress", "beech")),
-}
-#: Named before any of their concepts was seen, for a judge who made none of the rules (`--statements`).
-FOR_A_JUDGE = {
     "vegetables": World(
         (
             *("carrot", "broccoli", "cauliflower", "cucumber", "eggplant", "pumpkin", "radish", "asparagus"),
@@ -172,8 +173,8 @@ FOR_A_JUDGE = {
     "jewellery": World(("necklace", "bracelet", "ring", "brooch", "earring", "tiara", "pendant")),
     "farm animals": World(("cow", "sheep", "pig", "goat", "horse", "donkey", "hen", "turkey")),
 }
-#: Named before the rules were made on the worlds above, and before any of their own concepts was seen.
-FOR_ANOTHER_JUDGE = {
+#: Named before the last rules were made, and before any of their concepts was seen, for a judge who made none of them.
+FOR_A_JUDGE = {
     "electronics": World(
         ("laptop", "keyboard", "mouse", "monitor", "printer", "smartphone", "headphones", "tablet"),
     ),
@@ -406,7 +407,7 @@ def _read_worlds(shared: Path, fruits: Path | None, encoder: Encoder, wordnet: W
             plausible: list[str | None] = [verdicts.get((name, item.concept, "")) for item in items]
             true: list[str | None] = [verdicts.get((name, *pair)) for pair in _said(items)]
             print(_scored(name, kind, plausible, true), flush=True)
-            total = every.setdefault(("the last four" if name in HELD_OUT else "the first sixteen", kind), ([], []))
+            total = every.setdefault((GROUPS.get(name, "the first sixteen"), kind), ([], []))
             total[0].extend(plausible)
             total[1].extend(true)
         shown += _shown(name, world, kinds, verdicts) if lists else []

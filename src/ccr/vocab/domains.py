@@ -38,8 +38,9 @@ CLOSE_UP = frozenset(
     }
 )
 #: Where such a share of the classes is of one domain, others need `LEAST_SHARE`: french fries among dishes are no
-#: vegetables.
-AGREED, LEAST_SHARE = 2 / 3, 0.2
+#: vegetables. If it is a wide domain, half of the classes must also be of one narrow domain: a stapler among pencils,
+#: rulers and scissors does not make all of them machines.
+AGREED, LEAST_SHARE, HALF = 2 / 3, 0.2, 0.5
 #: Names that must agree on a domain where WordNet has one for less than half of them.
 LEAST_NAMES = 2
 #: Senses of a word of a name that may say what domain a class is of.
@@ -81,21 +82,21 @@ def read_domains() -> dict[str, Domain]:
 
 def domains_of(sense: Synset, wordnet: WordNet) -> frozenset[str]:
     """The domains that a sense belongs to, by the kinds above it."""
-    return _domains_at(sense.pos, sense.place, wordnet)
+    found = _domains_at(sense.pos, sense.place, wordnet)
+    # Only what has no domain of its own is just an object; a birthmark is a blemish, too.
+    wider = {"objects"} if found - BROAD else set()
+    return frozenset(found - wider - ({"surface damage"} if "skin lesions" in found else set()))
 
 
 @lru_cache(maxsize=100_000)
 def _domains_at(pos: str, place: int, wordnet: WordNet) -> frozenset[str]:
     sense, nouns = wordnet.synset(pos, place), _domain_nouns()
-    found = {
+    return frozenset(
         domain
         for kind in (sense, *wordnet.above(sense))
         for lemma in kind.lemmas[:3]  # a car is called machine, too
         for domain in (*nouns.get(lemma, ()), *nouns.get(f"{lemma}@{kind.file}", ()))
-    }
-    # Only what has no domain of its own is just an object; a birthmark is a blemish, too.
-    wider = {"objects"} if found - BROAD else set()
-    return frozenset(found - wider - ({"surface damage"} if "skin lesions" in found else set()))
+    )
 
 
 @lru_cache(maxsize=1)
@@ -125,7 +126,10 @@ def fitting_domains(
     of_class = {} if wordnet is None else {name: domains_of(sense, wordnet) for name, sense in senses.items()}
     placed = {name: found for name, found in of_class.items() if found}
     if 2 * len(placed) >= len(classes):
-        return _shared(placed, len(classes), "WordNet", least=1)
+        every = [_domains_at(sense.pos, sense.place, wordnet) for sense in senses.values()] if wordnet else []
+        wide = Counter(domain for found in every for domain in found & BROAD)
+        alike = max(wide.values(), default=0) >= AGREED * len(classes)
+        return _shared(placed, len(classes), "WordNet", least=1, agreed=HALF if alike else AGREED)
     fits = _shared(placed, len(classes), "WordNet", least=LEAST_NAMES)
     if wordnet is not None:
         open_ones = [name for name in classes if name not in placed]
@@ -141,17 +145,19 @@ def fitting_domains(
     return {**fits, ANYTHING: "may fit any photo: what most classes are is not known"}
 
 
-def _shared(of_class: Mapping[str, Iterable[str]], total: int, source: str, *, least: int) -> dict[str, str]:
-    """The domains of at least so many of these classes, each with the classes that speak for it; where most of `total`
-    classes are of one domain, others need a share of their own."""
+def _shared(
+    of_class: Mapping[str, Iterable[str]], total: int, source: str, *, least: int, agreed: float = AGREED
+) -> dict[str, str]:
+    """The domains of at least so many of these classes, each with the classes that speak for it; where the share
+    `agreed` of `total` classes is of one domain, others need a share of their own."""
     named: dict[str, list[str]] = {}
     for name, found in of_class.items():
         for domain in found:
             named.setdefault(domain, []).append(name)
-    agreed = any(len(names) >= AGREED * total for domain, names in named.items() if domain not in BROAD)
-    needed = max(least, LEAST_SHARE * total if agreed else 0)
+    one = any(len(names) >= agreed * total for domain, names in named.items() if domain not in BROAD)
+    needed = max(least, LEAST_SHARE * total if one else 0)
     # Leather among fabrics does not make them materials.
-    broad = max(needed, AGREED * total) if agreed else needed
+    broad = max(needed, AGREED * total) if one else needed
     order = [name for name in read_domains() if len(named.get(name, ())) >= (broad if name in BROAD else needed)]
     return {domain: f"fits {domain}: {_listed(named[domain])} ({source})" for domain in order}
 

@@ -139,20 +139,20 @@ class WordNet:
         entry = self._index("n").get(_key(noun))
         return entry is not None and (entry.counted > 0 or len(entry.places) >= COMMON_SENSES)
 
-    def _is_familiar(self, noun: str) -> bool:
+    def _is_familiar(self, noun: str, *, uses: int = KNOWN_USES) -> bool:
         """Whether those who look at photos would know a noun, by how often WordNet itself explains with it: "wing" and
         "antler", not "radome". Of several words each must be known, and they must be used together."""
         entry, words = self._index("n").get(_key(noun)), noun.split()
         if entry is not None and entry.counted > 0:
             return True
         if len(words) > 1:
-            each = all(map(self.explains, words))
+            each = all(self.explains(word, uses) for word in words)
             return each and f" {noun}".encode() in self._data("noun")
-        return self.explains(noun)
+        return self.explains(noun, uses)
 
-    def explains(self, word: str) -> bool:
+    def explains(self, word: str, uses: int = KNOWN_USES) -> bool:
         """Whether WordNet explains others by this word, and often."""
-        return sum(self._uses[form] for form in (word, f"{word}s", f"{word}es")) >= KNOWN_USES
+        return sum(self._uses[form] for form in (word, f"{word}s", f"{word}es")) >= uses
 
     @cached_property
     def _uses(self) -> Counter[str]:
@@ -213,8 +213,9 @@ class WordNet:
                 if not new and len(stem) > 3 and stem[-1] == stem[-2]:
                     yield stem[:-1]
 
-    def is_adjective(self, word: str) -> bool:
-        return _key(word) in self._index("a")
+    def is_adjective(self, word: str, *, compared: bool = False) -> bool:
+        """Whether a word is an adjective or, if so asked, the comparative or superlative of one: "warmer"."""
+        return bool(self._bases(word, "a")) if compared else _key(word) in self._index("a")
 
     def is_verb(self, word: str) -> bool:
         return _key(word) in self._index("v")
