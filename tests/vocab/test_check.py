@@ -50,13 +50,25 @@ def test_good_words_pass(wordnet: WordNet, concept):  # noqa: F811
         *("shinier than paper", "pitted", "stripes running down", "undertail feathers", "where people sit"),
         *("pointy", "crunchy", "saggy skin", "sealable", "storage media", "a coin", "a flame", "a campfire"),
         *("the horizon", "a city skyline", "brochures", "a parade"),
+        *("amid flowers", "her own reflection", "vertebrae", "crises on a chart", "a selfie", "QR code", "underripe"),
+        *(
+            "at dusk",
+            "at night",
+            "rooftops",
+            "a signpost",
+            "in the background",
+            "from above",
+            "half open",
+            "smoothness",
+        ),
+        *("horses that ran away", "because it could be wood", "what he wore"),
     ],
 )
 def test_ordinary_words_are_in_the_dictionary_and_visible_things_are_seen(wordnet: WordNet, concept):  # noqa: F811
     assert check_texts([concept], wordnet=wordnet) == [[]]
 
 
-@pytest.mark.parametrize("concept", ["xqzzted", "yelow skinn", "stryped"])
+@pytest.mark.parametrize("concept", ["xqzzted", "yelow skinn", "stryped", "orage", "wihte", "feahter"])
 def test_misspelled_words_are_in_no_dictionary(wordnet: WordNet, concept):  # noqa: F811
     (found,) = check_texts([concept], wordnet=wordnet)
     assert [problem.kind for problem in found] == ["unknown"]

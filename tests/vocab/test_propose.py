@@ -450,8 +450,11 @@ def test_what_is_said_of_a_class_weighs_more_than_what_fits_its_domain():
 
 
 def test_concepts_that_differ_by_articles_and_number_are_one(wordnet):
-    own = [Proposal(text, (Origin(None, "hand", "", ""),)) for text in ("feather", "feathers", "a feather", "Glass")]
-    assert together([own], leaking=[], unknown=[]).names == ["feather", "Glass"]
+    own = [
+        Proposal(text, (Origin(None, "hand", "", ""),))
+        for text in ("feather", "feathers", "a feather", "Glass", "rose", "roses", "shoes", "a shoe", "axe", "axes")
+    ]
+    assert together([own], leaking=[], unknown=[]).names == ["feather", "Glass", "rose", "shoes", "axe"]
 
 
 @pytest.mark.parametrize(
