@@ -53,9 +53,17 @@ class Session:
     """The questions about a store's photos, and the answers so far, each kept in the table of knowledge at once."""
 
     def __init__(
-        self, photos: EmbeddingStore, ladders: list[Ladder], known: Knowledge, file: Path, answers: int, unnamed: int
+        self,
+        photos: EmbeddingStore,
+        ladders: list[Ladder],
+        known: Knowledge,
+        file: Path,
+        answers: int,
+        unnamed: int,
+        classes: list[str],
     ) -> None:
         self.photos, self.ladders, self.known, self.file, self.answers = photos, ladders, known, file, answers
+        self.classes = classes
         self.paths = [str(path) for path in photos.paths]
         self.rows = {path: row for row, path in enumerate(self.paths)}
         self.unnamed, self.new, self._unread = unnamed, 0, 0
@@ -72,7 +80,8 @@ class Session:
         ladders = _ladders(model, photos)
         if not ladders:
             raise CCRError("a model without a positive weight claims nothing, so that there is nothing to ask about")
-        return cls(photos, ladders, known, file, answers, unnamed)
+        open_ones = [ladder for ladder in ladders if ladder.concept not in known.unseen]
+        return cls(photos, open_ones, known, file, answers, unnamed, [str(label) for label in model.classes.tolist()])
 
     def next(self, ladder: Ladder) -> list[int]:
         """Rows of the photos to ask about now for a concept."""
@@ -119,8 +128,7 @@ class Session:
         """Note what a photo shows, by concept, and write the table."""
         from ccr.knowledge import Answer, Knowledge
 
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        label, photo = self.label(row), self.paths[row]
+        label, photo, at = self.label(row), self.paths[row], _now()
         told = [Answer(label, concept, said, source, by, at, photo) for concept, said in verdicts.items()]
         self.add(Knowledge.of(told))
 
@@ -146,12 +154,25 @@ class Session:
                 found.append(ladder.concept)
         return found
 
+    def strike(self, by: str) -> list[str]:
+        """Write "no" for every class about the concepts that the encoder does not see, and return their names: the next
+        fit leaves them out. Nothing is asked about them again."""
+        struck = self.contradicted()
+        if struck:
+            self.known = self.known.with_unseen(struck, self.classes, by=by, at=_now())
+            self.known.write(self.file)
+        return struck
+
     def _remember(self, told: Knowledge) -> None:
         values = {"yes": 1, "no": -1, "unknown": 0}
         for answer in told:
             if answer.photo in self.rows and answer.concept in self._by_name:
                 kept = self.known.find(None, answer.concept, photo=answer.photo) or answer  # a person's counts
                 self._by_name[answer.concept].asked[self.rows[answer.photo]] = values[kept.answer]
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _askable(store: EmbeddingStore, known: Knowledge) -> tuple[np.ndarray, int]:

@@ -56,7 +56,7 @@ SHOWN_KINDS = {
     *("writing", "written communication", "written symbol", "symbol", "mark", "visual communication", "inscription"),
     *("visual property", "appearance", "marking", "document", "visual signal", "print", "picture", "acknowledgment"),
     *("animal group", "collection", "gathering", "ill health", "light", "publication", "currency", "fire", "line"),
-    *("outline", "procession", "view", "extremity", "sign", "language unit", "bodily property", "look"),
+    *("outline", "procession", "view", "extremity", "sign", "language unit", "bodily property", "look", "eruption"),
     *("hour", "night", "season", "daytime"),
 }
 #: What other senses than sight tell, and judgements.
