@@ -104,6 +104,8 @@ def show_knowledge(evaluations: Mapping[str, Evaluation]) -> None:
             parts.append(
                 f"{found.truth:.1%} of the shown concepts with an answer{unknown} are true of the image's class"
             )
+        if found.without_reason:
+            parts.append(f"{found.without_reason:.1%} of the images show none of the concepts that the model may use")
         if found.transfer is not None:
             parts.append(f"transfer {found.transfer:.2f} to classes that concepts were not told about (0.5 is chance)")
         if found.text_fidelity is not None:
