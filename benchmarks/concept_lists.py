@@ -78,11 +78,12 @@ class World(NamedTuple):
     photos: str | None = None
 
 
-#: Judged when no rule had been made on them, the last six by a judge who had made none; today's rules were made on all.
+#: Judged when no rule had been made on them, the last ten by judges who had made none; today's rules were made on all.
 GROUPS = {
     **dict.fromkeys(("sea animals", "furniture", "clothes", "trees"), "the next four"),
-    **dict.fromkeys(("vegetables", "reptiles and amphibians", "boats", "office supplies"), "the last six"),
-    **dict.fromkeys(("jewellery", "farm animals"), "the last six"),
+    **dict.fromkeys(("vegetables", "reptiles and amphibians", "boats", "office supplies"), "the next six"),
+    **dict.fromkeys(("jewellery", "farm animals"), "the next six"),
+    **dict.fromkeys(("electronics", "fish", "street furniture", "shoes"), "the last four"),
 }
 WORLDS = {
     "waste": World(("cardboard", "glass", "metal", "paper", "plastic", "trash")),
@@ -172,9 +173,6 @@ WORLDS = {
     ),
     "jewellery": World(("necklace", "bracelet", "ring", "brooch", "earring", "tiara", "pendant")),
     "farm animals": World(("cow", "sheep", "pig", "goat", "horse", "donkey", "hen", "turkey")),
-}
-#: Named before the last rules were made, and before any of their concepts was seen, for a judge who made none of them.
-FOR_A_JUDGE = {
     "electronics": World(
         ("laptop", "keyboard", "mouse", "monitor", "printer", "smartphone", "headphones", "tablet"),
     ),
@@ -186,6 +184,19 @@ FOR_A_JUDGE = {
         )
     ),
     "shoes": World(("sneaker", "boot", "sandal", "slipper", "loafer", "moccasin", "clog", "high heel")),
+}
+#: Named before the last rules were made, and before any of their concepts was seen, for a judge who made none of them.
+FOR_A_JUDGE = {
+    "aircraft": World(
+        ("airliner", "biplane", "helicopter", "glider", "seaplane", "airship", "hot-air balloon", "fighter jet"),
+    ),
+    "baked goods": World(("croissant", "bagel", "baguette", "muffin", "doughnut", "cookie", "scone", "brioche")),
+    "garden things": World(
+        ("wheelbarrow", "lawn mower", "watering can", "rake", "shovel", "garden hose", "flowerpot", "hedge trimmer"),
+    ),
+    "primates": World(
+        ("gorilla", "chimpanzee", "orangutan", "gibbon", "baboon", "lemur", "macaque", "marmoset"),
+    ),
 }
 
 
