@@ -387,6 +387,7 @@ STEEL = ["crazing", "inclusion", "patches", "pitted surface", "rolled-in scale",
         (["A113", "X-200", "KX9"], {"anything"}),
         # A stapler is a machine, an envelope a container: half of the others are tools, and all are objects.
         (["stapler", "scissors", "pencil", "envelope", "ruler", "eraser"], {"tools"}),
+        (["bench", "mailbox", "street light", "parking meter", "trash can", "phone booth"], {"objects", "packaging"}),
     ],
 )
 def test_domains_are_those_of_the_classes(wordnet, classes, domains):

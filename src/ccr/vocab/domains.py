@@ -38,9 +38,8 @@ CLOSE_UP = frozenset(
     }
 )
 #: Where such a share of the classes is of one domain, others need `LEAST_SHARE`: french fries among dishes are no
-#: vegetables. If it is a wide domain, half of the classes must also be of one narrow domain: a stapler among pencils,
-#: rulers and scissors does not make all of them machines.
-AGREED, LEAST_SHARE, HALF = 2 / 3, 0.2, 0.5
+#: vegetables. Where half are objects, all narrow domains do: a stapler makes no machines of pencils and rulers.
+AGREED, LEAST_SHARE = 2 / 3, 0.2
 #: Names that must agree on a domain where WordNet has one for less than half of them.
 LEAST_NAMES = 2
 #: Senses of a word of a name that may say what domain a class is of.
@@ -126,10 +125,19 @@ def fitting_domains(
     of_class = {} if wordnet is None else {name: domains_of(sense, wordnet) for name, sense in senses.items()}
     placed = {name: found for name, found in of_class.items() if found}
     if 2 * len(placed) >= len(classes):
-        every = [_domains_at(sense.pos, sense.place, wordnet) for sense in senses.values()] if wordnet else []
-        wide = Counter(domain for found in every for domain in found & BROAD)
-        alike = max(wide.values(), default=0) >= AGREED * len(classes)
-        return _shared(placed, len(classes), "WordNet", least=1, agreed=HALF if alike else AGREED)
+        things = [
+            name
+            for name, sense in senses.items()
+            if wordnet is not None and "objects" in _domains_at(sense.pos, sense.place, wordnet)
+        ]
+        if 2 * len(things) < len(classes):
+            return _shared(placed, len(classes), "WordNet", least=1)
+        # A bench and a phone booth are objects first: alone among them, they bring no furniture and no rooms.
+        fits = _shared(placed, len(classes), "WordNet", least=1, alone=False)
+        narrow = {name for name, found in placed.items() if found & fits.keys() - BROAD}
+        if len(narrow) >= AGREED * len(classes):
+            return fits
+        return {"objects": f"fits objects: {_listed(things)} (WordNet)", **fits}
     fits = _shared(placed, len(classes), "WordNet", least=LEAST_NAMES)
     if wordnet is not None:
         open_ones = [name for name in classes if name not in placed]
@@ -146,18 +154,18 @@ def fitting_domains(
 
 
 def _shared(
-    of_class: Mapping[str, Iterable[str]], total: int, source: str, *, least: int, agreed: float = AGREED
+    of_class: Mapping[str, Iterable[str]], total: int, source: str, *, least: int, alone: bool = True
 ) -> dict[str, str]:
-    """The domains of at least so many of these classes, each with the classes that speak for it; where the share
-    `agreed` of `total` classes is of one domain, others need a share of their own."""
+    """The domains of at least so many of these classes, each with the classes that speak for it; where most of `total`
+    classes are of one domain, or none may stand `alone`, others need a share of their own."""
     named: dict[str, list[str]] = {}
     for name, found in of_class.items():
         for domain in found:
             named.setdefault(domain, []).append(name)
-    one = any(len(names) >= agreed * total for domain, names in named.items() if domain not in BROAD)
-    needed = max(least, LEAST_SHARE * total if one else 0)
+    agreed = any(len(names) >= AGREED * total for domain, names in named.items() if domain not in BROAD)
+    needed = max(least, LEAST_SHARE * total if agreed or not alone else 0)
     # Leather among fabrics does not make them materials.
-    broad = max(needed, AGREED * total) if one else needed
+    broad = max(needed, AGREED * total) if agreed else needed
     order = [name for name in read_domains() if len(named.get(name, ())) >= (broad if name in BROAD else needed)]
     return {domain: f"fits {domain}: {_listed(named[domain])} ({source})" for domain in order}
 

@@ -397,7 +397,7 @@ def _all_features(named: Named, sense: Synset, wordnet: WordNet) -> Iterator[Fea
 def _said(kind: Synset, wordnet: WordNet, *, inherited: bool) -> list[Phrase]:
     """Phrases of a gloss. What is "of leather or plastic" is of one of them. If the gloss is `inherited` from a
     hypernym, all alternatives and several colours are dropped: it does not say which of them the class has."""
-    alternatives = ALTERNATIVES if inherited else rf"(?<=\bof ){ALTERNATIVES}|(?<=\bof a ){ALTERNATIVES}"
+    alternatives = ALTERNATIVES if inherited else rf"(?<=\bo[fn] ){ALTERNATIVES}|(?<=\bo[fn] a ){ALTERNATIVES}"
     said = phrases(re.sub(alternatives, "item", kind.definition), wordnet)
     coloured = [phrase for phrase in said if any(look(word, wordnet) == "colour" for word in phrase.text.split())]
     return [phrase for phrase in said if phrase not in coloured] if inherited and len(coloured) > 1 else said
